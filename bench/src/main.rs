@@ -1,0 +1,2 @@
+//! Attachment latency of CNI plugins, side by side.
+fn main() {}

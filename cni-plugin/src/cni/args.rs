@@ -1,0 +1,1 @@
+//! `CNI_ARGS`: `K=V` pairs separated by `;`.

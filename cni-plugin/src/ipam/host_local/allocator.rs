@@ -1,0 +1,1 @@
+//! Which address of a range set comes next.

@@ -1,0 +1,1 @@
+//! Ranges of addresses: parsing, checking, and the order in which addresses are tried.

@@ -1,0 +1,1 @@
+//! The `static` IPAM: the addresses that the configuration names.

@@ -1,0 +1,3 @@
+//! The one binary: which face it shows.
+
+fn main() {}

@@ -1,0 +1,13 @@
+//! What to do, as values: steps, the facts they depend on, and the text that an administrator would type.
+//!
+//! Nothing here reads or changes the host, so a plan can be printed, compared, recorded and undone.
+
+pub mod facts;
+pub mod name;
+pub mod render;
+pub mod step;
+pub mod verify;
+
+pub use facts::{Facts, Need};
+pub use name::{IfName, Mac};
+pub use step::{Ns, Step};

@@ -1,0 +1,125 @@
+//! Names the kernel accepts: interface names and hardware addresses, parsed once.
+
+use std::fmt;
+
+/// Name of a network interface: 1 to 15 bytes, not `.` or `..`, without `/`, `:`, NUL or white space.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IfName(String);
+
+/// Why a string is no interface name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IfNameError {
+    /// No byte at all.
+    Empty,
+    /// More than 15 bytes (`IFNAMSIZ` less its NUL).
+    TooLong,
+    /// `.` or `..`.
+    Dots,
+    /// A `/`, `:`, NUL or white space.
+    BadCharacter,
+}
+
+impl fmt::Display for IfNameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Empty => "interface name is empty",
+            Self::TooLong => "interface name is too long",
+            Self::Dots => "interface name is . or ..",
+            Self::BadCharacter => "interface name contains / or : or whitespace characters",
+        })
+    }
+}
+
+impl std::error::Error for IfNameError {}
+
+impl IfName {
+    /// Longest name in bytes.
+    pub const MAX_LEN: usize = 15;
+
+    /// Parses `name`, refusing what the kernel or the CNI specification refuses.
+    pub fn parse(name: &str) -> Result<Self, IfNameError> {
+        match name {
+            "" => Err(IfNameError::Empty),
+            _ if name.len() > Self::MAX_LEN => Err(IfNameError::TooLong),
+            "." | ".." => Err(IfNameError::Dots),
+            _ if name.chars().any(|c| c == '/' || c == ':' || c == '\0' || c.is_whitespace()) => {
+                Err(IfNameError::BadCharacter)
+            }
+            _ => Ok(Self(name.to_owned())),
+        }
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for IfName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A 48-bit Ethernet address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Mac(pub [u8; 6]);
+
+impl Mac {
+    /// Parses six bytes written `aa:bb:cc:dd:ee:ff`, `aa-bb-…` or `aabb.ccdd.eeff`; `None` for anything else.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (separator, digits) = match text.as_bytes().get(2)? {
+            b':' => (':', 2),
+            b'-' => ('-', 2),
+            _ => ('.', 4),
+        };
+        let groups: Vec<&str> = text.split(separator).collect();
+        if groups.len() * digits != 12 || groups.iter().any(|g| g.len() != digits) {
+            return None;
+        }
+        let hex = groups.concat();
+        let mut bytes = [0; 6];
+        for (byte, pair) in bytes.iter_mut().zip(hex.as_bytes().chunks(2)) {
+            if !pair.iter().all(u8::is_ascii_hexdigit) {
+                return None;
+            }
+            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+        }
+        Some(Self(bytes))
+    }
+}
+
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_name_has_1_to_15_bytes_and_no_path_or_space() {
+        assert!(IfName::parse("eth0").is_ok());
+        assert!(IfName::parse("netzwerk-ü").is_ok());
+        assert!(IfName::parse("123456789012345").is_ok());
+        assert_eq!(IfName::parse(""), Err(IfNameError::Empty));
+        assert_eq!(IfName::parse("1234567890123456"), Err(IfNameError::TooLong));
+        assert_eq!(IfName::parse(".."), Err(IfNameError::Dots));
+        for bad in ["a/b", "a:b", "a b", "a\n", "a\0"] {
+            assert_eq!(IfName::parse(bad), Err(IfNameError::BadCharacter), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_mac_reads_in_three_notations_and_prints_in_one() {
+        for text in ["0A:1b:2c:3d:4e:5f", "0a-1b-2c-3d-4e-5f", "0a1b.2c3d.4e5f"] {
+            assert_eq!(Mac::parse(text).map(|m| m.to_string()).as_deref(), Some("0a:1b:2c:3d:4e:5f"));
+        }
+        for bad in ["", "0a", "0a:1b:2c:3d:4e", "0a:1b:2c:3d:4e:5g", "0a:1b-2c:3d:4e:5f", "+a:1b:2c:3d:4e:5f"] {
+            assert_eq!(Mac::parse(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Running other programs: each failure names the command.
+
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The root of the checkout.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
+}
+
+/// Where downloads and builds that outlive the checkout are kept: `$BRAID_CACHE`, else `~/.cache/braid`.
+pub(crate) fn cache() -> PathBuf {
+    std::env::var_os("BRAID_CACHE").map_or_else(
+        || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/root".into())).join(".cache/braid"),
+        PathBuf::from,
+    )
+}
+
+/// A command in the checkout's root.
+pub(crate) fn cmd<S: AsRef<std::ffi::OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(program);
+    command.args(args).current_dir(root()).stdin(Stdio::null());
+    command
+}
+
+/// Runs `command` to its end and fails unless it succeeded.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("start {command:?}"))?;
+    if !status.success() {
+        bail!("{command:?}: {status}");
+    }
+    Ok(())
+}
+
+/// Runs `command` and returns what it wrote to its standard output.
+pub(crate) fn read(command: &mut Command) -> Result<String> {
+    let out = command.stderr(Stdio::piped()).output().with_context(|| format!("start {command:?}"))?;
+    if !out.status.success() {
+        bail!("{command:?}: {}: {}", out.status, String::from_utf8_lossy(&out.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+}
+
+/// Installs the Debian packages of which a program is missing; `needs` lists program and package.
+pub(crate) fn apt(needs: &[(&str, &str)]) -> Result<()> {
+    let missing: Vec<&str> = needs.iter().filter(|(program, _)| !on_path(program)).map(|(_, package)| *package).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    eprintln!("installing {}", missing.join(" "));
+    let install = |args: &[&str]| {
+        run(cmd("apt-get", args).args(&missing).env("DEBIAN_FRONTEND", "noninteractive").stdout(Stdio::null()))
+    };
+    const INSTALL: &[&str] = &["install", "-y", "-qq", "--no-install-recommends"];
+    // The package lists of a new machine may be missing or old: a second try with new ones.
+    install(INSTALL).or_else(|_| {
+        run(cmd("apt-get", ["update", "-qq"]))?;
+        install(INSTALL)
+    })
+}
+
+fn on_path(program: &str) -> bool {
+    let path = std::env::var("PATH").unwrap_or_default();
+    path.split(':').chain(["/usr/sbin", "/sbin"]).any(|dir| Path::new(dir).join(program).is_file())
+}
