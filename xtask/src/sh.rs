@@ -55,7 +55,7 @@ pub(crate) fn apt(needs: &[(&str, &str)]) -> Result<()> {
     const INSTALL: &[&str] = &["install", "-y", "-qq", "--no-install-recommends"];
     // The package lists of a new machine may be missing or old: a second try with new ones.
     install(INSTALL).or_else(|_| {
-        run(cmd("apt-get", ["update", "-qq"]))?;
+        run(&mut cmd("apt-get", ["update", "-qq"]))?;
         install(INSTALL)
     })
 }
