@@ -19,6 +19,8 @@ pub enum Need {
     Routes(Ns),
     /// One sysctl, by its path below `/proc/sys`.
     Sysctl(Ns, String),
+    /// A text file of the node, where it exists.
+    File(String),
     /// The VLANs of all bridge ports of the host.
     Vlans,
     /// The masqueraded sources.
@@ -40,6 +42,8 @@ pub struct Facts {
     pub routes: BTreeMap<Ns, Vec<RouteFact>>,
     /// Sysctls; a kernel without one has no entry.
     pub sysctls: BTreeMap<(Ns, String), String>,
+    /// Text files by path; one that does not exist has no entry.
+    pub files: BTreeMap<String, String>,
     /// VLANs by bridge port of the host.
     pub vlans: BTreeMap<IfName, Vec<Vlan>>,
     /// Masqueraded sources and whose they are.
@@ -78,6 +82,8 @@ pub struct LinkFact {
     pub parent: Option<u32>,
     /// Bridge: ports are separated by VLAN.
     pub vlan_filtering: bool,
+    /// Bridge: the VLAN that a new port is put on; 0 for none.
+    pub default_pvid: u16,
     /// Bridge port: frames may leave where they came from.
     pub hairpin: bool,
     /// Bridge port: no frames between isolated ports.
@@ -187,6 +193,7 @@ impl LinkFact {
             master: None,
             parent: None,
             vlan_filtering: false,
+            default_pvid: 1,
             hairpin: false,
             isolated: false,
             alias: String::new(),

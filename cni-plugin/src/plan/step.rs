@@ -6,6 +6,7 @@
 use super::name::{IfName, Mac};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::net::IpAddr;
 
 /// Which network namespace a step acts in.
@@ -16,6 +17,15 @@ pub enum Ns {
     Host,
     /// The container's.
     Pod,
+}
+
+impl fmt::Display for Ns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Host => "host",
+            Self::Pod => "pod",
+        })
+    }
 }
 
 /// One change, or one thing to wait for.
@@ -43,8 +53,8 @@ pub enum Step {
         /// The value.
         to: LinkAttr,
     },
-    /// Puts a VLAN on a bridge port.
-    AddVlan {
+    /// Puts a VLAN on a bridge port; it goes with the port.
+    EnsureVlan {
         /// The bridge port.
         at: LinkRef,
         /// The VLAN and its flags.
@@ -54,12 +64,12 @@ pub enum Step {
     DelVlan {
         /// The bridge port.
         at: LinkRef,
-        /// The VLAN and the flags it had.
+        /// The VLAN.
         vlan: Vlan,
     },
     /// An address that must be new.
     AddAddr(Addr),
-    /// An address that goes away.
+    /// An address that goes away; a shared link that gave it up for another does not get it back.
     DelAddr(Addr),
     /// An address of a shared link.
     EnsureAddr(Addr),
@@ -75,6 +85,8 @@ pub enum Step {
     AddMasquerade(Masquerade),
     /// Ends it.
     DelMasquerade(Masquerade),
+    /// Ends masquerading of all sources of one owner: network, container id and interface.
+    DelMasqueradesOf(String),
     /// Lets only one hardware address send through a bridge port.
     AddMacCheck(MacCheck),
     /// Ends it.
@@ -103,6 +115,12 @@ impl LinkRef {
     /// A link of the container.
     pub fn pod(name: IfName) -> Self {
         Self { ns: Ns::Pod, name }
+    }
+}
+
+impl fmt::Display for LinkRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in {}", self.name, self.ns)
     }
 }
 
@@ -328,32 +346,18 @@ impl Step {
             Self::SetLink { at, to, from: Some(from) } => {
                 Self::SetLink { at: at.clone(), to: from.clone(), from: Some(to.clone()) }
             }
-            Self::AddVlan { at, vlan } => Self::DelVlan { at: at.clone(), vlan: *vlan },
-            Self::DelVlan { at, vlan } => Self::AddVlan { at: at.clone(), vlan: *vlan },
             Self::AddAddr(addr) => Self::DelAddr(addr.clone()),
-            Self::DelAddr(addr) => Self::AddAddr(addr.clone()),
             Self::AddRoute(route) => Self::DelRoute(route.clone()),
-            Self::DelRoute(route) => Self::AddRoute(route.clone()),
             Self::AddMasquerade(masquerade) => Self::DelMasquerade(masquerade.clone()),
-            Self::DelMasquerade(masquerade) => Self::AddMasquerade(masquerade.clone()),
             Self::AddMacCheck(check) => Self::DelMacCheck(check.clone()),
-            Self::DelMacCheck(check) => Self::AddMacCheck(check.clone()),
-            Self::DelLink(_)
-            | Self::EnsureLink(_)
-            | Self::SetLink { from: None, .. }
-            | Self::EnsureAttr { .. }
-            | Self::EnsureAddr(_)
-            | Self::SetSysctl(_)
-            | Self::EnsureSysctl(_)
-            | Self::WaitUp(_)
-            | Self::WaitDad(_) => return None,
+            _ => return None,
         })
     }
 
     /// The link without which the change does not exist either.
     fn lives_on(&self) -> Option<&LinkRef> {
         match self {
-            Self::SetLink { at, .. } | Self::AddVlan { at, .. } | Self::DelVlan { at, .. } => Some(at),
+            Self::SetLink { at, .. } => Some(at),
             Self::AddAddr(addr) | Self::DelAddr(addr) => Some(&addr.at),
             Self::AddRoute(route) | Self::DelRoute(route) => Some(&route.at),
             _ => None,

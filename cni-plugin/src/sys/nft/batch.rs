@@ -338,6 +338,47 @@ impl Batch {
     }
 }
 
+fn put(out: &mut Vec<u8>, kind: u16, value: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend([0; 2]);
+    out.extend(kind.to_ne_bytes());
+    value(out);
+    let len = u16::try_from(out.len() - start).unwrap_or(u16::MAX);
+    out[start..start + 2].copy_from_slice(&len.to_ne_bytes());
+    out.resize(out.len().next_multiple_of(4), 0);
+}
+
+fn set_request(out: &mut Vec<u8>, family: Family, table: &str, set: &str) {
+    out.extend([family as u8, 0, 0, 0]);
+    for (kind, name) in [(1, table), (2, set)] {
+        put(out, kind, |out| {
+            out.extend(name.as_bytes());
+            out.push(0);
+        });
+    }
+}
+
+/// One element of a set by its key; `None` where it, the table or the set does not exist.
+pub(super) fn element(
+    socket: &mut Socket,
+    family: Family,
+    table: &str,
+    set: &str,
+    key: &[u8],
+) -> Result<Option<Element>, KernelError> {
+    let request = |out: &mut Vec<u8>| {
+        set_request(out, family, table, set);
+        let key = |out: &mut Vec<u8>| put(out, 1, |out| out.extend(key));
+        let element = |out: &mut Vec<u8>| put(out, NESTED | 1, |out| put(out, NESTED | 1, key));
+        put(out, NESTED | 3, element);
+    };
+    match socket.call(SUBSYS | GETSETELEM, 0, request) {
+        Ok(messages) => Ok(messages.iter().flat_map(parse_elements).next()),
+        Err(err) if err.errno == Errno::ENOENT => Ok(None),
+        Err(err) => Err(err),
+    }
+}
+
 /// The elements of a set; none where the table or the set does not exist.
 pub(super) fn elements(
     socket: &mut Socket,
@@ -345,18 +386,7 @@ pub(super) fn elements(
     table: &str,
     set: &str,
 ) -> Result<Vec<Element>, KernelError> {
-    let request = |out: &mut Vec<u8>| {
-        out.extend([family as u8, 0, 0, 0]);
-        for (kind, name) in [(1u16, table), (2, set)] {
-            let len = u16::try_from(name.len() + 5).unwrap_or(u16::MAX);
-            out.extend(len.to_ne_bytes());
-            out.extend(kind.to_ne_bytes());
-            out.extend(name.as_bytes());
-            out.push(0);
-            out.resize(out.len().next_multiple_of(4), 0);
-        }
-    };
-    match socket.dump(SUBSYS | GETSETELEM, request) {
+    match socket.dump(SUBSYS | GETSETELEM, |out| set_request(out, family, table, set)) {
         Ok(messages) => Ok(messages.iter().flat_map(parse_elements).collect()),
         Err(err) if err.errno == Errno::ENOENT => Ok(Vec::new()),
         Err(err) => Err(err),

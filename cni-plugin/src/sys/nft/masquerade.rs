@@ -15,7 +15,7 @@
 //! }
 //! ```
 
-use super::batch::{Batch, Element, Family, Key, REG_1, Verdict, elements};
+use super::batch::{Batch, Element, Family, Key, REG_1, Verdict, element, elements};
 use super::{comment, first_that_fits};
 use crate::plan::step::Masquerade;
 use crate::sys::netlink::{KernelError, Socket};
@@ -123,11 +123,9 @@ pub fn add(socket: &mut Socket, what: &Masquerade) -> Result<(), KernelError> {
 
 /// Ends masquerading of the source if the element is still this owner's; success when it is not there.
 pub fn del(socket: &mut Socket, what: &Masquerade) -> Result<(), KernelError> {
-    let owner = comment(&what.owner);
-    if list(socket)?.iter().any(|(source, found)| *source == what.source && found == owner) {
-        del_source(socket, what.source)
-    } else {
-        Ok(())
+    match element(socket, FAMILY, TABLE, map(what.source), &bytes(what.source))? {
+        Some(found) if found.comment == comment(&what.owner) => del_source(socket, what.source),
+        _ => Ok(()),
     }
 }
 

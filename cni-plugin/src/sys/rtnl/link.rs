@@ -30,6 +30,7 @@ mod ifla {
     pub(super) const INFO_SLAVE_KIND: u16 = 4;
     pub(super) const INFO_SLAVE_DATA: u16 = 5;
     pub(super) const BR_VLAN_FILTERING: u16 = 7;
+    pub(super) const BR_VLAN_DEFAULT_PVID: u16 = 39;
     pub(super) const BRPORT_MODE: u16 = 4;
     pub(super) const BRPORT_ISOLATED: u16 = 33;
     pub(super) const BRIDGE_VLAN_INFO: u16 = 2;
@@ -166,7 +167,7 @@ pub fn set_attr(index: u32, attr: &LinkAttr, out: &mut Vec<u8>) {
 }
 
 /// Body of `RTM_SETLINK` or `RTM_DELLINK`, family bridge, for one VLAN of a port.
-pub fn vlan(index: u32, vlan: &Vlan, on_bridge_itself: bool, out: &mut Vec<u8>) {
+pub fn vlan(index: u32, vlan: &Vlan, out: &mut Vec<u8>) {
     let mut message = LinkMessage::default();
     message.header.interface_family = AddressFamily::Bridge;
     message.header.index = index;
@@ -174,17 +175,12 @@ pub fn vlan(index: u32, vlan: &Vlan, on_bridge_itself: bool, out: &mut Vec<u8>) 
     flags.set(BridgeVlanInfoFlags::Pvid, vlan.pvid);
     flags.set(BridgeVlanInfoFlags::Untagged, vlan.untagged);
     let info = AfSpecBridge::VlanInfo(BridgeVlanInfo { vid: vlan.id, flags });
-    let mut spec = Vec::new();
-    if on_bridge_itself {
-        spec.push(AfSpecBridge::Flags(netlink_packet_route::link::BridgeFlag::LowerDev));
-    }
-    spec.push(info);
-    message.attributes.push(LinkAttribute::AfSpecBridge(spec));
+    message.attributes.push(LinkAttribute::AfSpecBridge(vec![info]));
     emit(&message, out);
 }
 
-/// Body of `RTM_DELLINK` by index.
-pub fn del_link(index: u32, out: &mut Vec<u8>) {
+/// Body of `RTM_GETLINK` or `RTM_DELLINK` by index.
+pub fn by_index(index: u32, out: &mut Vec<u8>) {
     let mut message = LinkMessage::default();
     message.header.index = index;
     emit(&message, out);
@@ -255,8 +251,13 @@ fn link_info(info: &[u8], fact: &mut LinkFact) {
         "macvlan" => fact.mode = first.and_then(u32_of).and_then(macvlan_mode),
         "ipvlan" => fact.mode = first.and_then(u16_of).and_then(ipvlan_mode),
         "bridge" => {
-            fact.vlan_filtering =
-                attributes_of(data).any(|(kind, value)| kind == ifla::BR_VLAN_FILTERING && value.first() == Some(&1));
+            for (kind, value) in attributes_of(data) {
+                match kind {
+                    ifla::BR_VLAN_FILTERING => fact.vlan_filtering = value.first() == Some(&1),
+                    ifla::BR_VLAN_DEFAULT_PVID => fact.default_pvid = u16_of(value).unwrap_or(fact.default_pvid),
+                    _ => {}
+                }
+            }
         }
         _ => {}
     }
