@@ -87,7 +87,7 @@ fn refusal(file: &Path, stdout: &[u8], stderr: &str) -> Error {
     if stdout.trim_ascii().is_empty() {
         return Error::internal(format!("plugin {} failed without a message: {stderr:?}", file.display()));
     }
-    Error::from_stdout(stdout).unwrap_or_else(|| {
+    Error::from_stdout(stdout).unwrap_or_else(|_| {
         let said = String::from_utf8_lossy(stdout);
         Error::internal(format!("plugin {} failed with an unreadable message: {:?}", file.display(), said.trim()))
     })
