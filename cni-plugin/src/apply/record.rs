@@ -4,6 +4,7 @@
 //! moment leaves something that DEL and GC can act on. It dies with the kernel state that it describes.
 
 use super::Error;
+use crate::cni::Json;
 use crate::plan::step::Step;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -47,14 +48,14 @@ pub struct Record {
     /// `CNI_PATH`, for foreign plugins.
     pub path: Vec<PathBuf>,
     /// The configuration as it arrived.
-    pub conf: serde_json::Value,
+    pub conf: Json,
     /// The steps of each plugin of the list, in order; none for a foreign one.
     pub parts: Vec<Vec<Step>>,
 }
 
 impl Record {
     /// A record of nothing yet.
-    pub fn new(key: Key, conf: serde_json::Value) -> Self {
+    pub fn new(key: Key, conf: Json) -> Self {
         Self { layout: LAYOUT, key, netns: None, args: String::new(), path: Vec::new(), conf, parts: Vec::new() }
     }
 
@@ -225,7 +226,7 @@ mod tests {
     fn a_cut_off_record_counts_as_none() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("x.json");
-        let text = serde_json::to_string(&Record::new(key(), serde_json::Value::Null)).expect("json");
+        let text = serde_json::to_string(&Record::new(key(), Json::Null)).expect("json");
         fs::write(&path, &text).expect("written");
         assert!(load(&path).expect("readable").is_some());
         fs::write(&path, &text[..text.len() / 2]).expect("written");

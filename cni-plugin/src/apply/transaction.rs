@@ -14,6 +14,8 @@ use std::fmt::Write;
 pub struct Transaction<'a> {
     folder: &'a Folder,
     record: Record,
+    /// How many parts an earlier call of the same chain recorded.
+    earlier: usize,
     applied: Vec<Step>,
     /// How long each send took, with the steps that it carried.
     pub timings: Vec<(Vec<Step>, Timing)>,
@@ -45,9 +47,9 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {}
 
 impl<'a> Transaction<'a> {
-    /// Starts from a record, which holds no step yet.
+    /// Starts from a record, which holds no step yet, or those of an earlier call.
     pub fn new(folder: &'a Folder, record: Record) -> Self {
-        Self { folder, record, applied: Vec::new(), timings: Vec::new() }
+        Self { folder, earlier: record.parts.len(), record, applied: Vec::new(), timings: Vec::new() }
     }
 
     /// Records the steps of each plugin, then applies them all.
@@ -70,12 +72,17 @@ impl<'a> Transaction<'a> {
         self.folder.store(&self.record)
     }
 
-    /// Takes back what was applied, newest first, and forgets the record when nothing is left.
-    pub fn roll_back(self, kernel: &mut Kernel) -> Vec<Error> {
+    /// Takes back what was applied, newest first, and forgets it when nothing is left.
+    pub fn roll_back(mut self, kernel: &mut Kernel) -> Vec<Error> {
         let report = execute(kernel, &undo(&self.applied), &Facts::default(), OnError::GoOn);
         let mut leftovers = report.errors;
         if leftovers.is_empty() {
-            leftovers.extend(self.folder.remove(&self.record.key).err());
+            self.record.parts.truncate(self.earlier);
+            let forgotten = match self.earlier {
+                0 => self.folder.remove(&self.record.key),
+                _ => self.folder.store(&self.record),
+            };
+            leftovers.extend(forgotten.err());
         }
         leftovers
     }

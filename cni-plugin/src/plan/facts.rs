@@ -142,6 +142,19 @@ impl Facts {
         self.sysctls.get(&(ns, key.to_owned())).is_some_and(|found| found == value)
     }
 
+    /// Takes over what another reading found.
+    pub fn merge(&mut self, other: Self) {
+        self.links.extend(other.links);
+        self.default_links.extend(other.default_links);
+        self.addrs.extend(other.addrs);
+        self.routes.extend(other.routes);
+        self.sysctls.extend(other.sysctls);
+        self.files.extend(other.files);
+        self.vlans.extend(other.vlans);
+        self.masquerades.extend(other.masquerades);
+        self.mac_checks.extend(other.mac_checks);
+    }
+
     /// The facts as they will be once `steps` are applied, as far as a later plugin of the same plan may ask.
     #[must_use]
     pub fn after(mut self, steps: &[Step]) -> Self {

@@ -7,7 +7,7 @@ use crate::plan::step::{LinkRef, Ns};
 use crate::plan::{Facts, IfName, Need};
 
 /// The keys `master` and `linkInContainer`.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Parent {
     pub(super) name: Option<IfName>,
     ns: Ns,

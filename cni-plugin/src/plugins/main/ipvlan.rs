@@ -18,19 +18,24 @@ pub struct Ipvlan {
 }
 
 impl Ipvlan {
-    /// Reads the configuration. Without `master` the only interface of `prevResult` is the parent, where there is one.
+    /// Reads the configuration.
     pub fn parse(conf: &NetConf) -> Result<Self, Error> {
         let json = &conf.json;
-        let mut parent = Parent::parse(json)?;
-        if let (None, Some(prev)) = (&parent.name, &conf.prev_result) {
-            parent.name = only_interface(prev)?;
-        }
         Ok(Self {
-            parent,
+            parent: Parent::parse(json)?,
             mode: mode(json.str_or("mode", "")?)?,
             mtu: interface::mtu(json)?,
             dns: conf.dns.clone(),
         })
+    }
+
+    /// The parent: without `master`, the only interface of `prevResult`, where there is one.
+    fn parent(&self, call: &Call<'_>) -> Result<Parent, Error> {
+        let mut parent = self.parent.clone();
+        if let (None, Some(prev)) = (&parent.name, call.prev) {
+            parent.name = only_interface(prev)?;
+        }
+        Ok(parent)
     }
 }
 
@@ -59,16 +64,17 @@ impl Plugin for Ipvlan {
     }
 
     fn needs(&self, call: &Call<'_>) -> Vec<Need> {
-        vec![self.parent.need(), Need::Link(call.pod())]
+        let parent = self.parent(call).ok();
+        parent.map(|parent| parent.need()).into_iter().chain([Need::Link(call.pod())]).collect()
     }
 
     fn refuse(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
-        self.parent.find(facts)?;
+        self.parent(call)?.find(facts)?;
         interface::refuse_taken(call, facts)
     }
 
     fn plan(&self, call: &Call<'_>, facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error> {
-        let (parent, parent_fact) = self.parent.find(facts)?;
+        let (parent, parent_fact) = self.parent(call)?.find(facts)?;
         let given = lease.or_else(|| {
             // A chained ipvlan without an IPAM of its own takes over what the plugin before it got.
             let prev = call.prev.filter(|prev| !prev.ips.is_empty())?;
