@@ -1,5 +1,6 @@
 //! One plugin's configuration and the checks on the names in it.
 
+use super::error::shortened;
 use super::result::result_version;
 use super::{AddResult, Dns, Error, Json, Version};
 
@@ -89,7 +90,7 @@ pub fn check_plugin_type(plugin: &str) -> Result<(), Error> {
         return Err(Error::config("no plugin name provided"));
     }
     if plugin.contains(['/', '\0']) || plugin == "." || plugin == ".." {
-        return Err(Error::config(format!("invalid plugin name: {plugin:?}")));
+        return Err(Error::config(format!("invalid plugin name: {:?}", shortened(plugin))));
     }
     Ok(())
 }

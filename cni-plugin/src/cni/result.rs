@@ -1,5 +1,6 @@
 //! The result of ADD and how its three JSON layouts are read; `layout` writes them.
 
+use super::error::shortened;
 use super::version::Family;
 use super::{Error, Json, Version};
 use ipnet::IpNet;
@@ -116,7 +117,7 @@ pub(super) fn result_version(json: &Json, default: Version) -> Result<Version, E
     match Version::parse(text) {
         _ if text.is_empty() => Ok(default),
         Some(version) => Ok(version),
-        None => Err(Error::version(format!("unsupported CNI result version {text:?}"))),
+        None => Err(Error::version(format!("unsupported CNI result version {:?}", shortened(text)))),
     }
 }
 
