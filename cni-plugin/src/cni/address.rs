@@ -1,5 +1,6 @@
 //! Addresses as Go reads them: no leading zeros, no zone, IPv4-mapped IPv6 is IPv4, host bits are kept.
 
+use super::error::shortened;
 use super::{Error, Json};
 use ipnet::IpNet;
 use std::net::IpAddr;
@@ -9,13 +10,14 @@ const MAPPED_PREFIX_LEN: u8 = 96;
 
 /// Parses an address without a prefix; code 6.
 pub fn parse_ip(text: &str) -> Result<IpAddr, Error> {
-    let address: IpAddr = text.parse().map_err(|e| Error::decode(format!("invalid IP address: {text:?}: {e}")))?;
+    let address: IpAddr =
+        text.parse().map_err(|e| Error::decode(format!("invalid IP address: {:?}: {e}", shortened(text))))?;
     Ok(address.to_canonical())
 }
 
 /// Parses `address/prefix length`, keeping the host's bits; code 6.
 pub fn parse_cidr(text: &str) -> Result<IpNet, Error> {
-    cidr(text).ok_or_else(|| Error::decode(format!("invalid CIDR address: {text:?}")))
+    cidr(text).ok_or_else(|| Error::decode(format!("invalid CIDR address: {:?}", shortened(text))))
 }
 
 fn cidr(text: &str) -> Option<IpNet> {

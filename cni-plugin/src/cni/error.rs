@@ -184,6 +184,17 @@ impl Error {
     }
 }
 
+/// Longest piece of a stranger's text that a message repeats, in characters.
+const SHOWN_CHARS: usize = 60;
+
+/// `text` for a message: whole, or its first 60 characters and `...`.
+pub fn shortened(text: &str) -> String {
+    match text.char_indices().nth(SHOWN_CHARS) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.msg)?;

@@ -3,10 +3,8 @@
 //! A key matches in any ASCII case; of several matches the last that is not `null` wins; `null` counts as absent. A value
 //! of the wrong type is an error of code 6 that names key, expected type and value.
 
+use super::error::shortened;
 use super::{Error, Json};
-
-/// Longest piece of a value that an error repeats, in characters.
-const SHOWN_CHARS: usize = 60;
 
 impl Json {
     /// The value of `key`; `None` where it is absent or `null`, or this is no object.
@@ -170,10 +168,7 @@ impl Json {
 
     /// The error (code 6) for a value that is not `expected`, such as `expected a number, got "abc"`.
     pub fn mismatch(&self, expected: &str) -> Error {
-        let text = self.to_string();
-        let shown: String = text.chars().take(SHOWN_CHARS).collect();
-        let dots = if shown.len() < text.len() { "..." } else { "" };
-        Error::decode(format!("expected {expected}, got {shown}{dots}"))
+        Error::decode(format!("expected {expected}, got {}", shortened(&self.to_string())))
     }
 
     fn matches(&self, key: &str) -> impl Iterator<Item = &Self> {

@@ -224,12 +224,6 @@ impl From<Vec<Json>> for Json {
     }
 }
 
-impl From<&[String]> for Json {
-    fn from(items: &[String]) -> Self {
-        Self::Array(items.iter().map(|item| item.as_str().into()).collect())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -128,3 +128,118 @@ fn set_list(json: &mut Json, key: &str, items: impl IntoIterator<Item = Json>) {
     let items: Vec<Json> = items.into_iter().collect();
     set_some(json, key, Some(items).filter(|items| !items.is_empty()));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(text: &str) -> Json {
+        Json::parse(text.as_bytes(), "test").unwrap()
+    }
+
+    /// One of everything, as 1.1.0 writes it.
+    const FULL: &str = r#"{
+        "cniVersion": "1.1.0",
+        "dns": {"domain": "d.example", "nameservers": ["10.1.0.1"], "options": ["ndots:5"], "search": ["d.example"]},
+        "interfaces": [
+            {"mac": "00:11:22:33:44:55", "mtu": 1400, "name": "br0"},
+            {"name": "eth0", "pciID": "0000:00:1f.6", "sandbox": "/run/netns/a", "socketPath": "/run/s"}
+        ],
+        "ips": [
+            {"address": "10.1.2.3/24", "gateway": "10.1.2.1", "interface": 0},
+            {"address": "2001:db8::3/64", "interface": 1},
+            {"address": "10.9.0.1/32"}
+        ],
+        "routes": [
+            {"advmss": 1300, "dst": "0.0.0.0/0", "gw": "10.1.2.1", "mtu": 1400, "priority": 5, "scope": 0, "table": 100},
+            {"dst": "2001:db8:1::/48"}
+        ]
+    }"#;
+
+    const FULL_04X: &str = r#"{
+        "cniVersion": "VERSION",
+        "interfaces": [{"name": "br0", "mac": "00:11:22:33:44:55"}, {"name": "eth0", "sandbox": "/run/netns/a"}],
+        "ips": [
+            {"version": "4", "interface": 0, "address": "10.1.2.3/24", "gateway": "10.1.2.1"},
+            {"version": "6", "interface": 1, "address": "2001:db8::3/64"},
+            {"version": "4", "address": "10.9.0.1/32"}
+        ],
+        "routes": [
+            {"dst": "0.0.0.0/0", "gw": "10.1.2.1", "mtu": 1400, "advmss": 1300, "priority": 5, "table": 100, "scope": 0},
+            {"dst": "2001:db8:1::/48"}
+        ],
+        "dns": {"nameservers": ["10.1.0.1"], "domain": "d.example", "search": ["d.example"], "options": ["ndots:5"]}
+    }"#;
+
+    const FULL_02X: &str = r#"{
+        "cniVersion": "VERSION",
+        "ip4": {"ip": "10.1.2.3/24", "gateway": "10.1.2.1", "routes": [{"dst": "0.0.0.0/0", "gw": "10.1.2.1"}]},
+        "ip6": {"ip": "2001:db8::3/64", "routes": [{"dst": "2001:db8:1::/48"}]},
+        "dns": {"nameservers": ["10.1.0.1"], "domain": "d.example", "search": ["d.example"], "options": ["ndots:5"]}
+    }"#;
+
+    fn full() -> AddResult {
+        AddResult::parse(&json(FULL), Version::DEFAULT).unwrap()
+    }
+
+    #[test]
+    fn each_family_has_its_layout() {
+        for version in Version::ALL {
+            let golden = match version.family() {
+                Family::V02x => FULL_02X.replace("VERSION", version.as_str()),
+                Family::V04x => FULL_04X.replace("VERSION", version.as_str()),
+                Family::V10x => FULL.replace("1.1.0", version.as_str()),
+            };
+            assert_eq!(full().to_json(version), Ok(json(&golden)));
+        }
+    }
+
+    #[test]
+    fn a_result_is_read_back_as_far_as_its_version_can_say_it() {
+        for version in Version::ALL {
+            let written = full().to_json(version).unwrap();
+            let read = AddResult::parse(&written, Version::DEFAULT).unwrap();
+            assert_eq!(read.to_json(version).unwrap(), written, "{version}");
+        }
+        assert_eq!(AddResult::parse(&full().to_json(Version::V1_1_0).unwrap(), Version::DEFAULT), Ok(full()));
+    }
+
+    #[test]
+    fn an_empty_result_is_its_version_and_dns_before_1_0_0() {
+        let text = |version| AddResult::default().to_json(version).map(|json| json.to_string());
+        for version in Version::ALL {
+            match version.family() {
+                Family::V02x => assert_eq!(text(version).unwrap_err().msg, "cannot convert: no valid IP addresses"),
+                Family::V04x => assert_eq!(text(version), Ok(format!(r#"{{"cniVersion":"{version}","dns":{{}}}}"#))),
+                Family::V10x => assert_eq!(text(version), Ok(format!(r#"{{"cniVersion":"{version}"}}"#))),
+            }
+            assert_eq!(AddResult::default().convertible(version).is_ok(), text(version).is_ok());
+        }
+    }
+
+    #[test]
+    fn routes_of_a_family_without_address_are_dropped_before_0_3_0() {
+        let result = json(r#"{"cniVersion":"1.0.0","ips":[{"address":"::1/128"}],"routes":[{"dst":"0.0.0.0/0"}]}"#);
+        let result = AddResult::parse(&result, Version::DEFAULT).unwrap();
+        let text = result.to_json(Version::V0_2_0).unwrap().to_string();
+        assert_eq!(text, r#"{"cniVersion":"0.2.0","ip6":{"ip":"::1/128"},"dns":{}}"#);
+    }
+
+    #[test]
+    fn the_old_layout_is_read_ip4_first_with_its_routes() {
+        let old = json(
+            r#"{"ip6":{"ip":"2001:db8::3/64"},"ip4":{"ip":"10.0.0.2/24","gateway":"10.0.0.1","routes":[{"dst":"10.9.9.9/8","mtu":9}]}}"#,
+        );
+        let text = AddResult::parse(&old, Version::V0_1_0).unwrap().to_json(Version::V1_0_0).unwrap().to_string();
+        assert_eq!(
+            text,
+            r#"{"cniVersion":"1.0.0","ips":[{"address":"10.0.0.2/24","gateway":"10.0.0.1"},{"address":"2001:db8::3/64"}],"routes":[{"dst":"10.9.9.9/8"}]}"#
+        );
+    }
+
+    #[test]
+    fn standard_output_is_indented_by_four_spaces() {
+        let text = AddResult::default().to_stdout(Version::V1_1_0).unwrap();
+        assert_eq!(text, "{\n    \"cniVersion\": \"1.1.0\"\n}");
+    }
+}

@@ -1,5 +1,6 @@
 //! One plugin's configuration and the checks on the names in it.
 
+use super::error::shortened;
 use super::result::result_version;
 use super::{AddResult, Dns, Error, Json, Version};
 
@@ -89,7 +90,7 @@ pub fn check_plugin_type(plugin: &str) -> Result<(), Error> {
         return Err(Error::config("no plugin name provided"));
     }
     if plugin.contains(['/', '\0']) || plugin == "." || plugin == ".." {
-        return Err(Error::config(format!("invalid plugin name: {plugin:?}")));
+        return Err(Error::config(format!("invalid plugin name: {:?}", shortened(plugin))));
     }
     Ok(())
 }
@@ -114,4 +115,94 @@ fn prev_result(json: &Json, config: Version) -> Result<Option<AddResult>, Error>
 fn valid_attachments(json: &Json) -> Result<Option<Vec<(String, String)>>, Error> {
     let Some(key) = VALID_ATTACHMENTS.into_iter().find(|key| json.has(key)) else { return Ok(None) };
     json.each_object(key, |item| Ok((item.string("containerID")?, item.string("ifname")?))).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cni::Code;
+
+    fn parse(text: &str) -> Result<NetConf, Error> {
+        NetConf::parse(text.as_bytes())
+    }
+
+    #[test]
+    fn shared_keys_are_read_in_any_case() {
+        let conf = parse(
+            r#"{"CniVersion":"1.0.0","NAME":"n","Type":"bridge","IPAM":{"TYPE":"host-local"},"dns":{"domain":"d"}}"#,
+        );
+        let conf = conf.unwrap();
+        assert_eq!((conf.version, conf.name.as_str()), (Version::V1_0_0, "n"));
+        assert_eq!((conf.plugin.as_str(), conf.ipam.as_str()), ("bridge", "host-local"));
+        assert_eq!(conf.dns.unwrap().domain, "d");
+        assert!(conf.prev_result.is_none() && conf.valid_attachments.is_none());
+    }
+
+    #[test]
+    fn absent_keys_have_defaults() {
+        let conf = parse(r#"{"name":"n","dns":{},"ipam":null,"prevResult":null}"#).unwrap();
+        assert_eq!((conf.version, conf.plugin.as_str(), conf.ipam.as_str()), (Version::V0_1_0, "", ""));
+        assert!(conf.dns.is_none() && conf.prev_result.is_none());
+    }
+
+    #[test]
+    fn what_is_wrong_decides_the_code() {
+        for (text, code) in [
+            ("", Code::Decode),
+            ("[]", Code::Decode),
+            (r#"{"name":1}"#, Code::Decode),
+            (r#"{"name":"n","cniVersion":1}"#, Code::Decode),
+            (r#"{"name":"n","ipam":"dhcp"}"#, Code::Decode),
+            (r#"{"name":"n","dns":[]}"#, Code::Decode),
+            (r#"{"name":"n","cni.dev/attachments":[1]}"#, Code::Decode),
+            ("null", Code::InvalidConfig),
+            (r#"{"name":""}"#, Code::InvalidConfig),
+            (r#"{"name":"../n"}"#, Code::InvalidConfig),
+            (r#"{"name":"a/b"}"#, Code::InvalidConfig),
+            (r#"{"name":"a\u0000"}"#, Code::InvalidConfig),
+            (r#"{"name":"n\n"}"#, Code::InvalidConfig),
+            (r#"{"name":"n","type":"../../bin/sh"}"#, Code::InvalidConfig),
+            (r#"{"name":"n","type":".."}"#, Code::InvalidConfig),
+            (r#"{"name":"n","ipam":{"type":"a/b"}}"#, Code::InvalidConfig),
+            (r#"{"name":"n","ipam":{"type":"a\u0000"}}"#, Code::InvalidConfig),
+            (r#"{"name":"n","cniVersion":"1.0"}"#, Code::IncompatibleVersion),
+        ] {
+            assert_eq!(parse(text).unwrap_err().code, code, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_prev_result_takes_the_versions_of_its_family() {
+        for config in Version::ALL {
+            for prev in Version::ALL {
+                let text = format!(r#"{{"name":"n","cniVersion":"{config}","prevResult":{{"cniVersion":"{prev}"}}}}"#);
+                assert_eq!(parse(&text).is_ok(), config.family() == prev.family(), "{text}");
+            }
+        }
+        let error = parse(r#"{"name":"n","cniVersion":"0.4.0","prevResult":{"cniVersion":"1.0.0"}}"#).unwrap_err();
+        assert_eq!(
+            error.msg,
+            "could not parse prevResult: result type supports [0.3.0 0.3.1 0.4.0] but unmarshalled CNIVersion is \"1.0.0\""
+        );
+    }
+
+    #[test]
+    fn a_prev_result_without_version_has_the_configurations() {
+        let prev = r#"{"ip4":{"ip":"10.0.0.1/8"},"ips":[{"address":"::1/128"}]}"#;
+        for (version, expected) in [("0.2.0", "10.0.0.1/8"), ("0.3.1", "::1/128"), ("1.1.0", "::1/128")] {
+            let conf = parse(&format!(r#"{{"name":"n","cniVersion":"{version}","prevResult":{prev}}}"#)).unwrap();
+            assert_eq!(conf.prev_result.unwrap().ips[0].address.to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn valid_attachments_are_read_under_both_names_and_null_is_an_empty_list() {
+        let item = r#"[{"containerID":"c","ifname":"eth0"}]"#;
+        for key in VALID_ATTACHMENTS {
+            let conf = parse(&format!(r#"{{"name":"n","{key}":{item}}}"#)).unwrap();
+            assert_eq!(conf.valid_attachments, Some(vec![("c".to_owned(), "eth0".to_owned())]));
+            let conf = parse(&format!(r#"{{"name":"n","{key}":null}}"#)).unwrap();
+            assert_eq!(conf.valid_attachments, Some(Vec::new()));
+        }
+    }
 }

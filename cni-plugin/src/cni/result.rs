@@ -1,5 +1,6 @@
 //! The result of ADD and how its three JSON layouts are read; `layout` writes them.
 
+use super::error::shortened;
 use super::version::Family;
 use super::{Error, Json, Version};
 use ipnet::IpNet;
@@ -116,7 +117,7 @@ pub(super) fn result_version(json: &Json, default: Version) -> Result<Version, E
     match Version::parse(text) {
         _ if text.is_empty() => Ok(default),
         Some(version) => Ok(version),
-        None => Err(Error::version(format!("unsupported CNI result version {text:?}"))),
+        None => Err(Error::version(format!("unsupported CNI result version {:?}", shortened(text)))),
     }
 }
 
@@ -184,5 +185,54 @@ impl Dns {
     /// Whether no field is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<AddResult, Error> {
+        AddResult::parse(&Json::parse(text.as_bytes(), "test")?, Version::V1_0_0)
+    }
+
+    #[test]
+    fn null_and_an_empty_object_are_an_empty_result() {
+        for text in ["null", "{}", r#"{"ips":null,"interfaces":[],"dns":{}}"#] {
+            assert_eq!(parse(text), Ok(AddResult::default()), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_field_is_named_with_its_path_and_value() {
+        for (text, message) in [
+            (r#"{"ips":[{"address":"10.0.0.1"}]}"#, r#"ips[0]: "address": invalid CIDR address: "10.0.0.1""#),
+            (r#"{"ips":[{"address":"10.0.0.1/8","gateway":"x"}]}"#, r#"ips[0]: "gateway": invalid IP address: "x""#),
+            (r#"{"ips":[{}]}"#, r#"ips[0]: "address" is missing"#),
+            (r#"{"ips":[3]}"#, "ips[0]: expected an object, got 3"),
+            (r#"{"routes":[{"dst":"::/0","scope":256}]}"#, "expected a whole number from 0 to 255, got 256"),
+            (r#"{"interfaces":[{"name":"a"},{"name":[]}]}"#, r#"interfaces[1]: "name": expected a string, got []"#),
+            (r#"{"dns":{"search":"a"}}"#, r#"dns: "search": expected a list, got "a""#),
+            ("[]", "result: expected an object, got []"),
+            (r#"{"cniVersion":"0.2.0","ip4":{}}"#, r#"ip4: "ip" is missing"#),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.msg.contains(message), "{text}: {}", error.msg);
+            assert_eq!(error.code, crate::cni::Code::Decode);
+        }
+    }
+
+    #[test]
+    fn an_own_version_beats_the_default_and_an_unknown_one_is_refused() {
+        let result = parse(r#"{"cniVersion":"0.2.0","ip4":{"ip":"10.0.0.1/8"},"ips":"not read"}"#).unwrap();
+        assert_eq!(result.ips.len(), 1);
+        let error = parse(r#"{"cniVersion":"1.2.0"}"#).unwrap_err();
+        assert_eq!(error, Error::version("unsupported CNI result version \"1.2.0\""));
+    }
+
+    #[test]
+    fn an_empty_gateway_is_none() {
+        let result = parse(r#"{"ips":[{"address":"10.0.0.1/8","gateway":"","interface":0}]}"#).unwrap();
+        assert_eq!((result.ips[0].gateway, result.ips[0].interface), (None, Some(0)));
     }
 }

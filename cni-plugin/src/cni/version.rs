@@ -1,6 +1,7 @@
 //! The versions of the CNI specification that braid speaks.
 
-use super::Error;
+use super::error::shortened;
+use super::{Error, Json};
 use std::fmt;
 
 /// A version of the CNI specification, oldest first.
@@ -62,8 +63,11 @@ impl Version {
         Self::parse(text).filter(|version| supported.contains(version)).ok_or_else(|| {
             let names: Vec<String> = supported.iter().map(|v| format!("\"{v}\"")).collect();
             let config = if text.is_empty() { Self::DEFAULT.as_str() } else { text };
-            Error::version("incompatible CNI versions")
-                .with_details(format!("config is {config:?}, plugin supports [{}]", names.join(" ")))
+            Error::version("incompatible CNI versions").with_details(format!(
+                "config is {:?}, plugin supports [{}]",
+                shortened(config),
+                names.join(" ")
+            ))
         })
     }
 
@@ -141,21 +145,34 @@ impl fmt::Display for Gated {
     }
 }
 
+/// What VERSION answers: one line with its newline. It tells the newest version whatever the configuration has, because
+/// VERSION does not read one.
+pub fn version_reply(supported: &[Version]) -> String {
+    let supported: Vec<Json> = supported.iter().map(|version| version.as_str().into()).collect();
+    let reply =
+        Json::object_of([("cniVersion", Version::NEWEST.as_str().into()), ("supportedVersions", supported.into())]);
+    format!("{reply}\n")
+}
+
+/// What a plugin called without `CNI_COMMAND` tells on standard error: two lines with their newlines.
+pub fn about(plugin: &str, build: &str, supported: &[Version]) -> String {
+    let supported: Vec<&str> = supported.iter().map(|version| version.as_str()).collect();
+    format!("CNI {plugin} plugin {build}\nCNI protocol versions supported: {}\n", supported.join(", "))
+}
+
 /// Reads one to three numbers separated by dots, missing ones being 0, as libcni compares versions; code 6 for
 /// anything else. The version need not be one of [`Version::ALL`].
 pub fn parse_numbers(text: &str) -> Result<[u32; 3], Error> {
     let mut numbers = [0; 3];
     let parts: Vec<&str> = text.split('.').collect();
     if parts.len() > numbers.len() {
-        return Err(Error::decode(format!("invalid version {text:?}: too many parts")));
+        return Err(Error::decode(format!("invalid version {:?}: too many parts", shortened(text))));
     }
     for (number, part) in numbers.iter_mut().zip(parts) {
         let digits = !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-        *number = part
-            .parse()
-            .ok()
-            .filter(|_| digits)
-            .ok_or_else(|| Error::decode(format!("invalid version {text:?}: {part:?} is not a number")))?;
+        *number = part.parse().ok().filter(|_| digits).ok_or_else(|| {
+            Error::decode(format!("invalid version {:?}: {:?} is not a number", shortened(text), shortened(part)))
+        })?;
     }
     Ok(numbers)
 }
@@ -192,6 +209,19 @@ mod tests {
     fn check_is_known_since_0_4_0_and_gc_and_status_since_1_1_0() {
         let knows = |verb| Version::ALL.into_iter().filter(|v| v.supports(verb)).count();
         assert_eq!((knows(Gated::Check), knows(Gated::Gc), knows(Gated::Status)), (3, 1, 1));
+    }
+
+    #[test]
+    fn a_plugin_tells_its_versions_on_both_channels() {
+        let supported = [Version::V0_4_0, Version::V1_1_0];
+        assert_eq!(
+            version_reply(&supported),
+            "{\"cniVersion\":\"1.1.0\",\"supportedVersions\":[\"0.4.0\",\"1.1.0\"]}\n"
+        );
+        assert_eq!(
+            about("bridge", "braid 0.1.0", &supported),
+            "CNI bridge plugin braid 0.1.0\nCNI protocol versions supported: 0.4.0, 1.1.0\n"
+        );
     }
 
     #[test]
