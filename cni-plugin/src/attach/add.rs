@@ -42,12 +42,14 @@ pub fn add(request: &Request, chain: &Chain) -> Result<Added, Error> {
     let folder = Folder::lock(&attachment.container_id).map_err(internal)?;
     let mut kernel = Kernel::open(Some(netns)).map_err(internal)?;
     let record = start_record(request, chain, attachment, &folder, &mut kernel)?;
+    let sandbox = attachment.netns.as_deref().map(|path| path.display().to_string()).unwrap_or_default();
+    let node = boot_id();
     let mut run = Run {
         request,
         chain,
         attachment,
-        sandbox: attachment.netns.as_deref().map(|path| path.display().to_string()).unwrap_or_default(),
-        node: boot_id(),
+        sandbox: &sandbox,
+        node: &node,
         prev: request.conf.prev_result.clone(),
         done: 0,
         transaction: Transaction::new(&folder, record),
@@ -125,8 +127,8 @@ struct Run<'a> {
     request: &'a Request,
     chain: &'a Chain,
     attachment: &'a Attachment,
-    sandbox: String,
-    node: String,
+    sandbox: &'a str,
+    node: &'a str,
     /// The result so far.
     prev: Option<AddResult>,
     /// How many items hold something that a failure has to give back.
@@ -193,7 +195,7 @@ impl Run<'_> {
             return Err(Error::config(format!("{:?} can't be part of a list: it is an IPAM", item.conf.plugin)));
         };
         let prev = self.prev.clone();
-        let call = call(self.chain, self.attachment, &self.sandbox, &self.node, prev.as_ref());
+        let call = call(self.chain, self.attachment, self.sandbox, self.node, prev.as_ref());
         read_more(kernel, plugin.as_ref(), &call, observed)?;
         let facts = before.iter().fold(observed.clone(), |facts, steps| facts.after(steps));
         plugin.refuse(&call, &facts)?;

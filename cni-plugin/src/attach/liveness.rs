@@ -2,7 +2,8 @@
 
 use crate::apply::record;
 use crate::ipam::host_local::STATE_DIR;
-use crate::ipam::liveness::{Death, LIBCNI_CACHE_DIR, LeaseFile, LibcniCache, Liveness, Netns, netns_at};
+use crate::ipam::host_local::store::LeaseFile;
+use crate::ipam::liveness::{Death, LIBCNI_CACHE_DIR, LibcniCache, Liveness, Netns, netns_at};
 use crate::ipam::{Host, Owner};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;

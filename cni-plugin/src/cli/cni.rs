@@ -3,6 +3,7 @@
 use crate::attach;
 use crate::attach::chain::BRAID;
 use crate::cni::request::Environment;
+use crate::cni::version::version_reply;
 use crate::cni::{Command, Error, Version};
 use std::ffi::OsStr;
 use std::io::{Read, Write};
@@ -29,7 +30,7 @@ fn answer(version: &mut Version) -> Result<String, Error> {
     let env = |key: &str| std::env::var_os(key).map(|value| value.to_string_lossy().into_owned());
     let Some(environment) = Environment::parse(&env)? else { return Ok(String::new()) };
     if environment.command() == Some(Command::Version) {
-        return Ok(Version::answer());
+        return Ok(version_reply(&Version::ALL));
     }
     let mut stdin = Vec::new();
     std::io::stdin().lock().read_to_end(&mut stdin).map_err(|err| Error::io(format!("read standard input: {err}")))?;
