@@ -54,10 +54,9 @@ pub enum OnError {
 pub fn execute(kernel: &mut Kernel, steps: &[Step], facts: &Facts, on_error: OnError) -> Report {
     let mut run = Run { kernel, steps, on_error, queue: Vec::new(), report: Report::default() };
     for (at, step) in steps.iter().enumerate() {
-        if is_shared(step) && verify::holds(step, facts).is_ok() {
-            continue;
+        if !is_there_already(step, facts) {
+            run.step(at, step);
         }
-        run.step(at, step);
         if on_error == OnError::Stop && !run.report.errors.is_empty() {
             return run.report;
         }
@@ -66,15 +65,16 @@ pub fn execute(kernel: &mut Kernel, steps: &[Step], facts: &Facts, on_error: OnE
     run.report
 }
 
-fn is_shared(step: &Step) -> bool {
-    matches!(
-        step,
-        Step::EnsureLink(_)
-            | Step::EnsureAttr { .. }
-            | Step::EnsureVlan { .. }
-            | Step::EnsureAddr(_)
-            | Step::EnsureSysctl(_)
-    )
+/// Whether the facts show a shared thing as the step wants it.
+fn is_there_already(step: &Step, facts: &Facts) -> bool {
+    match step {
+        Step::EnsureLink(_) | Step::EnsureAttr { .. } | Step::EnsureVlan { .. } | Step::EnsureAddr(_) => {
+            verify::holds(step, facts).is_ok()
+        }
+        // A sysctl that nobody looked at is written.
+        Step::EnsureSysctl(sysctl) => facts.sysctl_is(sysctl.ns, &sysctl.key, &sysctl.value),
+        _ => false,
+    }
 }
 
 struct Run<'a> {

@@ -80,6 +80,8 @@ pub(super) struct Key {
     pub(super) kind: u32,
     /// Length in bytes, each part padded to four.
     pub(super) len: u32,
+    /// Whether the bytes are in the machine's order, which `nft` has to be told to show them.
+    pub(super) host_order: bool,
 }
 
 /// A transaction: all of it is committed, or nothing.
@@ -206,6 +208,12 @@ impl Batch {
                 b.number(6, DATA_VERDICT).number(7, 0);
             }
             b.number(10, id);
+            if key.host_order {
+                // Type 0 is the key's byte order, four bytes long, and 1 means the machine's (libnftnl's udata).
+                let mut userdata = vec![0, 4];
+                userdata.extend(1u32.to_ne_bytes());
+                b.put(13, &userdata);
+            }
         })
     }
 

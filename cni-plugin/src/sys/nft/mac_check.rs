@@ -105,8 +105,8 @@ fn add_elements(batch: &mut Batch, what: &MacCheck) {
 
 fn add_base(batch: &mut Batch) {
     batch.new_table();
-    batch.set(CHECKED, Key { kind: TYPE_IFNAME, len: 16 });
-    batch.set(ALLOWED, Key { kind: TYPE_IFNAME << 6 | TYPE_ETHER_ADDR, len: 24 });
+    batch.set(CHECKED, Key { kind: TYPE_IFNAME, len: 16, host_order: true });
+    batch.set(ALLOWED, Key { kind: TYPE_IFNAME << 6 | TYPE_ETHER_ADDR, len: 24, host_order: false });
     batch.base_chain(BASE_CHAIN, "filter", HOOK_PREROUTING, PRIORITY);
     batch.rule(BASE_CHAIN, |rule| {
         rule.meta(META_IIFNAME, REG_1).lookup(CHECKED, REG_1, false);

@@ -45,7 +45,7 @@ struct Ip {
 
 const V4: Ip = Ip {
     map: "masquerade4",
-    key: Key { kind: 7, len: 4 },
+    key: Key { kind: 7, len: 4, host_order: false },
     nfproto: 2,
     source: 12,
     destination: 16,
@@ -54,7 +54,7 @@ const V4: Ip = Ip {
 };
 const V6: Ip = Ip {
     map: "masquerade6",
-    key: Key { kind: 8, len: 16 },
+    key: Key { kind: 8, len: 16, host_order: false },
     nfproto: 10,
     source: 8,
     destination: 24,
