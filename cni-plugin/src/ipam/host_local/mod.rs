@@ -256,3 +256,6 @@ fn first_of(errors: Vec<Error>) -> Option<Error> {
     let mut errors = errors.into_iter();
     errors.next().map(|first| also(first, errors))
 }
+
+#[cfg(test)]
+mod tests;

@@ -153,7 +153,7 @@ impl Store {
         read_lease(&self.dir, ip)
     }
 
-    /// Every lease. Takes time in proportion to their number, so it is never on the normal path of ADD and DEL.
+    /// Every lease, in order. Takes time in proportion to their number, so it is never on the normal path of ADD and DEL.
     pub fn scan(&self) -> io::Result<Vec<LeaseFile>> {
         scan(&self.dir, &self.path)
     }
@@ -191,7 +191,7 @@ impl Store {
 /// `O_NONBLOCK`: a fifo that somebody put there must not hold the lock for ever.
 const READ: OFlag = OFlag::O_RDONLY.union(OFlag::O_CLOEXEC).union(OFlag::O_NOFOLLOW).union(OFlag::O_NONBLOCK);
 
-/// Every lease of the directory at `path`, without its lock; none if it is not there.
+/// Every lease of the directory at `path` in order, without its lock; none if it is not there.
 pub fn read_leases(path: &Path) -> io::Result<Vec<LeaseFile>> {
     match File::open(path) {
         Ok(dir) => scan(&dir, path),
@@ -210,6 +210,7 @@ fn scan(dir: &File, path: &Path) -> io::Result<Vec<LeaseFile>> {
             leases.extend(read_lease(dir, ip)?);
         }
     }
+    leases.sort_unstable_by_key(|lease| lease.ip);
     Ok(leases)
 }
 
