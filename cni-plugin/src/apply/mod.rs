@@ -1,1 +1,66 @@
-//! TODO
+//! Reading the host, and carrying out a plan on it.
+//!
+//! ```text
+//!  kernel ─ the sockets of one call         observe ─ needs ─► facts
+//!  executor ─ steps ─► batched requests     transaction ─ record, apply, roll back
+//!  record ─ what was done, on tmpfs         delegate ─ foreign plugins by libcni's rules
+//! ```
+
+pub mod delegate;
+pub mod executor;
+pub mod kernel;
+pub mod observe;
+pub mod record;
+pub mod transaction;
+
+use crate::sys::netlink::KernelError;
+use crate::sys::netns::NetNsError;
+use nix::errno::Errno;
+use std::fmt;
+use std::io;
+
+/// A failure while reading or changing the host.
+#[derive(Debug, Clone)]
+pub struct Error {
+    /// What was being done, to which thing.
+    pub doing: String,
+    /// What the kernel said.
+    pub cause: KernelError,
+}
+
+impl Error {
+    /// A failure of `doing`.
+    pub fn new(doing: impl Into<String>, cause: impl Into<KernelError>) -> Self {
+        Self { doing: doing.into(), cause: cause.into() }
+    }
+
+    /// A failed file operation.
+    pub fn io(doing: impl Into<String>, err: &io::Error) -> Self {
+        let errno = err.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
+        let ext_ack = err.raw_os_error().is_none().then(|| err.to_string());
+        Self { doing: doing.into(), cause: KernelError { errno, ext_ack } }
+    }
+}
+
+impl From<NetNsError> for Error {
+    fn from(err: NetNsError) -> Self {
+        match err {
+            NetNsError::Gone(path) => Self::new(format!("open network namespace {}", path.display()), Errno::ENOENT),
+            NetNsError::Io { op, path, source } => {
+                Self::io(format!("{op} network namespace {}", path.display()), &source)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.doing, self.cause)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.cause)
+    }
+}

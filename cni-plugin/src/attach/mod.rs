@@ -1,1 +1,43 @@
-//! TODO
+//! Each verb of CNI for a whole chain of plugins in one process.
+//!
+//! ```text
+//!  request ─► chain: items, native or foreign, each with its IPAM
+//!  add     ─► for each run of native plugins: observe, refuse, reserve, plan ─► one transaction
+//!  del, gc ─► inverses of the record, newest first; from names alone where no record is left
+//!  check   ─► every step of the record holds, and what the result says is there
+//!  status  ─► store, kernel, parents, addresses: could an ADD work now?
+//! ```
+
+pub mod add;
+pub mod chain;
+pub mod check;
+pub mod del;
+pub mod gc;
+pub mod liveness;
+pub mod status;
+
+use crate::cni::{Command, Error, Request};
+use chain::Chain;
+
+/// Answers a request: what goes to standard output on success.
+pub fn answer(request: &Request, face: &str) -> Result<String, Error> {
+    let chain = || Chain::parse(face, &request.conf, request);
+    match request.command {
+        Command::Add => add::add(request, &chain()?).map(|added| added.stdout),
+        Command::Del => del::del(request, face, chain()).map(|()| String::new()),
+        Command::Check => check::check(request, &chain()?).map(|()| String::new()),
+        Command::Gc => gc::gc(request, &chain()?).map(|()| String::new()),
+        Command::Status => status::status(request, &chain()?).map(|()| String::new()),
+        Command::Version => Ok(String::new()),
+    }
+}
+
+/// Makes one error of several: the first one's code, all sentences.
+fn joined(errors: Vec<Error>) -> Result<(), Error> {
+    let mut errors = errors.into_iter();
+    let Some(mut first) = errors.next() else { return Ok(()) };
+    for error in errors {
+        first.msg = format!("{}; {error}", first.msg);
+    }
+    Err(first)
+}

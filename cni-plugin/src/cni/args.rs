@@ -1,1 +1,101 @@
 //! `CNI_ARGS`: `K=V` pairs separated by `;`.
+
+use super::Error;
+
+/// The pod's name, as Kubernetes' runtimes pass it.
+pub const K8S_POD_NAME: &str = "K8S_POD_NAME";
+/// The pod's namespace.
+pub const K8S_POD_NAMESPACE: &str = "K8S_POD_NAMESPACE";
+/// The pod's UID.
+pub const K8S_POD_UID: &str = "K8S_POD_UID";
+/// The pod's sandbox.
+pub const K8S_POD_INFRA_CONTAINER_ID: &str = "K8S_POD_INFRA_CONTAINER_ID";
+
+const IGNORE_UNKNOWN: &str = "IgnoreUnknown";
+
+/// Arguments by name. Names are case-sensitive, and the last of several equal ones wins.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CniArgs(Vec<(String, String)>);
+
+impl CniArgs {
+    /// Parses as the reference plugins do (code 4): each pair has exactly one `=`, and a name outside `known` is refused
+    /// unless `IgnoreUnknown` is true.
+    pub fn parse(text: &str, known: &[&str]) -> Result<Self, Error> {
+        let mut pairs = Vec::new();
+        let mut unknown = Vec::new();
+        let mut ignore_unknown = false;
+        for pair in text.split(';').filter(|_| !text.is_empty()) {
+            match pair.split('=').collect::<Vec<_>>()[..] {
+                [IGNORE_UNKNOWN, value] => ignore_unknown = parse_bool(pair, value)?,
+                [key, _] if !known.contains(&key) => unknown.push(pair),
+                [key, value] => pairs.push((key.to_owned(), value.to_owned())),
+                _ => return Err(Error::env(format!("ARGS: invalid pair {pair:?}"))),
+            }
+        }
+        if !unknown.is_empty() && !ignore_unknown {
+            let quoted: Vec<String> = unknown.iter().map(|pair| format!("{pair:?}")).collect();
+            return Err(Error::env(format!("ARGS: unknown args [{}]", quoted.join(" "))));
+        }
+        Ok(Self(pairs))
+    }
+
+    /// Takes what can be read, splitting at the first `=` and passing over the rest: for the plugins that must not fail
+    /// because of their callers' arguments.
+    pub fn lenient(text: &str) -> Self {
+        let pairs = text.split(';').filter_map(|pair| pair.split_once('='));
+        Self(pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
+    }
+
+    /// The value of `key`; `None` where absent or empty.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        let (_, value) = self.0.iter().rev().find(|(name, _)| name == key)?;
+        Some(value.as_str()).filter(|value| !value.is_empty())
+    }
+}
+
+fn parse_bool(pair: &str, value: &str) -> Result<bool, Error> {
+    match value.to_ascii_lowercase().as_str() {
+        "1" | "true" => Ok(true),
+        "0" | "false" => Ok(false),
+        _ => Err(Error::env(format!("ARGS: error parsing value of pair {pair:?}: expected 1, 0, true or false"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_names_are_read_and_the_last_of_equal_ones_wins() {
+        let args = CniArgs::parse("MAC=aa;IP=10.0.0.1;MAC=bb", &["IP", "MAC"]).unwrap();
+        assert_eq!((args.get("MAC"), args.get("IP"), args.get("mac")), (Some("bb"), Some("10.0.0.1"), None));
+        assert_eq!(CniArgs::parse("", &[]), Ok(CniArgs::default()));
+        assert_eq!(CniArgs::parse("IP=", &["IP"]).unwrap().get("IP"), None);
+    }
+
+    #[test]
+    fn unknown_names_pass_only_where_they_are_to_be_ignored() {
+        let error = CniArgs::parse("FOO=1;IP=x;bar=", &["IP"]).unwrap_err();
+        assert_eq!(error.msg, r#"ARGS: unknown args ["FOO=1" "bar="]"#);
+        for ignore in ["1", "true", "TRUE", "True"] {
+            let args = CniArgs::parse(&format!("FOO=1;IgnoreUnknown={ignore}"), &[]).unwrap();
+            assert_eq!(args.get("FOO"), None, "an unknown name has no value");
+        }
+        assert!(CniArgs::parse("FOO=1;IgnoreUnknown=false", &[]).is_err());
+        assert!(CniArgs::parse("FOO=1;ignoreunknown=1", &[]).is_err(), "the name is case-sensitive");
+    }
+
+    #[test]
+    fn malformed_text_is_refused() {
+        for (text, pair) in [("IP=1;", ""), ("none", "none"), ("IP=a=b", "IP=a=b"), (";", "")] {
+            assert_eq!(CniArgs::parse(text, &["IP"]).unwrap_err().msg, format!("ARGS: invalid pair {pair:?}"));
+        }
+        assert!(CniArgs::parse("IgnoreUnknown=yes", &[]).is_err());
+    }
+
+    #[test]
+    fn the_lenient_reader_takes_what_there_is() {
+        let args = CniArgs::lenient("none;IgnoreUnknown=1;K8S_POD_NAME=web;X=a=b;;=c");
+        assert_eq!((args.get(K8S_POD_NAME), args.get("X"), args.get("none")), (Some("web"), Some("a=b"), None));
+    }
+}

@@ -1,5 +1,6 @@
 //! The error a runtime reads: code, message, details. The code is chosen here and nowhere else.
 
+use super::{Json, Version};
 use std::fmt;
 
 /// Error codes of the CNI specification 1.1.0, section 5, and `8`, which only the reference code has.
@@ -33,6 +34,37 @@ pub enum Code {
     Foreign(u32),
 }
 
+/// Every code that has a name, with its number.
+const NUMBERS: [(Code, u32); 12] = [
+    (Code::IncompatibleVersion, 1),
+    (Code::UnsupportedField, 2),
+    (Code::UnknownContainer, 3),
+    (Code::InvalidEnv, 4),
+    (Code::Io, 5),
+    (Code::Decode, 6),
+    (Code::InvalidConfig, 7),
+    (Code::InvalidNetns, 8),
+    (Code::TryAgain, 11),
+    (Code::NotAvailable, 50),
+    (Code::LimitedConnectivity, 51),
+    (Code::Internal, 999),
+];
+
+impl Code {
+    /// The number on the wire.
+    pub fn number(self) -> u32 {
+        match self {
+            Self::Foreign(number) => number,
+            named => NUMBERS.iter().find(|(code, _)| *code == named).map_or(999, |(_, number)| *number),
+        }
+    }
+
+    /// The code with this number; a number without a name becomes [`Code::Foreign`].
+    pub fn from_number(number: u32) -> Self {
+        NUMBERS.iter().find(|(_, n)| *n == number).map_or(Self::Foreign(number), |(code, _)| *code)
+    }
+}
+
 /// What a failed verb answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
@@ -42,6 +74,125 @@ pub struct Error {
     pub msg: String,
     /// More text, often empty.
     pub details: String,
+}
+
+impl Error {
+    /// An error of any code, without details.
+    pub fn new(code: Code, msg: impl Into<String>) -> Self {
+        Self { code, msg: msg.into(), details: String::new() }
+    }
+
+    /// Code 1: the configuration's version is not supported.
+    pub fn version(msg: impl Into<String>) -> Self {
+        Self::new(Code::IncompatibleVersion, msg)
+    }
+
+    /// Code 2: a field is not supported; `msg` names key and value.
+    pub fn unsupported(msg: impl Into<String>) -> Self {
+        Self::new(Code::UnsupportedField, msg)
+    }
+
+    /// Code 3: the container is not known.
+    pub fn unknown_container(msg: impl Into<String>) -> Self {
+        Self::new(Code::UnknownContainer, msg)
+    }
+
+    /// Code 4: a `CNI_*` variable is missing or wrong.
+    pub fn env(msg: impl Into<String>) -> Self {
+        Self::new(Code::InvalidEnv, msg)
+    }
+
+    /// Code 5: reading or writing failed.
+    pub fn io(msg: impl Into<String>) -> Self {
+        Self::new(Code::Io, msg)
+    }
+
+    /// Code 6: the input is not the JSON that was expected.
+    pub fn decode(msg: impl Into<String>) -> Self {
+        Self::new(Code::Decode, msg)
+    }
+
+    /// Code 7: the configuration was understood, but is wrong.
+    pub fn config(msg: impl Into<String>) -> Self {
+        Self::new(Code::InvalidConfig, msg)
+    }
+
+    /// Code 8: the network namespace is none, or the plugin's own.
+    pub fn netns(msg: impl Into<String>) -> Self {
+        Self::new(Code::InvalidNetns, msg)
+    }
+
+    /// Code 11: a passing condition; the runtime should call again.
+    pub fn try_again(msg: impl Into<String>) -> Self {
+        Self::new(Code::TryAgain, msg)
+    }
+
+    /// Code 50: STATUS, no ADD can be served.
+    pub fn not_available(msg: impl Into<String>) -> Self {
+        Self::new(Code::NotAvailable, msg)
+    }
+
+    /// Code 51: STATUS, ADD can be served with limited connectivity.
+    pub fn limited_connectivity(msg: impl Into<String>) -> Self {
+        Self::new(Code::LimitedConnectivity, msg)
+    }
+
+    /// Code 999: whatever else went wrong while working.
+    pub fn internal(msg: impl Into<String>) -> Self {
+        Self::new(Code::Internal, msg)
+    }
+
+    /// The same error with `details`.
+    #[must_use]
+    pub fn with_details(mut self, details: impl Into<String>) -> Self {
+        self.details = details.into();
+        self
+    }
+
+    /// The same error said from further out: `outer: inner`. The code stays.
+    #[must_use]
+    pub fn context(mut self, outer: impl fmt::Display) -> Self {
+        self.msg = format!("{outer}: {}", self.msg);
+        self
+    }
+
+    /// The document for standard output; `version` is the configuration's, or the newest where that is unknown.
+    pub fn to_json(&self, version: Version) -> Json {
+        let mut json = Json::object_of([
+            ("cniVersion", version.to_string().into()),
+            ("code", self.code.number().into()),
+            ("msg", self.msg.as_str().into()),
+        ]);
+        if !self.details.is_empty() {
+            json.set("details", self.details.as_str());
+        }
+        json
+    }
+
+    /// [`Self::to_json`] as it is printed.
+    pub fn to_stdout(&self, version: Version) -> String {
+        self.to_json(version).pretty()
+    }
+
+    /// Reads the error that a foreign plugin printed. `Err` says why `stdout` is no such document.
+    pub fn from_stdout(stdout: &[u8]) -> Result<Self, Self> {
+        let json = Json::parse(stdout, "the plugin's error")?;
+        json.expect_object("the plugin's error")?;
+        let code = json.u32("code")?.unwrap_or(0);
+        let (msg, details) = (json.string("msg")?, json.string("details")?);
+        Ok(Self { code: Code::from_number(code), msg, details })
+    }
+}
+
+/// Longest piece of a stranger's text that a message repeats, in characters.
+const SHOWN_CHARS: usize = 60;
+
+/// `text` for a message: whole, or its first 60 characters and `...`.
+pub fn shortened(text: &str) -> String {
+    match text.char_indices().nth(SHOWN_CHARS) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
 }
 
 impl fmt::Display for Error {
@@ -55,3 +206,53 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_survives_its_number() {
+        for number in [0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 50, 51, 100, 999, u32::MAX] {
+            assert_eq!(Code::from_number(number).number(), number);
+        }
+        assert_eq!(Code::from_number(7), Code::InvalidConfig);
+        assert_eq!(Code::from_number(100), Code::Foreign(100));
+    }
+
+    #[test]
+    fn context_goes_outside_and_keeps_code_and_details() {
+        let error = Error::config("vlan 5000 is outside 1-4094").with_details("d").context("network \"storage\"");
+        assert_eq!(error.to_string(), "network \"storage\": vlan 5000 is outside 1-4094; d");
+        assert_eq!(error.code, Code::InvalidConfig);
+    }
+
+    #[test]
+    fn the_document_has_details_only_when_there_are_some() {
+        let error = Error::env("m");
+        assert_eq!(
+            error.to_stdout(Version::V1_0_0),
+            "{\n    \"cniVersion\": \"1.0.0\",\n    \"code\": 4,\n    \"msg\": \"m\"\n}"
+        );
+        let json = error.with_details("more").to_json(Version::V0_4_0);
+        assert_eq!(json.to_string(), r#"{"cniVersion":"0.4.0","code":4,"msg":"m","details":"more"}"#);
+    }
+
+    #[test]
+    fn a_printed_error_is_read_back_as_it_was() {
+        for error in [
+            Error::try_again("wait").with_details("a bit"),
+            Error::new(Code::Foreign(123), "own"),
+            Error::new(Code::Foreign(0), ""),
+        ] {
+            assert_eq!(Error::from_stdout(error.to_stdout(Version::V1_1_0).as_bytes()), Ok(error));
+        }
+    }
+
+    #[test]
+    fn output_that_is_no_error_document_is_said_to_be_none() {
+        for stdout in ["", "panic: oh", "[]", r#"{"code":"x"}"#, r#"{"code":-1}"#] {
+            assert_eq!(Error::from_stdout(stdout.as_bytes()).unwrap_err().code, Code::Decode, "{stdout}");
+        }
+    }
+}

@@ -1,6 +1,12 @@
 //! JSON as Go's decoder reads it: keys match in any case, the last duplicate wins, `null` leaves the default.
+//!
+//! This file holds the value, its parsing and printing; `fields` reads typed fields out of it.
 
 use super::error::Error;
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::ser::{Serialize, Serializer};
+use std::collections::HashMap;
+use std::fmt;
 
 /// A JSON value that keeps the order and the duplicates of its keys.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,4 +23,251 @@ pub enum Json {
     Array(Vec<Json>),
     /// An object, in the order written.
     Object(Vec<(String, Json)>),
+}
+
+impl Json {
+    /// The longest input that is parsed, in bytes. Kubernetes refuses objects above 1.5 MiB.
+    pub const MAX_BYTES: usize = 4 << 20;
+
+    /// Parses one document; `what` names it in the error (code 6). Deeper nesting than 128 is refused.
+    ///
+    /// Objects under duplicate keys are joined, as Go decodes both into one struct:
+    /// `{"ipam":{"a":1},"IPAM":{"b":2}}` has one `ipam` with `a` and `b`.
+    pub fn parse(bytes: &[u8], what: &str) -> Result<Self, Error> {
+        if bytes.len() > Self::MAX_BYTES {
+            let (size, most) = (bytes.len(), Self::MAX_BYTES);
+            return Err(Error::decode(format!("{what}: {size} bytes of JSON are more than the {most} allowed")));
+        }
+        let mut json: Self =
+            serde_json::from_slice(bytes).map_err(|e| Error::decode(format!("{what}: invalid JSON: {e}")))?;
+        json.join_duplicate_objects();
+        Ok(json)
+    }
+
+    /// An object of these fields.
+    pub fn object_of<'a>(fields: impl IntoIterator<Item = (&'a str, Self)>) -> Self {
+        Self::Object(fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+    }
+
+    /// The text with an indentation of 4 spaces and no newline at the end, as the reference plugins print.
+    pub fn pretty(&self) -> String {
+        let mut out = Vec::new();
+        let formatter = serde_json::ser::PrettyFormatter::with_indent(b"    ");
+        let mut serializer = serde_json::Serializer::with_formatter(&mut out, formatter);
+        // Strings and numbers into memory: there is nothing to fail, and nothing is lost that `Display` would show.
+        if self.serialize(&mut serializer).is_err() {
+            return self.to_string();
+        }
+        String::from_utf8(out).unwrap_or_else(|_| self.to_string())
+    }
+
+    /// The same value with the keys of all objects in alphabetical order.
+    #[must_use]
+    pub fn sorted(self) -> Self {
+        match self {
+            Self::Array(items) => Self::Array(items.into_iter().map(Self::sorted).collect()),
+            Self::Object(fields) => {
+                let mut fields: Vec<_> = fields.into_iter().map(|(key, value)| (key, value.sorted())).collect();
+                fields.sort_by(|(a, _), (b, _)| a.cmp(b));
+                Self::Object(fields)
+            }
+            plain => plain,
+        }
+    }
+
+    /// Top down, so each value is visited once however the input nests its duplicates.
+    fn join_duplicate_objects(&mut self) {
+        match self {
+            Self::Array(items) => items.iter_mut().for_each(Self::join_duplicate_objects),
+            Self::Object(fields) => {
+                join_same_keys(fields);
+                for (_, value) in fields {
+                    value.join_duplicate_objects();
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Appends an object's fields to those of an earlier object with the same key; the later ones win when read.
+fn join_same_keys(fields: &mut Vec<(String, Json)>) {
+    let mut first: HashMap<String, usize> = HashMap::new();
+    let mut joined: Vec<(String, Json)> = Vec::with_capacity(fields.len());
+    for (key, value) in fields.drain(..) {
+        let Json::Object(mut more) = value else {
+            joined.push((key, value));
+            continue;
+        };
+        let at = *first.entry(key.to_ascii_lowercase()).or_insert(joined.len());
+        match joined.get_mut(at) {
+            Some((_, Json::Object(earlier))) => earlier.append(&mut more),
+            _ => joined.push((key, Json::Object(more))),
+        }
+    }
+    *fields = joined;
+}
+
+impl<'de> Deserialize<'de> for Json {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(JsonVisitor)
+    }
+}
+
+struct JsonVisitor;
+
+impl<'de> Visitor<'de> for JsonVisitor {
+    type Value = Json;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Json, E> {
+        Ok(Json::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Json, E> {
+        Ok(Json::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Json, E> {
+        Ok(Json::Number(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Json, E> {
+        Ok(Json::Number(value.into()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Json, E> {
+        Ok(serde_json::Number::from_f64(value).map_or(Json::Null, Json::Number))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Json, E> {
+        Ok(Json::String(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Json, E> {
+        Ok(Json::String(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Json, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = access.next_element()? {
+            items.push(item);
+        }
+        Ok(Json::Array(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Json, A::Error> {
+        let mut fields = Vec::new();
+        while let Some(field) = access.next_entry()? {
+            fields.push(field);
+        }
+        Ok(Json::Object(fields))
+    }
+}
+
+impl Serialize for Json {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Null => serializer.serialize_unit(),
+            Self::Bool(value) => serializer.serialize_bool(*value),
+            Self::Number(value) => value.serialize(serializer),
+            Self::String(value) => serializer.serialize_str(value),
+            Self::Array(items) => serializer.collect_seq(items),
+            Self::Object(fields) => serializer.collect_map(fields.iter().map(|(key, value)| (key, value))),
+        }
+    }
+}
+
+/// One line of JSON.
+impl fmt::Display for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&serde_json::to_string(self).map_err(|_error| fmt::Error)?)
+    }
+}
+
+impl From<&str> for Json {
+    fn from(value: &str) -> Self {
+        Self::String(value.to_owned())
+    }
+}
+
+impl From<String> for Json {
+    fn from(value: String) -> Self {
+        Self::String(value)
+    }
+}
+
+impl From<bool> for Json {
+    fn from(value: bool) -> Self {
+        Self::Bool(value)
+    }
+}
+
+impl From<u32> for Json {
+    fn from(value: u32) -> Self {
+        Self::Number(value.into())
+    }
+}
+
+impl From<u64> for Json {
+    fn from(value: u64) -> Self {
+        Self::Number(value.into())
+    }
+}
+
+impl From<Vec<Json>> for Json {
+    fn from(items: Vec<Json>) -> Self {
+        Self::Array(items)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Json {
+        Json::parse(text.as_bytes(), "test").unwrap()
+    }
+
+    #[test]
+    fn a_document_prints_with_its_order_and_duplicates() {
+        let text = r#"{"z":1,"a":[null,true,-2,1.5,"x\n"],"z":"again"}"#;
+        assert_eq!(parse(text).to_string(), text);
+    }
+
+    #[test]
+    fn objects_under_duplicate_keys_are_joined_at_every_depth() {
+        let json = parse(r#"{"ipam":{"a":{"x":1},"t":"old"},"n":1,"IPAM":{"t":"new","A":{"y":2}}}"#);
+        assert_eq!(json.to_string(), r#"{"ipam":{"a":{"x":1,"y":2},"t":"old","t":"new"},"n":1}"#);
+    }
+
+    #[test]
+    fn pretty_text_is_indented_by_four_spaces_without_a_newline_at_the_end() {
+        assert_eq!(
+            parse(r#"{"a":{"b":[1]}}"#).pretty(),
+            "{\n    \"a\": {\n        \"b\": [\n            1\n        ]\n    }\n}"
+        );
+    }
+
+    #[test]
+    fn input_that_is_too_long_too_deep_or_no_json_is_refused_with_its_name() {
+        let long = format!("\"{}\"", "x".repeat(Json::MAX_BYTES));
+        let deep = "[".repeat(100_000);
+        for text in [long.as_str(), &deep, "", "{", "{} {}", "\u{feff}{}", "'a'"] {
+            let error = Json::parse(text.as_bytes(), "network config").unwrap_err();
+            assert_eq!(error.code, super::super::Code::Decode);
+            assert!(error.msg.starts_with("network config: ") && error.msg.len() < 120, "{}", error.msg);
+        }
+        assert!(Json::parse(b"\"\xff\"", "x").is_err());
+    }
+
+    #[test]
+    fn many_object_keys_are_joined_in_linear_time() {
+        let fields: Vec<String> = (0..200_000).map(|i| format!("\"{i}\":{{}}")).collect();
+        let Json::Object(fields) = parse(&format!("{{{}}}", fields.join(","))) else { panic!("no object") };
+        assert_eq!(fields.len(), 200_000);
+    }
 }

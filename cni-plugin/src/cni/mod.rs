@@ -5,17 +5,23 @@
 //!  result::AddResult ─► any version 0.1.0-1.1.0 ─► stdout;  error::Error ─► code and message
 //! ```
 
+pub mod address;
 pub mod args;
 pub mod error;
+mod fields;
 pub mod json;
+mod layout;
 pub mod netconf;
+pub mod netconf_list;
 pub mod request;
 pub mod result;
 pub mod version;
 
+pub use args::CniArgs;
 pub use error::{Code, Error};
 pub use json::Json;
-pub use netconf::{NetConf, NetConfList};
-pub use request::{Attachment, Command, Request};
+pub use netconf::NetConf;
+pub use netconf_list::{Injected, NetConfList};
+pub use request::{Attachment, Command, Environment, Request};
 pub use result::{AddResult, Dns, Interface, IpConfig, Route};
-pub use version::Version;
+pub use version::{Family, Gated, Version};

@@ -1,6 +1,8 @@
-//! A network's configuration: the single plugin's object and the list of plugins.
+//! One plugin's configuration and the checks on the names in it.
 
-use super::{AddResult, Dns, Json, Version};
+use super::error::shortened;
+use super::result::result_version;
+use super::{AddResult, Dns, Error, Json, Version};
 
 /// One plugin's configuration as it arrived, with the keys that all plugins share already read.
 #[derive(Debug, Clone)]
@@ -19,21 +21,188 @@ pub struct NetConf {
     pub dns: Option<Dns>,
     /// `prevResult`, converted up.
     pub prev_result: Option<AddResult>,
-    /// `cni.dev/valid-attachments` or `cni.dev/attachments`, for GC; `None` where neither is there.
+    /// `cni.dev/valid-attachments` or `cni.dev/attachments`, for GC, as (container id, ifname); `None` where neither is
+    /// there. libcni writes `null` for an empty list, so a key with `null` means that no attachment is valid.
     pub valid_attachments: Option<Vec<(String, String)>>,
 }
 
-/// A network's list of plugins.
-#[derive(Debug, Clone)]
-pub struct NetConfList {
-    /// The network's name.
-    pub name: String,
-    /// The version all plugins are called with.
-    pub version: Version,
-    /// `disableCheck`: CHECK is answered without calling a plugin.
-    pub disable_check: bool,
-    /// `disableGC`: GC is answered without calling a plugin.
-    pub disable_gc: bool,
-    /// The plugins' own objects, in order, not yet completed with name, version and runtimeConfig.
-    pub plugins: Vec<Json>,
+/// The spelling of the specification's text at its tag 1.1.0, and the one of today; libcni sends both.
+pub(super) const VALID_ATTACHMENTS: [&str; 2] = ["cni.dev/valid-attachments", "cni.dev/attachments"];
+
+impl NetConf {
+    /// Parses what arrives on standard input.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        Self::from_json(Json::parse(bytes, "network config")?)
+    }
+
+    /// Reads the shared keys: code 6 for a wrong type, 7 for a wrong name or type, 1 for an unknown version.
+    pub fn from_json(json: Json) -> Result<Self, Error> {
+        let name = network_name(&json)?;
+        let version = Version::among(json.str_or("cniVersion", "")?, &Version::ALL)?;
+        Self::with_name_and_version(json, name, version)
+    }
+
+    /// Reads what is left once name and version have been checked.
+    pub(super) fn with_name_and_version(json: Json, name: String, version: Version) -> Result<Self, Error> {
+        let plugin = json.string("type")?;
+        let ipam = json.nested("ipam", |ipam| ipam.string("type"))?.unwrap_or_default();
+        for plugin in [&plugin, &ipam] {
+            if !plugin.is_empty() {
+                check_plugin_type(plugin)?;
+            }
+        }
+        Ok(Self {
+            dns: json.nested("dns", Dns::parse)?.filter(|dns| !dns.is_empty()),
+            prev_result: prev_result(&json, version)?,
+            valid_attachments: valid_attachments(&json)?,
+            json,
+            version,
+            name,
+            plugin,
+            ipam,
+        })
+    }
+}
+
+/// The network's name, checked: code 6 if it is no string, 7 if it is missing or has other characters than
+/// `[a-zA-Z0-9_.-]`, the first one alphanumeric.
+pub(super) fn network_name(json: &Json) -> Result<String, Error> {
+    json.expect_object("network config")?;
+    let name = json.str_or("name", "")?;
+    if name.is_empty() {
+        return Err(Error::config("missing network name"));
+    }
+    if !is_identifier(name) {
+        return Err(Error::config("invalid characters found in network name").with_details(name));
+    }
+    Ok(name.to_owned())
+}
+
+/// The characters of network names and container ids: `^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$`.
+pub(super) fn is_identifier(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b))
+}
+
+/// Refuses (code 7) a plugin type that is empty or could leave the folder it is looked up in.
+pub fn check_plugin_type(plugin: &str) -> Result<(), Error> {
+    if plugin.is_empty() {
+        return Err(Error::config("no plugin name provided"));
+    }
+    if plugin.contains(['/', '\0']) || plugin == "." || plugin == ".." {
+        return Err(Error::config(format!("invalid plugin name: {:?}", shortened(plugin))));
+    }
+    Ok(())
+}
+
+/// A `prevResult` has the configuration's version, or another one of the same family.
+fn prev_result(json: &Json, config: Version) -> Result<Option<AddResult>, Error> {
+    let read = |prev: &Json| {
+        let version = result_version(prev, config)?;
+        if version.family() != config.family() {
+            let supported: Vec<&str> = config.family().versions().map(Version::as_str).collect();
+            let supported = supported.join(" ");
+            return Err(Error::decode(format!(
+                "result type supports [{supported}] but unmarshalled CNIVersion is \"{version}\""
+            )));
+        }
+        AddResult::parse(prev, version)
+    };
+    let Some(prev) = json.object("prevResult")? else { return Ok(None) };
+    read(prev).map(Some).map_err(|e| e.context("could not parse prevResult"))
+}
+
+fn valid_attachments(json: &Json) -> Result<Option<Vec<(String, String)>>, Error> {
+    let Some(key) = VALID_ATTACHMENTS.into_iter().find(|key| json.has(key)) else { return Ok(None) };
+    json.each_object(key, |item| Ok((item.string("containerID")?, item.string("ifname")?))).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cni::Code;
+
+    fn parse(text: &str) -> Result<NetConf, Error> {
+        NetConf::parse(text.as_bytes())
+    }
+
+    #[test]
+    fn shared_keys_are_read_in_any_case() {
+        let conf = parse(
+            r#"{"CniVersion":"1.0.0","NAME":"n","Type":"bridge","IPAM":{"TYPE":"host-local"},"dns":{"domain":"d"}}"#,
+        );
+        let conf = conf.unwrap();
+        assert_eq!((conf.version, conf.name.as_str()), (Version::V1_0_0, "n"));
+        assert_eq!((conf.plugin.as_str(), conf.ipam.as_str()), ("bridge", "host-local"));
+        assert_eq!(conf.dns.unwrap().domain, "d");
+        assert!(conf.prev_result.is_none() && conf.valid_attachments.is_none());
+    }
+
+    #[test]
+    fn absent_keys_have_defaults() {
+        let conf = parse(r#"{"name":"n","dns":{},"ipam":null,"prevResult":null}"#).unwrap();
+        assert_eq!((conf.version, conf.plugin.as_str(), conf.ipam.as_str()), (Version::V0_1_0, "", ""));
+        assert!(conf.dns.is_none() && conf.prev_result.is_none());
+    }
+
+    #[test]
+    fn what_is_wrong_decides_the_code() {
+        for (text, code) in [
+            ("", Code::Decode),
+            ("[]", Code::Decode),
+            (r#"{"name":1}"#, Code::Decode),
+            (r#"{"name":"n","cniVersion":1}"#, Code::Decode),
+            (r#"{"name":"n","ipam":"dhcp"}"#, Code::Decode),
+            (r#"{"name":"n","dns":[]}"#, Code::Decode),
+            (r#"{"name":"n","cni.dev/attachments":[1]}"#, Code::Decode),
+            ("null", Code::InvalidConfig),
+            (r#"{"name":""}"#, Code::InvalidConfig),
+            (r#"{"name":"../n"}"#, Code::InvalidConfig),
+            (r#"{"name":"a/b"}"#, Code::InvalidConfig),
+            (r#"{"name":"a\u0000"}"#, Code::InvalidConfig),
+            (r#"{"name":"n\n"}"#, Code::InvalidConfig),
+            (r#"{"name":"n","type":"../../bin/sh"}"#, Code::InvalidConfig),
+            (r#"{"name":"n","type":".."}"#, Code::InvalidConfig),
+            (r#"{"name":"n","ipam":{"type":"a/b"}}"#, Code::InvalidConfig),
+            (r#"{"name":"n","ipam":{"type":"a\u0000"}}"#, Code::InvalidConfig),
+            (r#"{"name":"n","cniVersion":"1.0"}"#, Code::IncompatibleVersion),
+        ] {
+            assert_eq!(parse(text).unwrap_err().code, code, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_prev_result_takes_the_versions_of_its_family() {
+        for config in Version::ALL {
+            for prev in Version::ALL {
+                let text = format!(r#"{{"name":"n","cniVersion":"{config}","prevResult":{{"cniVersion":"{prev}"}}}}"#);
+                assert_eq!(parse(&text).is_ok(), config.family() == prev.family(), "{text}");
+            }
+        }
+        let error = parse(r#"{"name":"n","cniVersion":"0.4.0","prevResult":{"cniVersion":"1.0.0"}}"#).unwrap_err();
+        assert_eq!(
+            error.msg,
+            "could not parse prevResult: result type supports [0.3.0 0.3.1 0.4.0] but unmarshalled CNIVersion is \"1.0.0\""
+        );
+    }
+
+    #[test]
+    fn a_prev_result_without_version_has_the_configurations() {
+        let prev = r#"{"ip4":{"ip":"10.0.0.1/8"},"ips":[{"address":"::1/128"}]}"#;
+        for (version, expected) in [("0.2.0", "10.0.0.1/8"), ("0.3.1", "::1/128"), ("1.1.0", "::1/128")] {
+            let conf = parse(&format!(r#"{{"name":"n","cniVersion":"{version}","prevResult":{prev}}}"#)).unwrap();
+            assert_eq!(conf.prev_result.unwrap().ips[0].address.to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn valid_attachments_are_read_under_both_names_and_null_is_an_empty_list() {
+        let item = r#"[{"containerID":"c","ifname":"eth0"}]"#;
+        for key in VALID_ATTACHMENTS {
+            let conf = parse(&format!(r#"{{"name":"n","{key}":{item}}}"#)).unwrap();
+            assert_eq!(conf.valid_attachments, Some(vec![("c".to_owned(), "eth0".to_owned())]));
+            let conf = parse(&format!(r#"{{"name":"n","{key}":null}}"#)).unwrap();
+            assert_eq!(conf.valid_attachments, Some(Vec::new()));
+        }
+    }
 }

@@ -1,5 +1,8 @@
-//! The result of ADD, its three JSON layouts, and conversion between them.
+//! The result of ADD and how its three JSON layouts are read; `layout` writes them.
 
+use super::error::shortened;
+use super::version::Family;
+use super::{Error, Json, Version};
 use ipnet::IpNet;
 use std::net::IpAddr;
 
@@ -74,4 +77,162 @@ pub struct Dns {
     pub search: Vec<String>,
     /// Options of the resolver.
     pub options: Vec<String>,
+}
+
+impl AddResult {
+    /// Reads a result of any version and converts it up. Without a `cniVersion` of its own it has version `default`;
+    /// `null` is an empty result. Code 6 for a wrong type, code 1 for an unknown version.
+    pub fn parse(json: &Json, default: Version) -> Result<Self, Error> {
+        json.expect_object("result")?;
+        let family = result_version(json, default)?.family();
+        let dns = json.nested("dns", Dns::parse)?.unwrap_or_default();
+        if family == Family::V02x {
+            return Self::parse_02x(json, dns);
+        }
+        Ok(Self {
+            interfaces: json.each_object("interfaces", |item| Interface::parse(item, family))?,
+            ips: json.each_object("ips", IpConfig::parse)?,
+            routes: json.each_object("routes", Route::parse)?,
+            dns,
+        })
+    }
+
+    fn parse_02x(json: &Json, dns: Dns) -> Result<Self, Error> {
+        let mut result = Self { dns, ..Self::default() };
+        for key in ["ip4", "ip6"] {
+            let read =
+                |json: &Json| Ok((IpConfig::parse_keyed(json, "ip")?, json.each_object("routes", Route::parse)?));
+            let Some((mut ip, routes)) = json.nested(key, read)? else { continue };
+            ip.interface = None;
+            result.ips.push(ip);
+            result.routes.extend(routes.into_iter().map(|route| Route { gw: route.gw, ..Route::to(route.dst) }));
+        }
+        Ok(result)
+    }
+}
+
+/// The version a result has: its own, or `default`.
+pub(super) fn result_version(json: &Json, default: Version) -> Result<Version, Error> {
+    let text = json.str_or("cniVersion", "")?;
+    match Version::parse(text) {
+        _ if text.is_empty() => Ok(default),
+        Some(version) => Ok(version),
+        None => Err(Error::version(format!("unsupported CNI result version {:?}", shortened(text)))),
+    }
+}
+
+impl Interface {
+    fn parse(json: &Json, family: Family) -> Result<Self, Error> {
+        let mut interface = Self {
+            name: json.string("name")?,
+            mac: json.string("mac")?,
+            sandbox: json.string("sandbox")?,
+            ..Self::default()
+        };
+        if family == Family::V10x {
+            interface.mtu = json.u32("mtu")?.filter(|mtu| *mtu != 0);
+            interface.socket_path = json.string("socketPath")?;
+            interface.pci_id = json.string("pciID")?;
+        }
+        Ok(interface)
+    }
+}
+
+impl IpConfig {
+    fn parse(json: &Json) -> Result<Self, Error> {
+        Self::parse_keyed(json, "address")
+    }
+
+    fn parse_keyed(json: &Json, address_key: &str) -> Result<Self, Error> {
+        let address = json.cidr(address_key)?.ok_or_else(|| Error::decode(format!("{address_key:?} is missing")))?;
+        let interface = json.u32("interface")?.map(|index| index as usize);
+        Ok(Self { address, gateway: json.ip("gateway")?, interface })
+    }
+}
+
+impl Route {
+    /// A route to `dst` with nothing else set.
+    pub fn to(dst: IpNet) -> Self {
+        Self { dst, gw: None, mtu: 0, advmss: 0, priority: 0, table: None, scope: None }
+    }
+
+    /// Reads one route of a result or of an IPAM configuration; code 6.
+    pub fn parse(json: &Json) -> Result<Self, Error> {
+        json.expect_object("route")?;
+        Ok(Self {
+            dst: json.cidr("dst")?.ok_or_else(|| Error::decode("\"dst\" is missing"))?,
+            gw: json.ip("gw")?,
+            mtu: json.u32("mtu")?.unwrap_or(0),
+            advmss: json.u32("advmss")?.unwrap_or(0),
+            priority: json.u32("priority")?.unwrap_or(0),
+            table: json.u32("table")?,
+            scope: json.u8("scope")?,
+        })
+    }
+}
+
+impl Dns {
+    /// Reads `nameservers`, `domain`, `search` and `options`; code 6.
+    pub fn parse(json: &Json) -> Result<Self, Error> {
+        Ok(Self {
+            nameservers: json.strings("nameservers")?,
+            domain: json.string("domain")?,
+            search: json.strings("search")?,
+            options: json.strings("options")?,
+        })
+    }
+
+    /// Whether no field is set.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<AddResult, Error> {
+        AddResult::parse(&Json::parse(text.as_bytes(), "test")?, Version::V1_0_0)
+    }
+
+    #[test]
+    fn null_and_an_empty_object_are_an_empty_result() {
+        for text in ["null", "{}", r#"{"ips":null,"interfaces":[],"dns":{}}"#] {
+            assert_eq!(parse(text), Ok(AddResult::default()), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_field_is_named_with_its_path_and_value() {
+        for (text, message) in [
+            (r#"{"ips":[{"address":"10.0.0.1"}]}"#, r#"ips[0]: "address": invalid CIDR address: "10.0.0.1""#),
+            (r#"{"ips":[{"address":"10.0.0.1/8","gateway":"x"}]}"#, r#"ips[0]: "gateway": invalid IP address: "x""#),
+            (r#"{"ips":[{}]}"#, r#"ips[0]: "address" is missing"#),
+            (r#"{"ips":[3]}"#, "ips[0]: expected an object, got 3"),
+            (r#"{"routes":[{"dst":"::/0","scope":256}]}"#, "expected a whole number from 0 to 255, got 256"),
+            (r#"{"interfaces":[{"name":"a"},{"name":[]}]}"#, r#"interfaces[1]: "name": expected a string, got []"#),
+            (r#"{"dns":{"search":"a"}}"#, r#"dns: "search": expected a list, got "a""#),
+            ("[]", "result: expected an object, got []"),
+            (r#"{"cniVersion":"0.2.0","ip4":{}}"#, r#"ip4: "ip" is missing"#),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.msg.contains(message), "{text}: {}", error.msg);
+            assert_eq!(error.code, crate::cni::Code::Decode);
+        }
+    }
+
+    #[test]
+    fn an_own_version_beats_the_default_and_an_unknown_one_is_refused() {
+        let result = parse(r#"{"cniVersion":"0.2.0","ip4":{"ip":"10.0.0.1/8"},"ips":"not read"}"#).unwrap();
+        assert_eq!(result.ips.len(), 1);
+        let error = parse(r#"{"cniVersion":"1.2.0"}"#).unwrap_err();
+        assert_eq!(error, Error::version("unsupported CNI result version \"1.2.0\""));
+    }
+
+    #[test]
+    fn an_empty_gateway_is_none() {
+        let result = parse(r#"{"ips":[{"address":"10.0.0.1/8","gateway":"","interface":0}]}"#).unwrap();
+        assert_eq!((result.ips[0].gateway, result.ips[0].interface), (None, Some(0)));
+    }
 }

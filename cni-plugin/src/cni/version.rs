@@ -1,5 +1,9 @@
 //! The versions of the CNI specification that braid speaks.
 
+use super::error::shortened;
+use super::{Error, Json};
+use std::fmt;
+
 /// A version of the CNI specification, oldest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "each arm is the version it is named for")]
@@ -11,4 +15,221 @@ pub enum Version {
     V0_4_0,
     V1_0_0,
     V1_1_0,
+}
+
+/// Versions whose results share one JSON layout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Family {
+    /// 0.1.0 and 0.2.0: one `ip4` and one `ip6` object.
+    V02x,
+    /// 0.3.0 to 0.4.0: lists, with a `version` for each address.
+    V04x,
+    /// 1.0.0 and 1.1.0: lists.
+    V10x,
+}
+
+/// The verbs that not every version has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gated {
+    /// Since 0.4.0.
+    Check,
+    /// Since 1.1.0.
+    Gc,
+    /// Since 1.1.0.
+    Status,
+}
+
+impl Version {
+    /// All versions, oldest first.
+    pub const ALL: [Self; 7] =
+        [Self::V0_1_0, Self::V0_2_0, Self::V0_3_0, Self::V0_3_1, Self::V0_4_0, Self::V1_0_0, Self::V1_1_0];
+
+    /// The newest version.
+    pub const NEWEST: Self = Self::V1_1_0;
+
+    /// What an absent or empty `cniVersion` means.
+    pub const DEFAULT: Self = Self::V0_1_0;
+
+    /// The version written exactly as the specification writes it; the empty string is [`Self::DEFAULT`].
+    pub fn parse(text: &str) -> Option<Self> {
+        if text.is_empty() {
+            return Some(Self::DEFAULT);
+        }
+        Self::ALL.into_iter().find(|version| version.as_str() == text)
+    }
+
+    /// [`Self::parse`], refusing with code 1 what is not in `supported`.
+    pub fn among(text: &str, supported: &[Self]) -> Result<Self, Error> {
+        Self::parse(text).filter(|version| supported.contains(version)).ok_or_else(|| {
+            let names: Vec<String> = supported.iter().map(|v| format!("\"{v}\"")).collect();
+            let config = if text.is_empty() { Self::DEFAULT.as_str() } else { text };
+            Error::version("incompatible CNI versions").with_details(format!(
+                "config is {:?}, plugin supports [{}]",
+                shortened(config),
+                names.join(" ")
+            ))
+        })
+    }
+
+    /// The version as text.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::V0_1_0 => "0.1.0",
+            Self::V0_2_0 => "0.2.0",
+            Self::V0_3_0 => "0.3.0",
+            Self::V0_3_1 => "0.3.1",
+            Self::V0_4_0 => "0.4.0",
+            Self::V1_0_0 => "1.0.0",
+            Self::V1_1_0 => "1.1.0",
+        }
+    }
+
+    /// Major, minor and patch number.
+    pub fn numbers(self) -> [u32; 3] {
+        match self {
+            Self::V0_1_0 => [0, 1, 0],
+            Self::V0_2_0 => [0, 2, 0],
+            Self::V0_3_0 => [0, 3, 0],
+            Self::V0_3_1 => [0, 3, 1],
+            Self::V0_4_0 => [0, 4, 0],
+            Self::V1_0_0 => [1, 0, 0],
+            Self::V1_1_0 => [1, 1, 0],
+        }
+    }
+
+    /// The layout that this version's results have.
+    pub fn family(self) -> Family {
+        match self {
+            Self::V0_1_0 | Self::V0_2_0 => Family::V02x,
+            Self::V0_3_0 | Self::V0_3_1 | Self::V0_4_0 => Family::V04x,
+            Self::V1_0_0 | Self::V1_1_0 => Family::V10x,
+        }
+    }
+
+    /// Whether this version knows the verb.
+    pub fn supports(self, verb: Gated) -> bool {
+        self >= verb.since()
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Family {
+    /// The family's versions, oldest first.
+    pub fn versions(self) -> impl Iterator<Item = Version> {
+        Version::ALL.into_iter().filter(move |version| version.family() == self)
+    }
+}
+
+impl Gated {
+    /// The first version that has the verb.
+    pub fn since(self) -> Version {
+        match self {
+            Self::Check => Version::V0_4_0,
+            Self::Gc | Self::Status => Version::V1_1_0,
+        }
+    }
+}
+
+impl fmt::Display for Gated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Check => "CHECK",
+            Self::Gc => "GC",
+            Self::Status => "STATUS",
+        })
+    }
+}
+
+/// What VERSION answers: one line with its newline. It tells the newest version whatever the configuration has, because
+/// VERSION does not read one.
+pub fn version_reply(supported: &[Version]) -> String {
+    let supported: Vec<Json> = supported.iter().map(|version| version.as_str().into()).collect();
+    let reply =
+        Json::object_of([("cniVersion", Version::NEWEST.as_str().into()), ("supportedVersions", supported.into())]);
+    format!("{reply}\n")
+}
+
+/// What a plugin called without `CNI_COMMAND` tells on standard error: two lines with their newlines.
+pub fn about(plugin: &str, build: &str, supported: &[Version]) -> String {
+    let supported: Vec<&str> = supported.iter().map(|version| version.as_str()).collect();
+    format!("CNI {plugin} plugin {build}\nCNI protocol versions supported: {}\n", supported.join(", "))
+}
+
+/// Reads one to three numbers separated by dots, missing ones being 0, as libcni compares versions; code 6 for
+/// anything else. The version need not be one of [`Version::ALL`].
+pub fn parse_numbers(text: &str) -> Result<[u32; 3], Error> {
+    let mut numbers = [0; 3];
+    let parts: Vec<&str> = text.split('.').collect();
+    if parts.len() > numbers.len() {
+        return Err(Error::decode(format!("invalid version {:?}: too many parts", shortened(text))));
+    }
+    for (number, part) in numbers.iter_mut().zip(parts) {
+        let digits = !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+        *number = part.parse().ok().filter(|_| digits).ok_or_else(|| {
+            Error::decode(format!("invalid version {:?}: {:?} is not a number", shortened(text), shortened(part)))
+        })?;
+    }
+    Ok(numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_version_prints_as_it_is_parsed() {
+        for version in Version::ALL {
+            assert_eq!(Version::parse(version.as_str()), Some(version));
+            assert_eq!(parse_numbers(version.as_str()), Ok(version.numbers()));
+        }
+        assert_eq!(Version::parse(""), Some(Version::V0_1_0));
+        for unknown in ["1.0", "v1.0.0", "1.2.0", "0.3.2", " 1.0.0"] {
+            assert_eq!(Version::parse(unknown), None, "{unknown}");
+        }
+    }
+
+    #[test]
+    fn a_version_outside_the_supported_ones_names_both_sides() {
+        let error = Version::among("1.0", &[Version::V0_4_0, Version::V1_0_0]).unwrap_err();
+        assert_eq!(error.code.number(), 1);
+        assert_eq!(error.msg, "incompatible CNI versions");
+        assert_eq!(error.details, r#"config is "1.0", plugin supports ["0.4.0" "1.0.0"]"#);
+        assert_eq!(
+            Version::among("", &[Version::V1_0_0]).unwrap_err().details.split(',').next(),
+            Some(r#"config is "0.1.0""#)
+        );
+    }
+
+    #[test]
+    fn check_is_known_since_0_4_0_and_gc_and_status_since_1_1_0() {
+        let knows = |verb| Version::ALL.into_iter().filter(|v| v.supports(verb)).count();
+        assert_eq!((knows(Gated::Check), knows(Gated::Gc), knows(Gated::Status)), (3, 1, 1));
+    }
+
+    #[test]
+    fn a_plugin_tells_its_versions_on_both_channels() {
+        let supported = [Version::V0_4_0, Version::V1_1_0];
+        assert_eq!(
+            version_reply(&supported),
+            "{\"cniVersion\":\"1.1.0\",\"supportedVersions\":[\"0.4.0\",\"1.1.0\"]}\n"
+        );
+        assert_eq!(
+            about("bridge", "braid 0.1.0", &supported),
+            "CNI bridge plugin braid 0.1.0\nCNI protocol versions supported: 0.4.0, 1.1.0\n"
+        );
+    }
+
+    #[test]
+    fn numbers_may_be_short_but_must_be_numbers() {
+        assert_eq!(parse_numbers("1.0"), Ok([1, 0, 0]));
+        assert_eq!(parse_numbers("2"), Ok([2, 0, 0]));
+        for bad in ["", "1.", "a", "1.0.0.0", "+1.0.0", "1.0.99999999999"] {
+            assert_eq!(parse_numbers(bad).unwrap_err().code, super::super::Code::Decode, "{bad}");
+        }
+    }
 }

@@ -1,13 +1,89 @@
 //! Addresses: which ones an attachment gets, and who remembers it.
 //!
 //! ```text
-//!  config ─► range::RangeSet ─► host_local::{allocator (pure), store (files)} ─┐
-//!  config ─► static_ip ─────────────────────────────────────────────────────────┴─► lease::Lease
+//!  config ─► range::RangeSet ─► host_local::{allocator (pure), book, store, index (files)} ─┐
+//!  config ─► static_ip ─────────────────────────────────────────────────────────────────────┴─► lease::Lease
 //! ```
 
 pub mod host_local;
 pub mod lease;
+pub mod liveness;
 pub mod range;
 pub mod static_ip;
 
+pub use host_local::Host;
 pub use lease::{Lease, Owner};
+
+use crate::cni::{AddResult, Error, NetConf};
+use std::net::IpAddr;
+
+/// An IPAM that braid does itself, configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ipam {
+    /// `host-local`.
+    HostLocal(host_local::Config),
+    /// `static`.
+    Static(static_ip::Config),
+}
+
+impl Ipam {
+    /// Reads the configuration for the IPAM of this `type`; `None` if the type is not one of ours.
+    pub fn parse(kind: &str, conf: &NetConf, cni_args: &str) -> Result<Option<Self>, Error> {
+        Ok(match kind {
+            "host-local" => Some(Self::HostLocal(host_local::Config::parse(conf, cni_args)?)),
+            "static" => Some(Self::Static(static_ip::Config::parse(conf, cni_args)?)),
+            _ => None,
+        })
+    }
+
+    /// [`Ipam::parse`] for DEL, where `static` does not look at its configuration: there is nothing to give back.
+    pub fn parse_for_release(kind: &str, conf: &NetConf, cni_args: &str) -> Result<Option<Self>, Error> {
+        if kind == "static" {
+            Ok(Some(Self::Static(static_ip::Config::default())))
+        } else {
+            Self::parse(kind, conf, cni_args)
+        }
+    }
+
+    /// ADD: what `owner` gets. On an error nothing is held.
+    pub fn reserve(&self, owner: &Owner, host: Host<'_>) -> Result<Lease, Error> {
+        match self {
+            Self::HostLocal(config) => host_local::reserve(config, owner, host),
+            Self::Static(config) => Ok(config.lease()),
+        }
+    }
+
+    /// DEL: frees what `owner` holds and says what that was. Holding nothing is success.
+    pub fn release(&self, owner: &Owner, host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
+        match self {
+            Self::HostLocal(config) => host_local::release(config, owner, host),
+            Self::Static(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// CHECK: whether what ADD gave is still so.
+    pub fn check(&self, owner: &Owner, prev_result: Option<&AddResult>, host: Host<'_>) -> Result<(), Error> {
+        match self {
+            Self::HostLocal(config) => host_local::check(config, owner, host),
+            Self::Static(config) => config.check(prev_result, &owner.ifname),
+        }
+    }
+
+    /// GC: frees what is held by others than `valid` (container id and interface name) and says what that was.
+    pub fn gc(&self, valid: &[(String, String)], host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
+        match self {
+            Self::HostLocal(config) => {
+                Ok(host_local::gc(config, valid, host)?.into_iter().map(|lease| lease.ip).collect())
+            }
+            Self::Static(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// STATUS: whether an ADD could be served.
+    pub fn status(&self, host: Host<'_>) -> Result<(), Error> {
+        match self {
+            Self::HostLocal(config) => host_local::status(config, host),
+            Self::Static(_) => Ok(()),
+        }
+    }
+}

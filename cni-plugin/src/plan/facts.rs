@@ -1,9 +1,242 @@
 //! What was read from the host before deciding.
 
-/// What a plan depends on.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Facts {}
+use super::name::{IfName, Mac};
+use super::step::{Addr, Link, LinkAttr, LinkKind, LinkRef, Ns, Step, Vlan};
+use ipnet::IpNet;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 /// Something to read.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Need {
+    /// One link.
+    Link(LinkRef),
+    /// The link of the first default route, and that link.
+    DefaultLink(Ns),
+    /// The addresses of one link.
+    Addrs(LinkRef),
+    /// All unicast routes of a namespace, in all tables.
+    Routes(Ns),
+    /// One sysctl, by its path below `/proc/sys`.
+    Sysctl(Ns, String),
+    /// A text file of the node, where it exists.
+    File(String),
+    /// The VLANs of all bridge ports of the host.
+    Vlans,
+    /// The masqueraded sources.
+    Masquerades,
+    /// The bridge ports held to one hardware address.
+    MacChecks,
+}
+
+/// What was found. A link that was looked for and is not there is simply absent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Links by place and name.
+    pub links: BTreeMap<LinkRef, LinkFact>,
+    /// The links of default routes.
+    pub default_links: BTreeMap<Ns, IfName>,
+    /// Addresses by link.
+    pub addrs: BTreeMap<LinkRef, Vec<AddrFact>>,
+    /// Routes by namespace.
+    pub routes: BTreeMap<Ns, Vec<RouteFact>>,
+    /// Sysctls; a kernel without one has no entry.
+    pub sysctls: BTreeMap<(Ns, String), String>,
+    /// Text files by path; one that does not exist has no entry.
+    pub files: BTreeMap<String, String>,
+    /// VLANs by bridge port of the host.
+    pub vlans: BTreeMap<IfName, Vec<Vlan>>,
+    /// Masqueraded sources and whose they are.
+    pub masquerades: BTreeMap<IpAddr, String>,
+    /// Bridge ports held to one hardware address.
+    pub mac_checks: BTreeMap<IfName, Mac>,
+}
+
+/// A link as the kernel shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Need {}
+#[expect(clippy::struct_excessive_bools, reason = "the kernel's flags, each with its own name")]
+pub struct LinkFact {
+    /// Interface index.
+    pub index: u32,
+    /// Kind, `""` for hardware.
+    pub kind: String,
+    /// Mode of a macvlan or ipvlan.
+    pub mode: Option<&'static str>,
+    /// Hardware address.
+    pub mac: Option<Mac>,
+    /// MTU in bytes.
+    pub mtu: u32,
+    /// Administratively up.
+    pub up: bool,
+    /// Operationally up.
+    pub oper_up: bool,
+    /// Receives everything.
+    pub promisc: bool,
+    /// Receives all multicast.
+    pub all_multi: bool,
+    /// Length of the transmit queue in packets.
+    pub tx_queue_len: u32,
+    /// Index of the bridge it is a port of.
+    pub master: Option<u32>,
+    /// Index of its parent or peer, perhaps in another namespace.
+    pub parent: Option<u32>,
+    /// Bridge: ports are separated by VLAN.
+    pub vlan_filtering: bool,
+    /// Bridge: the VLAN that a new port is put on; 0 for none.
+    pub default_pvid: u16,
+    /// Bridge port: frames may leave where they came from.
+    pub hairpin: bool,
+    /// Bridge port: no frames between isolated ports.
+    pub isolated: bool,
+    /// Text that tells whose it is.
+    pub alias: String,
+}
+
+/// An address as the kernel shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AddrFact {
+    /// Address with its prefix.
+    pub net: IpNet,
+    /// Not yet usable: duplicate address detection runs.
+    pub tentative: bool,
+    /// Duplicate address detection found another owner.
+    pub dad_failed: bool,
+    /// Scope as the kernel numbers it.
+    pub scope: u8,
+}
+
+/// A route as the kernel shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouteFact {
+    /// Destination.
+    pub dst: IpNet,
+    /// Next hop.
+    pub gw: Option<IpAddr>,
+    /// Index of the link.
+    pub link: Option<u32>,
+    /// Table.
+    pub table: u32,
+    /// Scope as the kernel numbers it.
+    pub scope: u8,
+    /// Metric; unset where the kernel shows none.
+    pub priority: Option<u32>,
+    /// MTU along the path in bytes.
+    pub mtu: Option<u32>,
+    /// Maximal segment size in bytes.
+    pub advmss: Option<u32>,
+}
+
+impl Facts {
+    /// The link at `at`.
+    pub fn link(&self, at: &LinkRef) -> Option<&LinkFact> {
+        self.links.get(at)
+    }
+
+    /// The addresses of the link at `at`.
+    pub fn addrs(&self, at: &LinkRef) -> &[AddrFact] {
+        self.addrs.get(at).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether the sysctl has the value.
+    pub fn sysctl_is(&self, ns: Ns, key: &str, value: &str) -> bool {
+        self.sysctls.get(&(ns, key.to_owned())).is_some_and(|found| found == value)
+    }
+
+    /// Takes over what another reading found.
+    pub fn merge(&mut self, other: Self) {
+        self.links.extend(other.links);
+        self.default_links.extend(other.default_links);
+        self.addrs.extend(other.addrs);
+        self.routes.extend(other.routes);
+        self.sysctls.extend(other.sysctls);
+        self.files.extend(other.files);
+        self.vlans.extend(other.vlans);
+        self.masquerades.extend(other.masquerades);
+        self.mac_checks.extend(other.mac_checks);
+    }
+
+    /// The facts as they will be once `steps` are applied, as far as a later plugin of the same plan may ask.
+    #[must_use]
+    pub fn after(mut self, steps: &[Step]) -> Self {
+        for step in steps {
+            match step {
+                Step::AddLink(link) => self.will_have(link),
+                Step::EnsureLink(link) if !self.links.contains_key(&link.at) => self.will_have(link),
+                Step::SetLink { at, to, .. } | Step::EnsureAttr { at, to } => {
+                    if let Some(fact) = self.links.get_mut(at) {
+                        fact.set(to);
+                    }
+                }
+                Step::AddAddr(Addr { at, net, .. }) | Step::EnsureAddr(Addr { at, net, .. }) => {
+                    let fact = AddrFact { net: *net, tentative: false, dad_failed: false, scope: 0 };
+                    self.addrs.entry(at.clone()).or_default().push(fact);
+                }
+                _ => {}
+            }
+        }
+        self
+    }
+
+    fn will_have(&mut self, link: &Link) {
+        let mut fact = LinkFact::planned(link.kind.name(), link.mac, link.mtu.unwrap_or(1500), link.up);
+        if let LinkKind::Veth { peer, peer_mac } = &link.kind {
+            self.links.insert(peer.clone(), LinkFact::planned("veth", *peer_mac, fact.mtu, false));
+        }
+        if let LinkKind::Bridge { vlan_filtering } = link.kind {
+            fact.vlan_filtering = vlan_filtering;
+        }
+        self.links.insert(link.at.clone(), fact);
+    }
+}
+
+impl LinkFact {
+    /// A link that does not exist yet.
+    pub fn planned(kind: &str, mac: Option<Mac>, mtu: u32, up: bool) -> Self {
+        Self {
+            index: 0,
+            kind: kind.to_owned(),
+            mode: None,
+            mac,
+            mtu,
+            up,
+            oper_up: up,
+            promisc: false,
+            all_multi: false,
+            tx_queue_len: 1000,
+            master: None,
+            parent: None,
+            vlan_filtering: false,
+            default_pvid: 1,
+            hairpin: false,
+            isolated: false,
+            alias: String::new(),
+        }
+    }
+
+    /// Whether the attribute has the value.
+    pub fn has(&self, attr: &LinkAttr) -> bool {
+        match attr {
+            LinkAttr::Up(up) => self.up == *up,
+            LinkAttr::Mac(mac) => self.mac == Some(*mac),
+            LinkAttr::Mtu(mtu) => self.mtu == *mtu,
+            LinkAttr::Promisc(on) => self.promisc == *on,
+            LinkAttr::AllMulti(on) => self.all_multi == *on,
+            LinkAttr::TxQueueLen(len) => self.tx_queue_len == *len,
+            LinkAttr::Hairpin(on) => self.hairpin == *on,
+            LinkAttr::Isolated(on) => self.isolated == *on,
+        }
+    }
+
+    fn set(&mut self, attr: &LinkAttr) {
+        match attr {
+            LinkAttr::Up(up) => self.up = *up,
+            LinkAttr::Mac(mac) => self.mac = Some(*mac),
+            LinkAttr::Mtu(mtu) => self.mtu = *mtu,
+            LinkAttr::Promisc(on) => self.promisc = *on,
+            LinkAttr::AllMulti(on) => self.all_multi = *on,
+            LinkAttr::TxQueueLen(len) => self.tx_queue_len = *len,
+            LinkAttr::Hairpin(on) => self.hairpin = *on,
+            LinkAttr::Isolated(on) => self.isolated = *on,
+        }
+    }
+}

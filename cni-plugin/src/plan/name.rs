@@ -1,10 +1,20 @@
 //! Names the kernel accepts: interface names and hardware addresses, parsed once.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Name of a network interface: 1 to 15 bytes, not `.` or `..`, without `/`, `:`, NUL or white space.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String")]
 pub struct IfName(String);
+
+impl TryFrom<String> for IfName {
+    type Error = IfNameError;
+
+    fn try_from(name: String) -> Result<Self, IfNameError> {
+        Self::parse(&name)
+    }
+}
 
 /// Why a string is no interface name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +72,7 @@ impl fmt::Display for IfName {
 }
 
 /// A 48-bit Ethernet address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {

@@ -1,1 +1,188 @@
-//! x
+//! A plan as the commands that an administrator would type, one line a step.
+//!
+//! The container's namespace is written `pod`. The same text is the dry run, the golden file and the error's subject.
+
+use super::step::{Addr, Link, LinkAttr, LinkKind, LinkRef, MacCheck, Masquerade, Ns, Route, Step, Sysctl, Vlan};
+use std::fmt;
+use std::fmt::Write;
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:<5}", self.ns().to_string())?;
+        match self {
+            Self::AddLink(link) | Self::EnsureLink(link) => add_link(f, link),
+            Self::DelLink(at) => write!(f, "ip link del {}", at.name),
+            Self::SetLink { at, to, .. } | Self::EnsureAttr { at, to } => set_link(f, at, to),
+            Self::EnsureVlan { at, vlan } => write!(f, "bridge vlan add dev {} {}", at.name, VlanText(vlan)),
+            Self::DelVlan { at, vlan } => write!(f, "bridge vlan del dev {} vid {}", at.name, vlan.id),
+            Self::AddAddr(addr) | Self::EnsureAddr(addr) => self::addr(f, "add", addr),
+            Self::DelAddr(addr) => self::addr(f, "del", addr),
+            Self::AddRoute(route) => self::route(f, "append", route),
+            Self::DelRoute(route) => self::route(f, "del", route),
+            Self::SetSysctl(sysctl) | Self::EnsureSysctl(sysctl) => set_sysctl(f, sysctl),
+            Self::AddMasquerade(what) => masquerade(f, "add", what),
+            Self::DelMasquerade(what) => masquerade(f, "delete", what),
+            Self::DelMasqueradesOf(owner) => write!(f, "# nft delete every element of inet braid with comment {owner:?}"),
+            Self::AddMacCheck(check) => mac_check(f, "add", check),
+            Self::DelMacCheck(check) => mac_check(f, "delete", check),
+            Self::WaitUp(at) => write!(f, "# wait until {} is operationally up", at.name),
+            Self::WaitDad(at) => write!(f, "# wait until no address of {} is tentative", at.name),
+        }
+    }
+}
+
+impl Step {
+    /// Where the step acts.
+    pub fn ns(&self) -> Ns {
+        match self {
+            Self::AddLink(link) | Self::EnsureLink(link) => link.at.ns,
+            Self::DelLink(at)
+            | Self::SetLink { at, .. }
+            | Self::EnsureAttr { at, .. }
+            | Self::EnsureVlan { at, .. }
+            | Self::DelVlan { at, .. }
+            | Self::WaitUp(at)
+            | Self::WaitDad(at) => at.ns,
+            Self::AddAddr(addr) | Self::EnsureAddr(addr) | Self::DelAddr(addr) => addr.at.ns,
+            Self::AddRoute(route) | Self::DelRoute(route) => route.at.ns,
+            Self::SetSysctl(sysctl) | Self::EnsureSysctl(sysctl) => sysctl.ns,
+            Self::AddMasquerade(_)
+            | Self::DelMasquerade(_)
+            | Self::DelMasqueradesOf(_)
+            | Self::AddMacCheck(_)
+            | Self::DelMacCheck(_) => Ns::Host,
+        }
+    }
+}
+
+fn add_link(f: &mut fmt::Formatter<'_>, link: &Link) -> fmt::Result {
+    f.write_str("ip link add")?;
+    if let LinkKind::Macvlan { parent, .. } | LinkKind::Ipvlan { parent, .. } = &link.kind {
+        write!(f, " link {}", parent.name)?;
+        if parent.ns != link.at.ns {
+            write!(f, " # of {}\n     ", parent.ns)?;
+        }
+    }
+    write!(f, " name {}", link.at.name)?;
+    if let Some(mac) = link.mac {
+        write!(f, " address {mac}")?;
+    }
+    if let Some(mtu) = link.mtu {
+        write!(f, " mtu {mtu}")?;
+    }
+    if let Some(master) = &link.master {
+        write!(f, " master {master}")?;
+    }
+    if let Some(alias) = &link.alias {
+        write!(f, " alias {alias:?}")?;
+    }
+    if link.up {
+        f.write_str(" up")?;
+    }
+    write!(f, " type {}", link.kind.name())?;
+    match &link.kind {
+        LinkKind::Veth { peer, peer_mac } => {
+            write!(f, " peer name {}", peer.name)?;
+            if let Some(mac) = peer_mac {
+                write!(f, " address {mac}")?;
+            }
+            if peer.ns != link.at.ns {
+                write!(f, " netns {}", peer.ns)?;
+            }
+            Ok(())
+        }
+        LinkKind::Bridge { vlan_filtering: true } => f.write_str(" vlan_filtering 1"),
+        LinkKind::Macvlan { mode, bc_queue_len, .. } => {
+            write!(f, " mode {}", mode.name())?;
+            bc_queue_len.map_or(Ok(()), |len| write!(f, " bcqueuelen {len}"))
+        }
+        LinkKind::Ipvlan { mode, .. } => write!(f, " mode {}", mode.name()),
+        LinkKind::Bridge { .. } | LinkKind::Other(_) => Ok(()),
+    }
+}
+
+fn set_link(f: &mut fmt::Formatter<'_>, at: &LinkRef, to: &LinkAttr) -> fmt::Result {
+    let on_off = |on: bool| if on { "on" } else { "off" };
+    match to {
+        LinkAttr::Up(true) => write!(f, "ip link set {} up", at.name),
+        LinkAttr::Up(false) => write!(f, "ip link set {} down", at.name),
+        LinkAttr::Mac(mac) => write!(f, "ip link set {} address {mac}", at.name),
+        LinkAttr::Mtu(mtu) => write!(f, "ip link set {} mtu {mtu}", at.name),
+        LinkAttr::Promisc(on) => write!(f, "ip link set {} promisc {}", at.name, on_off(*on)),
+        LinkAttr::AllMulti(on) => write!(f, "ip link set {} allmulticast {}", at.name, on_off(*on)),
+        LinkAttr::TxQueueLen(len) => write!(f, "ip link set {} txqueuelen {len}", at.name),
+        LinkAttr::Hairpin(on) => write!(f, "bridge link set dev {} hairpin {}", at.name, on_off(*on)),
+        LinkAttr::Isolated(on) => write!(f, "bridge link set dev {} isolated {}", at.name, on_off(*on)),
+    }
+}
+
+struct VlanText<'a>(&'a Vlan);
+
+impl fmt::Display for VlanText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "vid {}", self.0.id)?;
+        f.write_str(if self.0.pvid { " pvid" } else { "" })?;
+        f.write_str(if self.0.untagged { " untagged" } else { "" })
+    }
+}
+
+fn addr(f: &mut fmt::Formatter<'_>, verb: &str, addr: &Addr) -> fmt::Result {
+    write!(f, "ip addr {verb} {} dev {}", addr.net, addr.at.name)?;
+    f.write_str(if addr.no_prefix_route { " noprefixroute" } else { "" })?;
+    f.write_str(if addr.no_dad && addr.net.addr().is_ipv6() { " nodad" } else { "" })
+}
+
+fn route(f: &mut fmt::Formatter<'_>, verb: &str, route: &Route) -> fmt::Result {
+    const MAIN: u32 = 254;
+    write!(f, "ip route {verb} {}", route.dst)?;
+    if let Some(gw) = route.gw {
+        write!(f, " via {gw}")?;
+    }
+    write!(f, " dev {}", route.at.name)?;
+    if let Some(src) = route.src {
+        write!(f, " src {src}")?;
+    }
+    match route.scope {
+        0 => {}
+        253 => f.write_str(" scope link")?,
+        254 => f.write_str(" scope host")?,
+        scope => write!(f, " scope {scope}")?,
+    }
+    if route.table != MAIN {
+        write!(f, " table {}", route.table)?;
+    }
+    for (word, value) in [("metric", route.priority), ("mtu", route.mtu), ("advmss", route.advmss)] {
+        if let Some(value) = value {
+            write!(f, " {word} {value}")?;
+        }
+    }
+    Ok(())
+}
+
+fn set_sysctl(f: &mut fmt::Formatter<'_>, sysctl: &Sysctl) -> fmt::Result {
+    write!(f, "sysctl -w {}={}", sysctl.key, sysctl.value)
+}
+
+fn masquerade(f: &mut fmt::Formatter<'_>, verb: &str, what: &Masquerade) -> fmt::Result {
+    let map = if what.source.is_ipv4() { "masquerade4" } else { "masquerade6" };
+    write!(f, "nft {verb} element inet braid {map} {{ {}", what.source)?;
+    if verb == "add" {
+        let chain = format!("outside-{}", what.network.trunc()).replace(':', "_");
+        write!(f, " comment {:?} : goto {chain}", what.owner)?;
+    }
+    f.write_str(" }")
+}
+
+fn mac_check(f: &mut fmt::Formatter<'_>, verb: &str, check: &MacCheck) -> fmt::Result {
+    write!(f, "nft {verb} element bridge braid allowed {{ {:?} . {} }}", check.port.as_str(), check.mac)
+}
+
+/// The whole plan, one line a step.
+pub fn render(steps: &[Step]) -> String {
+    let mut text = String::new();
+    for step in steps {
+        // Writing to a String can't fail.
+        let _ = writeln!(text, "{step}");
+    }
+    text
+}

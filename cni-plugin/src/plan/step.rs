@@ -1,7 +1,17 @@
-//! The steps of a plan.
+//! The steps of a plan, and the inverse of each.
+//!
+//! `Add…` belongs to one attachment, must be new and is undone with it. `Ensure…` is shared by the node: it is made if
+//! missing and never undone by one attachment. A step that overwrites carries the old value, so that its inverse is pure.
+
+use super::name::{IfName, Mac};
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::net::IpAddr;
 
 /// Which network namespace a step acts in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Ns {
     /// The plugin's own.
     Host,
@@ -9,6 +19,433 @@ pub enum Ns {
     Pod,
 }
 
-/// One change.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {}
+impl fmt::Display for Ns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Host => "host",
+            Self::Pod => "pod",
+        })
+    }
+}
+
+/// One change, or one thing to wait for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Step {
+    /// A link that must be new; a veth with its peer.
+    AddLink(Link),
+    /// A link that goes away; a veth takes its peer along.
+    DelLink(LinkRef),
+    /// A link shared by the node, made if missing.
+    EnsureLink(Link),
+    /// Sets one attribute; `from` is the value to go back to, none where the link dies with the attachment.
+    SetLink {
+        /// The link.
+        at: LinkRef,
+        /// The new value.
+        to: LinkAttr,
+        /// The value before.
+        from: Option<LinkAttr>,
+    },
+    /// Sets one attribute of a shared link.
+    EnsureAttr {
+        /// The link.
+        at: LinkRef,
+        /// The value.
+        to: LinkAttr,
+    },
+    /// Puts a VLAN on a bridge port; it goes with the port.
+    EnsureVlan {
+        /// The bridge port.
+        at: LinkRef,
+        /// The VLAN and its flags.
+        vlan: Vlan,
+    },
+    /// Takes a VLAN off a bridge port.
+    DelVlan {
+        /// The bridge port.
+        at: LinkRef,
+        /// The VLAN.
+        vlan: Vlan,
+    },
+    /// An address that must be new.
+    AddAddr(Addr),
+    /// An address that goes away; a shared link that gave it up for another does not get it back.
+    DelAddr(Addr),
+    /// An address of a shared link.
+    EnsureAddr(Addr),
+    /// A route of the attachment.
+    AddRoute(Route),
+    /// A route that goes away.
+    DelRoute(Route),
+    /// Writes a sysctl in the container's namespace.
+    SetSysctl(Sysctl),
+    /// Writes a sysctl of the node unless it has the value.
+    EnsureSysctl(Sysctl),
+    /// Masquerades what this source sends outside its own network.
+    AddMasquerade(Masquerade),
+    /// Ends it.
+    DelMasquerade(Masquerade),
+    /// Ends masquerading of all sources of one owner: network, container id and interface.
+    DelMasqueradesOf(String),
+    /// Lets only one hardware address send through a bridge port.
+    AddMacCheck(MacCheck),
+    /// Ends it.
+    DelMacCheck(MacCheck),
+    /// Waits until a link is operationally up.
+    WaitUp(LinkRef),
+    /// Waits until no address of the link is tentative (IPv6 duplicate address detection).
+    WaitDad(LinkRef),
+}
+
+/// A link by namespace and name; its index is looked up while applying.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct LinkRef {
+    /// Where it is.
+    pub ns: Ns,
+    /// Its name.
+    pub name: IfName,
+}
+
+impl LinkRef {
+    /// A link of the host.
+    pub fn host(name: IfName) -> Self {
+        Self { ns: Ns::Host, name }
+    }
+
+    /// A link of the container.
+    pub fn pod(name: IfName) -> Self {
+        Self { ns: Ns::Pod, name }
+    }
+}
+
+impl fmt::Display for LinkRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in {}", self.name, self.ns)
+    }
+}
+
+/// A link to make.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// Where it appears, under its final name.
+    pub at: LinkRef,
+    /// Hardware address; the kernel's choice where unset.
+    pub mac: Option<Mac>,
+    /// MTU in bytes; the kernel's choice where unset.
+    pub mtu: Option<u32>,
+    /// Set up in the same request.
+    pub up: bool,
+    /// The bridge it becomes a port of.
+    pub master: Option<IfName>,
+    /// Text shown by `ip link`, 255 bytes at most; tells whose the link is.
+    pub alias: Option<String>,
+    /// What it is.
+    pub kind: LinkKind,
+}
+
+/// Kind of a link, with what only that kind has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LinkKind {
+    /// One end of a pair; the other end appears elsewhere in the same request.
+    Veth {
+        /// The other end.
+        peer: LinkRef,
+        /// Its hardware address.
+        peer_mac: Option<Mac>,
+    },
+    /// A bridge.
+    Bridge {
+        /// Ports are separated by VLAN.
+        vlan_filtering: bool,
+    },
+    /// A child with a hardware address of its own.
+    Macvlan {
+        /// The link below it.
+        parent: LinkRef,
+        /// Who may talk to whom.
+        mode: MacvlanMode,
+        /// Length of the queue for broadcasts in packets; the kernel's 1000 where unset (Linux 5.11).
+        bc_queue_len: Option<u32>,
+    },
+    /// A child that shares its parent's hardware address.
+    Ipvlan {
+        /// The link below it.
+        parent: LinkRef,
+        /// At which layer it switches.
+        mode: IpvlanMode,
+    },
+    /// A link that an earlier plugin or the kernel made; only in facts.
+    Other(String),
+}
+
+impl LinkKind {
+    /// The kernel's word for it.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Veth { .. } => "veth",
+            Self::Bridge { .. } => "bridge",
+            Self::Macvlan { .. } => "macvlan",
+            Self::Ipvlan { .. } => "ipvlan",
+            Self::Other(kind) => kind,
+        }
+    }
+}
+
+/// Modes of a macvlan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "the kernel's words, as in ip-link(8)")]
+pub enum MacvlanMode {
+    Private,
+    Vepa,
+    Bridge,
+    Passthru,
+}
+
+impl MacvlanMode {
+    /// The word in configurations and in `ip link`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Private => "private",
+            Self::Vepa => "vepa",
+            Self::Bridge => "bridge",
+            Self::Passthru => "passthru",
+        }
+    }
+}
+
+/// Modes of an ipvlan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "the kernel's words, as in ip-link(8)")]
+pub enum IpvlanMode {
+    L2,
+    L3,
+    L3s,
+}
+
+impl IpvlanMode {
+    /// The word in configurations and in `ip link`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::L2 => "l2",
+            Self::L3 => "l3",
+            Self::L3s => "l3s",
+        }
+    }
+}
+
+/// One attribute of a link.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LinkAttr {
+    /// Administratively up or down.
+    Up(bool),
+    /// Hardware address.
+    Mac(Mac),
+    /// MTU in bytes.
+    Mtu(u32),
+    /// Receives everything.
+    Promisc(bool),
+    /// Receives all multicast.
+    AllMulti(bool),
+    /// Length of the transmit queue in packets.
+    TxQueueLen(u32),
+    /// Bridge port: frames may leave where they came from.
+    Hairpin(bool),
+    /// Bridge port: no frames between isolated ports.
+    Isolated(bool),
+}
+
+/// A VLAN on a bridge port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Vlan {
+    /// 1 to 4094.
+    pub id: u16,
+    /// Untagged frames that come in belong to it.
+    pub pvid: bool,
+    /// Its frames go out untagged.
+    pub untagged: bool,
+}
+
+/// An address on a link.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Addr {
+    /// The link.
+    pub at: LinkRef,
+    /// Address with its prefix; host bits are the address.
+    pub net: IpNet,
+    /// The kernel makes no route for the prefix (`noprefixroute`).
+    pub no_prefix_route: bool,
+    /// No duplicate address detection (`nodad`, IPv6 only).
+    pub no_dad: bool,
+}
+
+/// A route through a link.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Route {
+    /// The link.
+    pub at: LinkRef,
+    /// Destination, host bits cleared.
+    pub dst: IpNet,
+    /// Next hop.
+    pub gw: Option<IpAddr>,
+    /// Source address to prefer.
+    pub src: Option<IpAddr>,
+    /// Table; 254 is main.
+    pub table: u32,
+    /// Scope as the kernel numbers it: 0 universe, 253 link, 254 host; IPv6 has only universe.
+    pub scope: u8,
+    /// Metric; unset means the kernel's default.
+    pub priority: Option<u32>,
+    /// MTU along the path in bytes.
+    pub mtu: Option<u32>,
+    /// Maximal segment size to advertise in bytes.
+    pub advmss: Option<u32>,
+}
+
+/// A sysctl, by its path below `/proc/sys`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sysctl {
+    /// Where it is written.
+    pub ns: Ns,
+    /// For example `net/ipv4/ip_forward`.
+    pub key: String,
+    /// The value as text.
+    pub value: String,
+    /// A kernel without this sysctl is no failure.
+    pub optional: bool,
+}
+
+/// Masquerading of one source address.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Masquerade {
+    /// The container's address.
+    pub source: IpAddr,
+    /// Its network, which is reached without masquerading.
+    pub network: IpNet,
+    /// Whose it is: network, container id and interface.
+    pub owner: String,
+}
+
+/// The only hardware address that may send through a bridge port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MacCheck {
+    /// The host end of the container's veth.
+    pub port: IfName,
+    /// The container's hardware address.
+    pub mac: Mac,
+    /// Whose it is: network, container id and interface.
+    pub owner: String,
+}
+
+impl Step {
+    /// The step that takes this one back; none where nothing of this attachment would be left.
+    pub fn inverse(&self) -> Option<Step> {
+        Some(match self {
+            Self::AddLink(link) => Self::DelLink(link.at.clone()),
+            Self::SetLink { at, to, from: Some(from) } => {
+                Self::SetLink { at: at.clone(), to: from.clone(), from: Some(to.clone()) }
+            }
+            Self::AddAddr(addr) => Self::DelAddr(addr.clone()),
+            Self::AddRoute(route) => Self::DelRoute(route.clone()),
+            Self::AddMasquerade(masquerade) => Self::DelMasquerade(masquerade.clone()),
+            Self::AddMacCheck(check) => Self::DelMacCheck(check.clone()),
+            _ => return None,
+        })
+    }
+
+    /// The link without which the change does not exist either.
+    fn lives_on(&self) -> Option<&LinkRef> {
+        match self {
+            Self::SetLink { at, .. } => Some(at),
+            Self::AddAddr(addr) | Self::DelAddr(addr) => Some(&addr.at),
+            Self::AddRoute(route) | Self::DelRoute(route) => Some(&route.at),
+            _ => None,
+        }
+    }
+}
+
+/// The steps that take `steps` back, newest first, without those that a deleted link takes along anyway.
+pub fn undo(steps: &[Step]) -> Vec<Step> {
+    let mut gone = Vec::new();
+    for step in steps {
+        if let Step::AddLink(link) = step {
+            gone.push(&link.at);
+            if let LinkKind::Veth { peer, .. } = &link.kind {
+                gone.push(peer);
+            }
+        }
+    }
+    let survives = |step: &Step| step.lives_on().is_none_or(|link| !gone.contains(&link));
+    steps.iter().rev().filter_map(Step::inverse).filter(survives).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> IfName {
+        IfName::parse(text).expect("a good name")
+    }
+
+    fn veth() -> Step {
+        let peer = LinkRef::pod(name("eth0"));
+        Step::AddLink(Link {
+            at: LinkRef::host(name("veth1")),
+            mac: None,
+            mtu: None,
+            up: true,
+            master: None,
+            alias: None,
+            kind: LinkKind::Veth { peer, peer_mac: None },
+        })
+    }
+
+    fn addr(link: LinkRef) -> Addr {
+        Addr { at: link, net: "10.1.0.2/24".parse().expect("a net"), no_prefix_route: false, no_dad: false }
+    }
+
+    #[test]
+    fn undo_is_newest_first_and_leaves_out_what_dies_with_a_deleted_link() {
+        let masquerade = Masquerade {
+            source: "10.1.0.2".parse().expect("an address"),
+            network: "10.1.0.0/24".parse().expect("a net"),
+            owner: String::new(),
+        };
+        let bridge_addr = addr(LinkRef::host(name("cni0")));
+        let steps = [
+            veth(),
+            Step::AddAddr(addr(LinkRef::pod(name("eth0")))),
+            Step::AddAddr(bridge_addr.clone()),
+            Step::AddMasquerade(masquerade.clone()),
+        ];
+        assert_eq!(
+            undo(&steps),
+            [
+                Step::DelMasquerade(masquerade),
+                Step::DelAddr(bridge_addr),
+                Step::DelLink(LinkRef::host(name("veth1")))
+            ]
+        );
+    }
+
+    #[test]
+    fn what_the_node_shares_is_never_undone() {
+        let step = Step::EnsureAddr(addr(LinkRef::host(name("cni0"))));
+        assert_eq!(step.inverse(), None);
+    }
+
+    #[test]
+    fn an_overwritten_attribute_goes_back_to_its_old_value() {
+        let at = LinkRef::pod(name("eth1"));
+        let set = |to, from| Step::SetLink { at: at.clone(), to: LinkAttr::Mtu(to), from: Some(LinkAttr::Mtu(from)) };
+        assert_eq!(set(1400, 1500).inverse(), Some(set(1500, 1400)));
+    }
+
+    #[test]
+    fn a_step_survives_its_record() {
+        let step = veth();
+        let text = serde_json::to_string(&step).expect("json");
+        assert_eq!(serde_json::from_str::<Step>(&text).expect("the step again"), step);
+    }
+}

@@ -1,1 +1,86 @@
-//! TODO
+//! One file per `type`: what its configuration means, and the plan that follows from it and the facts.
+//!
+//! [`parse`] is the only registry. A new plugin is one file in `main/` or `meta/`, one line here and its goldens.
+
+pub mod call;
+pub mod interface;
+pub mod main;
+pub mod meta;
+
+pub use call::Call;
+
+use crate::cni::{AddResult, Error, NetConf};
+use crate::ipam::Lease;
+use crate::plan::{Facts, Need, Step};
+use std::fmt::Debug;
+
+/// What a plugin's part of an ADD does and answers.
+#[derive(Debug, Default)]
+pub struct Planned {
+    /// The changes, in order.
+    pub steps: Vec<Step>,
+    /// The result after this plugin.
+    pub result: AddResult,
+    /// What the operator should know though it is no failure.
+    pub warnings: Vec<String>,
+}
+
+/// What a plugin wants of an IPAM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Addresses {
+    /// It has no use for one.
+    Never,
+    /// Layer 2 alone will do.
+    Optional,
+    /// It can't work without.
+    Required,
+}
+
+/// A parsed plugin configuration.
+pub trait Plugin: Debug {
+    /// Whether an IPAM is called.
+    fn addresses(&self) -> Addresses;
+
+    /// What has to be read before [`Plugin::refuse`] and [`Plugin::plan`].
+    fn needs(&self, call: &Call<'_>) -> Vec<Need>;
+
+    /// Refuses what can't work on this host, before an address is reserved.
+    fn refuse(&self, _call: &Call<'_>, _facts: &Facts) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Decides what to do.
+    fn plan(&self, call: &Call<'_>, facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error>;
+
+    /// What takes back an attachment of which no record is left, from names alone.
+    fn remnants(&self, call: &Call<'_>) -> Vec<Step>;
+
+    /// The kind of the container's interface, for CHECK; `None` where the plugin made none.
+    fn kind(&self) -> Option<&'static str>;
+
+    /// What STATUS has to find for an ADD to work.
+    fn status_needs(&self) -> Vec<Need> {
+        Vec::new()
+    }
+
+    /// Judges those facts.
+    fn status(&self, _facts: &Facts) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// The types that are no IPAM and done in this process.
+pub const TYPES: &[&str] = &["bridge", "ptp", "veth", "macvlan", "ipvlan", "loopback", "tuning"];
+
+/// Parses the configuration of a known type; `None` for a foreign one.
+pub fn parse(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Error> {
+    Ok(Some(match conf.plugin.as_str() {
+        "bridge" => Box::new(main::bridge::Bridge::parse(conf, args)?),
+        "ptp" | "veth" => Box::new(main::ptp::Ptp::parse(conf)?),
+        "macvlan" => Box::new(main::macvlan::Macvlan::parse(conf, args)?),
+        "ipvlan" => Box::new(main::ipvlan::Ipvlan::parse(conf)?),
+        "loopback" => Box::new(main::loopback::Loopback),
+        "tuning" => Box::new(meta::tuning::Tuning::parse(conf, args)?),
+        _ => return Ok(None),
+    }))
+}

@@ -1,1 +1,13 @@
-//! TODO
+//! The fence: all system calls and all `unsafe` are here.
+//!
+//! ```text
+//!  netns  ─ open, compare, run inside     netlink ─ one blocking socket: batch, ack, dump
+//!  rtnl   ─ links, addresses, routes      nft     ─ masquerading and the hardware address check
+//!  sysctl ─ /proc/sys of a namespace      probe   ─ what this kernel can do
+//! ```
+
+pub mod netlink;
+pub mod netns;
+pub mod nft;
+pub mod rtnl;
+pub mod sysctl;

@@ -1,4 +1,261 @@
 //! The `host-local` IPAM: addresses of this node's ranges, kept as files like the reference plugin's.
+//!
+//! ```text
+//!  config ─► allocator (pure: which address next) ─► book ─► store  <dataDir>/<network>/<ip>: the truth
+//!                                                     └────► index  <state dir>/<hash>/: a cache, so nothing is searched
+//! ```
+//! One lock is held over all that a call does.
 
 pub mod allocator;
+pub mod book;
+pub mod config;
+pub mod index;
+pub mod resolv;
 pub mod store;
+
+use super::liveness::{Liveness, owner_of};
+use super::range::RangeSet;
+use super::{Lease, Owner};
+use crate::cni::{Error, IpConfig};
+use book::{Book, also};
+pub use config::Config;
+use nix::unistd::{AccessFlags, access};
+use std::net::IpAddr;
+use std::path::Path;
+use store::{Holder, LeaseFile, lease_key};
+
+/// Where the index lives: on a tmpfs, as it is worth nothing after a reboot.
+pub const STATE_DIR: &str = "/run/braid/ipam";
+
+/// What the caller lends to the verbs.
+#[derive(Clone, Copy)]
+pub struct Host<'a> {
+    /// Where to keep the index, normally [`STATE_DIR`].
+    pub state_dir: &'a Path,
+    /// Who can still be alive.
+    pub liveness: &'a dyn Liveness,
+}
+
+/// Takes an address of each range set for `owner`. On an error nothing is held.
+pub fn reserve(config: &Config, owner: &Owner, host: Host<'_>) -> Result<Lease, Error> {
+    let dns = config.resolv_conf.as_deref().map(resolv::read).transpose()?.unwrap_or_default();
+    let mut book = Book::open_or_create(&config.path(), host.state_dir)?;
+    let mut call = Call::new(&mut book, config, owner, host)?;
+    let filled = call.fill().and_then(|()| call.note());
+    let (ips, failed) = match filled {
+        Ok(()) => (call.ips(), None),
+        Err(error) => (Vec::new(), Some(call.undo(error))),
+    };
+    book.close();
+    failed.map_or(Ok(Lease { ips, routes: config.routes.clone(), dns }), Err)
+}
+
+/// Frees what `owner` holds and says what that was. Holding nothing is success.
+pub fn release(config: &Config, owner: &Owner, host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
+    let Some(mut book) = Book::open(&config.path(), host.state_dir)? else { return Ok(Vec::new()) };
+    let mut key = lease_key(&owner.container_id, &owner.ifname);
+    let mut ips = book.owned_by(&key)?;
+    if ips.is_empty() {
+        // Plugins before 0.8 wrote the id alone.
+        owner.container_id.trim().clone_into(&mut key);
+        ips = book.owned_by(&key)?;
+    }
+    let (mut freed, mut errors) = (Vec::new(), Vec::new());
+    for &ip in &ips {
+        match book.free(ip) {
+            Ok(()) => freed.push(ip),
+            Err(e) => errors.push(e),
+        }
+    }
+    if !freed.is_empty() {
+        ips.retain(|ip| !freed.contains(ip));
+        errors.extend(book.set_owned_by(&key, &ips).err());
+    }
+    book.close();
+    first_of(errors).map_or(Ok(freed), Err)
+}
+
+/// Whether `owner` holds any address.
+pub fn check(config: &Config, owner: &Owner, host: Host<'_>) -> Result<(), Error> {
+    if let Some(mut book) = Book::open(&config.path(), host.state_dir)?
+        && (!book.owned_by(&lease_key(&owner.container_id, &owner.ifname))?.is_empty()
+            || !book.owned_by(owner.container_id.trim())?.is_empty())
+    {
+        return Ok(());
+    }
+    let id = &owner.container_id;
+    Err(Error::internal(format!("host-local: Failed to find address added by container {id}")))
+}
+
+/// Frees every lease whose owner is not in `valid` (container id and interface name), and those that name no owner.
+/// What no plugin wrote stays. Goes on after errors and reports them all.
+pub fn gc(config: &Config, valid: &[(String, String)], host: Host<'_>) -> Result<Vec<LeaseFile>, Error> {
+    let Some(mut book) = Book::open(&config.path(), host.state_dir)? else { return Ok(Vec::new()) };
+    let (mut freed, mut errors) = (Vec::new(), Vec::new());
+    for lease in book.scan()?.into_iter().filter(|lease| !is_wanted(lease, valid)) {
+        match book.free(lease.ip) {
+            Ok(()) => freed.push(lease),
+            Err(e) => errors.push(e),
+        }
+    }
+    if !freed.is_empty() {
+        errors.extend(book.rescan().err());
+    }
+    first_of(errors).map_or(Ok(freed), Err)
+}
+
+/// Whether an ADD could be served now (else code 50): the store can be written, and each range set has an address that
+/// is free or held by the dead.
+pub fn status(config: &Config, host: Host<'_>) -> Result<(), Error> {
+    let path = config.path();
+    let existing = path.ancestors().find(|p| p.exists()).unwrap_or(&path);
+    access(existing, AccessFlags::W_OK | AccessFlags::X_OK)
+        .map_err(|e| Error::not_available(format!("write to {}: {e}", existing.display())))?;
+    let unavailable = |e: Error| Error::not_available(e.to_string());
+    let Some(mut book) = Book::open(&path, host.state_dir).map_err(unavailable)? else { return Ok(()) };
+    for set in &config.ranges {
+        if !book.has_free(set).map_err(unavailable)? && !book.has_dead(set, host.liveness).map_err(unavailable)? {
+            return Err(Error::not_available(exhausted(set)));
+        }
+    }
+    Ok(())
+}
+
+/// Every lease of the network, for people and collectors; read without the lock.
+pub fn read_leases(config: &Config) -> Result<Vec<LeaseFile>, Error> {
+    store::read_leases(&config.path())
+        .map_err(|e| Error::io(format!("read leases of {}: {e}", config.path().display())))
+}
+
+/// One reservation: what was taken so far.
+struct Call<'a> {
+    book: &'a mut Book,
+    config: &'a Config,
+    host: Host<'a>,
+    owner: &'a Owner,
+    key: String,
+    /// Held under `key` before this call, and under the bare id.
+    held: Vec<IpAddr>,
+    held_by_id: Vec<IpAddr>,
+    taken: Vec<IpAddr>,
+}
+
+impl<'a> Call<'a> {
+    fn new(book: &'a mut Book, config: &'a Config, owner: &'a Owner, host: Host<'a>) -> Result<Self, Error> {
+        let key = lease_key(&owner.container_id, &owner.ifname);
+        let held = book.owned_by(&key)?;
+        let held_by_id = book.owned_by(owner.container_id.trim())?;
+        Ok(Self { book, config, host, owner, key, held, held_by_id, taken: Vec::new() })
+    }
+
+    /// Takes one address of each set: the one asked for, or the next one.
+    fn fill(&mut self) -> Result<(), Error> {
+        let mut requested = self.config.requested.clone();
+        for (number, set) in self.config.ranges.iter().enumerate() {
+            let asked = requested.iter().position(|ip| set.range_for(*ip).is_some()).map(|at| requested.remove(at));
+            let taken = match asked {
+                Some(ip) => self.take_requested(number, set, ip),
+                None => self.take_next(number, set),
+            };
+            self.taken.push(taken.map_err(|e| e.context(format_args!("failed to allocate for range {number}")))?);
+        }
+        if requested.is_empty() {
+            return Ok(());
+        }
+        let left: Vec<String> = requested.iter().map(IpAddr::to_string).collect();
+        Err(Error::internal(format!("failed to allocate all requested IPs: {}", left.join(" "))))
+    }
+
+    fn take_requested(&mut self, number: usize, set: &RangeSet, ip: IpAddr) -> Result<IpAddr, Error> {
+        if set.range_for(ip).is_some_and(|range| range.gateway() == ip) {
+            return Err(Error::internal(format!("requested ip {ip} is subnet's gateway")));
+        }
+        let mut is_ours = self.book.take(ip, &self.key)?;
+        if !is_ours && self.book.reclaim_one(ip, self.host.liveness)? {
+            is_ours = self.book.take(ip, &self.key)?;
+        }
+        if !is_ours {
+            return Err(Error::internal(format!("requested IP address {ip} is not available in range set {set}")));
+        }
+        if let Err(error) = self.book.mark(number, ip) {
+            return Err(also(error, self.book.free(ip).err()));
+        }
+        Ok(ip)
+    }
+
+    fn take_next(&mut self, number: usize, set: &RangeSet) -> Result<IpAddr, Error> {
+        self.refuse_second(set)?;
+        if let Some(ip) = self.book.take_next(number, set, &self.key)? {
+            return Ok(ip);
+        }
+        let again = self.book.reclaim(set, self.host.liveness)?;
+        let taken = if again { self.book.take_next(number, set, &self.key)? } else { None };
+        taken.ok_or_else(|| Error::internal(exhausted(set)))
+    }
+
+    /// Refuses if `owner` holds an address of `set` already, unless it is left over from a dead container of that name.
+    fn refuse_second(&mut self, set: &RangeSet) -> Result<(), Error> {
+        for held in [&mut self.held, &mut self.held_by_id] {
+            while let Some(at) = held.iter().position(|ip| set.range_for(*ip).is_some()) {
+                let ip = held[at];
+                if !self.book.reclaim_one(ip, self.host.liveness)? {
+                    let id = &self.owner.container_id;
+                    let msg = format!("{ip} has been allocated to {id}, duplicate allocation is not allowed");
+                    return Err(Error::internal(msg));
+                }
+                held.remove(at);
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&mut self) -> Result<(), Error> {
+        let all: Vec<IpAddr> = self.held.iter().chain(&self.taken).copied().collect();
+        self.book.set_owned_by(&self.key, &all)
+    }
+
+    /// Gives back what this call took, and only that.
+    fn undo(&mut self, error: Error) -> Error {
+        let taken = std::mem::take(&mut self.taken);
+        let mut errors: Vec<Error> = taken.into_iter().filter_map(|ip| self.book.free(ip).err()).collect();
+        errors.extend(self.book.set_owned_by(&self.key, &self.held).err());
+        also(error, errors)
+    }
+
+    fn ips(&self) -> Vec<IpConfig> {
+        let ranges = self.config.ranges.iter().zip(&self.taken);
+        let with_range = ranges.filter_map(|(set, ip)| Some((set.range_for(*ip)?, *ip)));
+        let config = |(range, ip): (&super::range::Range, IpAddr)| IpConfig {
+            address: range.with_prefix(ip),
+            gateway: Some(range.gateway()),
+            interface: None,
+        };
+        with_range.map(config).collect()
+    }
+}
+
+fn is_wanted(lease: &LeaseFile, valid: &[(String, String)]) -> bool {
+    match (&lease.holder, owner_of(lease)) {
+        (Holder::Broken, _) => false,
+        (Holder::Other, _) => true,
+        (Holder::Key(_), Some(owner)) => {
+            valid.iter().any(|(id, ifname)| id.trim() == owner.container_id && *ifname == owner.ifname)
+        }
+        // The id alone, as old plugins wrote it; any other text is an administrator's.
+        (Holder::Key(text), None) => {
+            !super::liveness::is_container_id(text) || valid.iter().any(|(id, _)| id.trim() == text)
+        }
+    }
+}
+
+fn exhausted(set: &RangeSet) -> String {
+    format!("no IP addresses available in range set: {set}")
+}
+
+fn first_of(errors: Vec<Error>) -> Option<Error> {
+    let mut errors = errors.into_iter();
+    errors.next().map(|first| also(first, errors))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,257 @@
-//! Leases as files: one per address, in the reference plugin's format, beside an index that is only ours.
+//! Leases as files in the reference plugin's format: one per address, a round-robin mark per range set, one lock.
+
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, openat};
+use nix::sys::stat::Mode;
+use nix::unistd::{UnlinkatFlags, linkat, unlinkat};
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read, Write};
+use std::net::IpAddr;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// Longest lease that is read, in bytes: a container id and an interface name are far below.
+const MAX_LEASE_BYTES: u64 = 4096;
+
+/// What a lease file says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Holder {
+    /// `<id>\r\n<ifname>`, or only `<id>` as plugins before 0.8 wrote it; white space around it is cut off.
+    Key(String),
+    /// Nothing, or bytes that no plugin writes (NUL, broken UTF-8): a writer died, or the disk lost it.
+    Broken,
+    /// Not readable, or not a file: somebody's own way of keeping the address out of use.
+    Other,
+}
+
+/// One lease on disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseFile {
+    /// The file's name.
+    pub ip: IpAddr,
+    /// The file's content.
+    pub holder: Holder,
+    /// When the file was last written.
+    pub written: SystemTime,
+}
+
+/// The content of the lease file of `container_id` and `ifname`, which is also the key that it is found by.
+pub fn lease_key(container_id: &str, ifname: &str) -> String {
+    format!("{}\r\n{ifname}", container_id.trim())
+}
+
+/// A network's data directory, locked against every other plugin process until it is dropped.
+#[derive(Debug)]
+pub struct Store {
+    dir: File,
+    path: PathBuf,
+    _lock: File,
+}
+
+/// The round-robin mark of one range set.
+#[derive(Debug)]
+pub struct LastReserved {
+    file: Option<File>,
+    len: usize,
+    /// The address given out last; `None` if there is no mark or it is not readable as an address.
+    pub ip: Option<IpAddr>,
+}
+
+impl Store {
+    /// Opens and locks the directory; `None` if it is not there.
+    pub fn open(path: &Path) -> io::Result<Option<Self>> {
+        let dir = match File::open(path) {
+            Ok(dir) => dir,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        let mode = Mode::from_bits_truncate(0o750);
+        let lock = File::from(openat(&dir, "lock", OFlag::O_RDONLY | OFlag::O_CREAT | OFlag::O_CLOEXEC, mode)?);
+        while let Err(e) = lock.lock() {
+            if e.kind() != io::ErrorKind::Interrupted {
+                return Err(e);
+            }
+        }
+        Ok(Some(Self { dir, path: path.to_owned(), _lock: lock }))
+    }
+
+    /// Like [`Store::open`], but makes the directory and its parents (0755) where they are missing.
+    pub fn open_or_create(path: &Path) -> io::Result<Self> {
+        for _ in 0..2 {
+            if let Some(store) = Self::open(path)? {
+                return Ok(store);
+            }
+            DirBuilder::new().recursive(true).mode(0o755).create(path)?;
+        }
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    /// The directory's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// When an entry of the directory last came or went, or what [`Store::set_changed`] said.
+    pub fn changed(&self) -> io::Result<SystemTime> {
+        self.dir.metadata()?.modified()
+    }
+
+    /// Sets what [`Store::changed`] answers until the next change.
+    pub fn set_changed(&self, time: SystemTime) -> io::Result<()> {
+        self.dir.set_modified(time)
+    }
+
+    /// Takes `ip` for `key`; false if it is taken. The file appears with its content or not at all.
+    pub fn create(&self, ip: IpAddr, key: &str) -> io::Result<bool> {
+        let mode = Mode::from_bits_truncate(0o600);
+        let flags = OFlag::O_TMPFILE | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
+        let mut file = match openat(&self.dir, ".", flags, mode) {
+            Ok(fd) => File::from(fd),
+            // EISDIR: a kernel or filesystem that does not know O_TMPFILE.
+            Err(Errno::EOPNOTSUPP | Errno::EISDIR) => return self.create_by_name(ip, key),
+            Err(e) => return Err(e.into()),
+        };
+        file.write_all(key.as_bytes())?;
+        let name = ip.to_string();
+        let linked = match linkat(&file, "", &self.dir, name.as_str(), AtFlags::AT_EMPTY_PATH) {
+            // Without CAP_DAC_READ_SEARCH the empty path is refused so (v6.12 fs/namei.c, do_linkat()).
+            Err(Errno::ENOENT) => {
+                let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+                linkat(&self.dir, path.as_str(), &self.dir, name.as_str(), AtFlags::AT_SYMLINK_FOLLOW)
+            }
+            done => done,
+        };
+        taken_if_there(linked)
+    }
+
+    /// [`Store::create`] where a file cannot be nameless: it is written beside the directory, under a name that no
+    /// network can have and that the lock makes ours, so what a crash leaves there is overwritten by the next call.
+    fn create_by_name(&self, ip: IpAddr, key: &str) -> io::Result<bool> {
+        let mut name = std::ffi::OsString::from(".braid-");
+        name.push(self.path.file_name().unwrap_or_default());
+        let temporary = self.path.with_file_name(name);
+        // Not truncated but made anew: a crash may have left it linked as a lease.
+        remove_if_there(fs::remove_file(&temporary))?;
+        let mut options = File::options();
+        std::os::unix::fs::OpenOptionsExt::mode(options.write(true).create_new(true), 0o600);
+        options.open(&temporary)?.write_all(key.as_bytes())?;
+        let linked = linkat(&self.dir, &temporary, &self.dir, ip.to_string().as_str(), AtFlags::empty());
+        remove_if_there(fs::remove_file(&temporary))?;
+        taken_if_there(linked)
+    }
+
+    /// Frees `ip`; missing is success.
+    pub fn remove(&self, ip: IpAddr) -> io::Result<()> {
+        let removed = unlinkat(&self.dir, ip.to_string().as_str(), UnlinkatFlags::NoRemoveDir);
+        remove_if_there(removed.map_err(io::Error::from))
+    }
+
+    /// The lease of `ip`; `None` if it is free.
+    pub fn read(&self, ip: IpAddr) -> io::Result<Option<LeaseFile>> {
+        read_lease(&self.dir, ip)
+    }
+
+    /// Every lease, in order. Takes time in proportion to their number, so it is never on the normal path of ADD and DEL.
+    pub fn scan(&self) -> io::Result<Vec<LeaseFile>> {
+        scan(&self.dir, &self.path)
+    }
+
+    /// The round-robin mark of range set `index`.
+    pub fn last_reserved(&self, index: usize) -> io::Result<LastReserved> {
+        let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+        let file = match openat(&self.dir, mark_name(index).as_str(), flags, Mode::empty()) {
+            Ok(fd) => File::from(fd),
+            Err(Errno::ENOENT) => return Ok(LastReserved { file: None, len: 0, ip: None }),
+            Err(e) => return Err(e.into()),
+        };
+        // One byte more than the longest address, so that what is longer is not taken for one.
+        let mut text = [0; 46];
+        let len = file.read_at(&mut text, 0)?;
+        let ip = std::str::from_utf8(&text[..len]).ok().and_then(|t| t.parse::<IpAddr>().ok());
+        Ok(LastReserved { file: Some(file), len, ip: ip.map(|ip| ip.to_canonical()) })
+    }
+
+    /// Moves the mark of range set `index` to `ip`. Written in place: after a crash it holds the new address or one
+    /// mixed from both, and any address, or none, is a place to go on from.
+    pub fn set_last_reserved(&self, index: usize, mark: LastReserved, ip: IpAddr) -> io::Result<()> {
+        let file = if let Some(file) = mark.file {
+            file
+        } else {
+            let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+            File::from(openat(&self.dir, mark_name(index).as_str(), flags, Mode::from_bits_truncate(0o600))?)
+        };
+        let text = ip.to_string();
+        file.write_all_at(text.as_bytes(), 0)?;
+        if mark.len > text.len() { file.set_len(text.len() as u64) } else { Ok(()) }
+    }
+}
+
+/// `O_NONBLOCK`: a fifo that somebody put there must not hold the lock for ever.
+const READ: OFlag = OFlag::O_RDONLY.union(OFlag::O_CLOEXEC).union(OFlag::O_NOFOLLOW).union(OFlag::O_NONBLOCK);
+
+/// Every lease of the directory at `path` in order, without its lock; none if it is not there.
+pub fn read_leases(path: &Path) -> io::Result<Vec<LeaseFile>> {
+    match File::open(path) {
+        Ok(dir) => scan(&dir, path),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(e) => Err(e),
+    }
+}
+
+fn scan(dir: &File, path: &Path) -> io::Result<Vec<LeaseFile>> {
+    let mut leases = Vec::new();
+    for entry in fs::read_dir(path)? {
+        // Only an address in the spelling that plugins write names a lease.
+        let name = entry?.file_name();
+        let Some((ip, name)) = name.to_str().and_then(|n| Some((n.parse::<IpAddr>().ok()?, n))) else { continue };
+        if ip.to_string() == name && ip.to_canonical() == ip {
+            leases.extend(read_lease(dir, ip)?);
+        }
+    }
+    leases.sort_unstable_by_key(|lease| lease.ip);
+    Ok(leases)
+}
+
+fn read_lease(dir: &File, ip: IpAddr) -> io::Result<Option<LeaseFile>> {
+    let file = match openat(dir, ip.to_string().as_str(), READ, Mode::empty()) {
+        Ok(fd) => File::from(fd),
+        Err(Errno::ENOENT) => return Ok(None),
+        Err(_) => return Ok(Some(LeaseFile { ip, holder: Holder::Other, written: SystemTime::now() })),
+    };
+    let meta = file.metadata()?;
+    let written = meta.modified()?;
+    let mut content = Vec::new();
+    let readable = meta.is_file() && file.take(MAX_LEASE_BYTES).read_to_end(&mut content).is_ok();
+    let holder = if readable { holder(&content) } else { Holder::Other };
+    Ok(Some(LeaseFile { ip, holder, written }))
+}
+
+/// Reads a lease file's content.
+fn holder(content: &[u8]) -> Holder {
+    match std::str::from_utf8(content).map(str::trim) {
+        Ok("") | Err(_) => Holder::Broken,
+        Ok(text) if text.contains('\0') => Holder::Broken,
+        Ok(text) => Holder::Key(text.to_owned()),
+    }
+}
+
+fn mark_name(index: usize) -> String {
+    format!("last_reserved_ip.{index}")
+}
+
+fn taken_if_there(linked: nix::Result<()>) -> io::Result<bool> {
+    match linked {
+        Ok(()) => Ok(true),
+        Err(Errno::EEXIST) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn remove_if_there(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}

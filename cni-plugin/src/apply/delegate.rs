@@ -1,0 +1,94 @@
+//! Running a foreign plugin by libcni's rules: look-up in `CNI_PATH`, environment, standard input and output.
+
+use crate::cni::{Command, Error, Json};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command as Process, Stdio};
+
+/// What a foreign plugin is told by its environment.
+#[derive(Debug, Clone)]
+pub struct Call<'a> {
+    /// The verb.
+    pub command: Command,
+    /// `CNI_CONTAINERID`, empty for GC and STATUS.
+    pub container_id: &'a str,
+    /// `CNI_NETNS`.
+    pub netns: &'a str,
+    /// `CNI_IFNAME`.
+    pub ifname: &'a str,
+    /// `CNI_ARGS`.
+    pub args: &'a str,
+    /// `CNI_PATH`.
+    pub path: &'a [PathBuf],
+}
+
+/// The first regular file named `plugin` in `path`.
+pub fn find(plugin: &str, path: &[PathBuf]) -> Result<PathBuf, Error> {
+    if plugin.is_empty() {
+        return Err(Error::config("no plugin name provided"));
+    }
+    if plugin.contains('/') {
+        return Err(Error::config(format!("invalid plugin name: {plugin}")));
+    }
+    if path.is_empty() {
+        return Err(Error::env("no paths provided"));
+    }
+    let found = path.iter().map(|dir| dir.join(plugin)).find(|file| file.is_file());
+    found.ok_or_else(|| Error::internal(format!("failed to find plugin {plugin:?} in path {}", text_of(path))))
+}
+
+fn text_of(path: &[PathBuf]) -> String {
+    let dirs: Vec<String> = path.iter().map(|dir| dir.display().to_string()).collect();
+    format!("[{}]", dirs.join(" "))
+}
+
+/// Runs `plugin` with `conf` and returns what it printed; `Json::Null` where it printed nothing.
+pub fn run(plugin: &str, conf: &Json, call: &Call<'_>) -> Result<Json, Error> {
+    let file = find(plugin, call.path)?;
+    let fail = |what: &str, err: &std::io::Error| Error::internal(format!("{what} {}: {err}", file.display()));
+    let mut child = Process::new(&file)
+        .env("CNI_COMMAND", call.command.as_str())
+        .env("CNI_CONTAINERID", call.container_id)
+        .env("CNI_NETNS", call.netns)
+        .env("CNI_IFNAME", call.ifname)
+        .env("CNI_ARGS", call.args)
+        .env("CNI_PATH", join(call.path))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|err| fail("start plugin", &err))?;
+    let stdin = child.stdin.take();
+    // A plugin may answer without reading its input: a broken pipe is no failure.
+    if let Some(mut stdin) = stdin {
+        let _ = stdin.write_all(conf.to_string().as_bytes());
+    }
+    let output = child.wait_with_output().map_err(|err| fail("wait for plugin", &err))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() {
+        let _ = std::io::stderr().write_all(&output.stderr);
+        return answer(&file, &output.stdout);
+    }
+    Err(refusal(&file, &output.stdout, said.trim()))
+}
+
+fn join(path: &[PathBuf]) -> std::ffi::OsString {
+    std::env::join_paths(path).unwrap_or_default()
+}
+
+fn answer(file: &Path, stdout: &[u8]) -> Result<Json, Error> {
+    if stdout.trim_ascii().is_empty() {
+        return Ok(Json::Null);
+    }
+    Json::parse(stdout, &format!("result of {}", file.display()))
+}
+
+fn refusal(file: &Path, stdout: &[u8], stderr: &str) -> Error {
+    if stdout.trim_ascii().is_empty() {
+        return Error::internal(format!("plugin {} failed without a message: {stderr:?}", file.display()));
+    }
+    Error::from_stdout(stdout).unwrap_or_else(|_| {
+        let said = String::from_utf8_lossy(stdout);
+        Error::internal(format!("plugin {} failed with an unreadable message: {:?}", file.display(), said.trim()))
+    })
+}

@@ -1,0 +1,420 @@
+//! Carrying out steps in order, neighbouring requests to one socket in one send.
+
+use super::Error;
+use super::kernel::Kernel;
+use crate::plan::facts::Facts;
+use crate::plan::step::{Link, LinkAttr, LinkKind, LinkRef, Ns, Step, Sysctl};
+use crate::plan::verify;
+use crate::sys::netlink::{CREATE, ECHO, EXCL, KernelError, Message, Outcome};
+use crate::sys::nft::{mac_check, masquerade};
+use crate::sys::rtnl::link::{NewKind, NewLink};
+use crate::sys::rtnl::{self, addr, link, route};
+use crate::sys::sysctl;
+use nix::errno::Errno;
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+/// How long a link may take to come up, as the reference plugin waits in all.
+const UP_TIMEOUT: Duration = Duration::from_millis(2550);
+/// How long duplicate address detection may take, as in the reference plugins.
+const DAD_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long one step, or one send of several, took.
+#[derive(Debug, Clone)]
+pub struct Timing {
+    /// Index of the first step of the send.
+    pub first: usize,
+    /// How many steps it carried.
+    pub count: usize,
+    /// From the send to the kernel's answer.
+    pub took: Duration,
+}
+
+/// What became of a list of steps.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// The steps whose effect is ours, in the order applied.
+    pub applied: Vec<Step>,
+    /// What went wrong; the first entry is the reason the rest was not tried, unless all were to be tried.
+    pub errors: Vec<Error>,
+    /// How long each send took.
+    pub timings: Vec<Timing>,
+}
+
+/// Whether the first failure ends the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnError {
+    /// Stop; what follows depends on it.
+    Stop,
+    /// Go on and collect: cleaning up.
+    GoOn,
+}
+
+/// Applies `steps`; a shared thing that the facts already show is left alone.
+pub fn execute(kernel: &mut Kernel, steps: &[Step], facts: &Facts, on_error: OnError) -> Report {
+    let mut run = Run { kernel, steps, on_error, queue: Vec::new(), report: Report::default() };
+    for (at, step) in steps.iter().enumerate() {
+        if !is_there_already(step, facts) {
+            run.step(at, step);
+        }
+        if on_error == OnError::Stop && !run.report.errors.is_empty() {
+            return run.report;
+        }
+    }
+    run.flush();
+    run.report
+}
+
+/// Whether the facts show a shared thing as the step wants it.
+fn is_there_already(step: &Step, facts: &Facts) -> bool {
+    match step {
+        Step::EnsureLink(_) | Step::EnsureAttr { .. } | Step::EnsureVlan { .. } | Step::EnsureAddr(_) => {
+            verify::holds(step, facts).is_ok()
+        }
+        // A sysctl that nobody looked at is written.
+        Step::EnsureSysctl(sysctl) => facts.sysctl_is(sysctl.ns, &sysctl.key, &sysctl.value),
+        _ => false,
+    }
+}
+
+struct Run<'a> {
+    kernel: &'a mut Kernel,
+    steps: &'a [Step],
+    on_error: OnError,
+    /// Steps queued on one socket, not yet sent.
+    queue: Vec<usize>,
+    report: Report,
+}
+
+/// A step as a request of the route family.
+struct Request {
+    kind: u16,
+    flags: u16,
+    body: Vec<u8>,
+}
+
+impl Run<'_> {
+    fn step(&mut self, at: usize, step: &Step) {
+        match step {
+            Step::AddLink(link) | Step::EnsureLink(link) => self.alone(at, |run| run.make_link(step, link)),
+            Step::SetSysctl(sysctl) | Step::EnsureSysctl(sysctl) => self.sysctl(at, sysctl),
+            Step::AddMasquerade(what) => self.alone(at, |run| masquerade::add(run.kernel.nft()?, what)),
+            Step::DelMasquerade(what) => self.alone(at, |run| masquerade::del(run.kernel.nft()?, what)),
+            Step::DelMasqueradesOf(owner) => self.alone(at, |run| masquerade::del_owner(run.kernel.nft()?, owner)),
+            Step::AddMacCheck(check) => self.alone(at, |run| mac_check::add(run.kernel.nft()?, check)),
+            Step::DelMacCheck(check) => self.alone(at, |run| mac_check::del(run.kernel.nft()?, &check.port)),
+            Step::WaitUp(link) => self.alone(at, |run| run.wait_up(link)),
+            Step::WaitDad(link) => self.alone(at, |run| run.wait_dad(link)),
+            _ => self.queue(at, step),
+        }
+    }
+
+    /// Does one step by itself, after everything queued before it.
+    fn alone(&mut self, at: usize, work: impl FnOnce(&mut Self) -> Result<(), KernelError>) {
+        self.flush();
+        if self.report.errors.is_empty() || !is_making(&self.steps[at]) {
+            let start = Instant::now();
+            let result = work(self);
+            self.report.timings.push(Timing { first: at, count: 1, took: start.elapsed() });
+            self.account(at, result);
+        }
+    }
+
+    fn account(&mut self, at: usize, result: Result<(), KernelError>) {
+        let step = &self.steps[at];
+        match result {
+            Ok(()) => self.report.applied.push(step.clone()),
+            Err(err) if is_moot(step, err.errno, self.on_error) => {}
+            Err(err) => self.report.errors.push(Error::new(step.to_string(), err)),
+        }
+    }
+
+    /// Queues a request behind others of the same namespace.
+    fn queue(&mut self, at: usize, step: &Step) {
+        let ns = step.ns();
+        let other_socket = self.queue.last().is_some_and(|last| self.steps[*last].ns() != ns);
+        // An unknown index is asked for on the same socket, so what is queued has to go first.
+        if other_socket || link_of(step).is_some_and(|link| !self.kernel.knows(link)) {
+            self.flush();
+        }
+        let queued = self.request(step).and_then(|request| {
+            let body = |out: &mut Vec<u8>| out.extend(&request.body);
+            self.kernel.route(ns)?.push(request.kind, request.flags, body);
+            Ok(())
+        });
+        match queued {
+            Ok(()) => self.queue.push(at),
+            Err(err) => self.account(at, Err(err)),
+        }
+    }
+
+    /// Sends what is queued and accounts for each step.
+    fn flush(&mut self) {
+        let queue = std::mem::take(&mut self.queue);
+        let Some(first) = queue.first().copied() else { return };
+        let start = Instant::now();
+        let outcomes = self.kernel.route(self.steps[first].ns()).and_then(crate::sys::netlink::Socket::flush);
+        self.report.timings.push(Timing { first, count: queue.len(), took: start.elapsed() });
+        match outcomes {
+            Ok(outcomes) => {
+                for (at, Outcome { error, .. }) in queue.into_iter().zip(outcomes) {
+                    self.account(at, error.map_or(Ok(()), Err));
+                    if let Step::DelLink(link) = &self.steps[at] {
+                        self.kernel.forget(link);
+                    }
+                }
+            }
+            Err(err) => queue.into_iter().for_each(|at| self.account(at, Err(err.clone()))),
+        }
+    }
+
+    fn request(&mut self, step: &Step) -> Result<Request, KernelError> {
+        let mut body = Vec::with_capacity(64);
+        let out = &mut body;
+        let kernel = &mut *self.kernel;
+        let (kind, flags) = match step {
+            Step::SetLink { at, to, .. } | Step::EnsureAttr { at, to } => {
+                link::set_attr(kernel.index(at)?, to, out);
+                (rtnl::NEWLINK, 0)
+            }
+            Step::DelLink(at) => {
+                link::by_name(&at.name, out);
+                (rtnl::DELLINK, 0)
+            }
+            Step::EnsureVlan { at, vlan } => {
+                link::vlan(kernel.index(at)?, vlan, out);
+                (rtnl::SETLINK, 0)
+            }
+            Step::DelVlan { at, vlan } => {
+                link::vlan(kernel.index(at)?, vlan, out);
+                (rtnl::DELLINK, 0)
+            }
+            Step::AddAddr(addr) | Step::EnsureAddr(addr) => {
+                addr::addr(kernel.index(&addr.at)?, addr, out);
+                (rtnl::NEWADDR, CREATE | EXCL)
+            }
+            Step::DelAddr(addr) => {
+                addr::addr(kernel.index(&addr.at)?, addr, out);
+                (rtnl::DELADDR, 0)
+            }
+            Step::AddRoute(route) => {
+                route::route(kernel.index(&route.at)?, route, out);
+                // Without EXCL and with APPEND: two routes to one destination both stay, as with the reference plugins.
+                (rtnl::NEWROUTE, CREATE | crate::sys::netlink::APPEND)
+            }
+            Step::DelRoute(route) => {
+                route::route(kernel.index(&route.at)?, route, out);
+                (rtnl::DELROUTE, 0)
+            }
+            _ => return Err(Errno::EOPNOTSUPP.into()),
+        };
+        Ok(Request { kind, flags, body })
+    }
+
+    fn make_link(&mut self, step: &Step, link: &Link) -> Result<(), KernelError> {
+        let at = &link.at;
+        let fd = |kernel: &Kernel, ns: Ns| match ns {
+            Ns::Pod => kernel.netns().map(AsRawFd::as_raw_fd),
+            Ns::Host => None,
+        };
+        let mut new = NewLink {
+            name: Some(&at.name),
+            mac: link.mac,
+            mtu: link.mtu,
+            up: link.up,
+            alias: link.alias.as_deref(),
+            ..NewLink::default()
+        };
+        if let Some(master) = &link.master {
+            new.master = Some(self.kernel.index(&LinkRef { ns: at.ns, name: master.clone() })?);
+        }
+        let mut from = at.ns;
+        let kind = match &link.kind {
+            LinkKind::Veth { peer, peer_mac } => {
+                new.one_queue = true;
+                NewKind::Veth(NewLink {
+                    name: Some(&peer.name),
+                    mac: *peer_mac,
+                    mtu: link.mtu,
+                    netns: fd(self.kernel, peer.ns).filter(|_| peer.ns != at.ns),
+                    one_queue: true,
+                    ..NewLink::default()
+                })
+            }
+            LinkKind::Bridge { vlan_filtering } => NewKind::Bridge { vlan_filtering: *vlan_filtering },
+            LinkKind::Macvlan { parent, mode, bc_queue_len } => {
+                from = self.below(parent, at, &mut new)?;
+                NewKind::Macvlan(*mode, *bc_queue_len)
+            }
+            LinkKind::Ipvlan { parent, mode } => {
+                from = self.below(parent, at, &mut new)?;
+                NewKind::Ipvlan(*mode)
+            }
+            LinkKind::Other(_) => return Err(Errno::EOPNOTSUPP.into()),
+        };
+        let made = self.kernel.route(from)?.call(rtnl::NEWLINK, CREATE | EXCL | ECHO, |out| {
+            link::new_link(&new, &kind, out);
+        });
+        match made {
+            Ok(messages) => {
+                self.learn(link, &messages);
+                Ok(())
+            }
+            Err(err) if err.errno == Errno::EEXIST && matches!(step, Step::EnsureLink(_)) => self.adopt(link, err),
+            Err(err) => Err(err),
+        }
+    }
+
+    /// Prepares a child of `parent` and says from where it is made: where its parent is.
+    fn below(&mut self, parent: &LinkRef, at: &LinkRef, new: &mut NewLink<'_>) -> Result<Ns, KernelError> {
+        new.parent = Some(self.kernel.index(parent)?);
+        if parent.ns != at.ns {
+            new.netns = self.kernel.netns().map(AsRawFd::as_raw_fd);
+        }
+        Ok(parent.ns)
+    }
+
+    /// Somebody else made the shared link meanwhile: it is fine if it is of the right kind.
+    fn adopt(&mut self, link: &Link, refused: KernelError) -> Result<(), KernelError> {
+        match self.kernel.link(&link.at)? {
+            Some(fact) if fact.kind == link.kind.name() && (fact.up || !link.up) => Ok(()),
+            Some(fact) if fact.kind == link.kind.name() => {
+                let up = |out: &mut Vec<u8>| link::set_attr(fact.index, &LinkAttr::Up(true), out);
+                self.kernel.route(link.at.ns)?.call(rtnl::NEWLINK, 0, up).map(drop)
+            }
+            _ => Err(refused),
+        }
+    }
+
+    /// Reads the indexes of a new link, and of its peer, from the kernel's echo.
+    fn learn(&mut self, link: &Link, echo: &[Message]) {
+        let Some((name, fact)) = echo.iter().find_map(|message| link::parse(&message.body)) else { return };
+        if name != link.at.name.as_str() {
+            return;
+        }
+        self.kernel.learn(link.at.clone(), fact.index);
+        if let (LinkKind::Veth { peer, .. }, Some(index)) = (&link.kind, fact.parent) {
+            self.kernel.learn(peer.clone(), index);
+        }
+    }
+
+    /// Writes a sysctl; neighbours of the same namespace share one visit.
+    fn sysctl(&mut self, at: usize, sysctl: &Sysctl) {
+        let is_next_too = |step: &Step| matches!(step, Step::SetSysctl(next) if next.ns == sysctl.ns);
+        let is_continued = at.checked_sub(1).and_then(|before| self.steps.get(before)).is_some_and(is_next_too);
+        if is_continued && is_next_too(&self.steps[at]) {
+            return;
+        }
+        self.flush();
+        let all: Vec<&Sysctl> = self.steps[at..]
+            .iter()
+            .map_while(|step| match step {
+                Step::SetSysctl(next) | Step::EnsureSysctl(next) if next.ns == sysctl.ns => Some(next),
+                _ => None,
+            })
+            .take(if matches!(self.steps[at], Step::SetSysctl(_)) { usize::MAX } else { 1 })
+            .collect();
+        let start = Instant::now();
+        let write_all = || all.iter().map(|s| sysctl::write(&s.key, &s.value)).collect::<Vec<_>>();
+        let written = self.kernel.run_in(sysctl.ns, write_all);
+        self.report.timings.push(Timing { first: at, count: all.len(), took: start.elapsed() });
+        match written {
+            Ok(results) => {
+                for (offset, result) in results.into_iter().enumerate() {
+                    let Some(step) = self.steps.get(at + offset) else { continue };
+                    self.sysctl_written(step, result);
+                }
+            }
+            Err(err) => self.report.errors.push(err),
+        }
+    }
+
+    fn sysctl_written(&mut self, step: &Step, result: std::io::Result<bool>) {
+        let (Step::SetSysctl(sysctl) | Step::EnsureSysctl(sysctl)) = step else { return };
+        match result {
+            Ok(true) => self.report.applied.push(step.clone()),
+            Ok(false) if sysctl.optional => {}
+            Ok(false) => self.report.errors.push(Error::new(step.to_string(), Errno::ENOENT)),
+            Err(_) if sysctl.optional => {}
+            Err(err) => self.report.errors.push(Error::io(step.to_string(), &err)),
+        }
+    }
+
+    /// Looks once and returns in nearly every case; otherwise the kernel's notification ends the wait.
+    fn wait_up(&mut self, at: &LinkRef) -> Result<(), KernelError> {
+        let is_up = |kernel: &mut Kernel| Ok::<bool, KernelError>(kernel.link(at)?.is_some_and(|fact| fact.oper_up));
+        if is_up(self.kernel)? {
+            return Ok(());
+        }
+        let mut events = self.kernel.listen(at.ns, rtnl::GROUP_LINK).map_err(|err| err.cause)?;
+        let index = self.kernel.index(at)?;
+        if is_up(self.kernel)? {
+            return Ok(());
+        }
+        let came_up = events.wait(UP_TIMEOUT, |message| {
+            link::parse(&message.body).is_some_and(|(_, fact)| fact.index == index && fact.oper_up)
+        })?;
+        if came_up { Ok(()) } else { Err(timed_out(&format!("{at} is not operationally up after {UP_TIMEOUT:?}"))) }
+    }
+
+    fn wait_dad(&mut self, at: &LinkRef) -> Result<(), KernelError> {
+        let index = self.kernel.index(at)?;
+        let events = self.kernel.listen(at.ns, rtnl::GROUP_IPV6_IFADDR);
+        let mut events = events.map_err(|err| err.cause)?;
+        let end = Instant::now() + DAD_TIMEOUT;
+        loop {
+            let messages = self.kernel.route(at.ns)?.dump(rtnl::GETADDR, |out| addr::dump(index, out))?;
+            let addrs = messages.iter().filter_map(|message| addr::parse(&message.body));
+            let mut addrs = addrs.filter(|(of, _)| *of == index).map(|(_, fact)| fact);
+            if let Some(failed) = addrs.clone().find(|fact| fact.dad_failed) {
+                let sentence = format!("address {} of {at} is used by another host", failed.net);
+                return Err(KernelError { errno: Errno::EADDRINUSE, ext_ack: Some(sentence) });
+            }
+            if !addrs.any(|fact| fact.tentative) {
+                return Ok(());
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if !events.wait(left, |message| addr::parse(&message.body).is_some_and(|(of, _)| of == index))? {
+                return Err(timed_out(&format!("an address of {at} is still tentative after {DAD_TIMEOUT:?}")));
+            }
+        }
+    }
+}
+
+fn timed_out(sentence: &str) -> KernelError {
+    KernelError { errno: Errno::ETIMEDOUT, ext_ack: Some(sentence.to_owned()) }
+}
+
+/// The link whose index the step's request carries.
+fn link_of(step: &Step) -> Option<&LinkRef> {
+    match step {
+        Step::SetLink { at, .. } | Step::EnsureAttr { at, .. } | Step::EnsureVlan { at, .. } | Step::DelVlan { at, .. } => {
+            Some(at)
+        }
+        Step::AddAddr(addr) | Step::EnsureAddr(addr) | Step::DelAddr(addr) => Some(&addr.at),
+        Step::AddRoute(route) | Step::DelRoute(route) => Some(&route.at),
+        _ => None,
+    }
+}
+
+/// Whether the step brings something into being, so that it must not follow a failure.
+fn is_making(step: &Step) -> bool {
+    !matches!(step, Step::DelMasquerade(_) | Step::DelMasqueradesOf(_) | Step::DelMacCheck(_))
+}
+
+/// Whether the refusal means that nothing is left to do: "not there" when deleting or cleaning up, "there" when ensuring.
+fn is_moot(step: &Step, errno: Errno, on_error: OnError) -> bool {
+    const NOT_THERE: &[Errno] = &[Errno::ENOENT, Errno::ENODEV, Errno::EADDRNOTAVAIL, Errno::ESRCH, Errno::ENXIO];
+    match step {
+        Step::DelLink(_)
+        | Step::DelAddr(_)
+        | Step::DelRoute(_)
+        | Step::DelVlan { .. }
+        | Step::DelMasquerade(_)
+        | Step::DelMasqueradesOf(_)
+        | Step::DelMacCheck(_) => NOT_THERE.contains(&errno),
+        Step::EnsureAddr(_) => errno == Errno::EEXIST,
+        // Going back to an old value on a link that is gone.
+        _ => on_error == OnError::GoOn && NOT_THERE.contains(&errno),
+    }
+}

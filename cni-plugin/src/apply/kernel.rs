@@ -1,0 +1,127 @@
+//! The sockets of one call: one for the host, one for the container, one for nf_tables when it is needed.
+
+use super::Error;
+use crate::plan::facts::LinkFact;
+use crate::plan::step::{LinkRef, Ns};
+use crate::sys::netlink::{KernelError, Socket};
+use crate::sys::netns::NetNs;
+use crate::sys::rtnl::{self, link};
+use nix::errno::Errno;
+use std::collections::BTreeMap;
+
+/// The kernel as one call sees it.
+#[derive(Debug)]
+pub struct Kernel {
+    host: Socket,
+    pod: Option<Pod>,
+    nft: Option<Socket>,
+    /// Interface indexes already known.
+    indexes: BTreeMap<LinkRef, u32>,
+}
+
+#[derive(Debug)]
+struct Pod {
+    netns: NetNs,
+    socket: Socket,
+}
+
+impl Kernel {
+    /// Opens the host's socket, and the container's where it has a namespace.
+    pub fn open(netns: Option<NetNs>) -> Result<Self, Error> {
+        let open = |what| move |cause: KernelError| Error::new(format!("open a netlink socket in {what}"), cause);
+        let pod = match netns {
+            Some(netns) => {
+                let socket = netns.run(Socket::route)?.map_err(open("pod"))?;
+                Some(Pod { netns, socket })
+            }
+            None => None,
+        };
+        let host = Socket::route().map_err(open("host"))?;
+        Ok(Self { host, pod, nft: None, indexes: BTreeMap::new() })
+    }
+
+    /// Whether the container has a namespace.
+    pub fn has_pod(&self) -> bool {
+        self.pod.is_some()
+    }
+
+    /// The container's namespace.
+    pub fn netns(&self) -> Option<&NetNs> {
+        self.pod.as_ref().map(|pod| &pod.netns)
+    }
+
+    /// The route socket of a namespace; `ENOENT` where the container has none.
+    pub fn route(&mut self, ns: Ns) -> Result<&mut Socket, KernelError> {
+        match ns {
+            Ns::Host => Ok(&mut self.host),
+            Ns::Pod => self.pod.as_mut().map(|pod| &mut pod.socket).ok_or_else(|| Errno::ENOENT.into()),
+        }
+    }
+
+    /// The nf_tables socket of the host, opened at first use.
+    pub fn nft(&mut self) -> Result<&mut Socket, KernelError> {
+        let socket = match self.nft.take() {
+            Some(socket) => socket,
+            None => Socket::netfilter()?,
+        };
+        Ok(self.nft.insert(socket))
+    }
+
+    /// Runs `work` in a namespace: on this thread for the host, on one of its own for the container.
+    pub fn run_in<T: Send>(&self, ns: Ns, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+        match (ns, &self.pod) {
+            (Ns::Host, _) => Ok(work()),
+            (Ns::Pod, Some(pod)) => Ok(pod.netns.run(work)?),
+            (Ns::Pod, None) => Err(Error::new("enter the container's network namespace", Errno::ENOENT)),
+        }
+    }
+
+    /// Opens a socket that hears a multicast group of a namespace.
+    pub fn listen(&self, ns: Ns, group: u32) -> Result<Socket, Error> {
+        self.run_in(ns, || {
+            let socket = Socket::route()?;
+            socket.join(group)?;
+            Ok(socket)
+        })?
+        .map_err(|cause: KernelError| Error::new(format!("listen to rtnetlink group {group}"), cause))
+    }
+
+    /// One link; `None` where it does not exist.
+    pub fn link(&mut self, at: &LinkRef) -> Result<Option<LinkFact>, KernelError> {
+        let answer = self.route(at.ns)?.call(rtnl::GETLINK, 0, |out| link::by_name(&at.name, out));
+        match answer {
+            Ok(messages) => {
+                let fact = messages.iter().find_map(|message| link::parse(&message.body)).map(|(_, fact)| fact);
+                if let Some(fact) = &fact {
+                    self.learn(at.clone(), fact.index);
+                }
+                Ok(fact)
+            }
+            Err(err) if err.errno == Errno::ENODEV => Ok(None),
+            Err(err) => Err(err),
+        }
+    }
+
+    /// Remembers a link's index.
+    pub fn learn(&mut self, at: LinkRef, index: u32) {
+        self.indexes.insert(at, index);
+    }
+
+    /// Forgets a link that is gone.
+    pub fn forget(&mut self, at: &LinkRef) {
+        self.indexes.remove(at);
+    }
+
+    /// A link's index, asked for only once.
+    pub fn index(&mut self, at: &LinkRef) -> Result<u32, KernelError> {
+        if let Some(index) = self.indexes.get(at) {
+            return Ok(*index);
+        }
+        self.link(at)?.map(|fact| fact.index).ok_or_else(|| Errno::ENODEV.into())
+    }
+
+    /// Whether the index is known without asking.
+    pub fn knows(&self, at: &LinkRef) -> bool {
+        self.indexes.contains_key(at)
+    }
+}

@@ -1,0 +1,122 @@
+//! Reading what a plan depends on: needs become facts, each asked for once.
+
+use super::Error;
+use super::kernel::Kernel;
+use crate::plan::facts::{Facts, Need, RouteFact};
+use crate::plan::step::{LinkRef, Ns};
+use crate::sys::netlink::KernelError;
+use crate::sys::nft::{mac_check, masquerade};
+use crate::sys::rtnl::{self, addr, link, route};
+use crate::sys::sysctl;
+use crate::plan::IfName;
+use nix::errno::Errno;
+use std::collections::BTreeSet;
+
+const RT_TABLE_MAIN: u32 = 254;
+
+/// Reads everything that is needed.
+pub fn observe(kernel: &mut Kernel, needs: &[Need]) -> Result<Facts, Error> {
+    let mut facts = Facts::default();
+    for need in needs.iter().collect::<BTreeSet<_>>() {
+        read(kernel, need, &mut facts)?;
+    }
+    Ok(facts)
+}
+
+fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error> {
+    match need {
+        Need::Link(at) => read_link(kernel, at, facts),
+        Need::DefaultLink(ns) => read_default_link(kernel, *ns, facts),
+        Need::Addrs(at) => read_addrs(kernel, at, facts),
+        Need::Routes(ns) => {
+            let routes = routes(kernel, *ns, true).and_then(|mut all| {
+                all.extend(routes(kernel, *ns, false)?);
+                Ok(all)
+            });
+            facts.routes.insert(*ns, routes.map_err(|cause| Error::new(format!("list routes of {ns}"), cause))?);
+            Ok(())
+        }
+        Need::Sysctl(ns, key) => {
+            let value = kernel.run_in(*ns, || sysctl::read(key))?;
+            let value = value.map_err(|err| Error::io(format!("read sysctl {key}"), &err))?;
+            facts.sysctls.extend(value.map(|value| ((*ns, key.clone()), value)));
+            Ok(())
+        }
+        Need::File(path) => match std::fs::read_to_string(path) {
+            Ok(text) => {
+                facts.files.insert(path.clone(), text);
+                Ok(())
+            }
+            Err(err) if err.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            Err(err) => Err(Error::io(format!("read {path}"), &err)),
+        },
+        Need::Vlans => read_vlans(kernel, facts),
+        Need::Masquerades => {
+            let found = kernel.nft().and_then(masquerade::list);
+            facts.masquerades.extend(found.map_err(|cause| Error::new("list masqueraded sources", cause))?);
+            Ok(())
+        }
+        Need::MacChecks => {
+            let found = kernel.nft().and_then(mac_check::list);
+            facts.mac_checks.extend(found.map_err(|cause| Error::new("list checked bridge ports", cause))?);
+            Ok(())
+        }
+    }
+}
+
+fn read_link(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
+    if facts.links.contains_key(at) {
+        return Ok(());
+    }
+    let fact = kernel.link(at).map_err(|cause| Error::new(format!("look up link {at}"), cause))?;
+    facts.links.extend(fact.map(|fact| (at.clone(), fact)));
+    Ok(())
+}
+
+/// The link of the first default route, IPv4 before IPv6, main table.
+fn read_default_link(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(), Error> {
+    let fail = |cause| Error::new(format!("look for the default route of {ns}"), cause);
+    for v4 in [true, false] {
+        let is_default = |r: &RouteFact| r.dst.prefix_len() == 0 && r.table == RT_TABLE_MAIN;
+        let found = routes(kernel, ns, v4).map_err(fail)?.into_iter().filter(is_default).find_map(|r| r.link);
+        if let Some(index) = found {
+            let name = name_of(kernel, ns, index).map_err(fail)?;
+            facts.default_links.insert(ns, name.clone());
+            return read_link(kernel, &LinkRef { ns, name }, facts);
+        }
+    }
+    Ok(())
+}
+
+fn name_of(kernel: &mut Kernel, ns: Ns, index: u32) -> Result<IfName, KernelError> {
+    let messages = kernel.route(ns)?.call(rtnl::GETLINK, 0, |out| link::by_index(index, out))?;
+    let name = messages.iter().find_map(|message| link::parse(&message.body)).map(|(name, _)| name);
+    name.and_then(|name| IfName::parse(&name).ok()).ok_or_else(|| Errno::ENODEV.into())
+}
+
+fn read_addrs(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
+    read_link(kernel, at, facts)?;
+    let Some(index) = facts.link(at).map(|fact| fact.index) else { return Ok(()) };
+    let found = kernel.route(at.ns).and_then(|socket| socket.dump(rtnl::GETADDR, |out| addr::dump(index, out)));
+    let messages = found.map_err(|cause| Error::new(format!("list addresses of {at}"), cause))?;
+    let addrs = messages.iter().filter_map(|message| addr::parse(&message.body));
+    facts.addrs.insert(at.clone(), addrs.filter(|(of, _)| *of == index).map(|(_, fact)| fact).collect());
+    Ok(())
+}
+
+fn routes(kernel: &mut Kernel, ns: Ns, v4: bool) -> Result<Vec<RouteFact>, KernelError> {
+    let messages = kernel.route(ns)?.dump(rtnl::GETROUTE, |out| route::dump(v4, out))?;
+    Ok(messages.iter().filter_map(|message| route::parse(&message.body)).collect())
+}
+
+fn read_vlans(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
+    let fail = |cause| Error::new("list VLANs of bridge ports", cause);
+    let socket = kernel.route(Ns::Host).map_err(fail)?;
+    let messages = socket.dump(rtnl::GETLINK, link::vlan_dump).map_err(fail)?;
+    for message in &messages {
+        let Some((_, vlans)) = link::parse_vlans(&message.body) else { continue };
+        let Some((name, _)) = link::parse(&message.body) else { continue };
+        facts.vlans.extend(IfName::parse(&name).ok().map(|name| (name, vlans)));
+    }
+    Ok(())
+}

@@ -1,0 +1,235 @@
+//! What was done for an attachment, on tmpfs: `/run/braid/attachments/<container>/<ifname>:<network>:<type>.json`.
+//!
+//! A record is written before the first step and is gone after the last one is undone, so that a process killed at any
+//! moment leaves something that DEL and GC can act on. It dies with the kernel state that it describes.
+
+use super::Error;
+use crate::cni::Json;
+use crate::plan::step::Step;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Where records live.
+pub const ROOT: &str = "/run/braid/attachments";
+/// Layout of a record; another one is not understood.
+const LAYOUT: u32 = 1;
+/// Longest part of a file name that is kept as it is; the kernel's limit is 255 bytes for all of it.
+const READABLE_LEN: usize = 100;
+
+/// Which call a record belongs to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Key {
+    /// The network's name.
+    pub network: String,
+    /// The plugin's type; `braid` for a whole list.
+    pub plugin: String,
+    /// `CNI_CONTAINERID`.
+    pub container_id: String,
+    /// `CNI_IFNAME`.
+    pub ifname: String,
+}
+
+/// What was done, and what is needed to take it back without the runtime.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    layout: u32,
+    /// Whose it is.
+    pub key: Key,
+    /// `CNI_NETNS`.
+    pub netns: Option<PathBuf>,
+    /// `CNI_ARGS`.
+    pub args: String,
+    /// `CNI_PATH`, for foreign plugins.
+    pub path: Vec<PathBuf>,
+    /// The configuration as it arrived.
+    pub conf: Json,
+    /// The steps of each plugin of the list, in order; none for a foreign one.
+    pub parts: Vec<Vec<Step>>,
+}
+
+impl Record {
+    /// A record of nothing yet.
+    pub fn new(key: Key, conf: Json) -> Self {
+        Self { layout: LAYOUT, key, netns: None, args: String::new(), path: Vec::new(), conf, parts: Vec::new() }
+    }
+
+    /// All steps in order.
+    pub fn steps(&self) -> impl Iterator<Item = &Step> {
+        self.parts.iter().flatten()
+    }
+}
+
+/// A container's folder of records, locked: one call at a time for one container.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    _lock: Flock<File>,
+}
+
+impl Folder {
+    /// Makes and locks the container's folder.
+    pub fn lock(container_id: &str) -> Result<Self, Error> {
+        let path = Path::new(ROOT).join(part_name(container_id));
+        let fail = |err: io::Error| Error::io(format!("lock {}", path.display()), &err);
+        loop {
+            match fs::create_dir(&path) {
+                Err(err) if err.kind() == io::ErrorKind::NotFound => fs::create_dir_all(&path).map_err(fail)?,
+                Err(err) if err.kind() != io::ErrorKind::AlreadyExists => return Err(fail(err)),
+                _ => {}
+            }
+            let file = match File::open(&path) {
+                Err(err) if err.kind() == io::ErrorKind::NotFound => continue,
+                other => other.map_err(fail)?,
+            };
+            let lock = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| fail(errno.into()))?;
+            // The call that held the lock may have removed the folder.
+            let held = lock.metadata().map_err(fail)?;
+            if fs::metadata(&path).is_ok_and(|now| now.ino() == held.ino()) {
+                return Ok(Self { path, _lock: lock });
+            }
+        }
+    }
+
+    /// The record of a call; `None` where there is none, or one that is cut off or of another layout.
+    pub fn load(&self, key: &Key) -> Result<Option<Record>, Error> {
+        load(&self.path.join(file_name(key)))
+    }
+
+    /// Writes a record in one piece.
+    pub fn store(&self, record: &Record) -> Result<(), Error> {
+        let path = self.path.join(file_name(&record.key));
+        let temp = temp_of(&path);
+        let fail = |err: io::Error| Error::io(format!("write {}", path.display()), &err);
+        let text = serde_json::to_vec(record).map_err(|err| fail(err.into()))?;
+        fs::write(&temp, text).and_then(|()| fs::rename(&temp, &path)).map_err(fail)
+    }
+
+    /// Removes a record, and what an interrupted write left of it.
+    pub fn remove(&self, key: &Key) -> Result<(), Error> {
+        let path = self.path.join(file_name(key));
+        for path in [temp_of(&path), path] {
+            match fs::remove_file(&path) {
+                Err(err) if err.kind() != io::ErrorKind::NotFound => {
+                    return Err(Error::io(format!("remove {}", path.display()), &err));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Still locked: nobody else puts a record here meanwhile, and a folder with records is not empty.
+        let _ = fs::remove_dir(&self.path);
+    }
+}
+
+fn temp_of(path: &Path) -> PathBuf {
+    path.with_extension("tmp")
+}
+
+/// All readable records of this node.
+pub fn list() -> Result<Vec<Record>, Error> {
+    let fail = |path: &Path, err: &io::Error| Error::io(format!("list {}", path.display()), err);
+    let mut records = Vec::new();
+    for folder in entries(Path::new(ROOT)).map_err(|err| fail(Path::new(ROOT), &err))? {
+        for path in entries(&folder).map_err(|err| fail(&folder, &err))? {
+            if path.extension().is_some_and(|extension| extension == "json") {
+                records.extend(load(&path)?);
+            }
+        }
+    }
+    Ok(records)
+}
+
+/// Containers whose folder holds no record at all: an ADD ended between making the folder and writing to it.
+pub fn sweep_empty() -> Result<(), Error> {
+    for folder in entries(Path::new(ROOT)).map_err(|err| Error::io(format!("list {ROOT}"), &err))? {
+        let Ok(file) = File::open(&folder) else { continue };
+        let Ok(_lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else { continue };
+        for path in entries(&folder).unwrap_or_default() {
+            if path.extension().is_some_and(|extension| extension == "tmp") {
+                let _ = fs::remove_file(path);
+            }
+        }
+        let _ = fs::remove_dir(&folder);
+    }
+    Ok(())
+}
+
+fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    match fs::read_dir(folder) {
+        Ok(entries) => entries.map(|entry| entry.map(|entry| entry.path())).collect(),
+        Err(err) if matches!(err.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(Vec::new()),
+        Err(err) => Err(err),
+    }
+}
+
+fn load(path: &Path) -> Result<Option<Record>, Error> {
+    match fs::read(path) {
+        Ok(bytes) => {
+            let record = serde_json::from_slice::<Record>(&bytes).ok();
+            Ok(record.filter(|record| record.layout == LAYOUT))
+        }
+        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(err) => Err(Error::io(format!("read {}", path.display()), &err)),
+    }
+}
+
+/// `<ifname>:<network>:<type>.json`; neither ifname nor network can hold a colon.
+fn file_name(key: &Key) -> String {
+    format!("{}:{}:{}.json", key.ifname, part_name(&key.network), part_name(&key.plugin))
+}
+
+/// The text itself, or its hash where it is too long for a file name.
+fn part_name(text: &str) -> String {
+    if text.len() <= READABLE_LEN {
+        return text.to_owned();
+    }
+    let hash = Sha256::digest(text.as_bytes());
+    hash.iter().fold(String::from("sha256-"), |name, byte| name + &format!("{byte:02x}"))
+}
+
+/// Says whether the store can be written, for STATUS.
+pub fn probe() -> Result<(), Error> {
+    let fail = |err: io::Error| Error::io(format!("write to {ROOT}"), &err);
+    fs::create_dir_all(ROOT).map_err(fail)?;
+    nix::unistd::access(ROOT, nix::unistd::AccessFlags::W_OK).map_err(|errno: Errno| fail(errno.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> Key {
+        let text = |text: &str| text.to_owned();
+        Key { network: text("net.1"), plugin: text("bridge"), container_id: text("4f1c"), ifname: text("eth0.5") }
+    }
+
+    #[test]
+    fn a_file_name_keeps_its_parts_apart_and_fits_the_kernels_limit() {
+        assert_eq!(file_name(&key()), "eth0.5:net.1:bridge.json");
+        let long = Key { network: "n".repeat(300), plugin: "p".repeat(300), ..key() };
+        assert!(file_name(&long).len() <= 255);
+        assert_ne!(file_name(&long), file_name(&Key { network: "n".repeat(301), ..long.clone() }));
+    }
+
+    #[test]
+    fn a_cut_off_record_counts_as_none() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("x.json");
+        let text = serde_json::to_string(&Record::new(key(), Json::Null)).expect("json");
+        fs::write(&path, &text).expect("written");
+        assert!(load(&path).expect("readable").is_some());
+        fs::write(&path, &text[..text.len() / 2]).expect("written");
+        assert!(load(&path).expect("readable").is_none());
+    }
+}

@@ -1,0 +1,89 @@
+//! All changes of one call: recorded before they are made, taken back together when one fails.
+
+use super::Error;
+use super::executor::{OnError, Timing, execute};
+use super::kernel::Kernel;
+use super::record::{Folder, Record};
+use crate::plan::facts::Facts;
+use crate::plan::step::{Step, undo};
+use std::fmt;
+use std::fmt::Write;
+
+/// A call's changes so far.
+#[derive(Debug)]
+pub struct Transaction<'a> {
+    folder: &'a Folder,
+    record: Record,
+    /// How many parts an earlier call of the same chain recorded.
+    earlier: usize,
+    applied: Vec<Step>,
+    /// How long each send took, with the steps that it carried.
+    pub timings: Vec<(Vec<Step>, Timing)>,
+}
+
+/// Why a call failed, and what could not be taken back.
+#[derive(Debug)]
+pub struct Failure {
+    /// The first failure.
+    pub error: Error,
+    /// What is left and why; empty when everything was taken back.
+    pub leftovers: Vec<Error>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.error)?;
+        if !self.leftovers.is_empty() {
+            let mut text = String::new();
+            for left in &self.leftovers {
+                let _ = write!(text, "; {left}");
+            }
+            write!(f, "; left behind until DEL or GC{text}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl<'a> Transaction<'a> {
+    /// Starts from a record, which holds no step yet, or those of an earlier call.
+    pub fn new(folder: &'a Folder, record: Record) -> Self {
+        Self { folder, earlier: record.parts.len(), record, applied: Vec::new(), timings: Vec::new() }
+    }
+
+    /// Records the steps of each plugin, then applies them all.
+    pub fn run(&mut self, kernel: &mut Kernel, parts: &[Vec<Step>], facts: &Facts) -> Result<(), Error> {
+        self.record.parts.extend(parts.iter().cloned());
+        self.folder.store(&self.record)?;
+        let steps: Vec<Step> = parts.iter().flatten().cloned().collect();
+        let report = execute(kernel, &steps, facts, OnError::Stop);
+        self.applied.extend(report.applied);
+        for timing in report.timings {
+            let sent = steps.iter().skip(timing.first).take(timing.count).cloned().collect();
+            self.timings.push((sent, timing));
+        }
+        report.errors.into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// Records that a foreign plugin follows, before it is run.
+    pub fn will_delegate(&mut self) -> Result<(), Error> {
+        self.record.parts.push(Vec::new());
+        self.folder.store(&self.record)
+    }
+
+    /// Takes back what was applied, newest first, and forgets it when nothing is left.
+    pub fn roll_back(mut self, kernel: &mut Kernel) -> Vec<Error> {
+        let report = execute(kernel, &undo(&self.applied), &Facts::default(), OnError::GoOn);
+        let mut leftovers = report.errors;
+        if leftovers.is_empty() {
+            self.record.parts.truncate(self.earlier);
+            let forgotten = match self.earlier {
+                0 => self.folder.remove(&self.record.key),
+                _ => self.folder.store(&self.record),
+            };
+            leftovers.extend(forgotten.err());
+        }
+        leftovers
+    }
+}

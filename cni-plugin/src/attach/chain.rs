@@ -1,0 +1,193 @@
+//! The plugins of one call, in order: done here, run as foreign programs, or an IPAM called by itself.
+
+use crate::apply::delegate;
+use crate::apply::record::Key;
+use crate::cni::netconf_list::Injected;
+use crate::cni::{AddResult, Attachment, Command, Error, Json, NetConf, NetConfList, Request};
+use crate::ipam::{Ipam, Lease, Owner};
+use crate::plugins::{self, Addresses, Plugin};
+use std::path::PathBuf;
+
+/// The program's own type: a whole list in one configuration.
+pub const BRAID: &str = "braid";
+
+/// All plugins of a call.
+#[derive(Debug)]
+pub struct Chain {
+    /// The type that the call was for.
+    pub face: String,
+    /// The plugins, in order.
+    pub items: Vec<Item>,
+    /// The list that they came from, where there is one.
+    list: Option<NetConfList>,
+    conf: NetConf,
+    path: Vec<PathBuf>,
+}
+
+/// One plugin of a chain.
+#[derive(Debug)]
+pub struct Item {
+    /// Its configuration, without a `prevResult` where it comes from a list.
+    pub conf: NetConf,
+    /// Who does the work.
+    pub work: Work,
+    /// Who gives the addresses.
+    pub addresses: From,
+}
+
+/// Who does a plugin's work.
+#[derive(Debug)]
+pub enum Work {
+    /// This process.
+    Native(Box<dyn Plugin>),
+    /// This process, which was called under an IPAM's name: its result is the lease.
+    Ipam,
+    /// Another program.
+    Foreign,
+}
+
+/// Who gives a plugin its addresses.
+#[derive(Debug)]
+pub enum From {
+    /// Nobody.
+    Nobody,
+    /// This process.
+    Ours(Ipam),
+    /// Another program.
+    Foreign(String),
+}
+
+impl Chain {
+    /// Reads the configuration of a call under the name `face`; `braid` itself does what `type` says.
+    pub fn parse(face: &str, conf: &NetConf, request: &Request) -> Result<Self, Error> {
+        let args = request.attachment.as_ref().map_or("", |attachment| attachment.args.as_str());
+        let face = if face == BRAID { conf.plugin.as_str() } else { face };
+        let face = if face.is_empty() { BRAID } else { face };
+        let parse = if request.command == Command::Del { Ipam::parse_for_release } else { Ipam::parse };
+        let list = if face == BRAID { Some(list_of(conf)?) } else { None };
+        let confs = match &list {
+            Some(list) => (0..list.plugins.len()).map(|at| list.plugin_conf(at, &injected(conf, None)?)).collect(),
+            None => Ok(vec![NetConf { plugin: face.to_owned(), ..conf.clone() }]),
+        };
+        let items = confs?.into_iter().map(|conf| Item::parse(conf, args, parse)).collect::<Result<_, _>>()?;
+        Ok(Self { face: face.to_owned(), items, list, conf: conf.clone(), path: request.path.clone() })
+    }
+
+    /// The network's name.
+    pub fn network(&self) -> &str {
+        self.list.as_ref().map_or(&self.conf.name, |list| &list.name)
+    }
+
+    /// Whether the list asks to leave CHECK out.
+    pub fn disable_check(&self) -> bool {
+        self.list.as_ref().is_some_and(|list| list.disable_check)
+    }
+
+    /// Whether the list asks to leave GC out.
+    pub fn disable_gc(&self) -> bool {
+        self.list.as_ref().is_some_and(|list| list.disable_gc)
+    }
+
+    /// Under which key the call is recorded.
+    pub fn key(&self, attachment: &Attachment) -> Key {
+        Key {
+            network: self.network().to_owned(),
+            plugin: self.face.clone(),
+            container_id: attachment.container_id.clone(),
+            ifname: attachment.ifname.to_string(),
+        }
+    }
+
+    /// Whether any plugin makes an interface of its own.
+    pub fn makes_interface(&self) -> bool {
+        self.items.iter().any(|item| matches!(&item.work, Work::Native(plugin) if plugin.kind().is_some()))
+    }
+
+    /// Whether any plugin or IPAM is another program.
+    pub fn has_foreign(&self) -> bool {
+        self.items.iter().any(|item| matches!(item.work, Work::Foreign) || matches!(item.addresses, From::Foreign(_)))
+    }
+
+    /// The configuration that item `at` is called with as a foreign program.
+    pub fn conf_for(&self, at: usize, prev: Option<&AddResult>) -> Result<Json, Error> {
+        match (&self.list, self.items.get(at)) {
+            (Some(list), _) => Ok(list.plugin_conf(at, &injected(&self.conf, prev)?)?.json),
+            (None, Some(item)) => Ok(item.conf.json.clone()),
+            (None, None) => Err(Error::internal(format!("no plugin {at} in the chain"))),
+        }
+    }
+
+    /// Runs a foreign plugin or IPAM for a container.
+    pub fn delegate(
+        &self,
+        plugin: &str,
+        at: usize,
+        command: Command,
+        attachment: Option<&Attachment>,
+        prev: Option<&AddResult>,
+    ) -> Result<Option<AddResult>, Error> {
+        let conf = self.conf_for(at, prev)?;
+        let netns = attachment.and_then(|a| a.netns.as_ref()).map(|path| path.display().to_string());
+        let call = delegate::Call {
+            command,
+            container_id: attachment.map_or("", |a| &a.container_id),
+            netns: netns.as_deref().unwrap_or_default(),
+            ifname: attachment.map_or("", |a| a.ifname.as_str()),
+            args: attachment.map_or("", |a| &a.args),
+            path: &self.path,
+        };
+        match delegate::run(plugin, &conf, &call)? {
+            Json::Null => Ok(None),
+            result if command == Command::Add => AddResult::parse(&result, self.conf.version).map(Some),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// The list inside a `braid` configuration.
+fn list_of(conf: &NetConf) -> Result<NetConfList, Error> {
+    NetConfList::from_braid(conf)?
+        .ok_or_else(|| Error::config("type \"braid\" needs \"plugins\" or \"network\" in its configuration"))
+}
+
+fn injected<'a>(conf: &'a NetConf, prev: Option<&'a AddResult>) -> Result<Injected<'a>, Error> {
+    Ok(Injected {
+        runtime_config: conf.json.object("runtimeConfig")?,
+        prev_result: prev,
+        valid_attachments: conf.valid_attachments.as_deref(),
+    })
+}
+
+type ParseIpam = fn(&str, &NetConf, &str) -> Result<Option<Ipam>, Error>;
+
+impl Item {
+    fn parse(conf: NetConf, args: &str, parse: ParseIpam) -> Result<Self, Error> {
+        if let Some(ipam) = parse(&conf.plugin, &conf, args)? {
+            return Ok(Self { conf, work: Work::Ipam, addresses: From::Ours(ipam) });
+        }
+        let Some(plugin) = plugins::parse(&conf, args)? else {
+            return Ok(Self { conf, work: Work::Foreign, addresses: From::Nobody });
+        };
+        let addresses = match (plugin.addresses(), conf.ipam.as_str()) {
+            (Addresses::Never, _) | (Addresses::Optional, "") => From::Nobody,
+            (Addresses::Required, "") => {
+                return Err(Error::config(format!("\"ipam\": {} needs an IPAM type", conf.plugin)));
+            }
+            (_, ipam) => match parse(ipam, &conf, args)? {
+                Some(ours) => From::Ours(ours),
+                None => From::Foreign(ipam.to_owned()),
+            },
+        };
+        Ok(Self { conf, work: Work::Native(plugin), addresses })
+    }
+}
+
+/// Whom an address belongs to.
+pub fn owner(attachment: &Attachment) -> Owner {
+    Owner { container_id: attachment.container_id.clone(), ifname: attachment.ifname.to_string() }
+}
+
+/// What a foreign IPAM gave, as a lease.
+pub fn lease_of(result: AddResult) -> Lease {
+    Lease { ips: result.ips, routes: result.routes, dns: result.dns }
+}

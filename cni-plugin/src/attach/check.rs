@@ -1,0 +1,132 @@
+//! CHECK: every recorded step still holds, and what the result says is there.
+
+use super::add::open_netns;
+use super::chain::{self, Chain, From, Work};
+use super::joined;
+use super::liveness::Known;
+use crate::apply::kernel::Kernel;
+use crate::apply::observe::observe;
+use crate::apply::record::Folder;
+use crate::cni::{AddResult, Attachment, Command, Error, Request};
+use crate::plan::step::{LinkRef, Ns, Step};
+use crate::plan::{Facts, IfName, Mac, Need, verify};
+
+/// Says what differs from what ADD made.
+pub fn check(request: &Request, chain: &Chain) -> Result<(), Error> {
+    if chain.disable_check() {
+        return Ok(());
+    }
+    let attachment = request.attachment.as_ref().ok_or_else(|| Error::env("CHECK needs a container"))?;
+    let netns = open_netns(attachment, request.netns_override)?;
+    let prev = request.conf.prev_result.as_ref();
+    let mut errors = Vec::new();
+    for at in 0..chain.items.len() {
+        errors.extend(check_others(chain, at, attachment, prev).err());
+    }
+    if chain.items.iter().any(|item| matches!(item.work, Work::Native(_))) {
+        let prev = prev.ok_or_else(|| Error::config("Required prevResult missing"))?;
+        let mut kernel = Kernel::open(Some(netns)).map_err(internal)?;
+        let record = Folder::lock(&attachment.container_id).and_then(|folder| folder.load(&chain.key(attachment)));
+        let record = record.map_err(internal)?;
+        let steps: Vec<Step> = record.iter().flat_map(|record| record.steps().cloned()).collect();
+        let facts = observe(&mut kernel, &needs(&steps, attachment)).map_err(internal)?;
+        let missing = steps.iter().enumerate().filter(|(at, step)| !is_overwritten(step, &steps[at + 1..]));
+        let missing = missing.filter_map(|(_, step)| verify::holds(step, &facts).err());
+        errors.extend(missing.map(|what| Error::internal(format!("network {:?}: {what}", chain.network()))));
+        errors.extend(check_result(chain, attachment, prev, &facts).err());
+    }
+    joined(errors)
+}
+
+fn internal(err: impl std::fmt::Display) -> Error {
+    Error::internal(err.to_string())
+}
+
+/// What other programs and the IPAM have to say about item `at`.
+fn check_others(
+    chain: &Chain,
+    at: usize,
+    attachment: &Attachment,
+    prev: Option<&AddResult>,
+) -> Result<(), Error> {
+    let item = &chain.items[at];
+    if matches!(item.work, Work::Foreign) {
+        return chain.delegate(&item.conf.plugin, at, Command::Check, Some(attachment), prev).map(drop);
+    }
+    match &item.addresses {
+        From::Nobody => Ok(()),
+        From::Ours(ipam) => ipam.check(&chain::owner(attachment), prev, Known::of(chain.network()).host()),
+        From::Foreign(ipam) => chain.delegate(ipam, at, Command::Check, Some(attachment), prev).map(drop),
+    }
+}
+
+fn needs(steps: &[Step], attachment: &Attachment) -> Vec<Need> {
+    let own = LinkRef::pod(attachment.ifname.clone());
+    let mut needs: Vec<Need> = steps.iter().flat_map(Step::needs).collect();
+    needs.extend([Need::Addrs(own), Need::Routes(Ns::Pod)]);
+    needs
+}
+
+/// A later step of the same attachment gave the same thing another value.
+fn is_overwritten(step: &Step, later: &[Step]) -> bool {
+    later.iter().any(|other| match (step, other) {
+        (Step::SetLink { at, to, .. }, Step::SetLink { at: other, to: new, .. }) => {
+            at == other && std::mem::discriminant(to) == std::mem::discriminant(new)
+        }
+        (Step::SetSysctl(one), Step::SetSysctl(other)) => one.ns == other.ns && one.key == other.key,
+        _ => false,
+    })
+}
+
+/// Compares the final result with the container: its interface, addresses and routes, wherever later plugins moved them.
+fn check_result(chain: &Chain, attachment: &Attachment, prev: &AddResult, facts: &Facts) -> Result<(), Error> {
+    let kinds = chain.items.iter().filter_map(|item| match &item.work {
+        Work::Native(plugin) => plugin.kind(),
+        _ => None,
+    });
+    let Some(kind) = kinds.last() else { return Ok(()) };
+    let name = attachment.ifname.as_str();
+    let sandbox = attachment.netns.as_deref().map(|path| path.display().to_string()).unwrap_or_default();
+    let own = prev.interfaces.iter().find(|interface| interface.name == name && interface.sandbox == sandbox);
+    let own = own.ok_or_else(|| {
+        Error::config(format!("Sandbox in prevResult doesn't match configured netns: {sandbox}, interface {name:?}"))
+    })?;
+    let at = LinkRef::pod(attachment.ifname.clone());
+    let fact = facts.link(&at).ok_or_else(|| Error::internal(format!("link {at} does not exist")))?;
+    if fact.kind != kind {
+        return Err(Error::internal(format!("link {at} is of kind {:?}, not {kind}", fact.kind)));
+    }
+    if let (Some(expected), Some(found)) = (Mac::parse(&own.mac), fact.mac)
+        && expected != found
+    {
+        return Err(Error::internal(format!("link {at} has address {found}, not {expected}")));
+    }
+    check_addresses(prev, &attachment.ifname, facts)?;
+    check_routes(prev, facts)
+}
+
+fn check_addresses(prev: &AddResult, ifname: &IfName, facts: &Facts) -> Result<(), Error> {
+    let at = LinkRef::pod(ifname.clone());
+    let is_elsewhere = |index: usize| prev.interfaces.get(index).is_some_and(|other| other.name != ifname.as_str());
+    for ip in prev.ips.iter().filter(|ip| !ip.interface.is_some_and(is_elsewhere)) {
+        if !facts.addrs(&at).iter().any(|fact| fact.net == ip.address) {
+            return Err(Error::internal(format!("address {} is missing on {at}", ip.address)));
+        }
+    }
+    Ok(())
+}
+
+fn check_routes(prev: &AddResult, facts: &Facts) -> Result<(), Error> {
+    let routes = facts.routes.get(&Ns::Pod).map_or(&[][..], Vec::as_slice);
+    for route in &prev.routes {
+        let there = routes.iter().any(|fact| {
+            fact.dst.trunc() == route.dst.trunc()
+                && route.table.is_none_or(|table| fact.table == table)
+                && (route.gw.is_none() || route.dst.prefix_len() == 0 || fact.gw == route.gw)
+        });
+        if !there {
+            return Err(Error::internal(format!("route {} is missing in the container", route.dst)));
+        }
+    }
+    Ok(())
+}

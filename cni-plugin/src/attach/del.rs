@@ -1,0 +1,146 @@
+//! DEL: the inverses of the record, newest first; from names alone where no record is left.
+
+use super::add::{call, refuse_own};
+use super::chain::{self, Chain, From, Work};
+use super::joined;
+use super::liveness::Known;
+use crate::apply::executor::{OnError, execute};
+use crate::apply::kernel::Kernel;
+use crate::apply::record::{Folder, Key, Record};
+use crate::cni::{AddResult, Attachment, Command, Error, Request};
+use crate::plan::Facts;
+use crate::plan::step::{Step, undo};
+use crate::sys::netns::{NetNs, NetNsError};
+
+/// Detaches the container. What is not there is already detached.
+///
+/// `chain` may be an error: a configuration that no longer parses must not keep what its record can take back.
+pub fn del(request: &Request, face: &str, chain: Result<Chain, Error>) -> Result<(), Error> {
+    let attachment = request.attachment.as_ref().ok_or_else(|| Error::env("DEL needs a container"))?;
+    let netns = netns_of(attachment)?;
+    if let (Some(netns), false) = (&netns, request.netns_override) {
+        refuse_own(netns)?;
+    }
+    let folder = Folder::lock(&attachment.container_id).map_err(internal)?;
+    let chain = chain.or_else(|error| recorded_chain(request, face, attachment, &folder).ok_or(error))?;
+    let key = chain.key(attachment);
+    let record = folder.load(&key).map_err(internal)?;
+    let mut kernel = Kernel::open(netns).map_err(internal)?;
+    let prev = request.conf.prev_result.as_ref();
+    take_back_all(&chain, attachment, record.as_ref(), prev, &mut kernel)?;
+    folder.remove(&key).map_err(internal)
+}
+
+/// Takes back what a record describes, for an ADD that begins again.
+pub fn take_back(
+    record: &Record,
+    chain: &Chain,
+    attachment: &Attachment,
+    folder: &Folder,
+    kernel: &mut Kernel,
+) -> Result<(), Error> {
+    take_back_all(chain, attachment, Some(record), None, kernel)?;
+    folder.remove(&record.key).map_err(internal)
+}
+
+/// The chain as it was when the container was attached.
+fn recorded_chain(request: &Request, face: &str, attachment: &Attachment, folder: &Folder) -> Option<Chain> {
+    let plugin = if face == chain::BRAID { &request.conf.plugin } else { face };
+    let key = Key {
+        network: request.conf.name.clone(),
+        plugin: plugin.to_owned(),
+        container_id: attachment.container_id.clone(),
+        ifname: attachment.ifname.to_string(),
+    };
+    let record = folder.load(&key).ok().flatten()?;
+    let conf = crate::cni::NetConf::from_json(record.conf).ok()?;
+    Chain::parse(face, &conf, request).ok()
+}
+
+/// The container's namespace; `None` where it is gone.
+fn netns_of(attachment: &Attachment) -> Result<Option<NetNs>, Error> {
+    match attachment.netns.as_deref().map(NetNs::open) {
+        None | Some(Err(NetNsError::Gone(_))) => Ok(None),
+        Some(Ok(netns)) => Ok(Some(netns)),
+        Some(Err(err)) => Err(internal(err)),
+    }
+}
+
+fn internal(err: impl std::fmt::Display) -> Error {
+    Error::internal(err.to_string())
+}
+
+/// Goes through the chain backwards; neighbouring native plugins are undone together. All errors are collected.
+fn take_back_all(
+    chain: &Chain,
+    attachment: &Attachment,
+    record: Option<&Record>,
+    prev: Option<&AddResult>,
+    kernel: &mut Kernel,
+) -> Result<(), Error> {
+    let mut errors = Vec::new();
+    let mut end = chain.items.len();
+    while end > 0 {
+        let is_foreign = |at: usize| matches!(chain.items[at].work, Work::Foreign);
+        let mut start = end - 1;
+        while !is_foreign(end - 1) && start > 0 && !is_foreign(start - 1) {
+            start -= 1;
+        }
+        if !is_foreign(start) {
+            let steps = undo_steps(chain, attachment, record, start, end);
+            let report = execute(kernel, &steps, &Facts::default(), OnError::GoOn);
+            errors.extend(report.errors.into_iter().map(internal));
+        }
+        // An address is given back only when no link carries it any more.
+        if errors.is_empty() {
+            errors.extend((start..end).rev().filter_map(|at| give_back(chain, at, attachment, prev).err()));
+        }
+        end = start;
+    }
+    joined(errors)
+}
+
+/// What undoes the native plugins `start..end`: inverses of the record, or what their names say.
+fn undo_steps(
+    chain: &Chain,
+    attachment: &Attachment,
+    record: Option<&Record>,
+    start: usize,
+    end: usize,
+) -> Vec<Step> {
+    match record {
+        Some(record) if chain.has_foreign() => {
+            undo(&record.parts.iter().skip(start).take(end - start).flatten().cloned().collect::<Vec<_>>())
+        }
+        Some(record) => undo(&record.steps().cloned().collect::<Vec<_>>()),
+        None => {
+            let call = call(chain, attachment, "", "", None);
+            let plugins = chain.items[start..end].iter().rev().filter_map(|item| match &item.work {
+                Work::Native(plugin) => Some(plugin),
+                _ => None,
+            });
+            plugins.flat_map(|plugin| plugin.remnants(&call)).collect()
+        }
+    }
+}
+
+/// Gives back what item `at` got from others: its addresses, or all that a foreign plugin made.
+pub fn give_back(
+    chain: &Chain,
+    at: usize,
+    attachment: &Attachment,
+    prev: Option<&AddResult>,
+) -> Result<(), Error> {
+    let Some(item) = chain.items.get(at) else { return Ok(()) };
+    if matches!(item.work, Work::Foreign) {
+        return chain.delegate(&item.conf.plugin, at, Command::Del, Some(attachment), prev).map(drop);
+    }
+    match &item.addresses {
+        From::Nobody => Ok(()),
+        From::Ours(ipam) => {
+            let known = Known::of(chain.network());
+            ipam.release(&chain::owner(attachment), known.host()).map(drop)
+        }
+        From::Foreign(ipam) => chain.delegate(ipam, at, Command::Del, Some(attachment), prev).map(drop),
+    }
+}

@@ -1,0 +1,107 @@
+//! GC: takes back what no valid attachment of the network owns: records, addresses, links and rules.
+
+use super::chain::{Chain, From, Work};
+use super::del::del;
+use super::joined;
+use super::liveness::Known;
+use crate::apply::kernel::Kernel;
+use crate::apply::record::{self, Record};
+use crate::cni::{Attachment, Command, Error, NetConf, Request};
+use crate::ipam::liveness::{Netns, netns_at};
+use crate::plan::step::{LinkRef, Step};
+use crate::plan::{Facts, IfName};
+use crate::plugins::call::ALIAS_PREFIX;
+use crate::sys::nft::masquerade;
+use crate::sys::rtnl::{self, link};
+
+/// Takes back everything of this network that the runtime does not list.
+///
+/// Without a list nothing is known to be valid; then an attachment whose namespace is still there is kept.
+pub fn gc(request: &Request, chain: &Chain) -> Result<(), Error> {
+    if chain.disable_gc() {
+        return Ok(());
+    }
+    let network = chain.network();
+    let records = record::list().map_err(internal)?;
+    let records: Vec<Record> = records.into_iter().filter(|record| record.key.network == network).collect();
+    let valid = match &request.conf.valid_attachments {
+        Some(valid) => valid.clone(),
+        None => records.iter().filter(|record| is_alive(record)).map(|record| owner(&record.key)).collect(),
+    };
+    let mut errors = Vec::new();
+    for record in records.iter().filter(|record| record.key.plugin == chain.face && !valid.contains(&owner(&record.key))) {
+        errors.extend(collect(record).err());
+    }
+    for (at, item) in chain.items.iter().enumerate() {
+        errors.extend(match &item.addresses {
+            From::Ours(ipam) => ipam.gc(&valid, Known::of(network).host()).err(),
+            From::Foreign(ipam) => chain.delegate(ipam, at, Command::Gc, None, None).err(),
+            From::Nobody => None,
+        });
+        if matches!(item.work, Work::Foreign) {
+            errors.extend(chain.delegate(&item.conf.plugin, at, Command::Gc, None, None).err());
+        }
+    }
+    errors.extend(sweep(network, &valid).err());
+    errors.extend(record::sweep_empty().map_err(internal).err());
+    joined(errors)
+}
+
+fn internal(err: impl std::fmt::Display) -> Error {
+    Error::internal(err.to_string())
+}
+
+fn owner(key: &record::Key) -> (String, String) {
+    (key.container_id.clone(), key.ifname.clone())
+}
+
+/// Whether the container's namespace may still be in use.
+pub fn is_alive(record: &Record) -> bool {
+    record.netns.as_deref().is_some_and(|path| netns_at(path) != Netns::Gone)
+}
+
+/// DEL with what the record remembers of the call.
+pub fn collect(record: &Record) -> Result<(), Error> {
+    let conf = NetConf::from_json(record.conf.clone())?;
+    let ifname = IfName::parse(&record.key.ifname).map_err(|err| Error::internal(err.to_string()))?;
+    let attachment = Attachment {
+        container_id: record.key.container_id.clone(),
+        ifname,
+        netns: record.netns.clone(),
+        args: record.args.clone(),
+    };
+    let request = Request {
+        command: Command::Del,
+        attachment: Some(attachment),
+        path: record.path.clone(),
+        netns_override: false,
+        conf,
+    };
+    let chain = Chain::parse(&record.key.plugin, &request.conf, &request);
+    del(&request, &record.key.plugin, chain)
+        .map_err(|err| err.context(format!("container {} {}", record.key.container_id, record.key.ifname)))
+}
+
+/// Links and masqueraded sources that name an owner of this network which is not valid: their records are lost.
+fn sweep(network: &str, valid: &[(String, String)]) -> Result<(), Error> {
+    let is_lost = |owner: &str| match owner.split(' ').collect::<Vec<_>>().as_slice() {
+        [of, id, ifname] => *of == network && !valid.iter().any(|(v_id, v_ifname)| v_id == id && v_ifname == ifname),
+        _ => false,
+    };
+    let mut kernel = Kernel::open(None).map_err(internal)?;
+    let messages = kernel.route(crate::plan::Ns::Host).and_then(|socket| socket.dump(rtnl::GETLINK, link::link_dump));
+    let mut steps = Vec::new();
+    for message in messages.map_err(internal)? {
+        let Some((name, fact)) = link::parse(&message.body) else { continue };
+        let Ok(name) = IfName::parse(&name) else { continue };
+        if fact.alias.strip_prefix(ALIAS_PREFIX).is_some_and(is_lost) {
+            steps.push(Step::DelLink(LinkRef::host(name)));
+        }
+    }
+    let masqueraded = kernel.nft().and_then(masquerade::list).unwrap_or_default();
+    let lost = masqueraded.into_iter().map(|(_, owner)| owner).filter(|owner| is_lost(owner));
+    steps.extend(lost.map(Step::DelMasqueradesOf));
+    let go_on = crate::apply::executor::OnError::GoOn;
+    let report = crate::apply::executor::execute(&mut kernel, &steps, &Facts::default(), go_on);
+    joined(report.errors.into_iter().map(internal).collect())
+}

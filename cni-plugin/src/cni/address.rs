@@ -1,0 +1,87 @@
+//! Addresses as Go reads them: no leading zeros, no zone, IPv4-mapped IPv6 is IPv4, host bits are kept.
+
+use super::error::shortened;
+use super::{Error, Json};
+use ipnet::IpNet;
+use std::net::IpAddr;
+
+/// IPv4-mapped IPv6 addresses are `::ffff:0:0/96`.
+const MAPPED_PREFIX_LEN: u8 = 96;
+
+/// Parses an address without a prefix; code 6.
+pub fn parse_ip(text: &str) -> Result<IpAddr, Error> {
+    let address = text.parse::<IpAddr>().ok();
+    let address = address.ok_or_else(|| Error::decode(format!("invalid IP address: {:?}", shortened(text))))?;
+    Ok(address.to_canonical())
+}
+
+/// Parses `address/prefix length`, keeping the host's bits; code 6.
+pub fn parse_cidr(text: &str) -> Result<IpNet, Error> {
+    cidr(text).ok_or_else(|| Error::decode(format!("invalid CIDR address: {:?}", shortened(text))))
+}
+
+fn cidr(text: &str) -> Option<IpNet> {
+    let (address, length) = text.split_once('/')?;
+    let written: IpAddr = address.parse().ok()?;
+    let address = written.to_canonical();
+    let length: u8 = length.parse().ok().filter(|_| length.bytes().all(|b| b.is_ascii_digit()))?;
+    let mapped = written.is_ipv6() && address.is_ipv4();
+    IpNet::new(address, if mapped { length.checked_sub(MAPPED_PREFIX_LEN)? } else { length }).ok()
+}
+
+impl Json {
+    /// An address; `None` where absent or empty.
+    pub fn ip(&self, key: &str) -> Result<Option<IpAddr>, Error> {
+        let text = self.str(key)?.filter(|text| !text.is_empty());
+        text.map(|text| parse_ip(text).map_err(|e| e.context(format_args!("{key:?}")))).transpose()
+    }
+
+    /// An address with its prefix; `None` where absent.
+    pub fn cidr(&self, key: &str) -> Result<Option<IpNet>, Error> {
+        self.str(key)?.map(|text| parse_cidr(text).map_err(|e| e.context(format_args!("{key:?}")))).transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_print_in_their_one_canonical_form() {
+        for (text, canonical) in [
+            ("10.0.0.1", "10.0.0.1"),
+            ("::ffff:10.0.0.1", "10.0.0.1"),
+            ("2001:DB8:0:0::1", "2001:db8::1"),
+            ("::", "::"),
+        ] {
+            assert_eq!(parse_ip(text).unwrap().to_string(), canonical);
+        }
+    }
+
+    #[test]
+    fn addresses_that_go_refuses_are_refused() {
+        for bad in
+            ["", "10.0.0.01", "10.0.0", "10.0.0.256", "fe80::1%eth0", "1:2:3:4:5:6:7::8:9", " 10.0.0.1", "0x7f.1"]
+        {
+            assert!(parse_ip(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_keeps_the_host_bits() {
+        for (text, canonical) in [
+            ("10.0.0.5/24", "10.0.0.5/24"),
+            ("10.0.0.5/024", "10.0.0.5/24"),
+            ("::ffff:10.0.0.5/120", "10.0.0.5/24"),
+            ("2001:db8::5/64", "2001:db8::5/64"),
+            ("0.0.0.0/0", "0.0.0.0/0"),
+        ] {
+            assert_eq!(parse_cidr(text).unwrap().to_string(), canonical);
+        }
+        for bad in
+            ["10.0.0.1", "10.0.0.1/", "10.0.0.1/33", "10.0.0.1/+8", "10.0.0.1/-1", "::/129", "::ffff:1.2.3.4/64", "/8"]
+        {
+            assert!(parse_cidr(bad).is_err(), "{bad}");
+        }
+    }
+}

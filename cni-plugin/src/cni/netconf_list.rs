@@ -1,0 +1,278 @@
+//! A network's list of plugins, and the configuration that each of them is called with.
+
+use super::netconf::{VALID_ATTACHMENTS, check_plugin_type, network_name};
+use super::version::parse_numbers;
+use super::{AddResult, Error, Json, NetConf, Version};
+
+/// A network's list of plugins.
+#[derive(Debug, Clone)]
+pub struct NetConfList {
+    /// The network's name.
+    pub name: String,
+    /// The version all plugins are called with.
+    pub version: Version,
+    /// `disableCheck`: CHECK is answered without calling a plugin.
+    pub disable_check: bool,
+    /// `disableGC`: GC is answered without calling a plugin.
+    pub disable_gc: bool,
+    /// The plugins' own objects, in order, not yet completed with name, version and runtimeConfig.
+    pub plugins: Vec<Json>,
+}
+
+/// What a runtime adds to a plugin's configuration for one call.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Injected<'a> {
+    /// All that the runtime offers; a plugin gets the keys that its `capabilities` ask for.
+    pub runtime_config: Option<&'a Json>,
+    /// The result so far (ADD) or the final one (CHECK, DEL).
+    pub prev_result: Option<&'a AddResult>,
+    /// For GC: the attachments to keep, as (container id, ifname).
+    pub valid_attachments: Option<&'a [(String, String)]>,
+}
+
+impl NetConfList {
+    /// Parses a conflist: code 6 for a wrong type, 7 for a wrong name, a wrong type or no plugin, 1 for a version.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        Self::from_json(&Json::parse(bytes, "network config list")?)
+    }
+
+    /// [`Self::parse`] for a conflist that is parsed already.
+    pub fn from_json(json: &Json) -> Result<Self, Error> {
+        Self::read(json, network_name(json)?, list_version(json)?)
+    }
+
+    /// The list inside a `braid` plugin's configuration: its `plugins`, or its `network`, which is a conflist or a single
+    /// plugin. `None` where it has neither. Name and version default to those of `conf`.
+    pub fn from_braid(conf: &NetConf) -> Result<Option<Self>, Error> {
+        let json = &conf.json;
+        let list = match (json.get("plugins"), json.object("network")?) {
+            (None, None) => return Ok(None),
+            (Some(_), Some(_)) => return Err(Error::config("\"plugins\" and \"network\" exclude each other")),
+            (Some(_), None) => Self::read(json, conf.name.clone(), conf.version),
+            (None, Some(network)) => Self::from_network(network, conf).map_err(|e| e.context("network")),
+        }?;
+        match list.plugins.iter().position(|plugin| plugin.get("type").and_then(Json::as_str) == Some("braid")) {
+            Some(index) => Err(Error::config(format!("plugins[{index}]: \"braid\" can't be part of its own list"))),
+            None => Ok(Some(list)),
+        }
+    }
+
+    fn from_network(network: &Json, conf: &NetConf) -> Result<Self, Error> {
+        let name = if network.has("name") { network_name(network)? } else { conf.name.clone() };
+        let versioned = network.has("cniVersion") || network.has("cniVersions");
+        let version = if versioned { list_version(network)? } else { conf.version };
+        if network.has("plugins") {
+            return Self::read(network, name, version);
+        }
+        let plugins = vec![plugin(network)?];
+        Ok(Self { name, version, disable_check: false, disable_gc: false, plugins })
+    }
+
+    fn read(json: &Json, name: String, version: Version) -> Result<Self, Error> {
+        let plugins = json.each("plugins", plugin)?;
+        if plugins.is_empty() {
+            return Err(Error::config(format!("network {name:?}: no plugins in the list")));
+        }
+        let (disable_check, disable_gc) = (flag(json, "disableCheck")?, flag(json, "disableGC")?);
+        Ok(Self { name, version, disable_check, disable_gc, plugins })
+    }
+
+    /// The configuration to call plugin `index` with: its own object with the network's name and version, and `injected`.
+    ///
+    /// What only a runtime may say is never taken from the list: a `prevResult` or a list of valid attachments in it goes.
+    pub fn plugin_conf(&self, index: usize, injected: &Injected<'_>) -> Result<NetConf, Error> {
+        let (name, count) = (&self.name, self.plugins.len());
+        let own = self
+            .plugins
+            .get(index)
+            .ok_or_else(|| Error::internal(format!("network {name:?}: no plugin {index} in a list of {count}")))?;
+        let mut json = own.clone();
+        json.set("name", name.as_str());
+        json.set("cniVersion", self.version.as_str());
+        for key in VALID_ATTACHMENTS {
+            json.remove(key);
+            if let Some(valid) = injected.valid_attachments {
+                json.set(key, valid.iter().map(attachment_json).collect::<Vec<_>>());
+            }
+        }
+        json.remove("prevResult");
+        if let Some(prev) = injected.prev_result {
+            json.set("prevResult", prev.to_json(self.version)?);
+        }
+        if let Some(wanted) = wanted_runtime_config(own, injected.runtime_config)? {
+            json.set("runtimeConfig", wanted);
+        }
+        NetConf::from_json(json).map_err(|e| e.context(format_args!("network {name:?}: plugins[{index}]")))
+    }
+}
+
+/// One item of `plugins`: an object with a valid `type`.
+fn plugin(json: &Json) -> Result<Json, Error> {
+    if !matches!(json, Json::Object(_)) {
+        return Err(json.mismatch("an object"));
+    }
+    check_plugin_type(json.str_or("type", "")?)?;
+    Ok(json.clone())
+}
+
+fn attachment_json((container_id, ifname): &(String, String)) -> Json {
+    Json::object_of([("containerID", container_id.as_str().into()), ("ifname", ifname.as_str().into())])
+}
+
+/// The keys of `offered` that the plugin's `capabilities` ask for; `None` where there are none, as in libcni.
+fn wanted_runtime_config(plugin: &Json, offered: Option<&Json>) -> Result<Option<Json>, Error> {
+    let capabilities = plugin.bool_map("capabilities")?;
+    let asked = |key: &str| capabilities.iter().rev().find(|(name, _)| name == key).is_some_and(|(_, on)| *on);
+    let wanted: Vec<_> = offered.map_or(&[][..], Json::fields).iter().filter(|(key, _)| asked(key)).cloned().collect();
+    Ok(Some(wanted).filter(|wanted| !wanted.is_empty()).map(Json::Object))
+}
+
+/// The greatest of `cniVersions` and `cniVersion`, those above 1.1.0 left out; `cniVersion` as it is without the former.
+fn list_version(json: &Json) -> Result<Version, Error> {
+    let own = json.str_or("cniVersion", "")?;
+    let mut known = Vec::new();
+    let offered = json.strings("cniVersions")?;
+    let all = offered.iter().map(String::as_str).chain(Some(own).filter(|own| !own.is_empty() && !offered.is_empty()));
+    for text in all {
+        let numbers = parse_numbers(text).map_err(|e| e.context("cniVersions"))?;
+        if numbers <= Version::NEWEST.numbers() {
+            known.push((numbers, text));
+        }
+    }
+    let chosen = known.into_iter().max_by_key(|(numbers, _)| *numbers).map_or(own, |(_, text)| text);
+    Version::among(chosen, &Version::ALL)
+}
+
+/// A boolean that may also be written as a string, in any case.
+fn flag(json: &Json, key: &str) -> Result<bool, Error> {
+    match json.get(key) {
+        None => Ok(false),
+        Some(Json::Bool(on)) => Ok(*on),
+        Some(Json::String(text)) if text.eq_ignore_ascii_case("true") => Ok(true),
+        Some(Json::String(text)) if text.eq_ignore_ascii_case("false") => Ok(false),
+        Some(other) => Err(other.mismatch("true or false").context(format_args!("{key:?}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cni::Code;
+
+    fn json(text: &str) -> Json {
+        Json::parse(text.as_bytes(), "test").unwrap()
+    }
+
+    fn braid(rest: &str) -> Result<Option<NetConfList>, Error> {
+        let text = format!(r#"{{"name":"pods","cniVersion":"1.0.0","type":"braid"{rest}}}"#);
+        NetConfList::from_braid(&NetConf::parse(text.as_bytes())?)
+    }
+
+    #[test]
+    fn the_greatest_known_version_is_chosen() {
+        for (versions, chosen) in [
+            ("", Version::V0_1_0),
+            (r#","cniVersion":"0.4.0""#, Version::V0_4_0),
+            (r#","cniVersion":"0.4.0","cniVersions":[]"#, Version::V0_4_0),
+            (r#","cniVersions":["0.3.1","1.0.0","0.4.0"]"#, Version::V1_0_0),
+            (r#","cniVersion":"1.1.0","cniVersions":["0.3.1","1.0.0"]"#, Version::V1_1_0),
+            (r#","cniVersion":"2.0.0","cniVersions":["0.3.1","9.9.9"]"#, Version::V0_3_1),
+        ] {
+            let list = NetConfList::parse(format!(r#"{{"name":"n","plugins":[{{"type":"t"}}]{versions}}}"#).as_bytes());
+            assert_eq!(list.unwrap().version, chosen, "{versions}");
+        }
+    }
+
+    #[test]
+    fn switches_are_booleans_or_words() {
+        for (value, expected) in
+            [("true", Some(true)), ("\"TRUE\"", Some(true)), ("\"false\"", Some(false)), ("\"yes\"", None), ("1", None)]
+        {
+            let list = json(&format!(
+                r#"{{"name":"n","plugins":[{{"type":"t"}}],"disableCheck":{value},"disableGC":{value}}}"#
+            ));
+            let read = NetConfList::from_json(&list).ok().map(|list| (list.disable_check, list.disable_gc));
+            assert_eq!(read, expected.map(|on| (on, on)), "{value}");
+        }
+    }
+
+    #[test]
+    fn a_list_without_a_valid_plugin_is_refused() {
+        for (rest, code) in [
+            ("", Code::InvalidConfig),
+            (r#","plugins":[]"#, Code::InvalidConfig),
+            (r#","plugins":[{}]"#, Code::InvalidConfig),
+            (r#","plugins":[{"type":"a/b"}]"#, Code::InvalidConfig),
+            (r#","plugins":{}"#, Code::Decode),
+            (r#","plugins":["bridge"]"#, Code::Decode),
+            (r#","plugins":[{"type":"t"}],"cniVersion":"0.3.2""#, Code::IncompatibleVersion),
+            (r#","plugins":[{"type":"t"}],"cniVersions":["x"]"#, Code::Decode),
+        ] {
+            let error = NetConfList::parse(format!(r#"{{"name":"n"{rest}}}"#).as_bytes()).unwrap_err();
+            assert_eq!(error.code, code, "{rest}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_plugin_gets_name_version_and_what_its_capabilities_ask_for() {
+        let list = NetConfList::from_json(&json(
+            r#"{"name":"n","cniVersion":"0.4.0","plugins":[
+                {"type":"a","name":"own","prevResult":{"ips":[]},"cni.dev/attachments":[]},
+                {"type":"b","capabilities":{"mac":true,"ips":false,"bandwidth":true}}]}"#,
+        ))
+        .unwrap();
+        let offered = json(r#"{"mac":"00:11:22:33:44:55","ips":["10.0.0.1/8"],"other":1}"#);
+        let first = list.plugin_conf(0, &Injected { runtime_config: Some(&offered), ..Injected::default() }).unwrap();
+        assert_eq!(first.json.to_string(), r#"{"type":"a","name":"n","cniVersion":"0.4.0"}"#);
+        let prev = AddResult::default();
+        let injected = Injected { runtime_config: Some(&offered), prev_result: Some(&prev), ..Injected::default() };
+        let second = list.plugin_conf(1, &injected).unwrap();
+        assert_eq!(second.prev_result, Some(AddResult::default()));
+        assert_eq!(second.json.get("runtimeConfig").unwrap().to_string(), r#"{"mac":"00:11:22:33:44:55"}"#);
+        assert_eq!(list.plugin_conf(2, &injected).unwrap_err().code, Code::Internal);
+    }
+
+    #[test]
+    fn gc_sends_the_valid_attachments_under_both_names() {
+        let list = NetConfList::from_json(&json(r#"{"name":"n","plugins":[{"type":"a"}]}"#)).unwrap();
+        let valid = [("c".to_owned(), "eth0".to_owned())];
+        for valid in [&valid[..], &[]] {
+            let conf =
+                list.plugin_conf(0, &Injected { valid_attachments: Some(valid), ..Injected::default() }).unwrap();
+            assert_eq!(conf.valid_attachments.as_deref(), Some(valid));
+            assert!(VALID_ATTACHMENTS.iter().all(|key| conf.json.has(key)));
+        }
+    }
+
+    #[test]
+    fn braids_own_configuration_holds_a_list_in_three_ways() {
+        let types = |list: NetConfList| {
+            let types = list.plugins.iter().filter_map(|plugin| plugin.get("type")?.as_str().map(str::to_owned));
+            (list.name.clone(), list.version, types.collect::<Vec<_>>().join(","))
+        };
+        for (rest, expected) in [
+            (r#","plugins":[{"type":"a"},{"type":"b"}]"#, ("pods", Version::V1_0_0, "a,b")),
+            (r#","network":{"type":"a"}"#, ("pods", Version::V1_0_0, "a")),
+            (r#","network":{"type":"a","name":"own","cniVersion":"0.4.0"}"#, ("own", Version::V0_4_0, "a")),
+            (r#","network":{"name":"own","plugins":[{"type":"a"}]}"#, ("own", Version::V1_0_0, "a")),
+        ] {
+            let (name, version, plugins) = types(braid(rest).unwrap().unwrap());
+            assert_eq!((name.as_str(), version, plugins.as_str()), expected, "{rest}");
+        }
+        assert!(braid("").unwrap().is_none());
+    }
+
+    #[test]
+    fn a_list_inside_braid_is_checked_like_any_other() {
+        for rest in [
+            r#","plugins":[{"type":"a"}],"network":{"type":"a"}"#,
+            r#","plugins":[{"type":"braid"}]"#,
+            r#","network":{"type":"braid"}"#,
+            r#","network":{"name":"../x","type":"a"}"#,
+            r#","network":{"name":"x"}"#,
+            r#","network":{"plugins":[]}"#,
+        ] {
+            assert_eq!(braid(rest).unwrap_err().code, Code::InvalidConfig, "{rest}");
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! The leases of one network under its lock: the files, which are the truth, and the index, kept in step with them.
+//!
+//! Each change goes to the files first. That breaks the index's seal, so a crash anywhere after it costs a scan and no
+//! address; [`Book::close`] seals again. Where the index cannot be kept (a full `/run`), a scan serves instead.
+
+use super::allocator::{Span, spans};
+use super::index::Index;
+use super::store::{Holder, LeaseFile, Store};
+use crate::cni::Error;
+use crate::ipam::liveness::{Liveness, death_of};
+use crate::ipam::range::{RangeSet, from_bits, to_bits};
+use std::collections::HashSet;
+use std::fmt::Display;
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::SystemTime;
+
+/// An open, locked data directory.
+#[derive(Debug)]
+pub struct Book {
+    store: Store,
+    view: View,
+    changed: bool,
+}
+
+/// Where look-ups are answered from.
+#[derive(Debug)]
+enum View {
+    Index(Index),
+    Scan(Vec<LeaseFile>),
+}
+
+impl Book {
+    /// Opens the book of the data directory at `path`, `None` if there is no such directory.
+    pub fn open(path: &Path, state_dir: &Path) -> Result<Option<Self>, Error> {
+        let store = Store::open(path).map_err(|e| failed("open", path.display(), &e))?;
+        store.map(|store| Self::of(store, state_dir)).transpose()
+    }
+
+    /// Opens the book of the data directory at `path`, which is made where it is missing.
+    pub fn open_or_create(path: &Path, state_dir: &Path) -> Result<Self, Error> {
+        let store = Store::open_or_create(path).map_err(|e| failed("open", path.display(), &e))?;
+        Self::of(store, state_dir)
+    }
+
+    fn of(store: Store, state_dir: &Path) -> Result<Self, Error> {
+        let sealed = store.changed().and_then(|changed| {
+            let index = Index::open(state_dir, store.path())?;
+            let is_sealed = index.is_sealed(changed)?;
+            Ok((index, is_sealed))
+        });
+        match sealed {
+            Ok((index, true)) => Ok(Self { store, view: View::Index(index), changed: false }),
+            Ok((index, false)) => {
+                let mut book = Self { store, view: View::Index(index), changed: false };
+                book.rescan()?;
+                Ok(book)
+            }
+            Err(_) => {
+                let leases = scan(&store)?;
+                Ok(Self { store, view: View::Scan(leases), changed: false })
+            }
+        }
+    }
+
+    /// Seals the index after the changes made.
+    pub fn close(self) {
+        if self.changed {
+            self.seal();
+        }
+    }
+
+    /// Every lease, read from the files.
+    pub fn scan(&self) -> Result<Vec<LeaseFile>, Error> {
+        scan(&self.store)
+    }
+
+    /// Reads every lease anew and builds the index from them.
+    pub fn rescan(&mut self) -> Result<Vec<LeaseFile>, Error> {
+        let leases = self.scan()?;
+        let rebuilt = if let View::Index(index) = &mut self.view { index.rebuild(&leases).is_ok() } else { false };
+        if rebuilt {
+            self.seal();
+        } else {
+            self.view = View::Scan(leases.clone());
+        }
+        Ok(leases)
+    }
+
+    /// The addresses of the leases with the content `key`, each verified against its file.
+    pub fn owned_by(&mut self, key: &str) -> Result<Vec<IpAddr>, Error> {
+        let leases = match &self.view {
+            View::Scan(leases) => leases.clone(),
+            View::Index(index) => {
+                if let Ok(Some(ips)) = index.owned_by(key)
+                    && ips.iter().all(|ip| self.is_held(*ip, key))
+                {
+                    return Ok(ips);
+                }
+                self.rescan()?
+            }
+        };
+        let held = |lease: &&LeaseFile| lease.holder == Holder::Key(key.to_owned());
+        Ok(leases.iter().filter(held).map(|lease| lease.ip).collect())
+    }
+
+    /// Notes which addresses have leases with the content `key`.
+    pub fn set_owned_by(&mut self, key: &str, ips: &[IpAddr]) -> Result<(), Error> {
+        self.update(|index| index.set_owned_by(key, ips))
+    }
+
+    /// Takes `ip` for `key`; false if it is taken.
+    pub fn take(&mut self, ip: IpAddr, key: &str) -> Result<bool, Error> {
+        let taken = self.store.create(ip, key).map_err(|e| self.failed("create lease", ip, &e))?;
+        if taken {
+            self.changed = true;
+            self.update(|index| index.set_taken(ip, true))?;
+        }
+        Ok(taken)
+    }
+
+    /// Takes the next free address of range set `number` after the one it gave out last.
+    pub fn take_next(&mut self, number: usize, set: &RangeSet, key: &str) -> Result<Option<IpAddr>, Error> {
+        let mark = self.store.last_reserved(number).map_err(|e| self.failed("read last_reserved_ip", number, &e))?;
+        let Some(ip) = self.take_first(&spans(set, mark.ip), set.is_ipv4(), key)? else { return Ok(None) };
+        if let Err(e) = self.store.set_last_reserved(number, mark, ip) {
+            let error = self.failed("write last_reserved_ip", number, &e);
+            return Err(also(error, self.free(ip).err()));
+        }
+        self.changed = true;
+        Ok(Some(ip))
+    }
+
+    /// Sets range set `number`'s mark to an address that was asked for by name.
+    pub fn mark(&mut self, number: usize, ip: IpAddr) -> Result<(), Error> {
+        let moved = self.store.last_reserved(number).and_then(|mark| self.store.set_last_reserved(number, mark, ip));
+        moved.map_err(|e| self.failed("write last_reserved_ip", number, &e))
+    }
+
+    /// Whether any address of `set` is free.
+    pub fn has_free(&mut self, set: &RangeSet) -> Result<bool, Error> {
+        for span in spans(set, None) {
+            if self.next_free(span, set.is_ipv4())?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Frees `ip`; missing is success.
+    pub fn free(&mut self, ip: IpAddr) -> Result<(), Error> {
+        self.store.remove(ip).map_err(|e| self.failed("remove lease", ip, &e))?;
+        self.changed = true;
+        self.update(|index| index.set_taken(ip, false))
+    }
+
+    /// Frees the leases in `set` that are surely dead. True if an address is free now.
+    pub fn reclaim(&mut self, set: &RangeSet, liveness: &dyn Liveness) -> Result<bool, Error> {
+        let leases = self.scan()?;
+        for lease in leases.iter().filter(|lease| set.range_for(lease.ip).is_some()) {
+            self.free_if_dead(lease, liveness)?;
+        }
+        // Also when nothing was freed: the index may have called a free address taken.
+        self.rescan()?;
+        self.has_free(set)
+    }
+
+    /// Frees `ip` if its lease is surely dead; true if it is free now.
+    pub fn reclaim_one(&mut self, ip: IpAddr, liveness: &dyn Liveness) -> Result<bool, Error> {
+        match self.store.read(ip).map_err(|e| self.failed("read lease", ip, &e))? {
+            Some(lease) => self.free_if_dead(&lease, liveness),
+            None => Ok(true),
+        }
+    }
+
+    /// Whether any lease in `set` could be taken back.
+    pub fn has_dead(&self, set: &RangeSet, liveness: &dyn Liveness) -> Result<bool, Error> {
+        let clock = liveness.clock();
+        let dead = |l: &LeaseFile| death_of(l, &clock, |owner| liveness.netns_of(owner, l.written)).is_some();
+        Ok(self.scan()?.iter().any(|lease| set.range_for(lease.ip).is_some() && dead(lease)))
+    }
+
+    fn free_if_dead(&mut self, lease: &LeaseFile, liveness: &dyn Liveness) -> Result<bool, Error> {
+        let netns = |owner: &_| liveness.netns_of(owner, lease.written);
+        let Some(why) = death_of(lease, &liveness.clock(), netns) else { return Ok(false) };
+        self.free(lease.ip)?;
+        liveness.reclaimed(lease, why);
+        Ok(true)
+    }
+
+    fn take_first(&mut self, spans: &[Span], is_ipv4: bool, key: &str) -> Result<Option<IpAddr>, Error> {
+        let mut rescanned = false;
+        for &Span { mut first, last } in spans {
+            while let Some(free) = self.next_free(Span { first, last }, is_ipv4)? {
+                let ip = from_bits(free, is_ipv4);
+                if self.take(ip, key)? {
+                    return Ok(Some(ip));
+                }
+                // The file is the truth and the index was wrong: it is damaged. After a scan, it is somebody who
+                // writes there without the lock.
+                first = if rescanned { free + 1 } else { first };
+                if first > last {
+                    break;
+                }
+                if !rescanned {
+                    self.rescan()?;
+                    rescanned = true;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn next_free(&mut self, span: Span, is_ipv4: bool) -> Result<Option<u128>, Error> {
+        if let View::Index(index) = &mut self.view {
+            if let Ok(found) = index.next_free(span, is_ipv4) {
+                return Ok(found);
+            }
+            self.view = View::Scan(self.scan()?);
+        }
+        let View::Scan(leases) = &self.view else { return Ok(None) };
+        let same_family = leases.iter().filter(|lease| lease.ip.is_ipv4() == is_ipv4);
+        let taken: HashSet<u128> = same_family.map(|lease| to_bits(lease.ip)).collect();
+        Ok((span.first..=span.last).find(|bits| !taken.contains(bits)))
+    }
+
+    /// Notes a change of the files in the view; an index that cannot be written is given up for this call.
+    fn update(&mut self, note: impl FnOnce(&mut Index) -> io::Result<()>) -> Result<(), Error> {
+        let noted = if let View::Index(index) = &mut self.view { note(index).is_ok() } else { false };
+        if !noted {
+            self.view = View::Scan(self.scan()?);
+        }
+        Ok(())
+    }
+
+    fn is_held(&self, ip: IpAddr, key: &str) -> bool {
+        matches!(self.store.read(ip), Ok(Some(LeaseFile { holder: Holder::Key(k), .. })) if k == key)
+    }
+
+    /// An index that cannot be sealed is only built again by the next call.
+    fn seal(&self) {
+        if let View::Index(index) = &self.view {
+            let now = SystemTime::now();
+            let _sealed = self.store.set_changed(now).and_then(|()| index.seal(now));
+        }
+    }
+
+    fn failed(&self, what: &str, which: impl Display, e: &io::Error) -> Error {
+        failed(what, format_args!("{which} in {}", self.store.path().display()), e)
+    }
+}
+
+fn scan(store: &Store) -> Result<Vec<LeaseFile>, Error> {
+    store.scan().map_err(|e| failed("read leases of", store.path().display(), &e))
+}
+
+fn failed(what: &str, which: impl Display, e: &io::Error) -> Error {
+    Error::internal(format!("{what} {which}: {e}"))
+}
+
+/// `error`, with what went wrong while cleaning up after it.
+pub fn also(error: Error, cleanup: impl IntoIterator<Item = Error>) -> Error {
+    let more: Vec<String> = cleanup.into_iter().map(|e| e.to_string()).collect();
+    if more.is_empty() { error } else { error.with_details(more.join("; ")) }
+}

@@ -1,0 +1,211 @@
+//! The configuration of `host-local`: which ranges, and what was asked for.
+
+use crate::cni::address::{parse_cidr, parse_ip};
+use crate::cni::{CniArgs, Error, Json, NetConf, Route, Version};
+use crate::ipam::range::{RangeSet, RangeSpec};
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+/// Where leases are kept unless `dataDir` says otherwise.
+pub const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
+
+/// A checked configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// The network's name, which is a directory in `data_dir`.
+    pub network: String,
+    /// `dataDir`; default [`DEFAULT_DATA_DIR`].
+    pub data_dir: PathBuf,
+    /// One address is given out of each: those of `runtimeConfig.ipRanges`, the single range, those of `ranges`. A set's
+    /// place in this list is also its number on disk.
+    pub ranges: Vec<RangeSet>,
+    /// `routes`, as they go into the result.
+    pub routes: Vec<Route>,
+    /// `resolvConf`: the file to take name resolution from.
+    pub resolv_conf: Option<PathBuf>,
+    /// Addresses asked for by `CNI_ARGS`, `args.cni.ips` and `runtimeConfig.ips`, each once.
+    pub requested: Vec<IpAddr>,
+}
+
+impl Config {
+    /// Reads `ipam` and what the runtime asked for, here and in `CNI_ARGS`.
+    pub fn parse(conf: &NetConf, cni_args: &str) -> Result<Self, Error> {
+        let ipam = conf.json.object("ipam")?.ok_or_else(|| Error::config("IPAM config missing 'ipam' key"))?;
+        if matches!(conf.name.as_str(), "" | "." | "..") || conf.name.contains(['/', '\0']) {
+            return Err(Error::config(format!("network name {:?} can't name a directory", conf.name)));
+        }
+        let runtime = conf.json.object("runtimeConfig")?.unwrap_or(&Json::Null);
+        let path = |key| Ok::<_, Error>(ipam.str(key)?.filter(|p| !p.is_empty()).map(PathBuf::from));
+        Ok(Self {
+            network: conf.name.clone(),
+            data_dir: path("dataDir")?.unwrap_or_else(|| PathBuf::from(DEFAULT_DATA_DIR)),
+            ranges: range_sets(ipam, runtime, conf.version)?,
+            routes: ipam.each_object("routes", Route::parse)?,
+            resolv_conf: path("resolvConf")?,
+            requested: requested(&conf.json, runtime, cni_args)?,
+        })
+    }
+
+    /// The network's directory.
+    pub fn path(&self) -> PathBuf {
+        self.data_dir.join(&self.network)
+    }
+}
+
+fn range_sets(ipam: &Json, runtime: &Json, version: Version) -> Result<Vec<RangeSet>, Error> {
+    let mut specs = RangeSpec::parse_sets(runtime, "ipRanges").map_err(|e| e.context("runtimeConfig"))?;
+    let single = RangeSpec::parse(ipam).map_err(|e| e.context("ipam"))?;
+    if single.subnet.is_some() {
+        specs.push(vec![single]);
+    }
+    specs.extend(RangeSpec::parse_sets(ipam, "ranges").map_err(|e| e.context("ipam"))?);
+    if specs.is_empty() {
+        return Err(Error::config("no IP ranges specified"));
+    }
+    let checked = specs.iter().enumerate().map(|(number, specs)| {
+        RangeSet::new(specs).map_err(|e| Error::config(format!("invalid range set {number}: {e}")))
+    });
+    let sets: Vec<RangeSet> = checked.collect::<Result<_, _>>()?;
+    one_per_family(version, sets.iter().map(RangeSet::is_ipv4))?;
+    for (i, a) in sets.iter().enumerate() {
+        if let Some(j) = (i + 1..sets.len()).find(|&j| a.overlaps(&sets[j])) {
+            return Err(Error::config(format!("range set {i} overlaps with {j}: {a} and {}", sets[j])));
+        }
+    }
+    Ok(sets)
+}
+
+/// Results before 0.3.0 have room for one address of each family.
+pub fn one_per_family(version: Version, is_ipv4: impl Iterator<Item = bool>) -> Result<(), Error> {
+    let (v4, v6): (Vec<bool>, Vec<bool>) = is_ipv4.partition(|v4| *v4);
+    if version < Version::V0_3_0 && (v4.len() > 1 || v6.len() > 1) {
+        return Err(Error::config(format!(
+            "CNI version {version} does not support more than 1 address per family, got {} IPv4 and {} IPv6",
+            v4.len(),
+            v6.len()
+        )));
+    }
+    Ok(())
+}
+
+fn requested(json: &Json, runtime: &Json, cni_args: &str) -> Result<Vec<IpAddr>, Error> {
+    let args = CniArgs::parse(cni_args, &["IP"])?;
+    let mut all: Vec<(String, String)> =
+        args.get("IP").map(|ip| ("CNI_ARGS IP".to_owned(), ip.to_owned())).into_iter().collect();
+    for (place, texts) in [("args.cni.ips", args_ips(json)?), ("runtimeConfig.ips", runtime.strings("ips")?)] {
+        all.extend(texts.into_iter().map(|text| (place.to_owned(), text)));
+    }
+    let mut ips = Vec::with_capacity(all.len());
+    for (place, text) in all {
+        // A prefix is allowed and means nothing: the range has one.
+        let ip = if text.contains('/') { parse_cidr(&text).map(|net| net.addr()) } else { parse_ip(&text) };
+        let ip = ip.map_err(|e| e.context(place))?;
+        if !ips.contains(&ip) {
+            ips.push(ip);
+        }
+    }
+    Ok(ips)
+}
+
+/// The strings of `args.cni.ips`.
+pub fn args_ips(json: &Json) -> Result<Vec<String>, Error> {
+    let ips = json.nested("args", |args| args.nested("cni", |cni| cni.strings("ips")))?;
+    Ok(ips.flatten().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(config: &str, cni_args: &str) -> Result<Config, Error> {
+        Config::parse(&NetConf::parse(config.as_bytes())?, cni_args)
+    }
+
+    fn sets(config: &Config) -> Vec<String> {
+        config.ranges.iter().map(RangeSet::to_string).collect()
+    }
+
+    fn refused(ipam: &str) -> String {
+        parse(&format!(r#"{{"name":"n","cniVersion":"0.2.0","ipam":{ipam}}}"#), "").unwrap_err().msg
+    }
+
+    #[test]
+    fn range_sets_are_those_of_the_runtime_then_the_single_one_then_the_list() {
+        let config = parse(
+            r#"{"name":"n","cniVersion":"1.0.0","RuntimeConfig":{"ipRanges":[[{"subnet":"10.3.0.0/30"}]]},
+                "ipam":{"subnet":"10.1.0.0/30","dataDir":"/d","resolvConf":"/r","routes":[{"dst":"0.0.0.0/0"}],
+                "ranges":[[{"subnet":"10.2.0.0/30"},{"subnet":"10.2.1.0/30"}],[{"subnet":"2001:db8::/126"}]]}}"#,
+            "",
+        )
+        .unwrap();
+        let expected = [
+            "10.3.0.1-10.3.0.2",
+            "10.1.0.1-10.1.0.2",
+            "10.2.0.1-10.2.0.2,10.2.1.1-10.2.1.2",
+            "2001:db8::1-2001:db8::3",
+        ];
+        assert_eq!(sets(&config), expected);
+        assert_eq!((config.path(), config.resolv_conf), ("/d/n".into(), Some("/r".into())));
+        assert_eq!(config.routes, [Route::to("0.0.0.0/0".parse().unwrap())]);
+    }
+
+    #[test]
+    fn a_range_without_subnet_beside_a_list_is_ignored() {
+        let config =
+            parse(r#"{"name":"n","ipam":{"rangeStart":"10.9.9.9","ranges":[[{"subnet":"10.2.0.0/30"}]]}}"#, "");
+        let config = config.unwrap();
+        assert_eq!(sets(&config), ["10.2.0.1-10.2.0.2"]);
+        assert_eq!(config.data_dir, PathBuf::from(DEFAULT_DATA_DIR));
+    }
+
+    #[test]
+    fn requested_addresses_are_the_union_of_three_places_without_prefix() {
+        let config = parse(
+            r#"{"name":"n","args":{"cni":{"ips":["10.1.0.3","10.1.0.2/8"]}},"runtimeConfig":{"ips":["2001:DB8::5/64"]},
+                "ipam":{"subnet":"10.1.0.0/24"}}"#,
+            "IgnoreUnknown=1;K8S_POD_NAME=x;IP=10.1.0.2",
+        );
+        let expected: Vec<IpAddr> = ["10.1.0.2", "10.1.0.3", "2001:db8::5"].map(|ip| ip.parse().unwrap()).to_vec();
+        assert_eq!(config.unwrap().requested, expected);
+    }
+
+    #[test]
+    fn wrong_requests_name_place_and_value() {
+        let config = |rest: &str| format!(r#"{{"name":"n","ipam":{{"subnet":"10.1.0.0/24"}}{rest}}}"#);
+        let error = parse(&config(""), "IP=10.1.0").unwrap_err().msg;
+        assert!(error.starts_with(r#"CNI_ARGS IP: invalid IP address: "10.1.0""#), "{error}");
+        let error = parse(&config(r#","args":{"cni":{"ips":["x/1"]}}"#), "").unwrap_err().msg;
+        assert_eq!(error, r#"args.cni.ips: invalid CIDR address: "x/1""#);
+        assert_eq!(parse(&config(""), "MAC=aa").unwrap_err().msg, r#"ARGS: unknown args ["MAC=aa"]"#);
+    }
+
+    #[test]
+    fn wrong_ranges_are_refused_in_the_reference_plugins_words() {
+        let no_ipam = parse(r#"{"name":"n"}"#, "").unwrap_err();
+        assert_eq!(
+            (no_ipam.code, no_ipam.msg.as_str()),
+            (crate::cni::Code::InvalidConfig, "IPAM config missing 'ipam' key")
+        );
+        assert_eq!(refused("{}"), "no IP ranges specified");
+        assert_eq!(refused(r#"{"ranges":[]}"#), "no IP ranges specified");
+        assert_eq!(refused(r#"{"ranges":[[]]}"#), "invalid range set 0: empty range set");
+        assert_eq!(
+            refused(r#"{"subnet":"10.1.0.0/24","ranges":[[{"subnet":"10.2.0.1/31"}]]}"#),
+            "invalid range set 1: Network 10.2.0.1/31 too small to allocate from"
+        );
+        assert_eq!(
+            refused(r#"{"ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"10.2.0.0/24"}]]}"#),
+            "CNI version 0.2.0 does not support more than 1 address per family, got 2 IPv4 and 0 IPv6"
+        );
+        assert_eq!(refused(r#"{"ranges":[7]}"#), "ipam: ranges[0]: expected a list of ranges, got 7");
+        assert_eq!(refused(r#"{"subnet":"10.1.0.0"}"#), r#"ipam: "subnet": invalid CIDR address: "10.1.0.0""#);
+    }
+
+    #[test]
+    fn range_sets_may_not_overlap() {
+        let config = r#"{"name":"n","cniVersion":"0.3.1","ipam":{"ranges":
+            [[{"subnet":"10.2.0.0/24"}],[{"subnet":"10.1.0.0/30"}],[{"subnet":"10.2.0.0/25"}]]}}"#;
+        let error = parse(config, "").unwrap_err().msg;
+        assert_eq!(error, "range set 0 overlaps with 2: 10.2.0.1-10.2.0.254 and 10.2.0.1-10.2.0.126");
+    }
+}

@@ -1,0 +1,134 @@
+//! Side by side with the reference plugin on one data directory.
+
+use super::*;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// The reference plugin, or a word on how to get it.
+fn reference() -> Option<PathBuf> {
+    let home = std::env::var_os("HOME").unwrap_or_default();
+    let path = Path::new(&home).join(".cache/braid/reference/host-local");
+    if path.exists() {
+        return Some(path);
+    }
+    eprintln!("skipped: {} is missing; `cargo xtask bench --setup` fetches it", path.display());
+    None
+}
+
+/// Runs the reference plugin; its addresses, separated by spaces, or its error's sentence.
+fn call(plugin: &Path, verb: &str, id: &str, bed: &Bed, ipam: &str) -> Result<String, String> {
+    let data = bed.dir.path().join("data");
+    let stdin = format!(
+        r#"{{"name":"net","cniVersion":"1.0.0","type":"bridge","ipam":{{"type":"host-local","dataDir":{data:?},{ipam}}}}}"#
+    );
+    let mut child = Command::new(plugin)
+        .env_clear()
+        .envs([("CNI_COMMAND", verb), ("CNI_CONTAINERID", id), ("CNI_IFNAME", "eth0")])
+        .envs([("CNI_NETNS", "/nonexistent"), ("CNI_PATH", "/nonexistent")])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(stdin.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    if output.status.success() && output.stdout.is_empty() {
+        return Ok(String::new());
+    }
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let list = json["ips"].as_array().into_iter().flatten().map(|ip| ip["address"].as_str().unwrap().to_owned());
+    if output.status.success() {
+        Ok(list.collect::<Vec<_>>().join(" "))
+    } else {
+        Err(json["msg"].as_str().unwrap().to_owned())
+    }
+}
+
+fn ours(verb: &str, id: &str, bed: &Bed, ipam: &str) -> Result<String, String> {
+    let config = bed.config(ipam, "");
+    match verb {
+        "ADD" => bed.add(&config, id),
+        "DEL" => {
+            bed.run(|host| release(&config, &owner(id, "eth0"), host)).map(|_| String::new()).map_err(|e| e.to_string())
+        }
+        _ => {
+            bed.run(|host| check(&config, &owner(id, "eth0"), host)).map(|()| String::new()).map_err(|e| e.to_string())
+        }
+    }
+}
+
+/// Name, mode and content of everything in the data directory.
+fn snapshot(bed: &Bed) -> Vec<(String, u32, Vec<u8>)> {
+    let dir = bed.dir.path().join("data");
+    let mut all: Vec<_> = [dir.clone(), dir.join("net")]
+        .iter()
+        .flat_map(|dir| fs::read_dir(dir).unwrap())
+        .map(|entry| {
+            let entry = entry.unwrap();
+            let mode = entry.metadata().unwrap().permissions().mode();
+            (entry.file_name().into_string().unwrap(), mode, fs::read(entry.path()).unwrap_or_default())
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+/// Verbs on a few ids, in an order that is random but the same each time (a linear congruence).
+fn script(length: usize) -> Vec<(&'static str, String)> {
+    let mut state = 12345_u32;
+    let mut next = |below: u32| {
+        state = state.wrapping_mul(1_103_515_245).wrapping_add(12345);
+        (state >> 16) % below
+    };
+    (0..length).map(|_| (["ADD", "ADD", "DEL", "CHECK"][next(4) as usize], format!("c{}", next(9)))).collect()
+}
+
+fn alternate(ipam: &str) {
+    let Some(plugin) = reference() else { return };
+    let (alone, mixed) = (Bed::new(), Bed::new());
+    for (step, (verb, id)) in script(80).into_iter().enumerate() {
+        let expected = call(&plugin, verb, &id, &alone, ipam);
+        let got = if step % 3 == 0 { call(&plugin, verb, &id, &mixed, ipam) } else { ours(verb, &id, &mixed, ipam) };
+        assert_eq!(got, expected, "step {step}: {verb} {id}");
+        if expected.is_ok() && verb == "ADD" {
+            assert_eq!(snapshot(&mixed), snapshot(&alone), "step {step}: {verb} {id}");
+        }
+    }
+    assert_eq!(snapshot(&mixed), snapshot(&alone));
+}
+
+#[test]
+fn turns_taken_with_the_reference_plugin_leave_the_directory_it_leaves_alone() {
+    alternate(r#""subnet":"10.1.2.0/29""#);
+}
+
+#[test]
+fn so_with_pools_and_two_families() {
+    alternate(
+        r#""ranges":[[{"subnet":"10.1.2.0/30"},{"subnet":"10.1.3.0/29","rangeStart":"10.1.3.3","gateway":"10.1.3.5"}],
+           [{"subnet":"2001:db8::/125","rangeStart":"2001:db8::2"}]]"#,
+    );
+}
+
+#[test]
+fn bad_ranges_get_the_sentence_of_the_reference_plugin() {
+    let Some(plugin) = reference() else { return };
+    let bed = Bed::new();
+    for ipam in [
+        r#""ranges":[]"#,
+        r#""ranges":[[]]"#,
+        r#""subnet":"10.1.2.0/31""#,
+        r#""subnet":"10.1.2.1/24""#,
+        r#""subnet":"10.1.2.0/24","rangeStart":"10.1.3.1""#,
+        r#""subnet":"10.1.2.0/24","rangeStart":"10.1.2.9","rangeEnd":"10.1.2.8""#,
+        r#""subnet":"10.1.2.0/24","rangeEnd":"10.1.2.0""#,
+        r#""ranges":[[{"subnet":"10.1.2.0/24"},{"subnet":"2001:db8::/64"}]]"#,
+        r#""ranges":[[{"subnet":"10.1.2.0/24"},{"subnet":"10.1.2.0/25"}]]"#,
+        r#""ranges":[[{"subnet":"10.1.2.0/24"}],[{"subnet":"10.1.2.0/25"}]]"#,
+    ] {
+        let theirs = call(&plugin, "ADD", "c1", &bed, ipam).unwrap_err();
+        let text = format!(r#"{{"name":"net","cniVersion":"1.0.0","ipam":{{{ipam}}}}}"#);
+        let ours = Config::parse(&NetConf::parse(text.as_bytes()).unwrap(), "").unwrap_err();
+        assert!(ours.msg.starts_with(&theirs), "ours: {}\ntheirs: {theirs}", ours.msg);
+    }
+}

@@ -1,0 +1,176 @@
+//! Whether the container that holds an address can still be alive. Only what is surely dead is ever taken back.
+
+use super::Owner;
+use super::host_local::store::{Holder, LeaseFile};
+use nix::sys::statfs::{NSFS_MAGIC, statfs};
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// Where libcni keeps the results of its ADDs.
+pub const LIBCNI_CACHE_DIR: &str = "/var/lib/cni/results";
+
+/// What is known of an owner's network namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Netns {
+    /// It is there.
+    Alive,
+    /// It was there when the lease was made, and is there no more.
+    Gone,
+    /// Nobody can tell.
+    Unknown,
+}
+
+/// Why a lease was taken back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Death {
+    /// Its file says nothing, though its writer is gone: the lock is ours.
+    Broken,
+    /// Its owner's network namespace is gone.
+    NetnsGone,
+    /// It was written before the kernel started, and nobody knows its owner.
+    EarlierBoot,
+}
+
+impl fmt::Display for Death {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Broken => "its file names no owner",
+            Self::NetnsGone => "its owner's network namespace is gone",
+            Self::EarlierBoot => "it is older than this boot",
+        })
+    }
+}
+
+/// What the caller knows of the host. Asked only when no address is free.
+pub trait Liveness {
+    /// What is known of the namespace of `owner`, who got an address at `leased`. An answer from before that moment is
+    /// about an earlier container of the same name and must be [`Netns::Unknown`].
+    fn netns_of(&self, owner: &Owner, leased: SystemTime) -> Netns;
+
+    /// The clocks.
+    fn clock(&self) -> Clock {
+        Clock::read()
+    }
+
+    /// Told of each lease that was taken back.
+    fn reclaimed(&self, _lease: &LeaseFile, _why: Death) {}
+}
+
+/// Facts about time, read by [`Clock::read`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Clock {
+    /// `CLOCK_REALTIME`.
+    pub now: SystemTime,
+    /// `CLOCK_BOOTTIME`: time since the kernel started, suspended time included; `None` if it could not be read.
+    pub since_boot: Option<Duration>,
+    /// Birth of the root of `/run`, a tmpfs made at boot, by the clock of that moment.
+    pub run_born: Option<SystemTime>,
+}
+
+impl Clock {
+    /// Longest error of the readings: `/proc/uptime` counts in 10 ms, and clocks are slewed.
+    const MARGIN: Duration = Duration::from_secs(2);
+
+    /// Reads the clocks; two file accesses.
+    pub fn read() -> Self {
+        let uptime = fs::read_to_string("/proc/uptime").ok();
+        let seconds = uptime.and_then(|t| t.split_whitespace().next()?.parse().ok());
+        Self {
+            now: SystemTime::now(),
+            since_boot: seconds.and_then(|s| Duration::try_from_secs_f64(s).ok()),
+            run_born: fs::metadata("/run").and_then(|m| m.created()).ok(),
+        }
+    }
+
+    /// A moment that was certainly before anything this boot wrote, by whichever clock it was written: `None` if that
+    /// cannot be said.
+    ///
+    /// After a step of the clock forward, files keep the old, early times: the birth of `/run`, which is as early, guards
+    /// them. After a step back, it is the start as counted from now that is early enough.
+    pub fn boot_began(&self) -> Option<SystemTime> {
+        let counted = self.now.checked_sub(self.since_boot?)?;
+        self.run_born.map_or(counted, |born| born.min(counted)).checked_sub(Self::MARGIN)
+    }
+}
+
+/// Who a lease says it belongs to; `None` for what has no `ifname`, or for a text that is no plugin's.
+pub fn owner_of(lease: &LeaseFile) -> Option<Owner> {
+    let Holder::Key(key) = &lease.holder else { return None };
+    let (container_id, ifname) = key.split_once("\r\n")?;
+    is_container_id(container_id).then(|| Owner { container_id: container_id.to_owned(), ifname: ifname.to_owned() })
+}
+
+/// Whether a lease is surely dead, and why. `netns` is asked at most once.
+pub fn death_of(lease: &LeaseFile, clock: &Clock, netns: impl FnOnce(&Owner) -> Netns) -> Option<Death> {
+    let known = match &lease.holder {
+        Holder::Broken => return Some(Death::Broken),
+        Holder::Other => return None,
+        // An administrator's note that keeps an address out of use is no container id.
+        Holder::Key(key) if !key.lines().next().is_some_and(is_container_id) => return None,
+        Holder::Key(_) => owner_of(lease).map_or(Netns::Unknown, |owner| netns(&owner)),
+    };
+    match known {
+        Netns::Alive => None,
+        Netns::Gone => Some(Death::NetnsGone),
+        Netns::Unknown => clock.boot_began().filter(|&began| lease.written < began).map(|_| Death::EarlierBoot),
+    }
+}
+
+/// CNI's rule for container ids: a letter or digit, then those, `_`, `.` and `-`.
+pub fn is_container_id(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
+}
+
+/// libcni's own record of a network's ADDs: `<dir>/<network>-<container id>-<ifname>`, JSON.
+///
+/// It must be asked in the runtime's mount namespace: in another one every namespace path looks dead.
+#[derive(Debug, Clone)]
+pub struct LibcniCache {
+    /// Normally [`LIBCNI_CACHE_DIR`].
+    pub dir: PathBuf,
+    /// The network's name.
+    pub network: String,
+}
+
+impl Liveness for LibcniCache {
+    fn netns_of(&self, owner: &Owner, leased: SystemTime) -> Netns {
+        self.netns_path(owner, leased).map_or(Netns::Unknown, |path| netns_at(&path))
+    }
+}
+
+impl LibcniCache {
+    /// The path that `owner` was added with, if the record is about that ADD: it is written after the lease.
+    fn netns_path(&self, owner: &Owner, leased: SystemTime) -> Option<PathBuf> {
+        let name = format!("{}-{}-{}", self.network, owner.container_id, owner.ifname);
+        if name.contains(['/', '\0']) {
+            return None;
+        }
+        let path = self.dir.join(name);
+        if fs::metadata(&path).ok()?.modified().ok()? < leased {
+            return None;
+        }
+        let record: serde_json::Value = serde_json::from_slice(&fs::read(&path).ok()?).ok()?;
+        // `a-b` + `c` and `a` + `b-c` share a file name, so the names inside decide.
+        let says = |key: &str, value: &str| record.get(key).and_then(|v| v.as_str()) == Some(value);
+        let is_ours = says("networkName", &self.network)
+            && says("containerId", &owner.container_id)
+            && says("ifName", &owner.ifname);
+        let netns = record.get("netns")?.as_str().filter(|n| is_ours && n.starts_with('/'))?;
+        Some(PathBuf::from(netns))
+    }
+}
+
+/// Whether a network namespace is mounted at `path`.
+pub fn netns_at(path: &Path) -> Netns {
+    match statfs(path) {
+        Ok(fs) if fs.filesystem_type() == NSFS_MAGIC => Netns::Alive,
+        // The namespace of a process may outlive the process, held by its siblings.
+        _ if path.starts_with("/proc") => Netns::Unknown,
+        // A file that lost its mount is what `ip netns` and runtimes leave behind.
+        Ok(_) | Err(nix::errno::Errno::ENOENT | nix::errno::Errno::ENOTDIR) => Netns::Gone,
+        Err(_) => Netns::Unknown,
+    }
+}

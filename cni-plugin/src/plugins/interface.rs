@@ -1,0 +1,200 @@
+//! What every plugin does with the addresses and routes of its interface, and with keys that several have.
+
+use super::Call;
+use crate::cni::args::CniArgs;
+use crate::cni::{Dns, Error, IpConfig, Json, NetConf, Route};
+use crate::plan::step::{self, Addr, LinkAttr, LinkRef, Ns, Step, Sysctl};
+use crate::plan::{Facts, IfName, Mac};
+use ipnet::IpNet;
+use std::net::IpAddr;
+
+/// Main routing table.
+pub const MAIN_TABLE: u32 = 254;
+
+/// Duplicate address detection of the container's IPv6 addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dad {
+    /// Addresses are usable at once: nobody else gives them out on this link.
+    Off,
+    /// The kernel asks the link's other hosts, and ADD waits for the answer.
+    On,
+}
+
+/// The steps that put `ips` and `routes` on `link` and set it up.
+pub fn configure(link: &LinkRef, ips: &[IpConfig], routes: &[Route], dad: Dad) -> Vec<Step> {
+    let has_v6 = ips.iter().any(|ip| ip.address.addr().is_ipv6());
+    let mut steps = sysctls(link, has_v6, dad);
+    steps.extend(ips.iter().map(|ip| {
+        Step::AddAddr(Addr { at: link.clone(), net: ip.address, no_prefix_route: false, no_dad: dad == Dad::Off })
+    }));
+    steps.push(up(link));
+    steps.extend(routes.iter().map(|route| Step::AddRoute(program(link, route, ips))));
+    if has_v6 && dad == Dad::On {
+        steps.push(Step::WaitDad(link.clone()));
+    }
+    steps
+}
+
+/// Sets a link up; nothing takes it down again but its end.
+pub fn up(link: &LinkRef) -> Step {
+    Step::SetLink { at: link.clone(), to: LinkAttr::Up(true), from: None }
+}
+
+fn sysctls(link: &LinkRef, has_v6: bool, dad: Dad) -> Vec<Step> {
+    let name = &link.name;
+    let set = |key: String, value: &str, optional| {
+        Step::SetSysctl(Sysctl { ns: link.ns, key, value: value.to_owned(), optional })
+    };
+    // A neighbour learns at once that an address has a new owner.
+    let mut steps = vec![set(format!("net/ipv4/conf/{name}/arp_notify"), "1", true)];
+    if has_v6 {
+        steps.extend([
+            set("net/ipv6/conf/lo/disable_ipv6".to_owned(), "0", true),
+            set(format!("net/ipv6/conf/{name}/disable_ipv6"), "0", true),
+            set(format!("net/ipv6/conf/{name}/keep_addr_on_down"), "1", false),
+            set(format!("net/ipv6/conf/{name}/ndisc_notify"), "1", true),
+        ]);
+        let accept_dad = if dad == Dad::On { "1" } else { "0" };
+        steps.push(set(format!("net/ipv6/conf/{name}/accept_dad"), accept_dad, true));
+        if dad == Dad::On {
+            steps.push(set(format!("net/ipv6/conf/{name}/enhanced_dad"), "1", true));
+        }
+    }
+    steps
+}
+
+/// A result's route in the kernel's terms; without a next hop of its own it takes the first gateway of its family.
+fn program(link: &LinkRef, route: &Route, ips: &[IpConfig]) -> step::Route {
+    let same_family = |gw: &IpAddr| gw.is_ipv4() == route.dst.addr().is_ipv4();
+    let gateway = || ips.iter().filter_map(|ip| ip.gateway).find(same_family);
+    let set = |value: u32| Some(value).filter(|value| *value > 0);
+    step::Route {
+        at: link.clone(),
+        dst: route.dst.trunc(),
+        gw: route.gw.or_else(gateway),
+        src: None,
+        table: route.table.unwrap_or(MAIN_TABLE),
+        scope: route.scope.unwrap_or(0),
+        priority: set(route.priority),
+        mtu: set(route.mtu),
+        advmss: set(route.advmss),
+    }
+}
+
+/// The steps that make the node forward the families in `ips`.
+pub fn forwarding(ips: &[IpConfig]) -> Vec<Step> {
+    let on = |key: &str| {
+        Step::EnsureSysctl(Sysctl { ns: Ns::Host, key: key.to_owned(), value: "1".to_owned(), optional: false })
+    };
+    let mut steps = Vec::new();
+    if ips.iter().any(|ip| ip.address.addr().is_ipv4()) {
+        steps.push(on(IPV4_FORWARD));
+    }
+    if ips.iter().any(|ip| ip.address.addr().is_ipv6()) {
+        steps.push(on(IPV6_FORWARD));
+    }
+    steps
+}
+
+/// Switches IPv4 forwarding of the node.
+pub const IPV4_FORWARD: &str = "net/ipv4/ip_forward";
+/// Switches IPv6 forwarding of the node.
+pub const IPV6_FORWARD: &str = "net/ipv6/conf/all/forwarding";
+
+/// The steps that masquerade each address outside its network.
+pub fn masquerade(call: &Call<'_>, ips: &[IpConfig]) -> Vec<Step> {
+    let one = |ip: &IpConfig| {
+        Step::AddMasquerade(step::Masquerade {
+            source: ip.address.addr(),
+            network: ip.address.trunc(),
+            owner: call.owner(),
+        })
+    };
+    ips.iter().map(one).collect()
+}
+
+/// Refuses an interface name that the container already has.
+pub fn refuse_taken(call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
+    match facts.link(&call.pod()) {
+        Some(_) => Err(Error::internal(format!("interface {:?} already exists in the container", call.ifname.as_str()))),
+        None => Ok(()),
+    }
+}
+
+/// Refuses an IPAM answer without any address.
+pub fn refuse_no_addresses(ips: &[IpConfig]) -> Result<(), Error> {
+    if ips.is_empty() { Err(Error::internal("IPAM plugin returned missing IP config")) } else { Ok(()) }
+}
+
+/// The configuration's `dns` where it names anything, otherwise what the IPAM gave.
+pub fn dns(conf: Option<&Dns>, lease: Dns) -> Dns {
+    conf.cloned().unwrap_or(lease)
+}
+
+/// First address of a network behind its own.
+pub fn first_address(net: &IpNet) -> Option<IpAddr> {
+    match net.network() {
+        IpAddr::V4(addr) => u32::from(addr).checked_add(1).map(|next| IpAddr::V4(next.into())),
+        IpAddr::V6(addr) => u128::from(addr).checked_add(1).map(|next| IpAddr::V6(next.into())),
+    }
+}
+
+/// Reads an interface name under `key`; `None` where it is absent or empty.
+pub fn ifname(json: &Json, key: &str) -> Result<Option<IfName>, Error> {
+    match json.str(key)? {
+        None | Some("") => Ok(None),
+        Some(name) => {
+            let name_of = IfName::parse(name);
+            name_of.map(Some).map_err(|err| Error::config(format!("{key:?}: {name:?}: {err}")))
+        }
+    }
+}
+
+/// Reads `mtu` in bytes; 0 and absent mean the kernel's default.
+pub fn mtu(json: &Json) -> Result<Option<u32>, Error> {
+    match json.i64("mtu")? {
+        None | Some(0) => Ok(None),
+        Some(mtu) => u32::try_from(mtu)
+            .ok()
+            .filter(|mtu| *mtu <= 65_536)
+            .map(Some)
+            .ok_or_else(|| Error::config(format!("\"mtu\": {mtu} is outside 0-65536"))),
+    }
+}
+
+/// Reads `ipMasq`; `ipMasqBackend` is checked, though masquerading is always done by nf_tables.
+pub fn ip_masq(json: &Json) -> Result<bool, Error> {
+    match json.str("ipMasqBackend")? {
+        None | Some("" | "iptables" | "nftables") => json.bool_or("ipMasq", false),
+        Some(other) => Err(Error::config(format!("unknown ipmasq backend {other:?}: \"ipMasqBackend\" is iptables or nftables"))),
+    }
+}
+
+/// Reads a hardware address.
+pub fn mac(key: &str, text: &str) -> Result<Mac, Error> {
+    Mac::parse(text).ok_or_else(|| Error::config(format!("{key:?}: {text:?} is no hardware address")))
+}
+
+/// The hardware address asked for by `CNI_ARGS`, whose unknown keys are refused.
+pub fn mac_of_args(args: &str) -> Result<Option<Mac>, Error> {
+    let args = CniArgs::parse(args, &["MAC"])?;
+    args.get("MAC").map(|text| mac("MAC", text)).transpose()
+}
+
+/// The hardware address in `runtimeConfig`.
+pub fn mac_of_runtime(conf: &NetConf) -> Result<Option<Mac>, Error> {
+    let Some(runtime) = conf.json.object("runtimeConfig")? else { return Ok(None) };
+    match runtime.str("mac")? {
+        None | Some("") => Ok(None),
+        Some(text) => mac("runtimeConfig.mac", text).map(Some),
+    }
+}
+
+/// The hardware address in `args.cni`.
+pub fn mac_of_cni_args(conf: &NetConf) -> Result<Option<Mac>, Error> {
+    let cni = conf.json.object("args")?.map(|args| args.object("cni")).transpose()?.flatten();
+    match cni.map(|cni| cni.str("mac")).transpose()?.flatten() {
+        None | Some("") => Ok(None),
+        Some(text) => mac("args.cni.mac", text).map(Some),
+    }
+}

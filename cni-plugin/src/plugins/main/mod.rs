@@ -1,0 +1,8 @@
+//! Plugins that make an interface.
+
+pub mod bridge;
+mod child;
+pub mod ipvlan;
+pub mod loopback;
+pub mod macvlan;
+pub mod ptp;

@@ -1,0 +1,151 @@
+//! `ptp`, also reached as `veth`: a veth whose host end routes to the container, without a bridge.
+
+use super::super::interface::{self, Dad};
+use super::super::{Addresses, Call, Planned, Plugin};
+use crate::cni::{AddResult, Dns, Error, Interface, IpConfig, NetConf};
+use crate::ipam::Lease;
+use crate::plan::step::{Addr, Link, LinkKind, LinkRef, Ns, Route, Step, Sysctl};
+use crate::plan::{Facts, Need};
+use ipnet::IpNet;
+use std::net::IpAddr;
+
+/// Scope of a route to an address that is one hop away, as the kernel numbers it.
+const SCOPE_LINK: u8 = 253;
+const SCOPE_HOST: u8 = 254;
+/// Where the result lists the container's interface.
+const CONTAINER: usize = 1;
+
+/// A `ptp` configuration.
+#[derive(Debug)]
+pub struct Ptp {
+    ip_masq: bool,
+    mtu: Option<u32>,
+    dns: Option<Dns>,
+}
+
+impl Ptp {
+    /// Reads the configuration.
+    pub fn parse(conf: &NetConf) -> Result<Self, Error> {
+        let json = &conf.json;
+        Ok(Self { ip_masq: interface::ip_masq(json)?, mtu: interface::mtu(json)?, dns: conf.dns.clone() })
+    }
+
+    /// The container's side: no route for the prefix but through the gateway, which is one hop away.
+    fn container(call: &Call<'_>, ips: &[IpConfig], lease: &Lease) -> Result<Vec<Step>, Error> {
+        let mut steps = interface::configure(&call.pod(), ips, &lease.routes, Dad::Off);
+        let mut routes = Vec::new();
+        for ip in ips {
+            let gateway = gateway(ip)?;
+            let route = |dst: IpNet, gw: Option<IpAddr>, scope: u8| {
+                Step::AddRoute(Route {
+                    at: call.pod(),
+                    dst,
+                    gw,
+                    src: Some(ip.address.addr()),
+                    table: interface::MAIN_TABLE,
+                    scope: if dst.addr().is_ipv4() { scope } else { 0 },
+                    priority: None,
+                    mtu: None,
+                    advmss: None,
+                })
+            };
+            routes.push(route(IpNet::from(gateway), None, SCOPE_LINK));
+            routes.push(route(ip.address.trunc(), Some(gateway), 0));
+        }
+        for step in &mut steps {
+            if let Step::AddAddr(addr) = step {
+                addr.no_prefix_route = true;
+            }
+        }
+        // The routes of the configuration may go through the gateway, so they follow its own.
+        let first_route = steps.iter().position(|step| matches!(step, Step::AddRoute(_))).unwrap_or(steps.len());
+        steps.splice(first_route..first_route, routes);
+        Ok(steps)
+    }
+
+    /// The host's side: the gateway address on the veth, and the way to the container.
+    fn host(port: &LinkRef, ips: &[IpConfig]) -> Result<Vec<Step>, Error> {
+        // The container must not be able to advertise itself as the node's router.
+        let key = format!("net/ipv6/conf/{}/accept_ra", port.name);
+        let mut steps = vec![Step::SetSysctl(Sysctl { ns: Ns::Host, key, value: "0".to_owned(), optional: true })];
+        for ip in ips {
+            let net = IpNet::from(gateway(ip)?);
+            steps.push(Step::EnsureAddr(Addr { at: port.clone(), net, no_prefix_route: false, no_dad: true }));
+            steps.push(Step::AddRoute(Route {
+                at: port.clone(),
+                dst: IpNet::from(ip.address.addr()),
+                gw: None,
+                src: None,
+                table: interface::MAIN_TABLE,
+                scope: if ip.address.addr().is_ipv4() { SCOPE_HOST } else { 0 },
+                priority: None,
+                mtu: None,
+                advmss: None,
+            }));
+        }
+        Ok(steps)
+    }
+}
+
+fn gateway(ip: &IpConfig) -> Result<IpAddr, Error> {
+    ip.gateway.ok_or_else(|| Error::internal(format!("ptp needs a gateway for {}: the IPAM gave none", ip.address)))
+}
+
+impl Plugin for Ptp {
+    fn addresses(&self) -> Addresses {
+        Addresses::Required
+    }
+
+    fn needs(&self, call: &Call<'_>) -> Vec<Need> {
+        let forward = [interface::IPV4_FORWARD, interface::IPV6_FORWARD].map(|key| Need::Sysctl(Ns::Host, key.to_owned()));
+        forward.into_iter().chain([Need::Link(call.pod())]).collect()
+    }
+
+    fn refuse(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
+        interface::refuse_taken(call, facts)
+    }
+
+    fn plan(&self, call: &Call<'_>, _facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error> {
+        let lease = lease.unwrap_or_default();
+        interface::refuse_no_addresses(&lease.ips)?;
+        let mut ips = lease.ips.clone();
+        ips.iter_mut().for_each(|ip| ip.interface = Some(CONTAINER));
+        let port = LinkRef::host(call.host_veth());
+        let mut steps = interface::forwarding(&ips);
+        steps.push(Step::AddLink(Link {
+            at: port.clone(),
+            mac: Some(call.host_mac()),
+            mtu: self.mtu,
+            up: true,
+            master: None,
+            alias: Some(call.alias()),
+            kind: LinkKind::Veth { peer: call.pod(), peer_mac: Some(call.pod_mac()) },
+        }));
+        steps.extend(Self::container(call, &ips, &lease)?);
+        steps.extend(Self::host(&port, &ips)?);
+        if self.ip_masq {
+            steps.extend(interface::masquerade(call, &ips));
+        }
+        let of = |name: String, mac: String| Interface { name, mac, ..Interface::default() };
+        let container = of(call.ifname.to_string(), call.pod_mac().to_string());
+        let interfaces = vec![
+            of(port.name.to_string(), call.host_mac().to_string()),
+            Interface { sandbox: call.sandbox.to_owned(), ..container },
+        ];
+        let dns = interface::dns(self.dns.as_ref(), lease.dns);
+        Ok(Planned { steps, result: AddResult { interfaces, ips, routes: lease.routes, dns }, warnings: Vec::new() })
+    }
+
+    fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
+        let mut steps = Vec::new();
+        if self.ip_masq {
+            steps.push(Step::DelMasqueradesOf(call.owner()));
+        }
+        steps.extend([Step::DelLink(LinkRef::host(call.host_veth())), Step::DelLink(call.pod())]);
+        steps
+    }
+
+    fn kind(&self) -> Option<&'static str> {
+        Some("veth")
+    }
+}

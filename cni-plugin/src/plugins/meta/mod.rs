@@ -1,0 +1,3 @@
+//! Plugins that change what an earlier one made.
+
+pub mod tuning;

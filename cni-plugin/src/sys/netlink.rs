@@ -1,0 +1,377 @@
+//! A blocking netlink socket: many requests in one send, one acknowledgement, the kernel's own sentence on errors.
+
+#![expect(unsafe_code, reason = "setsockopt of SOL_NETLINK has no safe wrapper")]
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket};
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+const NLM_F_REQUEST: u16 = 0x1;
+const NLM_F_ACK: u16 = 0x4;
+const NLM_F_DUMP: u16 = 0x300;
+const NLM_F_DUMP_INTR: u16 = 0x10;
+const NLM_F_ACK_TLVS: u16 = 0x200;
+const NLMSGERR_ATTR_MSG: u16 = 1;
+/// Length of `struct nlmsghdr`.
+pub const HEADER_LEN: usize = 16;
+/// The kernel fills a dump datagram up to 32 KiB when the reader offers it (net/netlink/af_netlink.c).
+const RECEIVE_LEN: usize = 32 * 1024;
+/// How often a dump is repeated because the table changed under it.
+const DUMP_TRIES: usize = 8;
+
+/// Sets creation flags of a request: make it.
+pub const CREATE: u16 = 0x400;
+/// With [`CREATE`]: it must be new.
+pub const EXCL: u16 = 0x200;
+/// Put it in place of an existing one.
+pub const REPLACE: u16 = 0x100;
+/// Add it after existing ones.
+pub const APPEND: u16 = 0x800;
+/// Show what was made.
+pub const ECHO: u16 = 0x8;
+
+/// What the kernel said to a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KernelError {
+    /// The errno.
+    pub errno: Errno,
+    /// The sentence of the extended acknowledgement, where the kernel gave one.
+    pub ext_ack: Option<String>,
+}
+
+impl fmt::Display for KernelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sentence = self.ext_ack.as_deref().unwrap_or_else(|| self.errno.desc());
+        write!(f, "{:?} (kernel: \"{sentence}\")", self.errno)
+    }
+}
+
+impl std::error::Error for KernelError {}
+
+impl From<Errno> for KernelError {
+    fn from(errno: Errno) -> Self {
+        Self { errno, ext_ack: None }
+    }
+}
+
+/// One message received: its type and its body without the netlink header.
+#[derive(Debug, Clone)]
+pub struct Message {
+    /// `nlmsg_type`.
+    pub kind: u16,
+    /// What follows the header.
+    pub body: Vec<u8>,
+}
+
+/// What became of one request of a batch.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    /// The kernel's refusal.
+    pub error: Option<KernelError>,
+    /// What it showed.
+    pub messages: Vec<Message>,
+}
+
+/// A netlink socket. It belongs to the network namespace it was opened in, whoever uses it later.
+#[derive(Debug)]
+pub struct Socket {
+    fd: OwnedFd,
+    last_seq: u32,
+    queued: Vec<u8>,
+    /// Sequence number of the first request queued and where the last one starts.
+    first_seq: u32,
+    last_start: usize,
+    buffer: Vec<u8>,
+}
+
+impl Socket {
+    /// Opens a socket of the route family in the current namespace.
+    pub fn route() -> Result<Self, KernelError> {
+        let socket = Self::open(SockProtocol::NetlinkRoute)?;
+        // Dumps are filtered by the kernel (Linux 4.20).
+        socket.set(libc::NETLINK_GET_STRICT_CHK, 1)?;
+        Ok(socket)
+    }
+
+    /// Opens a socket of the netfilter family in the current namespace.
+    pub fn netfilter() -> Result<Self, KernelError> {
+        Self::open(SockProtocol::NetlinkNetFilter)
+    }
+
+    fn open(protocol: SockProtocol) -> Result<Self, KernelError> {
+        let fd = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
+        let socket = Self { fd, last_seq: 0, queued: Vec::new(), first_seq: 1, last_start: 0, buffer: Vec::new() };
+        // The kernel's sentence comes with an error, and the request is not sent back with it.
+        socket.set(libc::NETLINK_EXT_ACK, 1)?;
+        socket.set(libc::NETLINK_CAP_ACK, 1)?;
+        Ok(socket)
+    }
+
+    fn set(&self, option: libc::c_int, value: libc::c_int) -> Result<(), Errno> {
+        let len = libc::socklen_t::try_from(size_of_val(&value)).unwrap_or(0);
+        // SAFETY: the descriptor is open for the life of `self`, and the pointer and length describe `value`, which
+        // lives until the call returns.
+        let result = unsafe {
+            libc::setsockopt(self.fd.as_raw_fd(), libc::SOL_NETLINK, option, (&raw const value).cast(), len)
+        };
+        Errno::result(result).map(drop)
+    }
+
+    /// Receives the notifications of a multicast group, for example `RTNLGRP_LINK`.
+    pub fn join(&self, group: u32) -> Result<(), KernelError> {
+        let group = libc::c_int::try_from(group).map_err(|_| Errno::EINVAL)?;
+        self.set(libc::NETLINK_ADD_MEMBERSHIP, group).map_err(KernelError::from)
+    }
+
+    /// Queues a request; it is sent by [`Socket::flush`] together with the others.
+    pub fn push(&mut self, kind: u16, flags: u16, body: impl FnOnce(&mut Vec<u8>)) {
+        if self.queued.is_empty() {
+            self.first_seq = self.last_seq + 1;
+        }
+        self.last_seq += 1;
+        let start = self.queued.len();
+        self.queued.extend(0u32.to_ne_bytes());
+        self.queued.extend(kind.to_ne_bytes());
+        self.queued.extend((NLM_F_REQUEST | flags).to_ne_bytes());
+        self.queued.extend(self.last_seq.to_ne_bytes());
+        self.queued.extend(0u32.to_ne_bytes());
+        body(&mut self.queued);
+        let len = u32::try_from(self.queued.len() - start).unwrap_or(u32::MAX);
+        self.queued[start..start + 4].copy_from_slice(&len.to_ne_bytes());
+        self.queued.resize(self.queued.len().next_multiple_of(4), 0);
+        self.last_start = start;
+    }
+
+    /// How many requests are queued.
+    pub fn queued(&self) -> usize {
+        if self.queued.is_empty() { 0 } else { (self.last_seq + 1 - self.first_seq) as usize }
+    }
+
+    /// Sends what is queued and returns what became of each request, in order.
+    ///
+    /// The kernel goes on after a refused request. Only the last one asks for an acknowledgement: refusals come
+    /// unasked, so silence before it means that all went well.
+    pub fn flush(&mut self) -> Result<Vec<Outcome>, KernelError> {
+        let count = self.queued();
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let flags = self.last_start + 6;
+        self.queued[flags] |= u8::try_from(NLM_F_ACK).unwrap_or_default();
+        self.send()?;
+        let (first, last) = (self.first_seq, self.last_seq);
+        let mut outcomes = vec![Outcome::default(); count];
+        let mut answered = false;
+        while !answered {
+            self.receive(|header, body| {
+                // A stranger's notification, or an answer to an earlier call that was given up.
+                let Some(outcome) = header.seq.checked_sub(first).and_then(|i| outcomes.get_mut(i as usize)) else {
+                    return;
+                };
+                if header.kind == NLMSG_ERROR {
+                    outcome.error = refusal(header, body);
+                    answered |= header.seq == last;
+                } else {
+                    outcome.messages.push(Message { kind: header.kind, body: body.to_vec() });
+                }
+            })?;
+        }
+        Ok(outcomes)
+    }
+
+    /// Sends one request and returns what the kernel showed.
+    pub fn call(&mut self, kind: u16, flags: u16, body: impl FnOnce(&mut Vec<u8>)) -> Result<Vec<Message>, KernelError> {
+        self.push(kind, flags, body);
+        let outcome = self.flush()?.pop().unwrap_or_default();
+        outcome.error.map_or(Ok(outcome.messages), Err)
+    }
+
+    /// Sends an nf_tables batch made elsewhere; the kernel commits all of it or nothing.
+    ///
+    /// `last_seq` is the sequence number of the request that asks for the acknowledgement.
+    pub fn transact(&mut self, batch: &[u8], last_seq: u32) -> Result<(), KernelError> {
+        send(self.fd.as_raw_fd(), batch, MsgFlags::empty())?;
+        let mut first_refusal = None;
+        let mut answered = false;
+        while !answered {
+            self.receive(|header, body| {
+                if header.kind == NLMSG_ERROR {
+                    let refused = refusal(header, body);
+                    // A refused request ends the batch: nothing after it is acknowledged (net/netfilter/nfnetlink.c).
+                    answered |= header.seq == last_seq || refused.is_some();
+                    first_refusal = first_refusal.take().or(refused);
+                }
+            })?;
+        }
+        self.drain()?;
+        first_refusal.map_or(Ok(()), Err)
+    }
+
+    /// Lists a table of the kernel; starts again when it changed meanwhile.
+    pub fn dump(&mut self, kind: u16, body: impl Fn(&mut Vec<u8>)) -> Result<Vec<Message>, KernelError> {
+        for _ in 0..DUMP_TRIES {
+            self.push(kind, NLM_F_DUMP, &body);
+            self.send()?;
+            let seq = self.last_seq;
+            let (mut messages, mut done, mut interrupted, mut error) = (Vec::new(), false, false, None);
+            while !done {
+                self.receive(|header, body| {
+                    if header.seq != seq {
+                        return;
+                    }
+                    interrupted |= header.flags & NLM_F_DUMP_INTR != 0;
+                    match header.kind {
+                        NLMSG_DONE => done = true,
+                        NLMSG_ERROR => {
+                            error = refusal(header, body);
+                            done = true;
+                        }
+                        kind => messages.push(Message { kind, body: body.to_vec() }),
+                    }
+                })?;
+            }
+            match error {
+                Some(error) if error.errno != Errno::EINTR => return Err(error),
+                None if !interrupted => return Ok(messages),
+                _ => {}
+            }
+        }
+        Err(Errno::EINTR.into())
+    }
+
+    /// Waits for a notification that `found` accepts; `false` when `timeout` passes first.
+    pub fn wait(&mut self, timeout: Duration, mut found: impl FnMut(&Message) -> bool) -> Result<bool, KernelError> {
+        let end = Instant::now() + timeout;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+            let mut fds = [PollFd::new(self.fd.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut fds, left) {
+                Ok(0) => return Ok(false),
+                Ok(_) => {}
+                Err(Errno::EINTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            }
+            let mut seen = false;
+            self.receive(|header, body| {
+                seen |= found(&Message { kind: header.kind, body: body.to_vec() });
+            })?;
+            if seen {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn send(&mut self) -> Result<(), KernelError> {
+        let sent = send(self.fd.as_raw_fd(), &self.queued, MsgFlags::empty());
+        self.queued.clear();
+        sent.map(drop).map_err(KernelError::from)
+    }
+
+    /// Reads one datagram and shows each message in it.
+    fn receive(&mut self, see: impl FnMut(&Header, &[u8])) -> Result<(), KernelError> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.resize(RECEIVE_LEN, 0);
+        let received = loop {
+            match recv(self.fd.as_raw_fd(), &mut buffer, MsgFlags::empty()) {
+                Err(Errno::EINTR) => {}
+                other => break other,
+            }
+        };
+        let result = received.map(|len| each_message(&buffer[..len], see)).map_err(KernelError::from);
+        self.buffer = buffer;
+        result
+    }
+
+    /// Throws away what is still waiting, so that the next answer read belongs to the next request.
+    fn drain(&mut self) -> Result<(), KernelError> {
+        let mut buffer = [0u8; 512];
+        loop {
+            match recv(self.fd.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => return Ok(()),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+}
+
+impl AsRawFd for Socket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+struct Header {
+    kind: u16,
+    flags: u16,
+    seq: u32,
+}
+
+fn each_message(mut bytes: &[u8], mut see: impl FnMut(&Header, &[u8])) {
+    while let Some(head) = bytes.first_chunk::<HEADER_LEN>() {
+        let len = u32::from_ne_bytes([head[0], head[1], head[2], head[3]]) as usize;
+        let header = Header {
+            kind: u16::from_ne_bytes([head[4], head[5]]),
+            flags: u16::from_ne_bytes([head[6], head[7]]),
+            seq: u32::from_ne_bytes([head[8], head[9], head[10], head[11]]),
+        };
+        let Some(body) = bytes.get(HEADER_LEN..len) else { return };
+        see(&header, body);
+        bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
+    }
+}
+
+/// Reads `struct nlmsgerr`: the negative errno, then (capped) the request's header, then attributes.
+fn refusal(header: &Header, body: &[u8]) -> Option<KernelError> {
+    let code = i32::from_ne_bytes(*body.first_chunk()?);
+    if code == 0 {
+        return None;
+    }
+    let attributes = body.get(4 + HEADER_LEN..).filter(|_| header.flags & NLM_F_ACK_TLVS != 0).unwrap_or_default();
+    let ext_ack = attributes_of(attributes)
+        .find(|(kind, _)| *kind == NLMSGERR_ATTR_MSG)
+        .map(|(_, text)| String::from_utf8_lossy(text).trim_end_matches('\0').to_owned());
+    Some(KernelError { errno: Errno::from_raw(-code), ext_ack })
+}
+
+/// The attributes in `bytes`, type (without its flag bits) and value; what is cut off ends the list.
+pub fn attributes_of(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    const TYPE_MASK: u16 = 0x3fff;
+    std::iter::from_fn(move || {
+        let head = bytes.first_chunk::<4>()?;
+        let len = usize::from(u16::from_ne_bytes([head[0], head[1]]));
+        let kind = u16::from_ne_bytes([head[2], head[3]]) & TYPE_MASK;
+        let value = bytes.get(4..len)?;
+        bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
+        Some((kind, value))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_carries_errno_and_the_kernels_sentence() {
+        let mut socket = Socket::route().expect("a socket");
+        // RTM_GETLINK of an index that does not exist: struct ifinfomsg with ifi_index = i32::MAX.
+        let err = socket.call(18, 0, |out| {
+            out.extend([0; 4]);
+            out.extend(i32::MAX.to_ne_bytes());
+            out.extend([0; 8]);
+        });
+        assert_eq!(err.expect_err("no such link").errno, Errno::ENODEV);
+    }
+
+    #[test]
+    fn cut_off_attributes_end_the_list() {
+        let bytes = [8, 0, 1, 0, 1, 2, 3, 4, 9, 0, 2, 0, 1];
+        assert_eq!(attributes_of(&bytes).collect::<Vec<_>>(), [(1, &[1u8, 2, 3, 4][..])]);
+    }
+}

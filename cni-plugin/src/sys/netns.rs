@@ -1,0 +1,133 @@
+//! Network namespaces: opening one by path, comparing two, and running something inside one.
+
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, setns};
+use nix::sys::statfs::{FsType, fstatfs};
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Magic number of nsfs (`NSFS_MAGIC`, include/uapi/linux/magic.h).
+const NSFS_MAGIC: u32 = 0x6e73_6673;
+
+/// An open network namespace.
+#[derive(Debug)]
+pub struct NetNs {
+    file: File,
+    path: PathBuf,
+}
+
+/// Why a path is no network namespace to work in.
+#[derive(Debug)]
+pub enum NetNsError {
+    /// Nothing is there, or a plain file that once was a namespace's mount point.
+    Gone(PathBuf),
+    /// It can't be opened or entered.
+    Io {
+        /// What was being done.
+        op: &'static str,
+        /// The path.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+impl fmt::Display for NetNsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gone(path) => write!(f, "network namespace {path:?} does not exist"),
+            Self::Io { op, path, source } => write!(f, "{op} network namespace {path:?}: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for NetNsError {}
+
+impl NetNs {
+    /// Opens the namespace at `path`.
+    pub fn open(path: &Path) -> Result<Self, NetNsError> {
+        let fail = |op, source| NetNsError::Io { op, path: path.to_owned(), source };
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(err) if matches!(err.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                return Err(NetNsError::Gone(path.to_owned()));
+            }
+            Err(err) => return Err(fail("open", err)),
+        };
+        let stat = fstatfs(&file).map_err(|errno| fail("inspect", errno.into()))?;
+        if stat.filesystem_type() == FsType(NSFS_MAGIC.into()) {
+            Ok(Self { file, path: path.to_owned() })
+        } else {
+            Err(NetNsError::Gone(path.to_owned()))
+        }
+    }
+
+    /// The namespace this thread is in.
+    pub fn current() -> Result<Self, NetNsError> {
+        Self::open(Path::new("/proc/thread-self/ns/net"))
+    }
+
+    /// Where it was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether both are the same namespace.
+    pub fn is(&self, other: &Self) -> Result<bool, NetNsError> {
+        let identity = |ns: &Self| {
+            let stat = ns.file.metadata();
+            stat.map(|m| (m.dev(), m.ino())).map_err(|source| NetNsError::Io {
+                op: "inspect",
+                path: ns.path.clone(),
+                source,
+            })
+        };
+        Ok(identity(self)? == identity(other)?)
+    }
+
+    /// Runs `work` in the namespace, on a thread that is born for it and ends after it.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, NetNsError> {
+        let fail = |source| NetNsError::Io { op: "enter", path: self.path.clone(), source };
+        std::thread::scope(|scope| {
+            let inside = std::thread::Builder::new().stack_size(256 * 1024).spawn_scoped(scope, || {
+                setns(&self.file, CloneFlags::CLONE_NEWNET)?;
+                Ok::<T, Errno>(work())
+            });
+            match inside.map_err(fail)?.join() {
+                Ok(result) => result.map_err(|errno| fail(errno.into())),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        })
+    }
+}
+
+impl AsRawFd for NetNs {
+    fn as_raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_path_and_a_plain_file_are_both_gone() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let plain = dir.path().join("left-over");
+        std::fs::write(&plain, "").expect("a file");
+        for path in [plain.as_path(), &dir.path().join("missing")] {
+            assert!(matches!(NetNs::open(path), Err(NetNsError::Gone(_))), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn the_current_namespace_is_itself() {
+        let (a, b) = (NetNs::current().expect("here"), NetNs::current().expect("here"));
+        assert!(a.is(&b).expect("identity"));
+    }
+}

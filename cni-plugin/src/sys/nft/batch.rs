@@ -1,0 +1,421 @@
+//! The encoding of an nf_tables transaction: messages, attributes and the few expressions that braid uses.
+//!
+//! Numbers are those of include/uapi/linux/netfilter/nf_tables.h; all integers are big-endian.
+
+use crate::sys::netlink::{HEADER_LEN, KernelError, Message, Socket, attributes_of};
+use nix::errno::Errno;
+
+const SUBSYS: u16 = 10 << 8;
+const NEWTABLE: u16 = 0;
+const NEWCHAIN: u16 = 3;
+const NEWRULE: u16 = 6;
+const NEWSET: u16 = 9;
+const NEWSETELEM: u16 = 12;
+const GETSETELEM: u16 = 13;
+const DELSETELEM: u16 = 14;
+const BATCH_BEGIN: u16 = 0x10;
+const BATCH_END: u16 = 0x11;
+const REQUEST: u16 = 0x1;
+const ACK: u16 = 0x4;
+const EXCL: u16 = 0x200;
+const CREATE: u16 = 0x400;
+const APPEND: u16 = 0x800;
+const NESTED: u16 = 0x8000;
+/// `struct nfgenmsg`.
+const GENMSG_LEN: usize = 4;
+/// `NFNL_SUBSYS_NFTABLES`, the resource id of a batch.
+const NFTABLES: u16 = 10;
+/// First 32-bit register; a 16-byte register 1 is the same place.
+pub(super) const REG_1: u32 = 8;
+/// The 32-bit register behind 16 bytes from [`REG_1`].
+pub(super) const REG_2: u32 = 12;
+const REG_VERDICT: u32 = 0;
+/// `NFT_DATA_VERDICT`.
+const DATA_VERDICT: u32 = 0xffff_ff00;
+const SET_MAP: u32 = 0x8;
+
+/// Family of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Family {
+    /// IPv4 and IPv6.
+    Inet = 1,
+    /// Frames on a bridge.
+    Bridge = 7,
+}
+
+/// Where a rule jumps, or what it decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict<'a> {
+    /// Back to the calling chain.
+    Return,
+    /// The packet ends here.
+    Drop,
+    /// To a chain, without coming back.
+    Goto(&'a str),
+}
+
+impl Verdict<'_> {
+    fn code(self) -> i32 {
+        match self {
+            Self::Drop => 0,
+            Self::Goto(_) => -4,
+            Self::Return => -5,
+        }
+    }
+}
+
+/// One element of a set or map as the kernel shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Element {
+    /// The key's bytes.
+    pub key: Vec<u8>,
+    /// The comment.
+    pub comment: String,
+}
+
+/// Key of a set: the type as `nft` names it, and its length in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Key {
+    /// Number of the type; concatenations shift six bits for each part.
+    pub(super) kind: u32,
+    /// Length in bytes, each part padded to four.
+    pub(super) len: u32,
+    /// Whether the bytes are in the machine's order, which `nft` has to be told to show them.
+    pub(super) host_order: bool,
+}
+
+/// A transaction: all of it is committed, or nothing.
+pub(super) struct Batch {
+    bytes: Vec<u8>,
+    family: Family,
+    table: &'static str,
+    seq: u32,
+    start: usize,
+}
+
+impl Batch {
+    pub(super) fn new(family: Family, table: &'static str) -> Self {
+        let mut batch = Self { bytes: Vec::with_capacity(1024), family, table, seq: 0, start: 0 };
+        batch.message(BATCH_BEGIN, 0, NFTABLES, |_| {});
+        batch
+    }
+
+    /// Commits the transaction.
+    pub(super) fn send(mut self, socket: &mut Socket) -> Result<(), KernelError> {
+        // The last change asks for the acknowledgement: BATCH_END itself is answered only since Linux 6.10.
+        let last_seq = self.seq;
+        if let Some(flags) = self.bytes.get_mut(self.start + 6) {
+            *flags |= u8::try_from(ACK).unwrap_or_default();
+        }
+        self.message(BATCH_END, 0, NFTABLES, |_| {});
+        socket.transact(&self.bytes, last_seq)
+    }
+
+    fn message(&mut self, kind: u16, flags: u16, resource: u16, body: impl FnOnce(&mut Self)) {
+        self.seq += 1;
+        self.start = self.bytes.len();
+        self.bytes.extend(0u32.to_ne_bytes());
+        self.bytes.extend(kind.to_ne_bytes());
+        self.bytes.extend((REQUEST | flags).to_ne_bytes());
+        self.bytes.extend(self.seq.to_ne_bytes());
+        self.bytes.extend(0u32.to_ne_bytes());
+        self.bytes.extend([if resource == 0 { self.family as u8 } else { 0 }, 0]);
+        self.bytes.extend(resource.to_be_bytes());
+        let start = self.start;
+        body(self);
+        let len = u32::try_from(self.bytes.len() - start).unwrap_or(u32::MAX);
+        self.bytes[start..start + 4].copy_from_slice(&len.to_ne_bytes());
+    }
+
+    fn change(&mut self, kind: u16, flags: u16, body: impl FnOnce(&mut Self)) -> &mut Self {
+        self.message(SUBSYS | kind, flags, 0, body);
+        self
+    }
+
+    fn put(&mut self, kind: u16, value: &[u8]) -> &mut Self {
+        let len = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
+        self.bytes.extend(len.to_ne_bytes());
+        self.bytes.extend(kind.to_ne_bytes());
+        self.bytes.extend(value);
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+        self
+    }
+
+    fn text(&mut self, kind: u16, value: &str) -> &mut Self {
+        let mut bytes = value.as_bytes().to_vec();
+        bytes.push(0);
+        self.put(kind, &bytes)
+    }
+
+    fn number(&mut self, kind: u16, value: u32) -> &mut Self {
+        self.put(kind, &value.to_be_bytes())
+    }
+
+    fn nest(&mut self, kind: u16, body: impl FnOnce(&mut Self)) -> &mut Self {
+        let start = self.bytes.len();
+        self.bytes.extend(0u16.to_ne_bytes());
+        self.bytes.extend((kind | NESTED).to_ne_bytes());
+        body(self);
+        let len = u16::try_from(self.bytes.len() - start).unwrap_or(u16::MAX);
+        self.bytes[start..start + 2].copy_from_slice(&len.to_ne_bytes());
+        self
+    }
+
+    /// The table, which must be new: its rules are added with it, once.
+    pub(super) fn new_table(&mut self) -> &mut Self {
+        let table = self.table;
+        self.change(NEWTABLE, CREATE | EXCL, |b| {
+            b.text(1, table);
+        })
+    }
+
+    /// A base chain at a hook, with the priority of that hook.
+    pub(super) fn base_chain(&mut self, name: &str, kind: &str, hook: u32, priority: i32) -> &mut Self {
+        let table = self.table;
+        self.change(NEWCHAIN, CREATE | EXCL, |b| {
+            b.text(1, table).text(3, name);
+            b.nest(4, |b| {
+                b.number(1, hook).put(2, &priority.to_be_bytes());
+            });
+            b.text(7, kind);
+        })
+    }
+
+    /// A chain that rules go to; it must be new.
+    pub(super) fn chain(&mut self, name: &str) -> &mut Self {
+        let table = self.table;
+        self.change(NEWCHAIN, CREATE | EXCL, |b| {
+            b.text(1, table).text(3, name);
+        })
+    }
+
+    /// A set.
+    pub(super) fn set(&mut self, name: &str, key: Key) -> &mut Self {
+        self.new_set(name, key, false)
+    }
+
+    /// A map from a key to a verdict.
+    pub(super) fn verdict_map(&mut self, name: &str, key: Key) -> &mut Self {
+        self.new_set(name, key, true)
+    }
+
+    fn new_set(&mut self, name: &str, key: Key, to_verdict: bool) -> &mut Self {
+        let (table, id) = (self.table, self.seq);
+        self.change(NEWSET, CREATE | EXCL, |b| {
+            b.text(1, table).text(2, name).number(3, if to_verdict { SET_MAP } else { 0 });
+            b.number(4, key.kind).number(5, key.len);
+            if to_verdict {
+                b.number(6, DATA_VERDICT).number(7, 0);
+            }
+            b.number(10, id);
+            if key.host_order {
+                // Type 0 is the key's byte order, four bytes long, and 1 means the machine's (libnftnl's udata).
+                let mut userdata = vec![0, 4];
+                userdata.extend(1u32.to_ne_bytes());
+                b.put(13, &userdata);
+            }
+        })
+    }
+
+    /// An element with a comment; `goto` where the set maps to a verdict.
+    pub(super) fn add_element(&mut self, set: &str, key: &[u8], goto: Option<&str>, comment: &str) -> &mut Self {
+        self.element(NEWSETELEM, CREATE, set, key, |b| {
+            if let Some(chain) = goto {
+                b.nest(2, |b| b.verdict(Verdict::Goto(chain)));
+            }
+            // Type 0 is the comment, then its length with the NUL (libnftnl's udata).
+            let mut userdata = vec![0, u8::try_from(comment.len() + 1).unwrap_or(u8::MAX)];
+            userdata.extend(comment.as_bytes());
+            userdata.push(0);
+            b.put(6, &userdata);
+        })
+    }
+
+    /// An element that goes away; it must be there.
+    pub(super) fn del_element(&mut self, set: &str, key: &[u8]) -> &mut Self {
+        self.element(DELSETELEM, 0, set, key, |_| {})
+    }
+
+    fn element(&mut self, kind: u16, flags: u16, set: &str, key: &[u8], more: impl FnOnce(&mut Self)) -> &mut Self {
+        let table = self.table;
+        self.change(kind, flags, |b| {
+            b.text(1, table).text(2, set);
+            b.nest(3, |b| {
+                b.nest(1, |b| {
+                    b.nest(1, |b| {
+                        b.put(1, key);
+                    });
+                    more(b);
+                });
+            });
+        })
+    }
+
+    /// A rule at the end of a chain.
+    pub(super) fn rule(&mut self, chain: &str, expressions: impl FnOnce(&mut Self)) -> &mut Self {
+        let table = self.table;
+        self.change(NEWRULE, CREATE | APPEND, |b| {
+            b.text(1, table).text(2, chain);
+            b.nest(4, expressions);
+        })
+    }
+
+    fn expression(&mut self, name: &str, data: impl FnOnce(&mut Self)) -> &mut Self {
+        self.nest(1, |b| {
+            b.text(1, name);
+            b.nest(2, data);
+        })
+    }
+
+    /// Loads a property of the packet, for example its protocol family.
+    pub(super) fn meta(&mut self, key: u32, to: u32) -> &mut Self {
+        self.expression("meta", |b| {
+            b.number(1, to).number(2, key);
+        })
+    }
+
+    /// Loads bytes of the packet.
+    pub(super) fn payload(&mut self, base: u32, offset: u32, len: u32, to: u32) -> &mut Self {
+        self.expression("payload", |b| {
+            b.number(1, to).number(2, base).number(3, offset).number(4, len);
+        })
+    }
+
+    /// Keeps only the bits of the mask.
+    pub(super) fn mask(&mut self, register: u32, mask: &[u8]) -> &mut Self {
+        let zero = vec![0; mask.len()];
+        let len = u32::try_from(mask.len()).unwrap_or_default();
+        self.expression("bitwise", |b| {
+            b.number(1, register).number(2, register).number(3, len);
+            b.nest(4, |b| {
+                b.put(1, mask);
+            });
+            b.nest(5, |b| {
+                b.put(1, &zero);
+            });
+        })
+    }
+
+    /// Goes on only if the register has this value.
+    pub(super) fn equals(&mut self, register: u32, value: &[u8]) -> &mut Self {
+        self.expression("cmp", |b| {
+            b.number(1, register).number(2, 0);
+            b.nest(3, |b| {
+                b.put(1, value);
+            });
+        })
+    }
+
+    /// Goes on only if the key is in the set, or with `inverted`, only if it is not.
+    pub(super) fn lookup(&mut self, set: &str, register: u32, inverted: bool) -> &mut Self {
+        self.expression("lookup", |b| {
+            b.text(1, set).number(2, register);
+            if inverted {
+                b.number(5, 1);
+            }
+        })
+    }
+
+    /// Does what the map says for the key.
+    pub(super) fn lookup_verdict(&mut self, map: &str, register: u32) -> &mut Self {
+        self.expression("lookup", |b| {
+            b.text(1, map).number(2, register).number(3, REG_VERDICT);
+        })
+    }
+
+    /// Rewrites the source to the address of the link that the packet leaves through.
+    pub(super) fn masquerade(&mut self) -> &mut Self {
+        self.expression("masq", |_| {})
+    }
+
+    /// Decides.
+    pub(super) fn decide(&mut self, verdict: Verdict<'_>) -> &mut Self {
+        self.expression("immediate", |b| {
+            b.number(1, REG_VERDICT);
+            b.nest(2, |b| b.verdict(verdict));
+        })
+    }
+
+    fn verdict(&mut self, verdict: Verdict<'_>) {
+        self.nest(2, |b| {
+            b.put(1, &verdict.code().to_be_bytes());
+            if let Verdict::Goto(chain) = verdict {
+                b.text(2, chain);
+            }
+        });
+    }
+}
+
+fn put(out: &mut Vec<u8>, kind: u16, value: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend([0; 2]);
+    out.extend(kind.to_ne_bytes());
+    value(out);
+    let len = u16::try_from(out.len() - start).unwrap_or(u16::MAX);
+    out[start..start + 2].copy_from_slice(&len.to_ne_bytes());
+    out.resize(out.len().next_multiple_of(4), 0);
+}
+
+fn set_request(out: &mut Vec<u8>, family: Family, table: &str, set: &str) {
+    out.extend([family as u8, 0, 0, 0]);
+    for (kind, name) in [(1, table), (2, set)] {
+        put(out, kind, |out| {
+            out.extend(name.as_bytes());
+            out.push(0);
+        });
+    }
+}
+
+/// One element of a set by its key; `None` where it, the table or the set does not exist.
+pub(super) fn element(
+    socket: &mut Socket,
+    family: Family,
+    table: &str,
+    set: &str,
+    key: &[u8],
+) -> Result<Option<Element>, KernelError> {
+    let request = |out: &mut Vec<u8>| {
+        set_request(out, family, table, set);
+        let key = |out: &mut Vec<u8>| put(out, 1, |out| out.extend(key));
+        let element = |out: &mut Vec<u8>| put(out, NESTED | 1, |out| put(out, NESTED | 1, key));
+        put(out, NESTED | 3, element);
+    };
+    match socket.call(SUBSYS | GETSETELEM, 0, request) {
+        Ok(messages) => Ok(messages.iter().flat_map(parse_elements).next()),
+        Err(err) if err.errno == Errno::ENOENT => Ok(None),
+        Err(err) => Err(err),
+    }
+}
+
+/// The elements of a set; none where the table or the set does not exist.
+pub(super) fn elements(
+    socket: &mut Socket,
+    family: Family,
+    table: &str,
+    set: &str,
+) -> Result<Vec<Element>, KernelError> {
+    match socket.dump(SUBSYS | GETSETELEM, |out| set_request(out, family, table, set)) {
+        Ok(messages) => Ok(messages.iter().flat_map(parse_elements).collect()),
+        Err(err) if err.errno == Errno::ENOENT => Ok(Vec::new()),
+        Err(err) => Err(err),
+    }
+}
+
+fn parse_elements(message: &Message) -> Vec<Element> {
+    let body = message.body.get(GENMSG_LEN..).unwrap_or_default();
+    let Some((_, list)) = attributes_of(body).find(|(kind, _)| *kind == 3) else { return Vec::new() };
+    let element = |(_, element)| {
+        let find = |wanted, bytes| attributes_of(bytes).find(|(kind, _)| *kind == wanted).map(|(_, value)| value);
+        let key = find(1, element).and_then(|key| find(1, key))?.to_vec();
+        let userdata = find(6, element).unwrap_or_default();
+        let comment = match userdata {
+            [0, len, text @ ..] => text.get(..usize::from(*len)).unwrap_or_default(),
+            _ => &[],
+        };
+        let comment = String::from_utf8_lossy(comment).trim_end_matches('\0').to_owned();
+        Some(Element { key, comment })
+    };
+    attributes_of(list).filter_map(element).collect()
+}
+
+const _: () = assert!(HEADER_LEN == 16);

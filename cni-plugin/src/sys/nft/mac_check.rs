@@ -1,0 +1,116 @@
+//! The hardware address check of bridge ports: table `bridge braid`, two elements for each port.
+//!
+//! ```text
+//! table bridge braid {
+//!     set checked { type ifname; elements = { "veth1" comment "net 4f1c eth0" } }
+//!     set allowed { type ifname . ether_addr; elements = { "veth1" . 0a:58:0a:01:00:05 comment … } }
+//!     chain prerouting { type filter hook prerouting priority dstnat
+//!         iifname @checked iifname . ether saddr != @allowed drop }
+//! }
+//! ```
+
+use super::batch::{Batch, Element, Family, Key, REG_1, REG_2, Verdict, elements};
+use super::{comment, first_that_fits};
+use crate::plan::step::MacCheck;
+use crate::plan::{IfName, Mac};
+use crate::sys::netlink::{KernelError, Socket};
+use nix::errno::Errno;
+
+/// The table's name.
+pub const TABLE: &str = "braid";
+const FAMILY: Family = Family::Bridge;
+const CHECKED: &str = "checked";
+const ALLOWED: &str = "allowed";
+const BASE_CHAIN: &str = "prerouting";
+const HOOK_PREROUTING: u32 = 0;
+/// `NF_BR_PRI_NAT_DST_BRIDGED`, where the reference plugin's chain is too.
+const PRIORITY: i32 = -300;
+const META_IIFNAME: u32 = 6;
+const LINK_HEADER: u32 = 0;
+const ETHER_SOURCE: u32 = 6;
+const TYPE_IFNAME: u32 = 41;
+const TYPE_ETHER_ADDR: u32 = 9;
+const IFNAME_LEN: usize = 16;
+
+/// Holds the port to the address.
+pub fn add(socket: &mut Socket, what: &MacCheck) -> Result<(), KernelError> {
+    first_that_fits(
+        socket,
+        &[&|| batch(|b| add_elements(b, what)), &|| {
+            batch(|b| {
+                add_base(b);
+                add_elements(b, what);
+            })
+        }],
+    )
+}
+
+/// Lets go of the port; success when it was not held.
+pub fn del(socket: &mut Socket, port: &IfName) -> Result<(), KernelError> {
+    let checked = name(port);
+    let mine = |element: &Element| element.key.starts_with(&checked);
+    let allowed = elements(socket, FAMILY, TABLE, ALLOWED)?;
+    let is_checked = elements(socket, FAMILY, TABLE, CHECKED)?.iter().any(mine);
+    let keys: Vec<&Element> = allowed.iter().filter(|element| mine(element)).collect();
+    if keys.is_empty() && !is_checked {
+        return Ok(());
+    }
+    let batch = batch(|b| {
+        if is_checked {
+            b.del_element(CHECKED, &checked);
+        }
+        for element in keys {
+            b.del_element(ALLOWED, &element.key);
+        }
+    });
+    match batch.send(socket) {
+        Err(err) if err.errno == Errno::ENOENT => Ok(()),
+        other => other,
+    }
+}
+
+/// All ports that are held, and to which address.
+pub fn list(socket: &mut Socket) -> Result<Vec<(IfName, Mac)>, KernelError> {
+    let parse = |element: Element| {
+        let (port, mac) = element.key.split_at_checked(IFNAME_LEN)?;
+        let port = std::str::from_utf8(port).ok()?.trim_end_matches('\0');
+        Some((IfName::parse(port).ok()?, Mac(*mac.first_chunk()?)))
+    };
+    Ok(elements(socket, FAMILY, TABLE, ALLOWED)?.into_iter().filter_map(parse).collect())
+}
+
+fn batch(fill: impl FnOnce(&mut Batch)) -> Batch {
+    let mut batch = Batch::new(FAMILY, TABLE);
+    fill(&mut batch);
+    batch
+}
+
+fn name(port: &IfName) -> [u8; IFNAME_LEN] {
+    let mut bytes = [0; IFNAME_LEN];
+    for (to, from) in bytes.iter_mut().zip(port.as_str().bytes()) {
+        *to = from;
+    }
+    bytes
+}
+
+fn add_elements(batch: &mut Batch, what: &MacCheck) {
+    let owner = comment(&what.owner);
+    let mut pair = name(&what.port).to_vec();
+    pair.extend(what.mac.0);
+    // Each part of a concatenation is padded to four bytes.
+    pair.extend([0; 2]);
+    batch.add_element(CHECKED, &name(&what.port), None, owner);
+    batch.add_element(ALLOWED, &pair, None, owner);
+}
+
+fn add_base(batch: &mut Batch) {
+    batch.new_table();
+    batch.set(CHECKED, Key { kind: TYPE_IFNAME, len: 16, host_order: true });
+    batch.set(ALLOWED, Key { kind: TYPE_IFNAME << 6 | TYPE_ETHER_ADDR, len: 24, host_order: false });
+    batch.base_chain(BASE_CHAIN, "filter", HOOK_PREROUTING, PRIORITY);
+    batch.rule(BASE_CHAIN, |rule| {
+        rule.meta(META_IIFNAME, REG_1).lookup(CHECKED, REG_1, false);
+        rule.meta(META_IIFNAME, REG_1).payload(LINK_HEADER, ETHER_SOURCE, 6, REG_2).lookup(ALLOWED, REG_1, true);
+        rule.decide(Verdict::Drop);
+    });
+}

@@ -1,0 +1,49 @@
+//! nf_tables over netlink: masquerading and the hardware address check, each as elements of one map or set.
+//!
+//! An attachment is one element, so adding, removing and matching cost the same with one pod or a thousand. Tables,
+//! chains and rules are made once, when the first element finds them missing.
+
+mod batch;
+pub mod mac_check;
+pub mod masquerade;
+
+use super::netlink::{KernelError, Socket};
+use nix::errno::Errno;
+
+pub use batch::Element;
+
+/// Longest text of an element's comment that `nft` accepts, in bytes.
+const COMMENT_LEN: usize = 128;
+
+/// Sends the first batch; where the kernel misses what it names, the next, larger one.
+///
+/// Another process may make the same things meanwhile, so a larger batch that finds them made starts over.
+fn first_that_fits(socket: &mut Socket, batches: &[&dyn Fn() -> batch::Batch]) -> Result<(), KernelError> {
+    const ROUNDS: usize = 8;
+    let mut at = 0;
+    let mut last = KernelError::from(Errno::ENOENT);
+    for _ in 0..ROUNDS {
+        let Some(make) = batches.get(at) else { break };
+        match make().send(socket) {
+            Err(err) if err.errno == Errno::ENOENT => {
+                at += 1;
+                last = err;
+            }
+            Err(err) if err.errno == Errno::EEXIST && at > 0 => {
+                at = 0;
+                last = err;
+            }
+            other => return other,
+        }
+    }
+    Err(last)
+}
+
+/// Cuts a comment at a character boundary.
+fn comment(text: &str) -> &str {
+    let mut len = text.len().min(COMMENT_LEN);
+    while !text.is_char_boundary(len) {
+        len -= 1;
+    }
+    &text[..len]
+}

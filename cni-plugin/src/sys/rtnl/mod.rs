@@ -1,0 +1,61 @@
+//! Links, addresses and routes in rtnetlink's terms: requests are made typed, answers are read attribute by attribute.
+//!
+//! Answers are read by hand on purpose: an attribute or a device that this code does not know must not fail an ADD.
+
+pub mod addr;
+pub mod link;
+pub mod route;
+
+use netlink_packet_core::Emitable;
+
+/// Message types of rtnetlink (include/uapi/linux/rtnetlink.h).
+pub const NEWLINK: u16 = 16;
+/// Takes a link away.
+pub const DELLINK: u16 = 17;
+/// Shows links.
+pub const GETLINK: u16 = 18;
+/// Changes a link; of family bridge: its VLANs.
+pub const SETLINK: u16 = 19;
+/// Makes or announces an address.
+pub const NEWADDR: u16 = 20;
+/// Takes an address away.
+pub const DELADDR: u16 = 21;
+/// Shows addresses.
+pub const GETADDR: u16 = 22;
+/// Makes or announces a route.
+pub const NEWROUTE: u16 = 24;
+/// Takes a route away.
+pub const DELROUTE: u16 = 25;
+/// Shows routes.
+pub const GETROUTE: u16 = 26;
+/// Multicast group of link changes.
+pub const GROUP_LINK: u32 = 1;
+/// Multicast group of IPv6 address changes.
+pub const GROUP_IPV6_IFADDR: u32 = 9;
+
+/// Appends a typed message to a request.
+fn emit(message: &impl Emitable, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.resize(start + message.buffer_len(), 0);
+    message.emit(&mut out[start..]);
+}
+
+fn u32_of(value: &[u8]) -> Option<u32> {
+    value.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
+}
+
+fn u16_of(value: &[u8]) -> Option<u16> {
+    value.first_chunk().map(|bytes| u16::from_ne_bytes(*bytes))
+}
+
+fn text_of(value: &[u8]) -> String {
+    String::from_utf8_lossy(value).trim_end_matches('\0').to_owned()
+}
+
+fn ip_of(value: &[u8]) -> Option<std::net::IpAddr> {
+    match value.len() {
+        4 => value.first_chunk::<4>().map(|bytes| (*bytes).into()),
+        16 => value.first_chunk::<16>().map(|bytes| (*bytes).into()),
+        _ => None,
+    }
+}

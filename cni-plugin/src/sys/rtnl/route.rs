@@ -1,0 +1,102 @@
+//! Routes: requests and what the kernel shows.
+
+use super::{emit, ip_of, u32_of};
+use crate::plan::facts::RouteFact;
+use crate::plan::step::Route;
+use crate::sys::netlink::attributes_of;
+use ipnet::IpNet;
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
+};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+const RTA_DST: u16 = 1;
+const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
+const RTA_PRIORITY: u16 = 6;
+const RTA_METRICS: u16 = 8;
+const RTA_MULTIPATH: u16 = 9;
+const RTA_TABLE: u16 = 15;
+const RTAX_MTU: u16 = 2;
+const RTAX_ADVMSS: u16 = 8;
+const RTN_UNICAST: u8 = 1;
+const AF_INET: u8 = 2;
+/// Length of `struct rtmsg`.
+const INFO_LEN: usize = 12;
+
+/// Body of `RTM_NEWROUTE` or `RTM_DELROUTE`.
+pub fn route(index: u32, route: &Route, out: &mut Vec<u8>) {
+    let mut message = RouteMessage::default();
+    let header = &mut message.header;
+    header.address_family = if route.dst.addr().is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    header.destination_prefix_length = route.dst.prefix_len();
+    header.table = u8::try_from(route.table).unwrap_or(RouteHeader::RT_TABLE_UNSPEC);
+    header.protocol = RouteProtocol::Boot;
+    header.scope = RouteScope::from(route.scope);
+    header.kind = RouteType::Unicast;
+    let attributes = &mut message.attributes;
+    if route.dst.prefix_len() > 0 {
+        attributes.push(RouteAttribute::Destination(route.dst.network().into()));
+    }
+    attributes.push(RouteAttribute::Oif(index));
+    attributes.push(RouteAttribute::Table(route.table));
+    attributes.extend(route.gw.map(|gw| RouteAttribute::Gateway(RouteAddress::from(gw))));
+    attributes.extend(route.src.map(|src| RouteAttribute::PrefSource(RouteAddress::from(src))));
+    attributes.extend(route.priority.map(RouteAttribute::Priority));
+    let metrics: Vec<RouteMetric> =
+        route.mtu.map(RouteMetric::Mtu).into_iter().chain(route.advmss.map(RouteMetric::Advmss)).collect();
+    if !metrics.is_empty() {
+        attributes.push(RouteAttribute::Metrics(metrics));
+    }
+    emit(&message, out);
+}
+
+/// Body of `RTM_GETROUTE` for a dump of one family's routes.
+pub fn dump(v4: bool, out: &mut Vec<u8>) {
+    let mut message = RouteMessage::default();
+    message.header.address_family = if v4 { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    emit(&message, out);
+}
+
+/// Reads `RTM_NEWROUTE`; `None` for what is no unicast route.
+pub fn parse(body: &[u8]) -> Option<RouteFact> {
+    let head = body.first_chunk::<INFO_LEN>()?;
+    if head[7] != RTN_UNICAST {
+        return None;
+    }
+    let unspecified: IpAddr =
+        if head[0] == AF_INET { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let mut fact = RouteFact {
+        dst: IpNet::new(unspecified, 0).ok()?,
+        gw: None,
+        link: None,
+        table: u32::from(head[4]),
+        scope: head[6],
+        priority: None,
+        mtu: None,
+        advmss: None,
+    };
+    for (kind, value) in attributes_of(&body[INFO_LEN..]) {
+        match kind {
+            RTA_DST => fact.dst = IpNet::new(ip_of(value)?, head[1]).ok()?,
+            RTA_OIF => fact.link = u32_of(value),
+            // The first `struct rtnexthop` stands for the route: its index is four bytes in.
+            RTA_MULTIPATH => fact.link = value.get(4..).and_then(u32_of),
+            RTA_GATEWAY => fact.gw = ip_of(value),
+            RTA_PRIORITY => fact.priority = u32_of(value),
+            RTA_TABLE => fact.table = u32_of(value)?,
+            RTA_METRICS => {
+                for (metric, value) in attributes_of(value) {
+                    match metric {
+                        RTAX_MTU => fact.mtu = u32_of(value),
+                        RTAX_ADVMSS => fact.advmss = u32_of(value),
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Some(fact)
+}

@@ -1,0 +1,43 @@
+//! Any bytes on standard input: a request is refused or has names that can't become paths, and never panics.
+#![no_main]
+
+use braid::cni::{Injected, NetConfList, Request, Version};
+use libfuzzer_sys::fuzz_target;
+
+fn is_plain(name: &str) -> bool {
+    !name.contains(['/', '\0']) && name != "." && name != ".."
+}
+
+fuzz_target!(|stdin: &[u8]| {
+    for command in ["ADD", "DEL", "CHECK", "GC", "STATUS", "VERSION", "other"] {
+        let env = |key: &str| {
+            let value = match key {
+                "CNI_COMMAND" => command,
+                "CNI_CONTAINERID" => "c1",
+                "CNI_NETNS" => "/run/netns/c1",
+                "CNI_IFNAME" => "eth0",
+                "CNI_PATH" => "/opt/cni/bin",
+                _ => return None,
+            };
+            Some(value.to_owned())
+        };
+        let Ok(request) = Request::parse(&env, stdin, &Version::ALL) else { continue };
+        assert!([&request.conf.name, &request.conf.plugin, &request.conf.ipam].into_iter().all(|name| is_plain(name)));
+        if let Ok(Some(list)) = NetConfList::from_braid(&request.conf) {
+            complete(&list);
+        }
+    }
+    if let Ok(list) = NetConfList::parse(stdin) {
+        complete(&list);
+    }
+});
+
+fn complete(list: &NetConfList) {
+    assert!(is_plain(&list.name) && !list.plugins.is_empty());
+    for index in 0..list.plugins.len() {
+        if let Ok(conf) = list.plugin_conf(index, &Injected::default()) {
+            assert!(is_plain(&conf.plugin) && !conf.plugin.is_empty());
+            assert_eq!((&conf.name, conf.version), (&list.name, list.version));
+        }
+    }
+}
