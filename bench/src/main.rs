@@ -41,12 +41,18 @@ fn main() -> ExitCode {
 
 fn bench(cli: &cli::Cli) -> Result<()> {
     cli.check()?;
+    let load = load()?;
+    if load > 0.5 {
+        eprintln!(
+            "warning: other work runs on this machine (load {load}): the figures are high, and ratios are off as well"
+        );
+    }
     let rows = run::run(cli)?;
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").context("read the kernel's release")?;
     let baseline = cli.baseline.clone().or(cli.plugins.first().map(|first| first.name.clone()));
     let report = report::Report {
-        kernel: release.trim().to_owned(),
+        kernel: read("/proc/sys/kernel/osrelease")?.trim().to_owned(),
         cpus: std::thread::available_parallelism()?.get(),
+        load,
         baseline: baseline.unwrap_or_default(),
         rows,
     };
@@ -58,6 +64,16 @@ fn bench(cli: &cli::Cli) -> Result<()> {
     }
     print(&report.table());
     Ok(())
+}
+
+/// The load average of the last minute.
+fn load() -> Result<f64> {
+    let text = read("/proc/loadavg")?;
+    text.split(' ').next().unwrap_or_default().parse().with_context(|| format!("/proc/loadavg: \"{}\"", text.trim()))
+}
+
+fn read(file: &str) -> Result<String> {
+    std::fs::read_to_string(file).with_context(|| format!("read {file}"))
 }
 
 fn write(file: &Path, text: &str) -> Result<()> {

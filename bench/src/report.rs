@@ -33,6 +33,9 @@ pub(crate) struct Report {
     /// The kernel's release.
     pub(crate) kernel: String,
     pub(crate) cpus: usize,
+    /// Runnable tasks on average over the minute before the run (`/proc/loadavg`): more than a part of one CPU is other
+    /// work, which slows the rows down and not all by the same factor.
+    pub(crate) load: f64,
     /// The name of the plugins that the others are compared with.
     pub(crate) baseline: String,
     pub(crate) rows: Vec<Row>,
@@ -87,7 +90,7 @@ impl Row {
 }
 
 /// A ratio with at least two digits that say something.
-fn shown(ratio: f64) -> String {
+pub(crate) fn shown(ratio: f64) -> String {
     let decimals = if ratio < 0.1 { 3 } else { 2 };
     format!("{ratio:.decimals$}")
 }

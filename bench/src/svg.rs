@@ -1,6 +1,6 @@
 //! The figures as a picture: p50 as bars, p95 as whiskers, ADD beside DEL.
 
-use crate::report::{Report, Row};
+use crate::report::{self, Report, Row};
 use crate::run::FLOOR;
 use std::fmt::Write as _;
 
@@ -104,7 +104,7 @@ fn figure(row: &Row) -> String {
     let decimals = if p50 < 10.0 { 2 } else { usize::from(p50 < 100.0) };
     match row.of_baseline {
         Some(ratio) if row.plugins != FLOOR && (ratio - 1.0).abs() > f64::EPSILON => {
-            format!("{p50:.decimals$}  (× {ratio:.2})")
+            format!("{p50:.decimals$} (× {})", report::shown(ratio))
         }
         _ => format!("{p50:.decimals$}"),
     }
@@ -238,7 +238,7 @@ mod tests {
     }
 
     fn report(rows: Vec<Row>) -> Report {
-        Report { kernel: "6.12".to_owned(), cpus: 2, baseline: "ref".to_owned(), rows }
+        Report { kernel: "6.12".to_owned(), cpus: 2, load: 0.0, baseline: "ref".to_owned(), rows }
     }
 
     #[test]
