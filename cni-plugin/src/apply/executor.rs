@@ -71,8 +71,6 @@ fn is_there_already(step: &Step, facts: &Facts) -> bool {
         Step::EnsureLink(_) | Step::EnsureAttr { .. } | Step::EnsureVlan { .. } | Step::EnsureAddr(_) => {
             verify::holds(step, facts).is_ok()
         }
-        // A sysctl that nobody looked at is written.
-        Step::EnsureSysctl(sysctl) => facts.sysctl_is(sysctl.ns, &sysctl.key, &sysctl.value),
         _ => false,
     }
 }
@@ -315,7 +313,8 @@ impl Run<'_> {
             .take(if matches!(self.steps[at], Step::SetSysctl(_)) { usize::MAX } else { 1 })
             .collect();
         let start = Instant::now();
-        let write_all = || all.iter().map(|s| sysctl::write(&s.key, &s.value)).collect::<Vec<_>>();
+        let write = if matches!(self.steps[at], Step::SetSysctl(_)) { sysctl::write } else { sysctl::ensure };
+        let write_all = || all.iter().map(|s| write(&s.key, &s.value)).collect::<Vec<_>>();
         let written = self.kernel.run_in(sysctl.ns, write_all);
         self.report.timings.push(Timing { first: at, count: all.len(), took: start.elapsed() });
         match written {
@@ -388,9 +387,10 @@ fn timed_out(sentence: &str) -> KernelError {
 /// The link whose index the step's request carries.
 fn link_of(step: &Step) -> Option<&LinkRef> {
     match step {
-        Step::SetLink { at, .. } | Step::EnsureAttr { at, .. } | Step::EnsureVlan { at, .. } | Step::DelVlan { at, .. } => {
-            Some(at)
-        }
+        Step::SetLink { at, .. }
+        | Step::EnsureAttr { at, .. }
+        | Step::EnsureVlan { at, .. }
+        | Step::DelVlan { at, .. } => Some(at),
         Step::AddAddr(addr) | Step::EnsureAddr(addr) | Step::DelAddr(addr) => Some(&addr.at),
         Step::AddRoute(route) | Step::DelRoute(route) => Some(&route.at),
         _ => None,

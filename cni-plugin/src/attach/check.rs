@@ -43,12 +43,7 @@ fn internal(err: impl std::fmt::Display) -> Error {
 }
 
 /// What other programs and the IPAM have to say about item `at`.
-fn check_others(
-    chain: &Chain,
-    at: usize,
-    attachment: &Attachment,
-    prev: Option<&AddResult>,
-) -> Result<(), Error> {
+fn check_others(chain: &Chain, at: usize, attachment: &Attachment, prev: Option<&AddResult>) -> Result<(), Error> {
     let item = &chain.items[at];
     if matches!(item.work, Work::Foreign) {
         return chain.delegate(&item.conf.plugin, at, Command::Check, Some(attachment), prev).map(drop);

@@ -22,7 +22,9 @@ impl fmt::Display for Step {
             Self::SetSysctl(sysctl) | Self::EnsureSysctl(sysctl) => set_sysctl(f, sysctl),
             Self::AddMasquerade(what) => masquerade(f, "add", what),
             Self::DelMasquerade(what) => masquerade(f, "delete", what),
-            Self::DelMasqueradesOf(owner) => write!(f, "# nft delete every element of inet braid with comment {owner:?}"),
+            Self::DelMasqueradesOf(owner) => {
+                write!(f, "# nft delete every element of inet braid with comment {owner:?}")
+            }
             Self::AddMacCheck(check) => mac_check(f, "add", check),
             Self::DelMacCheck(check) => mac_check(f, "delete", check),
             Self::WaitUp(at) => write!(f, "# wait until {} is operationally up", at.name),

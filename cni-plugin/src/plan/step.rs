@@ -421,11 +421,7 @@ mod tests {
         ];
         assert_eq!(
             undo(&steps),
-            [
-                Step::DelMasquerade(masquerade),
-                Step::DelAddr(bridge_addr),
-                Step::DelLink(LinkRef::host(name("veth1")))
-            ]
+            [Step::DelMasquerade(masquerade), Step::DelAddr(bridge_addr), Step::DelLink(LinkRef::host(name("veth1")))]
         );
     }
 

@@ -131,7 +131,9 @@ fn link_holds(link: &Link, facts: &Facts) -> Result<(), String> {
 }
 
 fn mode_holds(at: &LinkRef, fact: &LinkFact, mode: &str) -> Result<(), String> {
-    refuse_if(fact.mode != Some(mode), || format!("link {at} has mode {:?}, not {mode}", fact.mode.unwrap_or("unknown")))
+    refuse_if(fact.mode != Some(mode), || {
+        format!("link {at} has mode {:?}, not {mode}", fact.mode.unwrap_or("unknown"))
+    })
 }
 
 fn addr_holds(addr: &Addr, facts: &Facts) -> Result<(), String> {
@@ -153,4 +155,3 @@ fn route_holds(route: &Route, facts: &Facts) -> Result<(), String> {
     let there = facts.routes.get(&route.at.ns).is_some_and(|routes| routes.iter().any(same));
     refuse_if(!there, || format!("route {} through {} is missing in table {}", route.dst, route.at, route.table))
 }
-

@@ -116,9 +116,8 @@ impl Socket {
         let len = libc::socklen_t::try_from(size_of_val(&value)).unwrap_or(0);
         // SAFETY: the descriptor is open for the life of `self`, and the pointer and length describe `value`, which
         // lives until the call returns.
-        let result = unsafe {
-            libc::setsockopt(self.fd.as_raw_fd(), libc::SOL_NETLINK, option, (&raw const value).cast(), len)
-        };
+        let result =
+            unsafe { libc::setsockopt(self.fd.as_raw_fd(), libc::SOL_NETLINK, option, (&raw const value).cast(), len) };
         Errno::result(result).map(drop)
     }
 
@@ -185,10 +184,34 @@ impl Socket {
     }
 
     /// Sends one request and returns what the kernel showed.
-    pub fn call(&mut self, kind: u16, flags: u16, body: impl FnOnce(&mut Vec<u8>)) -> Result<Vec<Message>, KernelError> {
+    pub fn call(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Vec<Message>, KernelError> {
         self.push(kind, flags, body);
         let outcome = self.flush()?.pop().unwrap_or_default();
         outcome.error.map_or(Ok(outcome.messages), Err)
+    }
+
+    /// Asks for one thing: the answer is the thing or a refusal, so no acknowledgement is asked for.
+    pub fn get(&mut self, kind: u16, body: impl FnOnce(&mut Vec<u8>)) -> Result<Message, KernelError> {
+        self.push(kind, 0, body);
+        self.send()?;
+        let seq = self.last_seq;
+        let mut answer = None;
+        while answer.is_none() {
+            self.receive(|header, body| {
+                if header.seq == seq {
+                    answer = Some(match refusal(header, body).filter(|_| header.kind == NLMSG_ERROR) {
+                        Some(error) => Err(error),
+                        None => Ok(Message { kind: header.kind, body: body.to_vec() }),
+                    });
+                }
+            })?;
+        }
+        answer.unwrap_or_else(|| Err(Errno::EIO.into()))
     }
 
     /// Sends an nf_tables batch made elsewhere; the kernel commits all of it or nothing.

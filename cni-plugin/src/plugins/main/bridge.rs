@@ -217,7 +217,6 @@ impl Plugin for Bridge {
         let mut needs = vec![Need::Link(self.at()), Need::Link(call.pod())];
         if self.is_gateway {
             needs.extend(self.gateway_link().ok().map(Need::Addrs));
-            needs.extend([interface::IPV4_FORWARD, interface::IPV6_FORWARD].map(|key| Need::Sysctl(Ns::Host, key.to_owned())));
         }
         needs
     }
@@ -226,7 +225,10 @@ impl Plugin for Bridge {
         match facts.link(&self.at()) {
             Some(fact) if fact.kind != "bridge" => {
                 let name = self.bridge.as_str();
-                Err(Error::internal(format!("{name:?} already exists but is not a bridge: it is of kind {:?}", fact.kind)))
+                Err(Error::internal(format!(
+                    "{name:?} already exists but is not a bridge: it is of kind {:?}",
+                    fact.kind
+                )))
             }
             _ => interface::refuse_taken(call, facts),
         }

@@ -34,7 +34,11 @@ impl Parent {
         let at = LinkRef { ns: self.ns, name: name.clone() };
         match facts.link(&at) {
             Some(fact) => Ok((at, fact)),
-            None => Err(Error::internal(format!("failed to lookup master {:?}: no such link in {}", name.as_str(), self.ns))),
+            None => Err(Error::internal(format!(
+                "failed to lookup master {:?}: no such link in {}",
+                name.as_str(),
+                self.ns
+            ))),
         }
     }
 

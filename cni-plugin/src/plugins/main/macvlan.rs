@@ -41,9 +41,8 @@ impl Macvlan {
         let (_, parent) = self.parent.find(facts)?;
         let Some(mtu) = self.mtu else { return Ok(None) };
         let fits = u32::try_from(mtu).ok().filter(|mtu| *mtu <= parent.mtu);
-        fits.map(Some).ok_or_else(|| {
-            Error::config(format!("invalid MTU {mtu}, must be [0, master MTU({})]", parent.mtu))
-        })
+        fits.map(Some)
+            .ok_or_else(|| Error::config(format!("invalid MTU {mtu}, must be [0, master MTU({})]", parent.mtu)))
     }
 
     fn pod_mac(&self, call: &Call<'_>, facts: &Facts) -> Result<Mac, Error> {

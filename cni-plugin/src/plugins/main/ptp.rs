@@ -97,8 +97,7 @@ impl Plugin for Ptp {
     }
 
     fn needs(&self, call: &Call<'_>) -> Vec<Need> {
-        let forward = [interface::IPV4_FORWARD, interface::IPV6_FORWARD].map(|key| Need::Sysctl(Ns::Host, key.to_owned()));
-        forward.into_iter().chain([Need::Link(call.pod())]).collect()
+        vec![Need::Link(call.pod())]
     }
 
     fn refuse(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {

@@ -186,7 +186,15 @@ pub fn by_index(index: u32, out: &mut Vec<u8>) {
     emit(&message, out);
 }
 
-/// Body of `RTM_GETLINK` or `RTM_DELLINK` by name.
+/// Body of `RTM_GETLINK` by name, without the counters, which are most of the answer.
+pub fn get_by_name(name: &IfName, out: &mut Vec<u8>) {
+    let mut message = LinkMessage::default();
+    message.attributes.push(LinkAttribute::IfName(name.to_string()));
+    message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+    emit(&message, out);
+}
+
+/// Body of `RTM_DELLINK` by name.
 pub fn by_name(name: &IfName, out: &mut Vec<u8>) {
     let mut message = LinkMessage::default();
     message.attributes.push(LinkAttribute::IfName(name.to_string()));
