@@ -4,7 +4,9 @@
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send, socket,
+};
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
@@ -19,7 +21,7 @@ const NLM_F_ACK_TLVS: u16 = 0x200;
 const NLMSGERR_ATTR_MSG: u16 = 1;
 /// Length of `struct nlmsghdr`.
 pub const HEADER_LEN: usize = 16;
-/// The kernel fills a dump datagram up to 32 KiB when the reader offers it (net/netlink/af_netlink.c).
+/// The kernel fills a dump datagram up to 32 KiB when the reader offers it (`net/netlink/af_netlink.c`).
 const RECEIVE_LEN: usize = 32 * 1024;
 /// How often a dump is repeated because the table changed under it.
 const DUMP_TRIES: usize = 8;
@@ -123,7 +125,9 @@ impl Socket {
 
     /// Receives the notifications of a multicast group, for example `RTNLGRP_LINK`.
     pub fn join(&self, group: u32) -> Result<(), KernelError> {
-        let group = libc::c_int::try_from(group).map_err(|_| Errno::EINVAL)?;
+        // A socket without a port of its own hears nothing: the kernel takes it for the sender.
+        bind(self.fd.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
+        let group = libc::c_int::try_from(group).unwrap_or_default();
         self.set(libc::NETLINK_ADD_MEMBERSHIP, group).map_err(KernelError::from)
     }
 

@@ -39,8 +39,8 @@ pub enum NetNsError {
 impl fmt::Display for NetNsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Gone(path) => write!(f, "network namespace {path:?} does not exist"),
-            Self::Io { op, path, source } => write!(f, "{op} network namespace {path:?}: {source}"),
+            Self::Gone(path) => write!(f, "network namespace {} does not exist", path.display()),
+            Self::Io { op, path, source } => write!(f, "{op} network namespace {}: {source}", path.display()),
         }
     }
 }

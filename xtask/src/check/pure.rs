@@ -26,7 +26,7 @@ const EFFECT_TYPES: &[&str] =
     &["Instant", "SystemTime", "TcpListener", "TcpStream", "UdpSocket", "UnixDatagram", "UnixListener", "UnixStream"];
 
 /// The crates that plan/ may name beside std: addresses.
-const CRATES_OF_PLAN: &[&str] = &["ipnet"];
+const CRATES_OF_PLAN: &[&str] = &["ipnet", "serde"];
 
 /// The places where a pure module names an effect.
 pub(super) fn violations(source: &Source) -> Vec<Violation> {

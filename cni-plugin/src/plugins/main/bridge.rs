@@ -2,18 +2,22 @@
 
 mod vlan;
 
-use super::super::interface::{self, Dad};
-use super::super::{Addresses, Call, Planned, Plugin};
 use crate::cni::{AddResult, Dns, Error, Interface, IpConfig, NetConf, Route};
 use crate::ipam::Lease;
 use crate::plan::step::{Addr, Link, LinkAttr, LinkKind, LinkRef, MacCheck, Ns, Step, Sysctl};
 use crate::plan::{Facts, IfName, Mac, Need};
+use crate::plugins::interface::{self, Dad};
+use crate::plugins::{Addresses, Call, Planned, Plugin};
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A `bridge` configuration.
 #[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "the keys of the configuration, each with its own name")]
+#[expect(
+    clippy::struct_excessive_bools,
+    clippy::struct_field_names,
+    reason = "the keys of the configuration, each with its own name"
+)]
 pub struct Bridge {
     /// `bridge`, default `cni0`.
     bridge: IfName,

@@ -1,10 +1,10 @@
 //! What macvlan and ipvlan share: a parent link, by name or by default route, on the host or in the container.
 
-use super::super::interface;
 use crate::cni::{Error, Json};
 use crate::plan::facts::LinkFact;
 use crate::plan::step::{LinkRef, Ns};
 use crate::plan::{Facts, IfName, Need};
+use crate::plugins::interface;
 
 /// The keys `master` and `linkInContainer`.
 #[derive(Debug, Clone)]

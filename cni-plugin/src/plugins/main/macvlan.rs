@@ -1,12 +1,12 @@
 //! `macvlan`: a child of a link, with a hardware address of its own.
 
-use super::super::interface::{self, Dad};
-use super::super::{Addresses, Call, Planned, Plugin};
 use super::child::Parent;
 use crate::cni::{AddResult, Dns, Error, Interface, NetConf};
 use crate::ipam::Lease;
 use crate::plan::step::{Link, LinkKind, MacvlanMode, Step};
 use crate::plan::{Facts, Mac, Need};
+use crate::plugins::interface::{self, Dad};
+use crate::plugins::{Addresses, Call, Planned, Plugin};
 
 /// A `macvlan` configuration.
 #[derive(Debug)]
@@ -101,7 +101,9 @@ impl Plugin for Macvlan {
         let mut result = AddResult { interfaces: vec![interface], ..AddResult::default() };
         if let Some(Lease { mut ips, routes, .. }) = lease {
             interface::refuse_no_addresses(&ips)?;
-            ips.iter_mut().for_each(|ip| ip.interface = Some(0));
+            for ip in &mut ips {
+                ip.interface = Some(0);
+            }
             steps.extend(interface::configure(&call.pod(), &ips, &routes, Dad::On));
             (result.ips, result.routes) = (ips, routes);
         } else {

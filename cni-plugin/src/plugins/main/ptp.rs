@@ -1,11 +1,11 @@
 //! `ptp`, also reached as `veth`: a veth whose host end routes to the container, without a bridge.
 
-use super::super::interface::{self, Dad};
-use super::super::{Addresses, Call, Planned, Plugin};
 use crate::cni::{AddResult, Dns, Error, Interface, IpConfig, NetConf};
 use crate::ipam::Lease;
 use crate::plan::step::{Addr, Link, LinkKind, LinkRef, Ns, Route, Step, Sysctl};
 use crate::plan::{Facts, Need};
+use crate::plugins::interface::{self, Dad};
+use crate::plugins::{Addresses, Call, Planned, Plugin};
 use ipnet::IpNet;
 use std::net::IpAddr;
 
@@ -108,7 +108,9 @@ impl Plugin for Ptp {
         let lease = lease.unwrap_or_default();
         interface::refuse_no_addresses(&lease.ips)?;
         let mut ips = lease.ips.clone();
-        ips.iter_mut().for_each(|ip| ip.interface = Some(CONTAINER));
+        for ip in &mut ips {
+            ip.interface = Some(CONTAINER);
+        }
         let port = LinkRef::host(call.host_veth());
         let mut steps = interface::forwarding(&ips);
         steps.push(Step::AddLink(Link {

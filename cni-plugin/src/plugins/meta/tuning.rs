@@ -1,12 +1,12 @@
 //! `tuning`: sysctls of the container's namespace and attributes of its interface.
 
-use super::super::interface;
-use super::super::{Addresses, Call, Planned, Plugin};
 use crate::cni::{Error, Json, NetConf};
 use crate::ipam::Lease;
 use crate::plan::facts::LinkFact;
 use crate::plan::step::{LinkAttr, Ns, Step, Sysctl};
 use crate::plan::{Facts, Mac, Need};
+use crate::plugins::interface;
+use crate::plugins::{Addresses, Call, Planned, Plugin};
 use regex_lite::Regex;
 
 /// Lines of regular expressions: where the file exists, every sysctl must match one.

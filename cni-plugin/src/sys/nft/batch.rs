@@ -1,6 +1,6 @@
 //! The encoding of an nf_tables transaction: messages, attributes and the few expressions that braid uses.
 //!
-//! Numbers are those of include/uapi/linux/netfilter/nf_tables.h; all integers are big-endian.
+//! Numbers are those of `include/uapi/linux/netfilter/nf_tables.h`; all integers are big-endian.
 
 use crate::sys::netlink::{HEADER_LEN, KernelError, Message, Socket, attributes_of};
 use nix::errno::Errno;

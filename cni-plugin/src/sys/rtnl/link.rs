@@ -13,7 +13,7 @@ use netlink_packet_route::link::{
 };
 use std::os::fd::RawFd;
 
-/// Attributes of `RTM_NEWLINK` that are read back (include/uapi/linux/if_link.h).
+/// Attributes of `RTM_NEWLINK` that are read back (`include/uapi/linux/if_link.h`).
 mod ifla {
     pub(super) const ADDRESS: u16 = 1;
     pub(super) const IFNAME: u16 = 3;
