@@ -88,7 +88,7 @@ impl Run<'_> {
     fn step(&mut self, at: usize, step: &Step) {
         match step {
             Step::AddLink(link) | Step::EnsureLink(link) => {
-                self.alone(at, |run| make::link(run.kernel, link, matches!(step, Step::EnsureLink(_))))
+                self.alone(at, |run| make::link(run.kernel, link, matches!(step, Step::EnsureLink(_))));
             }
             Step::SetSysctl(sysctl) | Step::EnsureSysctl(sysctl) => self.sysctl(at, sysctl),
             Step::AddMasquerade(what) => self.alone(at, |run| masquerade::add(run.kernel.nft()?, what)),
