@@ -118,7 +118,7 @@ fn both_plugins_at_once_give_out_no_address_twice_and_forget_none() {
         let worker = |thread: usize| {
             let (bed, plugin) = (&bed, &plugin);
             let verb = move |verb, id: &str| {
-                if thread % 2 == 0 { ours(verb, id, bed, ipam) } else { call(plugin, verb, id, bed, ipam) }
+                if thread.is_multiple_of(2) { ours(verb, id, bed, ipam) } else { call(plugin, verb, id, bed, ipam) }
             };
             scope.spawn(move || {
                 let ids: Vec<String> = (0..8).map(|i| format!("t{thread}-{i}")).collect();
