@@ -10,8 +10,8 @@ const MAPPED_PREFIX_LEN: u8 = 96;
 
 /// Parses an address without a prefix; code 6.
 pub fn parse_ip(text: &str) -> Result<IpAddr, Error> {
-    let address: IpAddr =
-        text.parse().map_err(|e| Error::decode(format!("invalid IP address: {:?}: {e}", shortened(text))))?;
+    let address = text.parse::<IpAddr>().ok();
+    let address = address.ok_or_else(|| Error::decode(format!("invalid IP address: {:?}", shortened(text))))?;
     Ok(address.to_canonical())
 }
 
