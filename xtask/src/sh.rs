@@ -44,7 +44,8 @@ pub(crate) fn read(command: &mut Command) -> Result<String> {
 
 /// Installs the Debian packages of which a program is missing; `needs` lists program and package.
 pub(crate) fn apt(needs: &[(&str, &str)]) -> Result<()> {
-    let missing: Vec<&str> = needs.iter().filter(|(program, _)| !on_path(program)).map(|(_, package)| *package).collect();
+    let missing: Vec<&str> =
+        needs.iter().filter(|(program, _)| !on_path(program)).map(|(_, package)| *package).collect();
     if missing.is_empty() {
         return Ok(());
     }
