@@ -56,7 +56,7 @@ enum Verb {
     Burst(burst::Options),
     /// What a CNI plugin must pass: pods Ready, reachable from both nodes, exec, logs, and nothing left behind
     Smoke(smoke::Options),
-    /// Break a node's address store, see the node NotReady with the plugin's reason, mend it, see it Ready
+    /// Break a node's address store, see the node not Ready, with the plugin's reason, mend it, see it Ready
     StatusCheck(status_check::Options),
     /// A node's inner start, inside its namespaces
     #[command(hide = true)]

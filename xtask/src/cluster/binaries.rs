@@ -80,8 +80,11 @@ fn go_build(go_mod: &str, module: &str, commands: &[&str], stamp: &str, tags: &s
     fs::create_dir_all(&dir)?;
     fs::write(dir.join("go.mod"), format!("module build\n\ngo 1.26.0\n\n{go_mod}"))?;
     let packages: Vec<String> = commands.iter().map(|command| format!("{module}/cmd/{command}")).collect();
-    let imports: String = packages.iter().map(|package| format!("import _ {package:?}\n")).collect();
-    fs::write(dir.join("tools.go"), format!("//go:build tools\n\npackage build\n\n{imports}"))?;
+    let mut tools = String::from("//go:build tools\n\npackage build\n\n");
+    for package in &packages {
+        writeln!(tools, "import _ {package:?}")?;
+    }
+    fs::write(dir.join("tools.go"), tools)?;
     // `-e`: the commands are programs, which can be built but not imported.
     sh::read(sh::cmd("go", ["mod", "tidy", "-e"]).current_dir(&dir))?;
     let flags = ["-trimpath", "-tags", tags, "-ldflags", &format!("-s -w {stamp}"), "-o"];

@@ -1,15 +1,15 @@
 //! Many pods at once: how long until all are Ready, and how much of it the network plugin took by the runtime's own clock.
 
 use super::state::{Cluster, Node};
-use super::{node_config, pods};
+use super::{node_config, pods, wait};
 use crate::sh;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::io::{Write, stdout};
 use std::ops::{Add, Sub};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-const APP: &str = "burst";
+const APP: &str = pods::BURST;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -56,6 +56,8 @@ type Timers = [Timer; 2];
 
 pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     let nodes = cluster.nodes()?;
+    sh::read(&mut cluster.kubectl(["delete", "pod", "-l", "app=burst", "--ignore-not-found"]))?;
+    await_collection(cluster, &nodes)?;
     let before = nodes.iter().map(|node| timers(cluster, *node)).collect::<Result<Vec<_>>>()?;
     let start = Instant::now();
     pods::create(cluster, &manifests(options))?;
@@ -73,6 +75,19 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     let all = rows.iter().fold(Timers::default(), |sum, (_, node)| [sum[0] + node[0], sum[1] + node[1]]);
     rows.push(("all".into(), all));
     print(options, ready_s, gone_s, &rows).context("print the result")
+}
+
+/// Waits until the runtimes have forgotten ended sandboxes, which the kubelet collects each minute: it tears each down
+/// once more then, and that would be in the mean.
+fn await_collection(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
+    wait::until("earlier sandboxes are collected", Duration::from_mins(3), || {
+        for (node, app) in nodes.iter().flat_map(|node| pods::APPS.map(|app| (*node, app))) {
+            if !pods::sandboxes(cluster, node, app)?.is_empty() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    })
 }
 
 fn manifests(options: &Options) -> Vec<Value> {

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Which plugin the nodes run; without it they come up NotReady.
+/// Which plugin the nodes run; without it they come up `NotReady`.
 #[derive(clap::Args)]
 pub(crate) struct Plugin {
     /// Folder whose executables are copied to each node's /opt/cni/bin

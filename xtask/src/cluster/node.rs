@@ -42,10 +42,9 @@ pub(crate) fn make_dirs(cluster: &Cluster, node: Node) -> Result<()> {
 
 /// Makes the mount points that this machine lacks, and notes them for `down`.
 pub(crate) fn make_mount_points(cluster: &Cluster) -> Result<()> {
-    let missing: Vec<&Path> =
-        MOUNTS.iter().flat_map(|(_, target)| Path::new(target).ancestors()).filter(|path| !path.exists()).collect();
-    let lines: String = missing.iter().map(|path| format!("{}\n", path.display())).collect();
-    fs::write(cluster.dir().join("mount-points"), lines)?;
+    let paths = MOUNTS.iter().flat_map(|(_, target)| Path::new(target).ancestors());
+    let missing: Vec<String> = paths.filter(|path| !path.exists()).map(|path| path.display().to_string()).collect();
+    fs::write(cluster.dir().join("mount-points"), missing.join("\n"))?;
     for (_, target) in MOUNTS {
         fs::create_dir_all(target).with_context(|| format!("create {target}"))?;
     }

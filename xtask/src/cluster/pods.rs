@@ -1,11 +1,16 @@
 //! Objects for the API server: pods of busybox, and creating and awaiting them.
 
-use super::state::Cluster;
+use super::state::{Cluster, Node};
 use crate::sh;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::process::Stdio;
+
+/// The labels `app` of the pods of each verb that makes any.
+pub(crate) const BURST: &str = "burst";
+pub(crate) const SMOKE: &str = "smoke";
+pub(crate) const APPS: [&str; 2] = [BURST, SMOKE];
 
 /// The spec of a pod that runs `script` in busybox's shell, on any node.
 pub(crate) fn spec(script: &str) -> Value {
@@ -46,4 +51,11 @@ pub(crate) fn list(cluster: &Cluster, app: &str) -> Result<Vec<Value>> {
     let text = sh::read(&mut cluster.kubectl(["get", "pods", "-o", "json", "-l", &format!("app={app}")]))?;
     let mut list: Value = serde_json::from_str(&text).context("parse the list of pods")?;
     Ok(list["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
+}
+
+/// The ids of the sandboxes, ended ones included, that `node`'s runtime knows for the pods with the label `app=<app>`.
+pub(crate) fn sandboxes(cluster: &Cluster, node: Node, app: &str) -> Result<Vec<String>> {
+    let filter = format!("labels.app=={app},labels.\"io.cri-containerd.kind\"==sandbox");
+    let ids = sh::read(&mut cluster.on(node, ["ctr", "-n", "k8s.io", "containers", "ls", "-q", &filter])?)?;
+    Ok(ids.lines().map(String::from).collect())
 }

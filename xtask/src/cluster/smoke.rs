@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::io::{Write, stdout};
 use std::time::Instant;
 
-const APP: &str = "smoke";
+const APP: &str = pods::SMOKE;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -96,11 +96,9 @@ fn running_pods(cluster: &Cluster) -> Result<Vec<Pod>> {
 
 /// What the pods of `node` would leave their marks with: sandbox ids and addresses.
 fn traces(cluster: &Cluster, node: Node, pods: &[Pod]) -> Result<Traces> {
-    let filter = format!("labels.app=={APP},labels.\"io.cri-containerd.kind\"==sandbox");
-    let ids = sh::read(&mut cluster.on(node, ["ctr", "-n", "k8s.io", "containers", "ls", "-q", &filter])?)?;
     let here = pods.iter().filter(|pod| pod.node == node.to_string());
     let traces = Traces {
-        sandboxes: ids.lines().map(String::from).collect(),
+        sandboxes: pods::sandboxes(cluster, node, APP)?,
         addresses: here.map(|pod| pod.address.clone()).collect(),
     };
     // The runtime remembers sandboxes of earlier pods for a while; nothing may be left of those either.
@@ -111,8 +109,9 @@ fn traces(cluster: &Cluster, node: Node, pods: &[Pod]) -> Result<Traces> {
 /// Every pod answers `prober`, `prober` reaches the world outside, and exec and logs work.
 fn check_from(cluster: &Cluster, prober: &Pod, pods: &[Pod]) -> Result<()> {
     let addresses: Vec<&str> = pods.iter().map(|pod| pod.address.as_str()).collect();
+    // `timeout`, because `wget -T` crashes in Debian 12's static busybox.
     let script = format!(
-        "for a in {}; do echo $a $(wget -T 5 -qO- http://$a/ 2>&1); done; \
+        "for a in {}; do echo $a $(timeout 5 wget -qO- http://$a/ 2>&1); done; \
          ping -c 1 -W 5 {API_SERVER} >/dev/null && echo outside",
         addresses.join(" ")
     );

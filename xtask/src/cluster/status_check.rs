@@ -18,7 +18,7 @@ pub(crate) struct Options {
     node: Node,
 }
 
-/// Makes the store read-only, waits for NotReady with a reason that names it, mends it, waits for Ready.
+/// Makes the store read-only, waits for `NotReady` with a reason that names it, mends it, waits for Ready.
 pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     let node = options.node;
     sh::run(&mut cluster.on(node, ["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", STORE])?)?;
