@@ -113,6 +113,16 @@ pub fn masquerade(call: &Call<'_>, ips: &[IpConfig]) -> Vec<Step> {
     ips.iter().map(one).collect()
 }
 
+/// The steps that end masquerading of which no record is left: braid's own, and the reference plugins'.
+pub fn del_masquerade(call: &Call<'_>) -> [Step; 2] {
+    let reference = Step::DelReferenceMasquerade {
+        network: call.network.to_owned(),
+        container_id: call.container_id.to_owned(),
+        ifname: call.ifname.clone(),
+    };
+    [Step::DelMasqueradesOf(call.owner()), reference]
+}
+
 /// Refuses an interface name that the container already has.
 pub fn refuse_taken(call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
     match facts.link(&call.pod()) {

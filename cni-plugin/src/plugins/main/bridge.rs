@@ -278,7 +278,7 @@ impl Plugin for Bridge {
             steps.push(Step::DelMacCheck(check));
         }
         if self.ip_masq {
-            steps.push(Step::DelMasqueradesOf(call.owner()));
+            steps.extend(interface::del_masquerade(call));
         }
         steps.extend([Step::DelLink(LinkRef::host(call.host_veth())), Step::DelLink(call.pod())]);
         steps

@@ -140,7 +140,7 @@ impl Plugin for Ptp {
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
         let mut steps = Vec::new();
         if self.ip_masq {
-            steps.push(Step::DelMasqueradesOf(call.owner()));
+            steps.extend(interface::del_masquerade(call));
         }
         steps.extend([Step::DelLink(LinkRef::host(call.host_veth())), Step::DelLink(call.pod())]);
         steps
