@@ -25,8 +25,6 @@ const REFERENCE_PLUGINS: [&str; 14] = [
     "meta/sbr",
     "meta/tuning",
 ];
-/// The names under which braid takes the reference plugins' place.
-const BRAID_NAMES: [&str; 8] = ["bridge", "ptp", "macvlan", "ipvlan", "loopback", "host-local", "static", "tuning"];
 const CONFLISTS: [&str; 5] = ["bridge", "bridge-ipmasq", "ptp", "macvlan", "chain"];
 /// Conflists whose ADD has a budget beside the reference: one plugin and host-local.
 const SINGLE: [&str; 3] = ["bridge", "ptp", "macvlan"];
@@ -50,7 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.setup {
         return Ok(());
     }
-    let braid = link_braid(&build::braid()?)?;
+    let braid = build::linked(&build::braid()?)?;
     let out = sh::root().join("target/bench");
     fs::create_dir_all(&out).with_context(|| format!("create {}", out.display()))?;
     let json = out.join("report.json");
@@ -106,20 +104,6 @@ fn unpack_deb(dir: &Path) -> Result<()> {
             .with_context(|| format!("copy {}", from.display()))?;
     }
     fs::remove_dir_all(&scratch).with_context(|| format!("remove {}", scratch.display()))
-}
-
-/// A directory of plugins in which every name is `braid`.
-fn link_braid(braid: &Path) -> Result<PathBuf> {
-    let dir = sh::root().join("target/bench-bin");
-    if dir.exists() {
-        fs::remove_dir_all(&dir).with_context(|| format!("remove {}", dir.display()))?;
-    }
-    fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
-    for name in BRAID_NAMES {
-        std::os::unix::fs::symlink(braid, dir.join(name))
-            .with_context(|| format!("link {name} to {}", braid.display()))?;
-    }
-    Ok(dir)
 }
 
 /// One promise about braid and what became of it.

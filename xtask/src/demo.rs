@@ -33,7 +33,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     eprintln!("building braid");
     let braid = build::braid()?;
     let me = std::env::current_exe().context("find this program")?;
-    let args = ["--net".as_ref(), "--mount".as_ref(), me.as_os_str(), "demo".as_ref(), "--inside".as_ref(), braid.as_os_str()];
+    let args =
+        ["--net".as_ref(), "--mount".as_ref(), me.as_os_str(), "demo".as_ref(), "--inside".as_ref(), braid.as_os_str()];
     sh::run(&mut sh::cmd("unshare", args))
 }
 

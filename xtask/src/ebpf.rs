@@ -1,8 +1,88 @@
-//! `cargo xtask ebpf`.
+//! `cargo xtask ebpf`: the committed eBPF object, from its source to the kernel.
+//!
+//! A plain `cargo build` needs stable Rust only, because braid carries the object that this verb made. Beside it lies
+//! a list of checksums in the format of sha256sum(1), which says of what source it was made.
+
+mod load;
+mod object;
+mod source;
+mod toolchain;
+
+use crate::sh;
+use anyhow::{Context, Result, bail};
+use std::fs;
+use toolchain::Toolchain;
+
+/// The object that braid carries, below the root.
+const OBJECT: &str = "cni-plugin/src/sys/bpf/braid.o";
+/// The checksums of [`OBJECT`] and of the files that it was made from, below the root.
+const SOURCE: &str = "cni-plugin/src/sys/bpf/braid.o.source";
 
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+#[group(multiple = false)]
+pub(crate) struct Args {
+    /// Build nothing: fail if the committed object was made from another source
+    #[arg(long)]
+    check: bool,
+    /// Build again and compare with the committed object what the kernel would load
+    #[arg(long)]
+    rebuild_check: bool,
+    /// Load the committed object into this kernel and compare its counters with the device's own (needs root)
+    #[arg(long)]
+    load: bool,
+}
 
-pub(crate) fn run(_: &Args) -> anyhow::Result<()> {
-    anyhow::bail!("not there yet")
+pub(crate) fn run(args: &Args) -> Result<()> {
+    match args {
+        Args { check: true, .. } => check(),
+        Args { rebuild_check: true, .. } => rebuild_check(),
+        Args { load: true, .. } => load::run(&committed()?),
+        _ => build(),
+    }
+}
+
+/// Fails if the committed object was made from another source than the checkout's.
+pub(crate) fn check() -> Result<()> {
+    let recorded = fs::read_to_string(sh::root().join(SOURCE)).with_context(|| format!("read {SOURCE}"))?;
+    let differences = source::differences(&recorded, &source::checksums()?);
+    if differences.is_empty() {
+        return Ok(());
+    }
+    bail!("{OBJECT} was not made from this source: {}; run `cargo xtask ebpf`", differences.join(", "))
+}
+
+fn build() -> Result<()> {
+    let object = object::strip(&Toolchain::find_or_install()?.build()?)?;
+    // bpf-linker orders the types of BTF differently from run to run: no reason for a commit.
+    if check().is_ok() && object::differing_sections(&committed()?, &object)?.is_empty() {
+        eprintln!("{OBJECT}: up to date");
+        return Ok(());
+    }
+    let path = sh::root().join(OBJECT);
+    fs::write(&path, &object).with_context(|| format!("write {}", path.display()))?;
+    let path = sh::root().join(SOURCE);
+    fs::write(&path, source::checksums()?).with_context(|| format!("write {}", path.display()))?;
+    eprintln!("{OBJECT}: {} bytes", object.len());
+    Ok(())
+}
+
+fn rebuild_check() -> Result<()> {
+    let toolchain = Toolchain::find_or_install()?;
+    let built = object::strip(&toolchain.build()?)?;
+    // Of the rest, BTF, the order of types varies from run to run and the names of core's files between compilers.
+    let differing = object::differing_sections(&committed()?, &built)?;
+    if differing.is_empty() {
+        eprintln!("{OBJECT}: the same code and maps as a new build");
+        return Ok(());
+    }
+    bail!(
+        "{OBJECT}: a new build differs in {}: either the object is not made from this source, or it was made by another \
+         compiler than {}, which chooses other instructions",
+        differing.join(", "),
+        toolchain.version()?
+    )
+}
+
+fn committed() -> Result<Vec<u8>> {
+    fs::read(sh::root().join(OBJECT)).with_context(|| format!("read {OBJECT}"))
 }

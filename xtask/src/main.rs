@@ -1,5 +1,7 @@
 //! `cargo xtask`: everything a developer of braid does, one file a verb.
 
+#![expect(clippy::print_stdout, reason = "a tool that people read")]
+
 mod bench;
 mod build;
 mod check;

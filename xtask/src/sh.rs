@@ -44,6 +44,7 @@ pub(crate) fn read(command: &mut Command) -> Result<String> {
 
 /// Installs the Debian packages of which a program is missing; `needs` lists program and package.
 pub(crate) fn apt(needs: &[(&str, &str)]) -> Result<()> {
+    const INSTALL: &[&str] = &["install", "-y", "-qq", "--no-install-recommends"];
     let missing: Vec<&str> =
         needs.iter().filter(|(program, _)| !on_path(program)).map(|(_, package)| *package).collect();
     if missing.is_empty() {
@@ -53,7 +54,6 @@ pub(crate) fn apt(needs: &[(&str, &str)]) -> Result<()> {
     let install = |args: &[&str]| {
         run(cmd("apt-get", args).args(&missing).env("DEBIAN_FRONTEND", "noninteractive").stdout(Stdio::null()))
     };
-    const INSTALL: &[&str] = &["install", "-y", "-qq", "--no-install-recommends"];
     // The package lists of a new machine may be missing or old: a second try with new ones.
     install(INSTALL).or_else(|_| {
         run(&mut cmd("apt-get", ["update", "-qq"]))?;

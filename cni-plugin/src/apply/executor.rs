@@ -1,23 +1,16 @@
 //! Carrying out steps in order, neighbouring requests to one socket in one send.
 
-use super::Error;
 use super::kernel::Kernel;
+use super::{Error, make, wait};
 use crate::plan::facts::Facts;
-use crate::plan::step::{Link, LinkAttr, LinkKind, LinkRef, Ns, Step, Sysctl};
+use crate::plan::step::{LinkRef, Step, Sysctl};
 use crate::plan::verify;
-use crate::sys::netlink::{CREATE, ECHO, EXCL, KernelError, Message, Outcome};
-use crate::sys::nft::{mac_check, masquerade};
-use crate::sys::rtnl::link::{NewKind, NewLink};
+use crate::sys::netlink::{CREATE, EXCL, KernelError, Outcome};
+use crate::sys::nft::{mac_check, masquerade, reference};
 use crate::sys::rtnl::{self, addr, link, route};
 use crate::sys::sysctl;
 use nix::errno::Errno;
-use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
-
-/// How long a link may take to come up, as the reference plugin waits in all.
-const UP_TIMEOUT: Duration = Duration::from_millis(2550);
-/// How long duplicate address detection may take, as in the reference plugins.
-const DAD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long one step, or one send of several, took.
 #[derive(Debug, Clone)]
@@ -71,8 +64,6 @@ fn is_there_already(step: &Step, facts: &Facts) -> bool {
         Step::EnsureLink(_) | Step::EnsureAttr { .. } | Step::EnsureVlan { .. } | Step::EnsureAddr(_) => {
             verify::holds(step, facts).is_ok()
         }
-        // A sysctl that nobody looked at is written.
-        Step::EnsureSysctl(sysctl) => facts.sysctl_is(sysctl.ns, &sysctl.key, &sysctl.value),
         _ => false,
     }
 }
@@ -96,15 +87,21 @@ struct Request {
 impl Run<'_> {
     fn step(&mut self, at: usize, step: &Step) {
         match step {
-            Step::AddLink(link) | Step::EnsureLink(link) => self.alone(at, |run| run.make_link(step, link)),
+            Step::AddLink(link) | Step::EnsureLink(link) => {
+                self.alone(at, |run| make::link(run.kernel, link, matches!(step, Step::EnsureLink(_))));
+            }
             Step::SetSysctl(sysctl) | Step::EnsureSysctl(sysctl) => self.sysctl(at, sysctl),
             Step::AddMasquerade(what) => self.alone(at, |run| masquerade::add(run.kernel.nft()?, what)),
             Step::DelMasquerade(what) => self.alone(at, |run| masquerade::del(run.kernel.nft()?, what)),
             Step::DelMasqueradesOf(owner) => self.alone(at, |run| masquerade::del_owner(run.kernel.nft()?, owner)),
+            Step::DelReferenceMasquerade { network, container_id, ifname } => {
+                let of = reference::Of { network, container_id, ifname: ifname.as_str() };
+                self.alone(at, |run| reference::del_masquerade(run.kernel.nft()?, of));
+            }
             Step::AddMacCheck(check) => self.alone(at, |run| mac_check::add(run.kernel.nft()?, check)),
             Step::DelMacCheck(check) => self.alone(at, |run| mac_check::del(run.kernel.nft()?, &check.port)),
-            Step::WaitUp(link) => self.alone(at, |run| run.wait_up(link)),
-            Step::WaitDad(link) => self.alone(at, |run| run.wait_dad(link)),
+            Step::WaitUp(link) => self.alone(at, |run| wait::up(run.kernel, link)),
+            Step::WaitDad(link) => self.alone(at, |run| wait::dad(run.kernel, link)),
             _ => self.queue(at, step),
         }
     }
@@ -211,93 +208,6 @@ impl Run<'_> {
         Ok(Request { kind, flags, body })
     }
 
-    fn make_link(&mut self, step: &Step, link: &Link) -> Result<(), KernelError> {
-        let at = &link.at;
-        let fd = |kernel: &Kernel, ns: Ns| match ns {
-            Ns::Pod => kernel.netns().map(AsRawFd::as_raw_fd),
-            Ns::Host => None,
-        };
-        let mut new = NewLink {
-            name: Some(&at.name),
-            mac: link.mac,
-            mtu: link.mtu,
-            up: link.up,
-            alias: link.alias.as_deref(),
-            ..NewLink::default()
-        };
-        if let Some(master) = &link.master {
-            new.master = Some(self.kernel.index(&LinkRef { ns: at.ns, name: master.clone() })?);
-        }
-        let mut from = at.ns;
-        let kind = match &link.kind {
-            LinkKind::Veth { peer, peer_mac } => {
-                new.one_queue = true;
-                NewKind::Veth(NewLink {
-                    name: Some(&peer.name),
-                    mac: *peer_mac,
-                    mtu: link.mtu,
-                    netns: fd(self.kernel, peer.ns).filter(|_| peer.ns != at.ns),
-                    one_queue: true,
-                    ..NewLink::default()
-                })
-            }
-            LinkKind::Bridge { vlan_filtering } => NewKind::Bridge { vlan_filtering: *vlan_filtering },
-            LinkKind::Macvlan { parent, mode, bc_queue_len } => {
-                from = self.below(parent, at, &mut new)?;
-                NewKind::Macvlan(*mode, *bc_queue_len)
-            }
-            LinkKind::Ipvlan { parent, mode } => {
-                from = self.below(parent, at, &mut new)?;
-                NewKind::Ipvlan(*mode)
-            }
-            LinkKind::Other(_) => return Err(Errno::EOPNOTSUPP.into()),
-        };
-        let made = self.kernel.route(from)?.call(rtnl::NEWLINK, CREATE | EXCL | ECHO, |out| {
-            link::new_link(&new, &kind, out);
-        });
-        match made {
-            Ok(messages) => {
-                self.learn(link, &messages);
-                Ok(())
-            }
-            Err(err) if err.errno == Errno::EEXIST && matches!(step, Step::EnsureLink(_)) => self.adopt(link, err),
-            Err(err) => Err(err),
-        }
-    }
-
-    /// Prepares a child of `parent` and says from where it is made: where its parent is.
-    fn below(&mut self, parent: &LinkRef, at: &LinkRef, new: &mut NewLink<'_>) -> Result<Ns, KernelError> {
-        new.parent = Some(self.kernel.index(parent)?);
-        if parent.ns != at.ns {
-            new.netns = self.kernel.netns().map(AsRawFd::as_raw_fd);
-        }
-        Ok(parent.ns)
-    }
-
-    /// Somebody else made the shared link meanwhile: it is fine if it is of the right kind.
-    fn adopt(&mut self, link: &Link, refused: KernelError) -> Result<(), KernelError> {
-        match self.kernel.link(&link.at)? {
-            Some(fact) if fact.kind == link.kind.name() && (fact.up || !link.up) => Ok(()),
-            Some(fact) if fact.kind == link.kind.name() => {
-                let up = |out: &mut Vec<u8>| link::set_attr(fact.index, &LinkAttr::Up(true), out);
-                self.kernel.route(link.at.ns)?.call(rtnl::NEWLINK, 0, up).map(drop)
-            }
-            _ => Err(refused),
-        }
-    }
-
-    /// Reads the indexes of a new link, and of its peer, from the kernel's echo.
-    fn learn(&mut self, link: &Link, echo: &[Message]) {
-        let Some((name, fact)) = echo.iter().find_map(|message| link::parse(&message.body)) else { return };
-        if name != link.at.name.as_str() {
-            return;
-        }
-        self.kernel.learn(link.at.clone(), fact.index);
-        if let (LinkKind::Veth { peer, .. }, Some(index)) = (&link.kind, fact.parent) {
-            self.kernel.learn(peer.clone(), index);
-        }
-    }
-
     /// Writes a sysctl; neighbours of the same namespace share one visit.
     fn sysctl(&mut self, at: usize, sysctl: &Sysctl) {
         let is_next_too = |step: &Step| matches!(step, Step::SetSysctl(next) if next.ns == sysctl.ns);
@@ -315,7 +225,8 @@ impl Run<'_> {
             .take(if matches!(self.steps[at], Step::SetSysctl(_)) { usize::MAX } else { 1 })
             .collect();
         let start = Instant::now();
-        let write_all = || all.iter().map(|s| sysctl::write(&s.key, &s.value)).collect::<Vec<_>>();
+        let write = if matches!(self.steps[at], Step::SetSysctl(_)) { sysctl::write } else { sysctl::ensure };
+        let write_all = || all.iter().map(|s| write(&s.key, &s.value)).collect::<Vec<_>>();
         let written = self.kernel.run_in(sysctl.ns, write_all);
         self.report.timings.push(Timing { first: at, count: all.len(), took: start.elapsed() });
         match written {
@@ -333,64 +244,20 @@ impl Run<'_> {
         let (Step::SetSysctl(sysctl) | Step::EnsureSysctl(sysctl)) = step else { return };
         match result {
             Ok(true) => self.report.applied.push(step.clone()),
-            Ok(false) if sysctl.optional => {}
+            Ok(false) | Err(_) if sysctl.optional => {}
             Ok(false) => self.report.errors.push(Error::new(step.to_string(), Errno::ENOENT)),
-            Err(_) if sysctl.optional => {}
             Err(err) => self.report.errors.push(Error::io(step.to_string(), &err)),
         }
     }
-
-    /// Looks once and returns in nearly every case; otherwise the kernel's notification ends the wait.
-    fn wait_up(&mut self, at: &LinkRef) -> Result<(), KernelError> {
-        let is_up = |kernel: &mut Kernel| Ok::<bool, KernelError>(kernel.link(at)?.is_some_and(|fact| fact.oper_up));
-        if is_up(self.kernel)? {
-            return Ok(());
-        }
-        let mut events = self.kernel.listen(at.ns, rtnl::GROUP_LINK).map_err(|err| err.cause)?;
-        let index = self.kernel.index(at)?;
-        if is_up(self.kernel)? {
-            return Ok(());
-        }
-        let came_up = events.wait(UP_TIMEOUT, |message| {
-            link::parse(&message.body).is_some_and(|(_, fact)| fact.index == index && fact.oper_up)
-        })?;
-        if came_up { Ok(()) } else { Err(timed_out(&format!("{at} is not operationally up after {UP_TIMEOUT:?}"))) }
-    }
-
-    fn wait_dad(&mut self, at: &LinkRef) -> Result<(), KernelError> {
-        let index = self.kernel.index(at)?;
-        let events = self.kernel.listen(at.ns, rtnl::GROUP_IPV6_IFADDR);
-        let mut events = events.map_err(|err| err.cause)?;
-        let end = Instant::now() + DAD_TIMEOUT;
-        loop {
-            let messages = self.kernel.route(at.ns)?.dump(rtnl::GETADDR, |out| addr::dump(index, out))?;
-            let addrs = messages.iter().filter_map(|message| addr::parse(&message.body));
-            let mut addrs = addrs.filter(|(of, _)| *of == index).map(|(_, fact)| fact);
-            if let Some(failed) = addrs.clone().find(|fact| fact.dad_failed) {
-                let sentence = format!("address {} of {at} is used by another host", failed.net);
-                return Err(KernelError { errno: Errno::EADDRINUSE, ext_ack: Some(sentence) });
-            }
-            if !addrs.any(|fact| fact.tentative) {
-                return Ok(());
-            }
-            let left = end.saturating_duration_since(Instant::now());
-            if !events.wait(left, |message| addr::parse(&message.body).is_some_and(|(of, _)| of == index))? {
-                return Err(timed_out(&format!("an address of {at} is still tentative after {DAD_TIMEOUT:?}")));
-            }
-        }
-    }
-}
-
-fn timed_out(sentence: &str) -> KernelError {
-    KernelError { errno: Errno::ETIMEDOUT, ext_ack: Some(sentence.to_owned()) }
 }
 
 /// The link whose index the step's request carries.
 fn link_of(step: &Step) -> Option<&LinkRef> {
     match step {
-        Step::SetLink { at, .. } | Step::EnsureAttr { at, .. } | Step::EnsureVlan { at, .. } | Step::DelVlan { at, .. } => {
-            Some(at)
-        }
+        Step::SetLink { at, .. }
+        | Step::EnsureAttr { at, .. }
+        | Step::EnsureVlan { at, .. }
+        | Step::DelVlan { at, .. } => Some(at),
         Step::AddAddr(addr) | Step::EnsureAddr(addr) | Step::DelAddr(addr) => Some(&addr.at),
         Step::AddRoute(route) | Step::DelRoute(route) => Some(&route.at),
         _ => None,
@@ -399,7 +266,10 @@ fn link_of(step: &Step) -> Option<&LinkRef> {
 
 /// Whether the step brings something into being, so that it must not follow a failure.
 fn is_making(step: &Step) -> bool {
-    !matches!(step, Step::DelMasquerade(_) | Step::DelMasqueradesOf(_) | Step::DelMacCheck(_))
+    !matches!(
+        step,
+        Step::DelMasquerade(_) | Step::DelMasqueradesOf(_) | Step::DelReferenceMasquerade { .. } | Step::DelMacCheck(_)
+    )
 }
 
 /// Whether the refusal means that nothing is left to do: "not there" when deleting or cleaning up, "there" when ensuring.

@@ -67,8 +67,8 @@ impl Kernel {
         Ok(self.nft.insert(socket))
     }
 
-    /// Runs `work` in a namespace: on this thread for the host, on one of its own for the container.
-    pub fn run_in<T: Send>(&self, ns: Ns, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+    /// Runs `work` in a namespace.
+    pub fn run_in<T>(&self, ns: Ns, work: impl FnOnce() -> T) -> Result<T, Error> {
         match (ns, &self.pod) {
             (Ns::Host, _) => Ok(work()),
             (Ns::Pod, Some(pod)) => Ok(pod.netns.run(work)?),
@@ -88,10 +88,10 @@ impl Kernel {
 
     /// One link; `None` where it does not exist.
     pub fn link(&mut self, at: &LinkRef) -> Result<Option<LinkFact>, KernelError> {
-        let answer = self.route(at.ns)?.call(rtnl::GETLINK, 0, |out| link::by_name(&at.name, out));
+        let answer = self.route(at.ns)?.get(rtnl::GETLINK, |out| link::get_by_name(&at.name, out));
         match answer {
-            Ok(messages) => {
-                let fact = messages.iter().find_map(|message| link::parse(&message.body)).map(|(_, fact)| fact);
+            Ok(message) => {
+                let fact = link::parse(&message.body).map(|(_, fact)| fact);
                 if let Some(fact) = &fact {
                     self.learn(at.clone(), fact.index);
                 }

@@ -9,9 +9,11 @@
 pub mod delegate;
 pub mod executor;
 pub mod kernel;
+mod make;
 pub mod observe;
 pub mod record;
 pub mod transaction;
+mod wait;
 
 use crate::sys::netlink::KernelError;
 use crate::sys::netns::NetNsError;

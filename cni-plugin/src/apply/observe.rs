@@ -2,13 +2,13 @@
 
 use super::Error;
 use super::kernel::Kernel;
+use crate::plan::IfName;
 use crate::plan::facts::{Facts, Need, RouteFact};
 use crate::plan::step::{LinkRef, Ns};
 use crate::sys::netlink::KernelError;
 use crate::sys::nft::{mac_check, masquerade};
 use crate::sys::rtnl::{self, addr, link, route};
 use crate::sys::sysctl;
-use crate::plan::IfName;
 use nix::errno::Errno;
 use std::collections::BTreeSet;
 
@@ -89,8 +89,8 @@ fn read_default_link(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(
 }
 
 fn name_of(kernel: &mut Kernel, ns: Ns, index: u32) -> Result<IfName, KernelError> {
-    let messages = kernel.route(ns)?.call(rtnl::GETLINK, 0, |out| link::by_index(index, out))?;
-    let name = messages.iter().find_map(|message| link::parse(&message.body)).map(|(name, _)| name);
+    let message = kernel.route(ns)?.get(rtnl::GETLINK, |out| link::by_index(index, out))?;
+    let name = link::parse(&message.body).map(|(name, _)| name);
     name.and_then(|name| IfName::parse(&name).ok()).ok_or_else(|| Errno::ENODEV.into())
 }
 

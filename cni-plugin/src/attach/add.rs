@@ -150,7 +150,9 @@ impl Run<'_> {
             self.native(at, at + native, kernel)?;
             at += native;
         }
-        self.prev.as_ref().map_or_else(|| AddResult::default().to_stdout(self.version()), |r| r.to_stdout(self.version()))
+        self.prev
+            .as_ref()
+            .map_or_else(|| AddResult::default().to_stdout(self.version()), |r| r.to_stdout(self.version()))
     }
 
     fn version(&self) -> crate::cni::Version {
@@ -161,8 +163,7 @@ impl Run<'_> {
         let plugin = &self.chain.items[at].conf.plugin;
         self.transaction.will_delegate().map_err(internal)?;
         self.done = at + 1;
-        let result =
-            self.chain.delegate(plugin, at, Command::Add, Some(self.attachment), self.prev.as_ref())?;
+        let result = self.chain.delegate(plugin, at, Command::Add, Some(self.attachment), self.prev.as_ref())?;
         self.prev = result.or(self.prev.take());
         Ok(())
     }
@@ -213,8 +214,7 @@ impl Run<'_> {
             }
             From::Foreign(ipam) => {
                 self.done = at + 1;
-                let result =
-                    self.chain.delegate(ipam, at, Command::Add, Some(self.attachment), self.prev.as_ref())?;
+                let result = self.chain.delegate(ipam, at, Command::Add, Some(self.attachment), self.prev.as_ref())?;
                 chain::lease_of(result.unwrap_or_default())
             }
         };

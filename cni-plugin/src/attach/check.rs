@@ -43,12 +43,7 @@ fn internal(err: impl std::fmt::Display) -> Error {
 }
 
 /// What other programs and the IPAM have to say about item `at`.
-fn check_others(
-    chain: &Chain,
-    at: usize,
-    attachment: &Attachment,
-    prev: Option<&AddResult>,
-) -> Result<(), Error> {
+fn check_others(chain: &Chain, at: usize, attachment: &Attachment, prev: Option<&AddResult>) -> Result<(), Error> {
     let item = &chain.items[at];
     if matches!(item.work, Work::Foreign) {
         return chain.delegate(&item.conf.plugin, at, Command::Check, Some(attachment), prev).map(drop);
@@ -80,11 +75,11 @@ fn is_overwritten(step: &Step, later: &[Step]) -> bool {
 
 /// Compares the final result with the container: its interface, addresses and routes, wherever later plugins moved them.
 fn check_result(chain: &Chain, attachment: &Attachment, prev: &AddResult, facts: &Facts) -> Result<(), Error> {
-    let kinds = chain.items.iter().filter_map(|item| match &item.work {
+    let mut kinds = chain.items.iter().filter_map(|item| match &item.work {
         Work::Native(plugin) => plugin.kind(),
         _ => None,
     });
-    let Some(kind) = kinds.last() else { return Ok(()) };
+    let Some(kind) = kinds.next_back() else { return Ok(()) };
     let name = attachment.ifname.as_str();
     let sandbox = attachment.netns.as_deref().map(|path| path.display().to_string()).unwrap_or_default();
     let own = prev.interfaces.iter().find(|interface| interface.name == name && interface.sandbox == sandbox);

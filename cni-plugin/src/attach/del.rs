@@ -101,13 +101,7 @@ fn take_back_all(
 }
 
 /// What undoes the native plugins `start..end`: inverses of the record, or what their names say.
-fn undo_steps(
-    chain: &Chain,
-    attachment: &Attachment,
-    record: Option<&Record>,
-    start: usize,
-    end: usize,
-) -> Vec<Step> {
+fn undo_steps(chain: &Chain, attachment: &Attachment, record: Option<&Record>, start: usize, end: usize) -> Vec<Step> {
     match record {
         Some(record) if chain.has_foreign() => {
             undo(&record.parts.iter().skip(start).take(end - start).flatten().cloned().collect::<Vec<_>>())
@@ -125,12 +119,7 @@ fn undo_steps(
 }
 
 /// Gives back what item `at` got from others: its addresses, or all that a foreign plugin made.
-pub fn give_back(
-    chain: &Chain,
-    at: usize,
-    attachment: &Attachment,
-    prev: Option<&AddResult>,
-) -> Result<(), Error> {
+pub fn give_back(chain: &Chain, at: usize, attachment: &Attachment, prev: Option<&AddResult>) -> Result<(), Error> {
     let Some(item) = chain.items.get(at) else { return Ok(()) };
     if matches!(item.work, Work::Foreign) {
         return chain.delegate(&item.conf.plugin, at, Command::Del, Some(attachment), prev).map(drop);

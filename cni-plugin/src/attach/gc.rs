@@ -29,7 +29,9 @@ pub fn gc(request: &Request, chain: &Chain) -> Result<(), Error> {
         None => records.iter().filter(|record| is_alive(record)).map(|record| owner(&record.key)).collect(),
     };
     let mut errors = Vec::new();
-    for record in records.iter().filter(|record| record.key.plugin == chain.face && !valid.contains(&owner(&record.key))) {
+    for record in
+        records.iter().filter(|record| record.key.plugin == chain.face && !valid.contains(&owner(&record.key)))
+    {
         errors.extend(collect(record).err());
     }
     for (at, item) in chain.items.iter().enumerate() {

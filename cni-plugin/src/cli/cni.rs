@@ -10,6 +10,9 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+/// Room for a usual configuration, so that it is read at once.
+const INPUT_LEN: usize = 16 * 1024;
+
 /// Answers the call that the environment describes.
 pub fn run() -> ExitCode {
     set_panic_answer();
@@ -32,7 +35,7 @@ fn answer(version: &mut Version) -> Result<String, Error> {
     if environment.command() == Some(Command::Version) {
         return Ok(version_reply(&Version::ALL));
     }
-    let mut stdin = Vec::new();
+    let mut stdin = Vec::with_capacity(INPUT_LEN);
     std::io::stdin().lock().read_to_end(&mut stdin).map_err(|err| Error::io(format!("read standard input: {err}")))?;
     let request = environment.request(&stdin, &Version::ALL)?;
     *version = request.conf.version;

@@ -87,6 +87,15 @@ pub enum Step {
     DelMasquerade(Masquerade),
     /// Ends masquerading of all sources of one owner: network, container id and interface.
     DelMasqueradesOf(String),
+    /// Ends masquerading that a reference plugin made for this attachment.
+    DelReferenceMasquerade {
+        /// The network's name.
+        network: String,
+        /// `CNI_CONTAINERID`.
+        container_id: String,
+        /// `CNI_IFNAME`.
+        ifname: IfName,
+    },
     /// Lets only one hardware address send through a bridge port.
     AddMacCheck(MacCheck),
     /// Ends it.
@@ -421,11 +430,7 @@ mod tests {
         ];
         assert_eq!(
             undo(&steps),
-            [
-                Step::DelMasquerade(masquerade),
-                Step::DelAddr(bridge_addr),
-                Step::DelLink(LinkRef::host(name("veth1")))
-            ]
+            [Step::DelMasquerade(masquerade), Step::DelAddr(bridge_addr), Step::DelLink(LinkRef::host(name("veth1")))]
         );
     }
 

@@ -19,6 +19,7 @@ impl Step {
                 vec![Need::Link(route.at.clone()), Need::Routes(route.at.ns)]
             }
             Self::SetSysctl(sysctl) | Self::EnsureSysctl(sysctl) => vec![Need::Sysctl(sysctl.ns, sysctl.key.clone())],
+            Self::DelReferenceMasquerade { .. } => Vec::new(),
             Self::AddMasquerade(_) | Self::DelMasquerade(_) | Self::DelMasqueradesOf(_) => vec![Need::Masquerades],
             Self::AddMacCheck(_) | Self::DelMacCheck(_) => vec![Need::MacChecks],
         }
@@ -90,7 +91,7 @@ pub fn holds(step: &Step, facts: &Facts) -> Result<(), String> {
             refuse_if(there, || format!("port {} is still held", check.port))
         }
         Step::WaitUp(at) => refuse_if(!found(at, facts)?.oper_up, || format!("link {at} is not operationally up")),
-        Step::WaitDad(_) => Ok(()),
+        Step::WaitDad(_) | Step::DelReferenceMasquerade { .. } => Ok(()),
     }
 }
 
@@ -131,7 +132,9 @@ fn link_holds(link: &Link, facts: &Facts) -> Result<(), String> {
 }
 
 fn mode_holds(at: &LinkRef, fact: &LinkFact, mode: &str) -> Result<(), String> {
-    refuse_if(fact.mode != Some(mode), || format!("link {at} has mode {:?}, not {mode}", fact.mode.unwrap_or("unknown")))
+    refuse_if(fact.mode != Some(mode), || {
+        format!("link {at} has mode {:?}, not {mode}", fact.mode.unwrap_or("unknown"))
+    })
 }
 
 fn addr_holds(addr: &Addr, facts: &Facts) -> Result<(), String> {
@@ -153,4 +156,3 @@ fn route_holds(route: &Route, facts: &Facts) -> Result<(), String> {
     let there = facts.routes.get(&route.at.ns).is_some_and(|routes| routes.iter().any(same));
     refuse_if(!there, || format!("route {} through {} is missing in table {}", route.dst, route.at, route.table))
 }
-

@@ -35,23 +35,23 @@ impl Call<'_> {
 
     /// The host end of the container's veth.
     pub fn host_veth(&self) -> IfName {
-        veth_name(&self.hash(""))
+        veth_name(self.hash(""))
     }
 
     /// The host end's hardware address. Its first byte is high, so that a bridge, which takes the lowest address of
     /// its ports, does not change its own when the port comes or goes.
     pub fn host_mac(&self) -> Mac {
-        mac(0xfe, &self.hash("host"))
+        mac(0xfe, self.hash("host"))
     }
 
     /// The container's hardware address where none is asked for; locally administered.
     pub fn pod_mac(&self) -> Mac {
-        mac(0x0a, &self.hash("pod"))
+        mac(0x0a, self.hash("pod"))
     }
 
     /// The hardware address of a bridge that this node makes.
     pub fn bridge_mac(&self, bridge: &IfName) -> Mac {
-        mac(0x0e, &hash(&["bridge", bridge.as_str(), self.node]))
+        mac(0x0e, hash(&["bridge", bridge.as_str(), self.node]))
     }
 
     /// Whose a rule or a link is, in comments and aliases.
@@ -83,18 +83,19 @@ pub fn owner(network: &str, container_id: &str, ifname: &str) -> String {
 
 /// The host name of a veth that a node keeps for a purpose of its own.
 pub fn shared_veth(purpose: &str) -> IfName {
-    veth_name(&hash(&["shared", purpose]))
+    veth_name(hash(&["shared", purpose]))
 }
 
-fn veth_name(hash: &[u8; 8]) -> IfName {
+fn veth_name(hash: [u8; 8]) -> IfName {
     let hex = hash.iter().fold(String::from("veth"), |name, byte| name + &format!("{byte:02x}"));
     // 4 letters and 11 of the 16 hexadecimal digits: as long as a name may be.
     IfName::parse(&hex[..IfName::MAX_LEN]).unwrap_or_else(|_| unreachable!("letters and digits"))
 }
 
-fn mac(first: u8, hash: &[u8; 8]) -> Mac {
-    let [a, b, c, d, e, ..] = *hash;
-    Mac([first, a, b, c, d, e])
+fn mac(first: u8, hash: [u8; 8]) -> Mac {
+    let mut bytes = [first; 6];
+    bytes[1..].copy_from_slice(&hash[..5]);
+    Mac(bytes)
 }
 
 fn hash(parts: &[&str]) -> [u8; 8] {
@@ -111,11 +112,11 @@ fn hash(parts: &[&str]) -> [u8; 8] {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// A call for tests.
-    pub fn call(ifname: &IfName) -> Call<'_> {
+    pub(crate) fn call(ifname: &IfName) -> Call<'_> {
         Call { network: "net", container_id: "4f1c", ifname, sandbox: "/run/netns/pod", prev: None, node: "node" }
     }
 

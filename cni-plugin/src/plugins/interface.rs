@@ -97,9 +97,9 @@ pub fn forwarding(ips: &[IpConfig]) -> Vec<Step> {
 }
 
 /// Switches IPv4 forwarding of the node.
-pub const IPV4_FORWARD: &str = "net/ipv4/ip_forward";
+const IPV4_FORWARD: &str = "net/ipv4/ip_forward";
 /// Switches IPv6 forwarding of the node.
-pub const IPV6_FORWARD: &str = "net/ipv6/conf/all/forwarding";
+const IPV6_FORWARD: &str = "net/ipv6/conf/all/forwarding";
 
 /// The steps that masquerade each address outside its network.
 pub fn masquerade(call: &Call<'_>, ips: &[IpConfig]) -> Vec<Step> {
@@ -113,10 +113,22 @@ pub fn masquerade(call: &Call<'_>, ips: &[IpConfig]) -> Vec<Step> {
     ips.iter().map(one).collect()
 }
 
+/// The steps that end masquerading of which no record is left: braid's own, and the reference plugins'.
+pub fn del_masquerade(call: &Call<'_>) -> [Step; 2] {
+    let reference = Step::DelReferenceMasquerade {
+        network: call.network.to_owned(),
+        container_id: call.container_id.to_owned(),
+        ifname: call.ifname.clone(),
+    };
+    [Step::DelMasqueradesOf(call.owner()), reference]
+}
+
 /// Refuses an interface name that the container already has.
 pub fn refuse_taken(call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
     match facts.link(&call.pod()) {
-        Some(_) => Err(Error::internal(format!("interface {:?} already exists in the container", call.ifname.as_str()))),
+        Some(_) => {
+            Err(Error::internal(format!("interface {:?} already exists in the container", call.ifname.as_str())))
+        }
         None => Ok(()),
     }
 }
@@ -166,7 +178,9 @@ pub fn mtu(json: &Json) -> Result<Option<u32>, Error> {
 pub fn ip_masq(json: &Json) -> Result<bool, Error> {
     match json.str("ipMasqBackend")? {
         None | Some("" | "iptables" | "nftables") => json.bool_or("ipMasq", false),
-        Some(other) => Err(Error::config(format!("unknown ipmasq backend {other:?}: \"ipMasqBackend\" is iptables or nftables"))),
+        Some(other) => {
+            Err(Error::config(format!("unknown ipmasq backend {other:?}: \"ipMasqBackend\" is iptables or nftables")))
+        }
     }
 }
 

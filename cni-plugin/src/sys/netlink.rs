@@ -4,7 +4,9 @@
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send, socket,
+};
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
@@ -19,7 +21,7 @@ const NLM_F_ACK_TLVS: u16 = 0x200;
 const NLMSGERR_ATTR_MSG: u16 = 1;
 /// Length of `struct nlmsghdr`.
 pub const HEADER_LEN: usize = 16;
-/// The kernel fills a dump datagram up to 32 KiB when the reader offers it (net/netlink/af_netlink.c).
+/// The kernel fills a dump datagram up to 32 KiB when the reader offers it (`net/netlink/af_netlink.c`).
 const RECEIVE_LEN: usize = 32 * 1024;
 /// How often a dump is repeated because the table changed under it.
 const DUMP_TRIES: usize = 8;
@@ -116,15 +118,16 @@ impl Socket {
         let len = libc::socklen_t::try_from(size_of_val(&value)).unwrap_or(0);
         // SAFETY: the descriptor is open for the life of `self`, and the pointer and length describe `value`, which
         // lives until the call returns.
-        let result = unsafe {
-            libc::setsockopt(self.fd.as_raw_fd(), libc::SOL_NETLINK, option, (&raw const value).cast(), len)
-        };
+        let result =
+            unsafe { libc::setsockopt(self.fd.as_raw_fd(), libc::SOL_NETLINK, option, (&raw const value).cast(), len) };
         Errno::result(result).map(drop)
     }
 
     /// Receives the notifications of a multicast group, for example `RTNLGRP_LINK`.
     pub fn join(&self, group: u32) -> Result<(), KernelError> {
-        let group = libc::c_int::try_from(group).map_err(|_| Errno::EINVAL)?;
+        // A socket without a port of its own hears nothing: the kernel takes it for the sender.
+        bind(self.fd.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
+        let group = libc::c_int::try_from(group).unwrap_or_default();
         self.set(libc::NETLINK_ADD_MEMBERSHIP, group).map_err(KernelError::from)
     }
 
@@ -185,10 +188,34 @@ impl Socket {
     }
 
     /// Sends one request and returns what the kernel showed.
-    pub fn call(&mut self, kind: u16, flags: u16, body: impl FnOnce(&mut Vec<u8>)) -> Result<Vec<Message>, KernelError> {
+    pub fn call(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Vec<Message>, KernelError> {
         self.push(kind, flags, body);
         let outcome = self.flush()?.pop().unwrap_or_default();
         outcome.error.map_or(Ok(outcome.messages), Err)
+    }
+
+    /// Asks for one thing: the answer is the thing or a refusal, so no acknowledgement is asked for.
+    pub fn get(&mut self, kind: u16, body: impl FnOnce(&mut Vec<u8>)) -> Result<Message, KernelError> {
+        self.push(kind, 0, body);
+        self.send()?;
+        let seq = self.last_seq;
+        let mut answer = None;
+        while answer.is_none() {
+            self.receive(|header, body| {
+                if header.seq == seq {
+                    answer = Some(match refusal(header, body).filter(|_| header.kind == NLMSG_ERROR) {
+                        Some(error) => Err(error),
+                        None => Ok(Message { kind: header.kind, body: body.to_vec() }),
+                    });
+                }
+            })?;
+        }
+        answer.unwrap_or_else(|| Err(Errno::EIO.into()))
     }
 
     /// Sends an nf_tables batch made elsewhere; the kernel commits all of it or nothing.

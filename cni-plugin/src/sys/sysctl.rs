@@ -1,18 +1,37 @@
 //! Sysctls of the calling thread's network namespace, as files below `/proc/sys`.
 
+use std::fs::File;
 use std::io;
+use std::io::Read;
 use std::path::PathBuf;
 
 fn path(key: &str) -> PathBuf {
     PathBuf::from("/proc/sys").join(key)
 }
 
+/// Longest value that is read, in bytes.
+const VALUE_LEN: usize = 4096;
+
 /// Reads `net/…` without its final newline; `None` where the kernel has no such sysctl.
 pub fn read(key: &str) -> io::Result<Option<String>> {
-    match std::fs::read_to_string(path(key)) {
-        Ok(text) => Ok(Some(text.trim_end_matches('\n').to_owned())),
-        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(err) => Err(err),
+    let mut file = match File::open(path(key)) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    // One read gets the whole value: proc hands it out in one piece.
+    let mut value = [0; VALUE_LEN];
+    let len = file.read(&mut value)?;
+    Ok(Some(String::from_utf8_lossy(&value[..len]).trim_end_matches('\n').to_owned()))
+}
+
+/// Writes `net/…` unless it has the value; `false` where the kernel has no such sysctl.
+///
+/// A node whose `/proc/sys` is read-only can still be right.
+pub fn ensure(key: &str, value: &str) -> io::Result<bool> {
+    match read(key)? {
+        Some(present) if present == value => Ok(true),
+        Some(_) => write(key, value),
+        None => Ok(false),
     }
 }
 

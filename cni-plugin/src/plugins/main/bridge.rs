@@ -2,18 +2,22 @@
 
 mod vlan;
 
-use super::super::interface::{self, Dad};
-use super::super::{Addresses, Call, Planned, Plugin};
 use crate::cni::{AddResult, Dns, Error, Interface, IpConfig, NetConf, Route};
 use crate::ipam::Lease;
 use crate::plan::step::{Addr, Link, LinkAttr, LinkKind, LinkRef, MacCheck, Ns, Step, Sysctl};
 use crate::plan::{Facts, IfName, Mac, Need};
+use crate::plugins::interface::{self, Dad};
+use crate::plugins::{Addresses, Call, Planned, Plugin};
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A `bridge` configuration.
 #[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "the keys of the configuration, each with its own name")]
+#[expect(
+    clippy::struct_excessive_bools,
+    clippy::struct_field_names,
+    reason = "the keys of the configuration, each with its own name"
+)]
 pub struct Bridge {
     /// `bridge`, default `cni0`.
     bridge: IfName,
@@ -217,7 +221,6 @@ impl Plugin for Bridge {
         let mut needs = vec![Need::Link(self.at()), Need::Link(call.pod())];
         if self.is_gateway {
             needs.extend(self.gateway_link().ok().map(Need::Addrs));
-            needs.extend([interface::IPV4_FORWARD, interface::IPV6_FORWARD].map(|key| Need::Sysctl(Ns::Host, key.to_owned())));
         }
         needs
     }
@@ -226,7 +229,10 @@ impl Plugin for Bridge {
         match facts.link(&self.at()) {
             Some(fact) if fact.kind != "bridge" => {
                 let name = self.bridge.as_str();
-                Err(Error::internal(format!("{name:?} already exists but is not a bridge: it is of kind {:?}", fact.kind)))
+                Err(Error::internal(format!(
+                    "{name:?} already exists but is not a bridge: it is of kind {:?}",
+                    fact.kind
+                )))
             }
             _ => interface::refuse_taken(call, facts),
         }
@@ -272,7 +278,7 @@ impl Plugin for Bridge {
             steps.push(Step::DelMacCheck(check));
         }
         if self.ip_masq {
-            steps.push(Step::DelMasqueradesOf(call.owner()));
+            steps.extend(interface::del_masquerade(call));
         }
         steps.extend([Step::DelLink(LinkRef::host(call.host_veth())), Step::DelLink(call.pod())]);
         steps

@@ -1,10 +1,10 @@
 //! What macvlan and ipvlan share: a parent link, by name or by default route, on the host or in the container.
 
-use super::super::interface;
 use crate::cni::{Error, Json};
 use crate::plan::facts::LinkFact;
 use crate::plan::step::{LinkRef, Ns};
 use crate::plan::{Facts, IfName, Need};
+use crate::plugins::interface;
 
 /// The keys `master` and `linkInContainer`.
 #[derive(Debug, Clone)]
@@ -34,7 +34,11 @@ impl Parent {
         let at = LinkRef { ns: self.ns, name: name.clone() };
         match facts.link(&at) {
             Some(fact) => Ok((at, fact)),
-            None => Err(Error::internal(format!("failed to lookup master {:?}: no such link in {}", name.as_str(), self.ns))),
+            None => Err(Error::internal(format!(
+                "failed to lookup master {:?}: no such link in {}",
+                name.as_str(),
+                self.ns
+            ))),
         }
     }
 

@@ -1,12 +1,12 @@
 //! `ipvlan`: a child of a link that shares its parent's hardware address.
 
-use super::super::interface::{self, Dad};
-use super::super::{Addresses, Call, Planned, Plugin};
 use super::child::Parent;
 use crate::cni::{AddResult, Dns, Error, Interface, NetConf};
 use crate::ipam::Lease;
 use crate::plan::step::{IpvlanMode, Link, LinkKind, Step};
 use crate::plan::{Facts, IfName, Need};
+use crate::plugins::interface::{self, Dad};
+use crate::plugins::{Addresses, Call, Planned, Plugin};
 
 /// An `ipvlan` configuration.
 #[derive(Debug)]
@@ -83,7 +83,9 @@ impl Plugin for Ipvlan {
         let Lease { mut ips, routes, .. } =
             given.ok_or_else(|| Error::config("\"ipam\": ipvlan needs an IPAM type or addresses in prevResult"))?;
         interface::refuse_no_addresses(&ips)?;
-        ips.iter_mut().for_each(|ip| ip.interface = Some(0));
+        for ip in &mut ips {
+            ip.interface = Some(0);
+        }
         let mut steps = vec![Step::AddLink(Link {
             at: call.pod(),
             mac: None,

@@ -1,10 +1,10 @@
 //! `loopback`: sets the container's `lo` up, whatever `CNI_IFNAME` says.
 
-use super::super::{Addresses, Call, Planned, Plugin};
 use crate::cni::{AddResult, Error, Interface, IpConfig};
 use crate::ipam::Lease;
 use crate::plan::step::{LinkAttr, LinkRef, Ns, Step};
 use crate::plan::{Facts, IfName, Need};
+use crate::plugins::{Addresses, Call, Planned, Plugin};
 use ipnet::IpNet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 

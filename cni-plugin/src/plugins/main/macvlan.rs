@@ -1,12 +1,12 @@
 //! `macvlan`: a child of a link, with a hardware address of its own.
 
-use super::super::interface::{self, Dad};
-use super::super::{Addresses, Call, Planned, Plugin};
 use super::child::Parent;
 use crate::cni::{AddResult, Dns, Error, Interface, NetConf};
 use crate::ipam::Lease;
 use crate::plan::step::{Link, LinkKind, MacvlanMode, Step};
 use crate::plan::{Facts, Mac, Need};
+use crate::plugins::interface::{self, Dad};
+use crate::plugins::{Addresses, Call, Planned, Plugin};
 
 /// A `macvlan` configuration.
 #[derive(Debug)]
@@ -41,9 +41,8 @@ impl Macvlan {
         let (_, parent) = self.parent.find(facts)?;
         let Some(mtu) = self.mtu else { return Ok(None) };
         let fits = u32::try_from(mtu).ok().filter(|mtu| *mtu <= parent.mtu);
-        fits.map(Some).ok_or_else(|| {
-            Error::config(format!("invalid MTU {mtu}, must be [0, master MTU({})]", parent.mtu))
-        })
+        fits.map(Some)
+            .ok_or_else(|| Error::config(format!("invalid MTU {mtu}, must be [0, master MTU({})]", parent.mtu)))
     }
 
     fn pod_mac(&self, call: &Call<'_>, facts: &Facts) -> Result<Mac, Error> {
@@ -102,7 +101,9 @@ impl Plugin for Macvlan {
         let mut result = AddResult { interfaces: vec![interface], ..AddResult::default() };
         if let Some(Lease { mut ips, routes, .. }) = lease {
             interface::refuse_no_addresses(&ips)?;
-            ips.iter_mut().for_each(|ip| ip.interface = Some(0));
+            for ip in &mut ips {
+                ip.interface = Some(0);
+            }
             steps.extend(interface::configure(&call.pod(), &ips, &routes, Dad::On));
             (result.ips, result.routes) = (ips, routes);
         } else {

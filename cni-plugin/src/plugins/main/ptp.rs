@@ -1,11 +1,11 @@
 //! `ptp`, also reached as `veth`: a veth whose host end routes to the container, without a bridge.
 
-use super::super::interface::{self, Dad};
-use super::super::{Addresses, Call, Planned, Plugin};
 use crate::cni::{AddResult, Dns, Error, Interface, IpConfig, NetConf};
 use crate::ipam::Lease;
 use crate::plan::step::{Addr, Link, LinkKind, LinkRef, Ns, Route, Step, Sysctl};
 use crate::plan::{Facts, Need};
+use crate::plugins::interface::{self, Dad};
+use crate::plugins::{Addresses, Call, Planned, Plugin};
 use ipnet::IpNet;
 use std::net::IpAddr;
 
@@ -97,8 +97,7 @@ impl Plugin for Ptp {
     }
 
     fn needs(&self, call: &Call<'_>) -> Vec<Need> {
-        let forward = [interface::IPV4_FORWARD, interface::IPV6_FORWARD].map(|key| Need::Sysctl(Ns::Host, key.to_owned()));
-        forward.into_iter().chain([Need::Link(call.pod())]).collect()
+        vec![Need::Link(call.pod())]
     }
 
     fn refuse(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
@@ -109,7 +108,9 @@ impl Plugin for Ptp {
         let lease = lease.unwrap_or_default();
         interface::refuse_no_addresses(&lease.ips)?;
         let mut ips = lease.ips.clone();
-        ips.iter_mut().for_each(|ip| ip.interface = Some(CONTAINER));
+        for ip in &mut ips {
+            ip.interface = Some(CONTAINER);
+        }
         let port = LinkRef::host(call.host_veth());
         let mut steps = interface::forwarding(&ips);
         steps.push(Step::AddLink(Link {
@@ -139,7 +140,7 @@ impl Plugin for Ptp {
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
         let mut steps = Vec::new();
         if self.ip_masq {
-            steps.push(Step::DelMasqueradesOf(call.owner()));
+            steps.extend(interface::del_masquerade(call));
         }
         steps.extend([Step::DelLink(LinkRef::host(call.host_veth())), Step::DelLink(call.pod())]);
         steps

@@ -1,12 +1,12 @@
 //! `tuning`: sysctls of the container's namespace and attributes of its interface.
 
-use super::super::interface;
-use super::super::{Addresses, Call, Planned, Plugin};
 use crate::cni::{Error, Json, NetConf};
 use crate::ipam::Lease;
 use crate::plan::facts::LinkFact;
 use crate::plan::step::{LinkAttr, Ns, Step, Sysctl};
 use crate::plan::{Facts, Mac, Need};
+use crate::plugins::interface;
+use crate::plugins::{Addresses, Call, Planned, Plugin};
 use regex_lite::Regex;
 
 /// Lines of regular expressions: where the file exists, every sysctl must match one.
@@ -58,9 +58,9 @@ impl Tuning {
             .map(|line| Regex::new(line).map_err(|err| Error::config(format!("{ALLOW_LIST}: {line:?}: {err}"))))
             .collect::<Result<_, _>>()?;
         match self.sysctls.iter().find(|(key, _)| !patterns.iter().any(|pattern| pattern.is_match(key))) {
-            Some((key, _)) => {
-                Err(Error::config(format!("Sysctl {key} is not allowed. Only the following sysctls are allowed: {lines:?}")))
-            }
+            Some((key, _)) => Err(Error::config(format!(
+                "Sysctl {key} is not allowed. Only the following sysctls are allowed: {lines:?}"
+            ))),
             None => Ok(()),
         }
     }
@@ -126,7 +126,8 @@ impl Plugin for Tuning {
         if !self.attrs.is_empty() {
             let name = call.ifname.as_str();
             let fact = facts.link(&call.pod());
-            let fact = fact.ok_or_else(|| Error::internal(format!("interface {name:?} does not exist in the container")))?;
+            let fact =
+                fact.ok_or_else(|| Error::internal(format!("interface {name:?} does not exist in the container")))?;
             steps.extend(self.attrs.iter().map(|attr| Step::SetLink {
                 at: call.pod(),
                 to: attr.clone(),

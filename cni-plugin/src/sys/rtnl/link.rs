@@ -13,7 +13,7 @@ use netlink_packet_route::link::{
 };
 use std::os::fd::RawFd;
 
-/// Attributes of `RTM_NEWLINK` that are read back (include/uapi/linux/if_link.h).
+/// Attributes of `RTM_NEWLINK` that are read back (`include/uapi/linux/if_link.h`).
 mod ifla {
     pub(super) const ADDRESS: u16 = 1;
     pub(super) const IFNAME: u16 = 3;
@@ -186,7 +186,15 @@ pub fn by_index(index: u32, out: &mut Vec<u8>) {
     emit(&message, out);
 }
 
-/// Body of `RTM_GETLINK` or `RTM_DELLINK` by name.
+/// Body of `RTM_GETLINK` by name, without the counters, which are most of the answer.
+pub fn get_by_name(name: &IfName, out: &mut Vec<u8>) {
+    let mut message = LinkMessage::default();
+    message.attributes.push(LinkAttribute::IfName(name.to_string()));
+    message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+    emit(&message, out);
+}
+
+/// Body of `RTM_DELLINK` by name.
 pub fn by_name(name: &IfName, out: &mut Vec<u8>) {
     let mut message = LinkMessage::default();
     message.attributes.push(LinkAttribute::IfName(name.to_string()));

@@ -44,7 +44,7 @@ fn leases_whose_namespace_is_gone_are_taken_back() {
 fn a_lease_of_an_earlier_boot_is_taken_back_unless_its_owner_is_alive() {
     let mut bed = Bed::new();
     let config = full(&bed);
-    age(&bed, "10.1.2.4", Duration::from_secs(7200));
+    age(&bed, "10.1.2.4", Duration::from_hours(2));
     bed.netns = Netns::Alive;
     assert_eq!(bed.add(&config, "f"), Err(FULL.to_owned()));
     bed.netns = Netns::Unknown;
@@ -56,7 +56,7 @@ fn a_lease_of_an_earlier_boot_is_taken_back_unless_its_owner_is_alive() {
 fn without_a_clock_nothing_counts_as_old() {
     let mut bed = Bed::new();
     let config = full(&bed);
-    age(&bed, "10.1.2.4", Duration::from_secs(7200));
+    age(&bed, "10.1.2.4", Duration::from_hours(2));
     bed.clock.since_boot = None;
     assert_eq!(bed.add(&config, "f"), Err(FULL.to_owned()));
 }
@@ -66,7 +66,7 @@ fn an_administrators_note_is_never_taken_back() {
     let mut bed = Bed::new();
     let config = full(&bed);
     bed.write("10.1.2.4", "kept for the printer");
-    age(&bed, "10.1.2.4", Duration::from_secs(7200));
+    age(&bed, "10.1.2.4", Duration::from_hours(2));
     bed.netns = Netns::Gone;
     bed.add(&config, "f").unwrap();
     assert_eq!(bed.read("10.1.2.4").as_deref(), Some("kept for the printer"));

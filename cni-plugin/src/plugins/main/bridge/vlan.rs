@@ -83,12 +83,12 @@ fn checked(id: i64) -> Option<u16> {
 fn trunk_entry(entry: &Json) -> Result<Vec<u16>, Error> {
     let read = |key: &str, name: &str| match entry.i64(key)? {
         None => Ok(None),
-        Some(id) => checked(id).map(Some).ok_or_else(|| Error::config(format!("incorrect trunk {name} parameter: {id}"))),
+        Some(id) => {
+            checked(id).map(Some).ok_or_else(|| Error::config(format!("incorrect trunk {name} parameter: {id}")))
+        }
     };
     let (min, max, id) = (read("minID", "minID")?, read("maxID", "maxID")?, read("id", "id")?);
-    let missing = |key| {
-        Error::config(format!("minID and maxID should be configured simultaneously, {key} is missing"))
-    };
+    let missing = |key| Error::config(format!("minID and maxID should be configured simultaneously, {key} is missing"));
     let range = match (min, max) {
         (None, None) => None,
         (Some(min), Some(max)) if min > max => {

@@ -1,0 +1,89 @@
+//! Making a link: a veth with both ends, a bridge, a child of another link; one request each.
+
+use super::kernel::Kernel;
+use crate::plan::step::{Link, LinkAttr, LinkKind, LinkRef, Ns};
+use crate::sys::netlink::{CREATE, ECHO, EXCL, KernelError, Message};
+use crate::sys::rtnl;
+use crate::sys::rtnl::link::{NewKind, NewLink, new_link, parse, set_attr};
+use nix::errno::Errno;
+use std::os::fd::{AsRawFd, RawFd};
+
+/// Makes `link`; where it is `shared`, one that somebody else made meanwhile will do.
+pub(super) fn link(kernel: &mut Kernel, link: &Link, shared: bool) -> Result<(), KernelError> {
+    let mut new = NewLink {
+        name: Some(&link.at.name),
+        mac: link.mac,
+        mtu: link.mtu,
+        up: link.up,
+        alias: link.alias.as_deref(),
+        ..NewLink::default()
+    };
+    if let Some(master) = &link.master {
+        new.master = Some(kernel.index(&LinkRef { ns: link.at.ns, name: master.clone() })?);
+    }
+    // A child is made where its parent is, everything else where it appears.
+    let mut from = link.at.ns;
+    if let LinkKind::Macvlan { parent, .. } | LinkKind::Ipvlan { parent, .. } = &link.kind {
+        from = parent.ns;
+        new.parent = Some(kernel.index(parent)?);
+        new.netns = netns_of(kernel, link.at.ns, from);
+    }
+    new.one_queue = matches!(link.kind, LinkKind::Veth { .. });
+    let kind = kind(kernel, link)?;
+    let made = kernel.route(from)?.call(rtnl::NEWLINK, CREATE | EXCL | ECHO, |out| new_link(&new, &kind, out));
+    match made {
+        Ok(messages) => {
+            learn(kernel, link, &messages);
+            Ok(())
+        }
+        Err(err) if err.errno == Errno::EEXIST && shared => adopt(kernel, link, err),
+        Err(err) => Err(err),
+    }
+}
+
+/// The descriptor of namespace `ns`, unless the request is made there anyway.
+fn netns_of(kernel: &Kernel, ns: Ns, from: Ns) -> Option<RawFd> {
+    kernel.netns().filter(|_| ns == Ns::Pod && ns != from).map(AsRawFd::as_raw_fd)
+}
+
+fn kind<'a>(kernel: &Kernel, link: &'a Link) -> Result<NewKind<'a>, KernelError> {
+    Ok(match &link.kind {
+        LinkKind::Veth { peer, peer_mac } => NewKind::Veth(NewLink {
+            name: Some(&peer.name),
+            mac: *peer_mac,
+            mtu: link.mtu,
+            netns: netns_of(kernel, peer.ns, link.at.ns),
+            one_queue: true,
+            ..NewLink::default()
+        }),
+        LinkKind::Bridge { vlan_filtering } => NewKind::Bridge { vlan_filtering: *vlan_filtering },
+        LinkKind::Macvlan { mode, bc_queue_len, .. } => NewKind::Macvlan(*mode, *bc_queue_len),
+        LinkKind::Ipvlan { mode, .. } => NewKind::Ipvlan(*mode),
+        LinkKind::Other(_) => return Err(Errno::EOPNOTSUPP.into()),
+    })
+}
+
+/// Somebody else made the shared link meanwhile: it is fine if it is of the right kind.
+fn adopt(kernel: &mut Kernel, link: &Link, refused: KernelError) -> Result<(), KernelError> {
+    match kernel.link(&link.at)? {
+        Some(fact) if fact.kind != link.kind.name() => Err(refused),
+        Some(fact) if link.up && !fact.up => {
+            let up = |out: &mut Vec<u8>| set_attr(fact.index, &LinkAttr::Up(true), out);
+            kernel.route(link.at.ns)?.call(rtnl::NEWLINK, 0, up).map(drop)
+        }
+        Some(_) => Ok(()),
+        None => Err(refused),
+    }
+}
+
+/// Reads the indexes of a new link, and of its peer, from the kernel's echo.
+fn learn(kernel: &mut Kernel, link: &Link, echo: &[Message]) {
+    let Some((name, fact)) = echo.iter().find_map(|message| parse(&message.body)) else { return };
+    if name != link.at.name.as_str() {
+        return;
+    }
+    kernel.learn(link.at.clone(), fact.index);
+    if let (LinkKind::Veth { peer, .. }, Some(index)) = (&link.kind, fact.parent) {
+        kernel.learn(peer.clone(), index);
+    }
+}

@@ -1,0 +1,58 @@
+//! Waiting on the kernel's notifications, never on a clock alone.
+
+use super::kernel::Kernel;
+use crate::plan::step::LinkRef;
+use crate::sys::netlink::KernelError;
+use crate::sys::rtnl::{self, addr, link};
+use nix::errno::Errno;
+use std::time::{Duration, Instant};
+
+/// How long a link may take to come up, as the reference plugin waits in all.
+const UP_TIMEOUT: Duration = Duration::from_millis(2550);
+/// How long duplicate address detection may take, as in the reference plugins.
+const DAD_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Looks once, which is enough in nearly every case; otherwise the kernel's notification ends the wait.
+pub(super) fn up(kernel: &mut Kernel, at: &LinkRef) -> Result<(), KernelError> {
+    let is_up = |kernel: &mut Kernel| Ok::<bool, KernelError>(kernel.link(at)?.is_some_and(|fact| fact.oper_up));
+    if is_up(kernel)? {
+        return Ok(());
+    }
+    let mut events = kernel.listen(at.ns, rtnl::GROUP_LINK).map_err(|err| err.cause)?;
+    let index = kernel.index(at)?;
+    if is_up(kernel)? {
+        return Ok(());
+    }
+    let came_up = events.wait(UP_TIMEOUT, |message| {
+        link::parse(&message.body).is_some_and(|(_, fact)| fact.index == index && fact.oper_up)
+    })?;
+    if came_up { Ok(()) } else { Err(timed_out(format!("{at} is not operationally up after {UP_TIMEOUT:?}"))) }
+}
+
+/// Reads the addresses again at each notification, until none is tentative.
+pub(super) fn dad(kernel: &mut Kernel, at: &LinkRef) -> Result<(), KernelError> {
+    let index = kernel.index(at)?;
+    let events = kernel.listen(at.ns, rtnl::GROUP_IPV6_IFADDR);
+    let mut events = events.map_err(|err| err.cause)?;
+    let end = Instant::now() + DAD_TIMEOUT;
+    loop {
+        let messages = kernel.route(at.ns)?.dump(rtnl::GETADDR, |out| addr::dump(index, out))?;
+        let addrs = messages.iter().filter_map(|message| addr::parse(&message.body));
+        let mut addrs = addrs.filter(|(of, _)| *of == index).map(|(_, fact)| fact);
+        if let Some(failed) = addrs.clone().find(|fact| fact.dad_failed) {
+            let sentence = format!("address {} of {at} is used by another host", failed.net);
+            return Err(KernelError { errno: Errno::EADDRINUSE, ext_ack: Some(sentence) });
+        }
+        if !addrs.any(|fact| fact.tentative) {
+            return Ok(());
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        if !events.wait(left, |message| addr::parse(&message.body).is_some_and(|(of, _)| of == index))? {
+            return Err(timed_out(format!("an address of {at} is still tentative after {DAD_TIMEOUT:?}")));
+        }
+    }
+}
+
+fn timed_out(sentence: String) -> KernelError {
+    KernelError { errno: Errno::ETIMEDOUT, ext_ack: Some(sentence) }
+}

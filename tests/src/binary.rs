@@ -1,0 +1,37 @@
+//! Where the programs under test are.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The `braid` under test: `$BRAID_BIN`, otherwise built by the cargo that runs the tests.
+pub fn braid() -> &'static Path {
+    static BRAID: OnceLock<PathBuf> = OnceLock::new();
+    BRAID.get_or_init(|| env::var_os("BRAID_BIN").map_or_else(build, PathBuf::from))
+}
+
+/// Builds `braid` beside the test program, in `target/<host>/<profile>`.
+fn build() -> PathBuf {
+    let own = env::current_exe().expect("path of the test program");
+    let folder = own.parent().and_then(Path::parent).expect("target/<host>/<profile>/deps/<test>");
+    let Some(cargo) = env::var_os("CARGO") else {
+        panic!("set BRAID_BIN to the braid under test, or run the tests with cargo");
+    };
+    let release = folder.ends_with("release").then_some("--release");
+    let built = Command::new(cargo).args(["build", "--quiet", "--package", "braid"]).args(release).status();
+    assert!(built.expect("cargo starts").success(), "cargo build --package braid failed");
+    folder.join("braid")
+}
+
+/// The folder of the reference plugins: `$BRAID_REFERENCE`, otherwise `~/.cache/braid/reference`; `None` without them.
+pub fn reference() -> Option<&'static Path> {
+    static REFERENCE: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let find = || {
+        let home =
+            || PathBuf::from(env::var_os("HOME").unwrap_or_else(|| "/root".into())).join(".cache/braid/reference");
+        let folder = env::var_os("BRAID_REFERENCE").map_or_else(home, PathBuf::from);
+        folder.join("bridge").is_file().then_some(folder)
+    };
+    REFERENCE.get_or_init(find).as_deref()
+}

@@ -1,0 +1,219 @@
+//! One call of a plugin, as a runtime makes it.
+
+use crate::{binary, sandbox};
+use serde_json::{Value, json};
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Environment and standard input of a call; the verbs run it.
+#[derive(Debug, Clone)]
+pub struct Call {
+    plugin: String,
+    is_reference: bool,
+    stdin: Vec<u8>,
+    conf: Value,
+    env: Vec<(&'static str, OsString)>,
+}
+
+/// What a plugin answered.
+#[derive(Debug)]
+pub struct Answer {
+    /// Exit code; 128 and more for a signal.
+    pub code: i32,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+/// The error that a plugin answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Code of the specification.
+    pub code: u64,
+    /// The sentence.
+    pub msg: String,
+    /// More, often empty.
+    pub details: String,
+}
+
+impl Call {
+    /// A call of `plugin` with `conf`, for `eth0` of a container that is still to be named.
+    pub fn new(plugin: &str, conf: Value) -> Self {
+        let call = Self { plugin: plugin.to_owned(), is_reference: false, stdin: Vec::new(), conf, env: Vec::new() };
+        call.env("CNI_IFNAME", "eth0")
+    }
+
+    /// The same call of the reference plugin.
+    #[must_use]
+    pub fn reference(mut self) -> Self {
+        self.is_reference = true;
+        self
+    }
+
+    /// Sets one variable, replacing what it was. `None` leaves it out.
+    #[must_use]
+    pub fn env<'a>(mut self, key: &'static str, value: impl Into<Option<&'a str>>) -> Self {
+        self.env.retain(|(other, _)| *other != key);
+        self.env.extend(value.into().map(|value| (key, OsString::from_vec(value.as_bytes().to_vec()))));
+        self
+    }
+
+    /// Sets `CNI_CONTAINERID`.
+    #[must_use]
+    pub fn container(self, id: &str) -> Self {
+        self.env("CNI_CONTAINERID", id)
+    }
+
+    /// Sets `CNI_NETNS`.
+    #[must_use]
+    pub fn netns(self, path: &Path) -> Self {
+        let path = path.to_string_lossy().into_owned();
+        self.env("CNI_NETNS", path.as_str())
+    }
+
+    /// Sets `CNI_IFNAME`.
+    #[must_use]
+    pub fn ifname(self, name: &str) -> Self {
+        self.env("CNI_IFNAME", name)
+    }
+
+    /// Sets `CNI_ARGS`.
+    #[must_use]
+    pub fn args(self, args: &str) -> Self {
+        self.env("CNI_ARGS", args)
+    }
+
+    /// Replaces the configuration.
+    #[must_use]
+    pub fn conf(mut self, conf: Value) -> Self {
+        self.conf = conf;
+        self
+    }
+
+    /// Sets one key of the configuration.
+    #[must_use]
+    pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.conf[key] = value.into();
+        self
+    }
+
+    /// Puts the result of an ADD into the configuration, as a runtime does for CHECK and DEL.
+    #[must_use]
+    pub fn prev(self, result: &Value) -> Self {
+        self.with("prevResult", result.clone())
+    }
+
+    /// Bytes for standard input in place of the configuration.
+    #[must_use]
+    pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.stdin = bytes.into();
+        self
+    }
+
+    /// Runs ADD.
+    pub fn add(&self) -> Answer {
+        self.run("ADD")
+    }
+
+    /// Runs DEL.
+    pub fn del(&self) -> Answer {
+        self.run("DEL")
+    }
+
+    /// Runs CHECK with the result of the ADD.
+    pub fn check(&self, result: &Value) -> Answer {
+        self.clone().prev(result).run("CHECK")
+    }
+
+    /// Runs GC; `valid` lists container id and interface of what is to be kept.
+    pub fn gc(&self, valid: &[(&str, &str)]) -> Answer {
+        let valid: Vec<Value> = valid.iter().map(|(id, ifname)| json!({"containerID": id, "ifname": ifname})).collect();
+        self.clone().with("cni.dev/valid-attachments", valid).run("GC")
+    }
+
+    /// Runs STATUS.
+    pub fn status(&self) -> Answer {
+        self.run("STATUS")
+    }
+
+    /// Runs any verb.
+    #[track_caller]
+    pub fn run(&self, command: &str) -> Answer {
+        self.clone().env("CNI_COMMAND", command).run_as_is()
+    }
+
+    /// Runs the call with no other variables than those that were set, and `CNI_PATH`.
+    #[track_caller]
+    pub fn run_as_is(&self) -> Answer {
+        let (program, path) = self.program();
+        let mut command = Command::new(&program);
+        command.env_clear().env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin").env("CNI_PATH", path);
+        for (key, value) in &self.env {
+            if value.is_empty() {
+                command.env_remove(key)
+            } else {
+                command.env(key, value)
+            };
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|err| panic!("start {}: {err}", program.display()));
+        let own = self.conf.to_string().into_bytes();
+        let input = if self.stdin.is_empty() { own } else { self.stdin.clone() };
+        let mut stdin = child.stdin.take().expect("a pipe");
+        // A call that is refused by its environment is over before it read its input.
+        let feed = std::thread::spawn(move || drop(stdin.write_all(&input)));
+        let output = child.wait_with_output().expect("the plugin's output");
+        feed.join().expect("the thread that writes");
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let signal = std::os::unix::process::ExitStatusExt::signal(&output.status).unwrap_or(0);
+        let code = output.status.code().unwrap_or(128 + signal);
+        Answer { code, stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+
+    fn program(&self) -> (PathBuf, PathBuf) {
+        if self.is_reference {
+            let folder = binary::reference().expect("the reference plugins: needs!(Reference) comes first");
+            return (folder.join(&self.plugin), folder.to_owned());
+        }
+        (sandbox::install(&self.plugin), PathBuf::from(sandbox::PLUGINS))
+    }
+}
+
+impl Answer {
+    /// The result of a call that must have succeeded.
+    #[track_caller]
+    pub fn result(&self) -> Value {
+        assert_eq!(self.code, 0, "the call failed: {}\n{}", self.stdout, self.stderr);
+        serde_json::from_str(&self.stdout).unwrap_or_else(|err| panic!("{err}: {}", self.stdout))
+    }
+
+    /// Fails unless the call succeeded and, as all verbs but ADD and VERSION do, printed nothing.
+    #[track_caller]
+    pub fn ok(&self) {
+        assert_eq!((self.code, self.stdout.as_str()), (0, ""), "{}", self.stderr);
+    }
+
+    /// The error of a call that must have failed.
+    #[track_caller]
+    pub fn error(&self) -> Refusal {
+        assert_eq!(self.code, 1, "exit code of a failure; stdout {:?}, stderr {:?}", self.stdout, self.stderr);
+        let json: Value = serde_json::from_str(&self.stdout).unwrap_or_else(|err| panic!("{err}: {:?}", self.stdout));
+        let text = |key: &str| json[key].as_str().unwrap_or_default().to_owned();
+        Refusal { code: json["code"].as_u64().expect("a code"), msg: text("msg"), details: text("details") }
+    }
+
+    /// Fails unless the call was refused with this code and a sentence with each of `words`.
+    #[track_caller]
+    pub fn refused(&self, code: u64, words: &[&str]) {
+        let error = self.error();
+        assert_eq!(error.code, code, "{error:?}");
+        let text = format!("{} {}", error.msg, error.details);
+        for word in words {
+            assert!(text.contains(word), "{word:?} is not in {text:?}");
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! A host of its own for one test.
+
+use crate::binary;
+use crate::call::Call;
+use crate::ns::Ns;
+use crate::real_host::RealHost;
+use crate::state::{self, State};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, setns, unshare};
+use serde_json::Value;
+use std::cell::RefCell;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::ops::Deref;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// Where a sandbox has its plugins, as links to the `braid` under test.
+pub const PLUGINS: &str = "/run/cni-bin";
+/// Where it has its containers' namespaces.
+const NAMESPACES: &str = "/run/netns";
+/// Where it keeps what it covered.
+const COVERED: &str = "/run/.covered";
+
+/// A world for one test: this thread, and every process it starts, sees a network of its own, an empty `/run`, and
+/// nothing in `/var/lib/cni` and `/etc/cni`. It reads like the namespace of its host.
+#[derive(Debug)]
+pub struct Sandbox {
+    host: Ns,
+    pods: RefCell<Vec<Rc<Ns>>>,
+    before: Before,
+    real_host: RealHost,
+}
+
+/// What this thread goes back to.
+#[derive(Debug)]
+struct Before {
+    net: File,
+    mnt: File,
+    folder: PathBuf,
+}
+
+impl Sandbox {
+    /// Moves this thread into a world of its own, until the value is dropped.
+    #[expect(clippy::new_without_default, reason = "it changes the thread, which no default should")]
+    pub fn new() -> Self {
+        assert!(nix::unistd::geteuid().is_root(), "these tests need root: they make network and mount namespaces");
+        // Built and looked for outside: neither may see the sandbox.
+        let (braid, _) = (binary::braid(), binary::reference());
+        assert!(braid.is_file(), "BRAID_BIN: {} is no file", braid.display());
+        let open = |path| File::open(path).expect("own namespace");
+        let before = Before {
+            net: open("/proc/thread-self/ns/net"),
+            mnt: open("/proc/thread-self/ns/mnt"),
+            folder: std::env::current_dir().expect("current folder"),
+        };
+        let real_host = RealHost::look();
+        unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).expect("new network and mount namespaces");
+        cover();
+        let host = Ns::current("host");
+        host.run("ip link set lo up");
+        Self { host, pods: RefCell::default(), before, real_host }
+    }
+
+    /// The namespace that stands for the node.
+    pub fn host(&self) -> &Ns {
+        &self.host
+    }
+
+    /// A new container's namespace, or one for the world outside; its `lo` is down, as a runtime hands it over.
+    pub fn pod(&self, name: &str) -> Rc<Ns> {
+        let pod = Rc::new(Ns::create(name, &Path::new(NAMESPACES).join(name)));
+        self.pods.borrow_mut().push(Rc::clone(&pod));
+        pod
+    }
+
+    /// Ends a container's namespace; what is left of its path is a plain file, as `ip netns` leaves it after a crash.
+    pub fn end(&self, pod: &Ns) {
+        nix::mount::umount2(pod.path(), nix::mount::MntFlags::MNT_DETACH).expect("namespace is mounted");
+        self.pods.borrow_mut().retain(|other| other.path() != pod.path());
+    }
+
+    /// A world outside: a namespace behind a link of the host, which has `host_addr`, and is no gateway of anybody.
+    ///
+    /// The link is named like the namespace, on both sides.
+    pub fn outside(&self, name: &str, host_addr: &str, its_addr: &str) -> Rc<Ns> {
+        let outside = self.pod(name);
+        self.host.run(&format!("ip link add {name} type veth peer name {name} netns {}", outside.path().display()));
+        for (ns, addr) in [(&self.host, host_addr), (outside.as_ref(), its_addr)] {
+            ns.run(&format!("ip addr add {addr} dev {name} nodad"));
+            ns.run(&format!("ip link set {name} up"));
+        }
+        outside.run("ip link set lo up");
+        outside
+    }
+
+    /// A call of `plugin` for `eth0` of `pod`, whose container id is the name of `pod`.
+    pub fn call(&self, plugin: &str, pod: &Ns, conf: Value) -> Call {
+        Call::new(plugin, conf).container(pod.name()).netns(pod.path())
+    }
+
+    /// Everything on the host and in the containers that a call could change.
+    pub fn state(&self) -> State {
+        let pods = self.pods.borrow();
+        State::take(std::iter::once(&self.host).chain(pods.iter().map(Rc::as_ref)))
+    }
+
+    /// What belongs to single attachments and is still there: links, rules, leases, records.
+    pub fn leftovers(&self) -> Vec<String> {
+        state::leftovers(&self.host)
+    }
+
+    /// Fails unless [`Sandbox::leftovers`] is empty.
+    #[track_caller]
+    pub fn assert_nothing_left(&self) {
+        assert_eq!(self.leftovers(), Vec::<String>::new(), "left behind");
+    }
+
+    /// Makes a plugin of one's own: a script in the sandbox's plugin folder.
+    pub fn script(&self, name: &str, text: &str) {
+        use std::os::unix::fs::PermissionsExt;
+        let path = Path::new(PLUGINS).join(name);
+        fs::write(&path, text).expect("write a script");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("make a script executable");
+    }
+}
+
+impl Deref for Sandbox {
+    type Target = Ns;
+
+    fn deref(&self) -> &Ns {
+        &self.host
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        let strays = strays();
+        setns(&self.before.mnt, CloneFlags::CLONE_NEWNS).expect("back to the mount namespace");
+        setns(&self.before.net, CloneFlags::CLONE_NEWNET).expect("back to the network namespace");
+        std::env::set_current_dir(&self.before.folder).expect("back to the folder");
+        if !std::thread::panicking() {
+            assert_eq!(strays, Vec::<String>::new(), "processes still run in the sandbox");
+            assert_eq!(RealHost::look(), self.real_host, "the test changed the real host");
+        }
+    }
+}
+
+/// Makes `plugin` callable in the sandbox.
+pub(crate) fn install(plugin: &str) -> PathBuf {
+    let path = Path::new(PLUGINS).join(plugin);
+    match symlink(binary::braid(), &path) {
+        Err(err) if err.kind() != ErrorKind::AlreadyExists => panic!("link {}: {err}", path.display()),
+        _ => path,
+    }
+}
+
+/// Covers what a test could change with something empty that only this mount namespace sees.
+fn cover() {
+    let none: Option<&str> = None;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).expect("private mounts");
+    tmpfs(Path::new("/run"));
+    cover_one("/etc", "cni");
+    cover_one("/var/lib", "cni");
+    // Links in /sys/class/net are those of the namespace that mounted it.
+    mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), none).expect("sysfs of the new network");
+    if Path::new("/sys/fs/bpf").is_dir() {
+        mount(Some("bpf"), "/sys/fs/bpf", Some("bpf"), MsFlags::empty(), none).expect("bpf file system");
+    }
+    for folder in [PLUGINS, NAMESPACES, "/var/lib/cni", "/etc/cni"] {
+        fs::create_dir_all(folder).expect("folder of the sandbox");
+    }
+}
+
+/// Covers `folder` by a copy of links to what it has, without the entry `hidden`.
+fn cover_one(folder: &str, hidden: &str) {
+    let covered = Path::new(COVERED).join(&folder[1..]);
+    fs::create_dir_all(&covered).expect("place for what is covered");
+    bind(Path::new(folder), &covered);
+    tmpfs(Path::new(folder));
+    for entry in fs::read_dir(&covered).expect("covered folder") {
+        let name = entry.expect("entry").file_name();
+        if name != hidden {
+            symlink(covered.join(&name), Path::new(folder).join(&name)).expect("link to what is covered");
+        }
+    }
+}
+
+fn tmpfs(at: &Path) {
+    mount(Some("tmpfs"), at, Some("tmpfs"), MsFlags::empty(), Some("mode=755")).expect("tmpfs");
+}
+
+pub(crate) fn bind(from: &Path, to: &Path) {
+    let none: Option<&str> = None;
+    mount(Some(from), to, none, MsFlags::MS_BIND, none).expect("bind mount");
+}
+
+/// Processes that were started in this sandbox and still run.
+fn strays() -> Vec<String> {
+    let inode = |path: &Path| fs::metadata(path).map(|meta| meta.ino()).ok();
+    let own = inode(Path::new("/proc/thread-self/ns/mnt")).expect("own mount namespace");
+    let processes = fs::read_dir("/proc").expect("/proc").filter_map(Result::ok);
+    let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let strays = ids.filter(|id| *id != std::process::id());
+    let strays = strays.map(|id| PathBuf::from(format!("/proc/{id}")));
+    let strays = strays.filter(|path| inode(&path.join("ns/mnt")) == Some(own));
+    strays.map(|path| fs::read_to_string(path.join("cmdline")).unwrap_or_default().replace('\0', " ")).collect()
+}

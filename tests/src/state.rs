@@ -1,0 +1,156 @@
+//! Everything that a call can change, as text to compare, and what of it an attachment must not leave behind.
+
+use crate::ns::Ns;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::net::IpAddr;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Folders that plugins write to.
+const FOLDERS: &[&str] = &["/run/braid", "/run/cni", "/var/lib/cni", "/etc/cni", "/sys/fs/bpf"];
+/// What the kernel tells of a link, in namespaces.
+const LOOKS: &[&str] =
+    &["ip -d -j link", "ip -j addr", "ip -j route show table all", "ip -j -6 route show table all", "ip -j rule"];
+
+/// Links, addresses, routes, rules, sysctls and files, each under its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct State(BTreeMap<String, String>);
+
+impl State {
+    pub(crate) fn take<'a>(spaces: impl Iterator<Item = &'a Ns>) -> Self {
+        let mut state = BTreeMap::new();
+        for ns in spaces {
+            for look in LOOKS {
+                for (at, item) in ns.list(look).into_iter().enumerate() {
+                    state.insert(format!("{}: {look}: {}", ns.name(), name_of(&item, at)), steady(item).to_string());
+                }
+            }
+            state.insert(format!("{}: nft", ns.name()), ns.try_run("nft -a list ruleset").unwrap_or_default());
+            for key in ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"] {
+                state.insert(format!("{}: {key}", ns.name()), ns.sysctl(key));
+            }
+        }
+        for folder in FOLDERS {
+            state.extend(tree(Path::new(folder)));
+        }
+        Self(state)
+    }
+
+    /// Fails with what differs, unless both are the same.
+    #[track_caller]
+    pub fn assert_same(&self, later: &Self) {
+        let differences = self.differences(later);
+        assert!(differences.is_empty(), "changed:\n{differences}");
+    }
+
+    /// What differs, a line for each thing before (`-`) and after (`+`).
+    pub fn differences(&self, later: &Self) -> String {
+        let mut text = String::new();
+        for (name, value) in &self.0 {
+            if later.0.get(name) != Some(value) {
+                let _ = writeln!(text, "- {name}: {value}");
+            }
+        }
+        for (name, value) in &later.0 {
+            if self.0.get(name) != Some(value) {
+                let _ = writeln!(text, "+ {name}: {value}");
+            }
+        }
+        text
+    }
+}
+
+fn name_of(item: &Value, at: usize) -> String {
+    let name = ["ifname", "dst"].iter().find_map(|key| item[key].as_str()).unwrap_or_default();
+    format!("{name} ({at})")
+}
+
+/// Without what changes by itself.
+fn steady(mut item: Value) -> Value {
+    if let Some(item) = item.as_object_mut() {
+        for key in ["operstate", "flags", "stats64", "expires"] {
+            item.remove(key);
+        }
+        // Timers of a bridge and its ports.
+        item.remove("linkinfo");
+    }
+    if let Some(infos) = item["addr_info"].as_array_mut() {
+        // The kernel's own link-local address is tentative for a while.
+        infos.retain(|info| info["scope"] != "link");
+    }
+    item
+}
+
+/// Each file and folder below `root` with mode and content.
+pub fn tree(root: &Path) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for path in entries(&folder) {
+            let Ok(meta) = fs::symlink_metadata(&path) else { continue };
+            let mode = meta.permissions().mode();
+            let content = match () {
+                () if meta.is_dir() => String::new(),
+                () if meta.is_symlink() => fs::read_link(&path).map(|to| to.display().to_string()).unwrap_or_default(),
+                () => fs::read(&path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default(),
+            };
+            found.insert(path.display().to_string(), format!("{mode:o} {}:{} {content:?}", meta.uid(), meta.gid()));
+            if meta.is_dir() {
+                folders.push(path);
+            }
+        }
+    }
+    found
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    fs::read_dir(folder).into_iter().flatten().filter_map(|entry| entry.ok().map(|entry| entry.path())).collect()
+}
+
+/// What belongs to single attachments and is still there. What the node shares (bridges, tables and their chains, the
+/// round-robin mark, locks) may stay.
+pub(crate) fn leftovers(host: &Ns) -> Vec<String> {
+    let mut left = Vec::new();
+    for link in host.list("ip -d -j link") {
+        let name = link["ifname"].as_str().unwrap_or_default();
+        if link["ifalias"].as_str().is_some_and(|alias| alias.starts_with("braid ")) || is_pod_side(&link) {
+            left.push(format!("link {name}"));
+        }
+    }
+    left.extend(elements(host).into_iter().map(|element| format!("nft {element}")));
+    for network in entries(Path::new("/var/lib/cni/networks")) {
+        let files = entries(&network).into_iter();
+        left.extend(files.filter(|path| is_lease(path)).map(|path| path.display().to_string()));
+    }
+    let records = tree(Path::new("/run/braid/attachments")).into_keys();
+    let others = tree(Path::new("/run/cni")).into_keys().filter(|path| Path::new(path).is_file());
+    left.extend(records.chain(others));
+    left
+}
+
+/// A veth whose other end is in another namespace, and that is not the test's own way outside.
+fn is_pod_side(link: &Value) -> bool {
+    let name = link["ifname"].as_str().unwrap_or_default();
+    link["linkinfo"]["info_kind"] == "veth" && link["link_netnsid"].is_number() && name.starts_with("veth")
+}
+
+fn is_lease(path: &Path) -> bool {
+    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.parse::<IpAddr>().is_ok())
+}
+
+/// Every element of every set and map of the host, as `family table set: element`.
+pub fn elements(host: &Ns) -> Vec<String> {
+    let ruleset = host.json("nft -j list ruleset");
+    let items = ruleset["nftables"].as_array().cloned().unwrap_or_default();
+    let mut found = Vec::new();
+    for set in items.iter().filter_map(|item| item.get("set").or_else(|| item.get("map"))) {
+        let text = |key: &str| set[key].as_str().unwrap_or_default().to_owned();
+        for element in set["elem"].as_array().into_iter().flatten() {
+            found.push(format!("{} {} {}: {element}", text("family"), text("table"), text("name")));
+        }
+    }
+    found
+}

@@ -1,0 +1,54 @@
+//! Real packets between namespaces.
+
+use crate::ns::Ns;
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+/// Longest wait for an answer that is expected.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Ns {
+    /// Whether `to` answers a ping, asked for 5 seconds at most.
+    pub fn can_ping(&self, to: &str) -> bool {
+        self.try_run(&format!("ping -q -c 1 -i 0.2 -w 5 {to}")).is_ok()
+    }
+
+    /// Whether `to` stays silent: three pings within a second.
+    pub fn cannot_ping(&self, to: &str) -> bool {
+        self.try_run(&format!("ping -q -c 3 -i 0.2 -W 1 {to}")).is_err()
+    }
+
+    /// Connects to `server` in `there`, sends a byte and has it echoed. Returns the address that the server saw.
+    #[track_caller]
+    pub fn seen_by(&self, there: &Ns, server: &str) -> IpAddr {
+        let server: IpAddr = server.parse().expect("an address");
+        let listener = there.enter(|| TcpListener::bind(SocketAddr::new(server, 0))).expect("listen");
+        let to = listener.local_addr().expect("own address");
+        std::thread::scope(|scope| {
+            let answer = scope.spawn(|| echo(&listener));
+            let connected = self.enter(|| TcpStream::connect_timeout(&to, PATIENCE));
+            let mut stream = match connected {
+                Ok(stream) => stream,
+                Err(err) => {
+                    // Lets the waiting server go.
+                    there.enter(|| drop(TcpStream::connect(to)));
+                    panic!("{} to {to}: {err}", self.name());
+                }
+            };
+            stream.set_read_timeout(Some(PATIENCE)).expect("a time limit");
+            let mut byte = [0];
+            stream.write_all(b"x").and_then(|()| stream.read_exact(&mut byte)).expect("an echo");
+            answer.join().expect("the server's thread")
+        })
+    }
+}
+
+fn echo(listener: &TcpListener) -> IpAddr {
+    let (mut stream, from) = listener.accept().expect("a connection");
+    let mut byte = [0];
+    if stream.read_exact(&mut byte).is_ok() {
+        stream.write_all(&byte).expect("an answer");
+    }
+    from.ip()
+}

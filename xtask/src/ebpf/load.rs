@@ -1,0 +1,120 @@
+//! The proof that a kernel takes the object: each program loaded, attached and fed with packets.
+//!
+//! All of it happens in a thread with a network namespace of its own, which takes the devices and the programs with it.
+
+use crate::sh;
+use anyhow::{Context, Result, ensure};
+use aya::maps::PerCpuArray;
+use aya::programs::SchedClassifier;
+use aya::programs::tc::{NlOptions, TcAttachOptions, TcAttachType, qdisc_add_clsact};
+use aya::{Ebpf, EbpfLoader, VerifierLogLevel};
+use braid_ebpf_types::Count;
+use nix::sched::{CloneFlags, unshare};
+use std::fs;
+use std::net::UdpSocket;
+
+const DEVICE: &str = "braid0";
+const DATAGRAMS: u64 = 10;
+const PAYLOAD: usize = 100;
+// Ethernet 14 + IPv4 20 + UDP 8 + payload
+const FRAME_BYTES: u64 = 14 + 20 + 8 + PAYLOAD as u64;
+
+/// Loads `object` into the running kernel and fails unless its counters agree with the packets sent.
+pub(super) fn run(object: &[u8]) -> Result<()> {
+    let count = std::thread::scope(|scope| {
+        let in_namespace = scope.spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET).context("make a network namespace (needs root)")?;
+            count_datagrams(object)
+        });
+        in_namespace.join().map_err(|_panic| anyhow::anyhow!("the thread in the namespace died"))?
+    })?;
+    let kernel = sh::read(&mut sh::cmd("uname", ["-r"]))?;
+    eprintln!(
+        "Linux {}: count saw {} packets, {} bytes, all that were sent",
+        kernel.trim(),
+        count.packets,
+        count.bytes
+    );
+    Ok(())
+}
+
+fn count_datagrams(object: &[u8]) -> Result<Count> {
+    make_device()?;
+    let mut ebpf = EbpfLoader::new()
+        .verifier_log_level(VerifierLogLevel::STATS)
+        .load(object)
+        .context("load the object into the kernel")?;
+    attach(&mut ebpf)?;
+    // The peer goes up first: a veth that goes up before its peer gets its queue later, from another thread.
+    ip("link set braid1 up")?;
+    ip("link set braid0 up")?;
+    ip("neigh add 192.0.2.2 lladdr 02:00:00:00:00:02 dev braid0 nud permanent")?;
+    send_datagrams().context("send datagrams to 192.0.2.2 by braid0")?;
+
+    let count = read_count(&ebpf)?;
+    let sent = Count { packets: DATAGRAMS, bytes: DATAGRAMS * FRAME_BYTES };
+    let device = transmitted()?;
+    ensure!(count == sent, "count saw {count:?}, sent were {sent:?}");
+    ensure!(count == device, "count saw {count:?}, the device {device:?}");
+    Ok(count)
+}
+
+fn make_device() -> Result<()> {
+    // Without IPv6 a link that goes up sends nothing by itself.
+    let disable_ipv6 = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
+    if fs::exists(disable_ipv6).unwrap_or(false) {
+        fs::write(disable_ipv6, "1").with_context(|| format!("write {disable_ipv6}"))?;
+    }
+    ip("link add braid0 type veth peer name braid1")?;
+    ip("addr add 192.0.2.1/24 dev braid0")
+}
+
+/// By clsact and `cls_bpf`, as braid does it, and not by tcx, which aya prefers.
+fn attach(ebpf: &mut Ebpf) -> Result<()> {
+    let program = ebpf.program_mut("count").context("the object has no program \"count\"")?;
+    let program: &mut SchedClassifier = program.try_into().context("program \"count\"")?;
+    program.load().context("verify program \"count\"")?;
+    qdisc_add_clsact(DEVICE).with_context(|| format!("add clsact to {DEVICE}"))?;
+    let options = TcAttachOptions::Netlink(NlOptions::default());
+    program
+        .attach_with_options(DEVICE, TcAttachType::Egress, options)
+        .with_context(|| format!("attach count to {DEVICE}"))?;
+    Ok(())
+}
+
+fn ip(arguments: &str) -> Result<()> {
+    sh::run(&mut sh::cmd("ip", arguments.split(' ')))
+}
+
+/// A veth has no queue, so each packet has passed the program when its system call returns.
+fn send_datagrams() -> std::io::Result<()> {
+    let socket = UdpSocket::bind("192.0.2.1:0")?;
+    for _ in 0..DATAGRAMS {
+        socket.send_to(&[0; PAYLOAD], "192.0.2.2:9")?;
+    }
+    Ok(())
+}
+
+fn read_count(ebpf: &Ebpf) -> Result<Count> {
+    let map = ebpf.map("COUNTS").context("the object has no map \"COUNTS\"")?;
+    let counts = PerCpuArray::<_, [u64; 2]>::try_from(map).context("map \"COUNTS\"")?;
+    let mut sum = Count::default();
+    for cpu in counts.get(&0, 0).context("read map \"COUNTS\"")?.iter() {
+        let count = Count::from(*cpu);
+        sum.packets += count.packets;
+        sum.bytes += count.bytes;
+    }
+    Ok(sum)
+}
+
+/// What the device itself counted: bytes and packets are the first two of the eight transmit columns.
+fn transmitted() -> Result<Count> {
+    let path = "/proc/thread-self/net/dev";
+    let table = fs::read_to_string(path).with_context(|| format!("read {path}"))?;
+    let columns = table.lines().find_map(|line| line.trim().strip_prefix(DEVICE)?.strip_prefix(':'));
+    let columns: Vec<u64> = columns.unwrap_or_default().split_whitespace().flat_map(str::parse).collect();
+    match columns[..] {
+        [_, _, _, _, _, _, _, _, bytes, packets, ..] => Ok(Count { packets, bytes }),
+        _ => anyhow::bail!("{path}: no line of 16 columns for {DEVICE}"),
+    }
+}

@@ -1,0 +1,137 @@
+//! The compiler for bpfel-unknown-none: rustup's nightly or Debian's, with bpf-linker for the same LLVM.
+
+use crate::sh;
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The newest bpf-linker; each release knows the last three LLVMs.
+const LINKER_VERSION: &str = "0.13.0";
+
+const HOW_TO_INSTALL: &str = "no compiler for eBPF: run `rustup toolchain install nightly --component rust-src` and \
+    `cargo install bpf-linker`; as root on Debian this verb installs rustc-web and builds bpf-linker itself";
+
+/// Flags of the caller would replace those in ebpf/.cargo/config.toml, and its libraries those of the compiler.
+const CALLERS_OWN: [&str; 5] =
+    ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET", "RUSTUP_TOOLCHAIN", "LD_LIBRARY_PATH"];
+
+pub(super) struct Toolchain {
+    compiler: Compiler,
+    linker: PathBuf,
+}
+
+impl Toolchain {
+    /// Takes the first that is complete: the nightly, then Debian's; installs Debian's if neither is.
+    pub(super) fn find_or_install() -> Result<Self> {
+        for compiler in [Compiler::nightly(), Compiler::debian()].into_iter().flatten() {
+            if let Some(linker) = linker(&compiler.llvm()?) {
+                return Ok(Self { compiler, linker });
+            }
+        }
+        if !nix::unistd::Uid::effective().is_root() || !Path::new("/usr/bin/apt-get").exists() {
+            bail!(HOW_TO_INSTALL);
+        }
+        sh::apt(&[
+            ("/usr/bin/rustc", "rustc-web"),
+            ("/usr/bin/cargo", "cargo-web"),
+            ("/usr/lib/rustlib/src/rust/library/core/Cargo.toml", "rust-web-src"),
+        ])?;
+        let compiler = Compiler::debian().context(HOW_TO_INSTALL)?;
+        let linker = install_linker(&compiler.llvm()?)?;
+        Ok(Self { compiler, linker })
+    }
+
+    /// Builds the programs and returns the object with its debug information.
+    pub(super) fn build(&self) -> Result<Vec<u8>> {
+        let dir = sh::root().join("ebpf");
+        let mut build = sh::cmd(&self.compiler.cargo, ["build", "--release", "--quiet", "--locked"]);
+        build.args(["--target-dir", "target"]).current_dir(&dir);
+        // Core is built with the programs, which stable compilers allow only on this word.
+        build.env("RUSTC", &self.compiler.rustc).env("RUSTC_BOOTSTRAP", "1");
+        build.env("CARGO_TARGET_BPFEL_UNKNOWN_NONE_LINKER", &self.linker);
+        for name in CALLERS_OWN {
+            build.env_remove(name);
+        }
+        sh::run(&mut build)?;
+        let object = dir.join("target/bpfel-unknown-none/release/braid");
+        fs::read(&object).with_context(|| format!("read {}", object.display()))
+    }
+
+    /// The compiler as it names itself.
+    pub(super) fn version(&self) -> Result<String> {
+        Ok(sh::read(&mut sh::cmd(&self.compiler.rustc, ["--version"]))?.trim().to_owned())
+    }
+}
+
+/// A compiler that has the source of `core` and is new enough for ebpf/.
+struct Compiler {
+    cargo: String,
+    rustc: String,
+}
+
+impl Compiler {
+    fn nightly() -> Option<Self> {
+        let which = |program| {
+            let path = sh::read(&mut sh::cmd("rustup", ["which", "--toolchain", "nightly", program])).ok()?;
+            Some(path.trim().to_owned())
+        };
+        Self { cargo: which("cargo")?, rustc: which("rustc")? }.if_usable()
+    }
+
+    fn debian() -> Option<Self> {
+        Self { cargo: "/usr/bin/cargo".into(), rustc: "/usr/bin/rustc".into() }.if_usable()
+    }
+
+    fn if_usable(self) -> Option<Self> {
+        let sysroot = sh::read(&mut sh::cmd(&self.rustc, ["--print", "sysroot"])).ok()?;
+        let core = Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library/core/Cargo.toml");
+        let release = self.field("release").ok()?;
+        (core.exists() && Path::new(&self.cargo).exists() && minor(&release) >= minor(env!("CARGO_PKG_RUST_VERSION")))
+            .then_some(self)
+    }
+
+    /// The major version of its LLVM, as in "22".
+    fn llvm(&self) -> Result<String> {
+        Ok(self.field("LLVM version")?.split('.').next().unwrap_or_default().to_owned())
+    }
+
+    fn field(&self, name: &str) -> Result<String> {
+        let version = sh::read(&mut sh::cmd(&self.rustc, ["-vV"]))?;
+        let field = version.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        Ok(field.with_context(|| format!("{} -vV: no {name:?}", self.rustc))?.to_owned())
+    }
+}
+
+/// `95` of `1.95.0`; 0 if there is none.
+fn minor(release: &str) -> u32 {
+    release.split('.').nth(1).and_then(|minor| minor.parse().ok()).unwrap_or(0)
+}
+
+/// The bpf-linker that was built here for this LLVM, else the one on the path, which its owner has chosen.
+fn linker(llvm: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::iter::once(linker_dir(llvm).join("bin")).chain(std::env::split_paths(&path));
+    folders.map(|folder| folder.join("bpf-linker")).find(|program| program.is_file())
+}
+
+fn linker_dir(llvm: &str) -> PathBuf {
+    sh::cache().join(format!("bpf-linker-llvm{llvm}"))
+}
+
+/// Builds bpf-linker against Debian's shared LLVM, into the cache.
+fn install_linker(llvm: &str) -> Result<PathBuf> {
+    let library = format!("/usr/lib/{}-linux-gnu/libLLVM-{llvm}.so", std::env::consts::ARCH);
+    sh::apt(&[(library.as_str(), &format!("libllvm{llvm}")), ("g++", "g++")])?;
+    // The package has no libLLVM.so, by which the linker is found at build time.
+    let dir = linker_dir(llvm);
+    let link = dir.join("lib/libLLVM.so");
+    fs::create_dir_all(dir.join("lib")).with_context(|| format!("create {}", dir.display()))?;
+    if !link.exists() {
+        std::os::unix::fs::symlink(&library, &link).with_context(|| format!("link {}", link.display()))?;
+    }
+    eprintln!("building bpf-linker {LINKER_VERSION} with LLVM {llvm}");
+    let mut install = sh::cmd("cargo", ["install", "--quiet", "--locked", "bpf-linker", "--version", LINKER_VERSION]);
+    install.args(["--no-default-features", "--features", &format!("llvm-{llvm}")]).arg("--root").arg(&dir);
+    sh::run(install.env("RUSTFLAGS", format!("-L {}", dir.join("lib").display())))?;
+    linker(llvm).context("bpf-linker is missing after its installation")
+}
