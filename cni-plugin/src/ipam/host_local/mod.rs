@@ -10,6 +10,7 @@ pub mod allocator;
 pub mod book;
 pub mod config;
 pub mod index;
+pub mod peek;
 pub mod resolv;
 pub mod store;
 
@@ -19,6 +20,7 @@ use super::{Lease, Owner};
 use crate::cni::{Error, IpConfig};
 use book::{Book, also};
 pub use config::Config;
+pub use peek::peek;
 use nix::unistd::{AccessFlags, access};
 use std::net::IpAddr;
 use std::path::Path;
