@@ -3,6 +3,7 @@
 use super::chain::{Chain, From, Item, Work};
 use super::liveness::Known;
 use super::planner::Planner;
+use crate::apply::executor::is_there_already;
 use crate::apply::kernel::Kernel;
 use crate::cni::{AddResult, Error, Request};
 use crate::ipam::Lease;
@@ -16,6 +17,8 @@ use std::ops::Range;
 pub enum Line {
     /// A change.
     Step(Step),
+    /// Something that the node shares, and has already.
+    Held(Step),
     /// What is no change of braid's own: an address found, a foreign program, a warning.
     Note(String),
 }
@@ -58,7 +61,8 @@ fn natives(
     let planned = planner.native(items, kernel, &mut look_up)?;
     for (notes, steps) in notes.into_iter().zip(planned.parts) {
         lines.extend(notes);
-        lines.extend(steps.into_iter().map(Line::Step));
+        let is_held = |step: &Step| is_there_already(step, &planned.observed);
+        lines.extend(steps.into_iter().map(|step| if is_held(&step) { Line::Held(step) } else { Line::Step(step) }));
     }
     Ok(())
 }

@@ -7,6 +7,8 @@
 
 pub mod cni;
 mod conf;
+mod doctor;
+mod install;
 mod output;
 mod plan;
 
@@ -33,6 +35,8 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Face {
     Plan(plan::Arguments),
+    Doctor(doctor::Arguments),
+    Install(install::Arguments),
 }
 
 /// Runs the face that the command line asks for.
@@ -48,6 +52,8 @@ pub fn run() -> ExitCode {
     }
     let outcome = match Arguments::parse().face {
         Face::Plan(arguments) => plan::run(&arguments),
+        Face::Doctor(arguments) => doctor::run(&arguments),
+        Face::Install(arguments) => install::run(&arguments),
     };
     outcome.unwrap_or_else(|err| {
         eprintln!("braid: {err}");

@@ -47,6 +47,8 @@ struct Shown {
     ns: Option<String>,
     command: Option<String>,
     note: Option<String>,
+    /// The node has it already: the command would not be run.
+    held: bool,
 }
 
 pub(super) fn run(arguments: &Arguments) -> Outcome {
@@ -68,14 +70,19 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
 fn text(line: &Line) -> String {
     match line {
         Line::Step(step) => format!("{step}\n"),
+        Line::Held(step) => format!("# {step} (there already)\n"),
         Line::Note(note) => format!("# {note}\n"),
     }
 }
 
 fn shown(line: &Line) -> Shown {
+    let of = |step: &Step, held| {
+        Shown { ns: Some(step.ns().to_string()), command: Some(command(step)), note: None, held }
+    };
     match line {
-        Line::Step(step) => Shown { ns: Some(step.ns().to_string()), command: Some(command(step)), note: None },
-        Line::Note(note) => Shown { ns: None, command: None, note: Some(note.clone()) },
+        Line::Step(step) => of(step, false),
+        Line::Held(step) => of(step, true),
+        Line::Note(note) => Shown { ns: None, command: None, note: Some(note.clone()), held: false },
     }
 }
 
@@ -98,6 +105,6 @@ mod tests {
         let lines = [Line::Note("x".to_owned()), Line::Step(step)];
         assert_eq!(lines.iter().map(text).collect::<String>(), "# x\nhost ip link del cni0\n");
         let json = serde_json::to_string(&shown(&lines[1])).expect("json");
-        assert_eq!(json, r#"{"ns":"host","command":"ip link del cni0","note":null}"#);
+        assert_eq!(json, r#"{"ns":"host","command":"ip link del cni0","note":null,"held":false}"#);
     }
 }

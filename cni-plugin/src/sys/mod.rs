@@ -4,10 +4,13 @@
 //!  netns  ─ open, compare, run inside     netlink ─ one blocking socket: batch, ack, dump
 //!  rtnl   ─ links, addresses, routes      nft     ─ masquerading and the hardware address check
 //!  sysctl ─ /proc/sys of a namespace      probe   ─ what this kernel can do
+//!  bpf    ─ the bpf system call
 //! ```
 
+mod bpf;
 pub mod netlink;
 pub mod netns;
 pub mod nft;
+pub mod probe;
 pub mod rtnl;
 pub mod sysctl;

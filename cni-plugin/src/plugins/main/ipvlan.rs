@@ -6,7 +6,7 @@ use super::child::Parent;
 use crate::cni::{AddResult, Dns, Error, Interface, NetConf};
 use crate::ipam::Lease;
 use crate::plan::step::{IpvlanMode, Link, LinkKind, Step};
-use crate::plan::{Facts, IfName, Need};
+use crate::plan::{Facts, Feature, IfName, Need};
 
 /// An `ipvlan` configuration.
 #[derive(Debug)]
@@ -109,6 +109,10 @@ impl Plugin for Ipvlan {
 
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
         vec![Step::DelLink(call.pod())]
+    }
+
+    fn features(&self) -> Vec<Feature> {
+        vec![Feature::Ipvlan]
     }
 
     fn kind(&self) -> Option<&'static str> {

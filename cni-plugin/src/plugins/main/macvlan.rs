@@ -6,7 +6,7 @@ use super::child::Parent;
 use crate::cni::{AddResult, Dns, Error, Interface, NetConf};
 use crate::ipam::Lease;
 use crate::plan::step::{Link, LinkKind, MacvlanMode, Step};
-use crate::plan::{Facts, Mac, Need};
+use crate::plan::{Facts, Feature, Mac, Need};
 
 /// A `macvlan` configuration.
 #[derive(Debug)]
@@ -114,6 +114,10 @@ impl Plugin for Macvlan {
 
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
         vec![Step::DelLink(call.pod())]
+    }
+
+    fn features(&self) -> Vec<Feature> {
+        vec![Feature::Macvlan]
     }
 
     fn kind(&self) -> Option<&'static str> {

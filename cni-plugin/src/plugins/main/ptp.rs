@@ -5,7 +5,7 @@ use super::super::{Addresses, Call, Planned, Plugin};
 use crate::cni::{AddResult, Dns, Error, Interface, IpConfig, NetConf};
 use crate::ipam::Lease;
 use crate::plan::step::{Addr, Link, LinkKind, LinkRef, Ns, Route, Step, Sysctl};
-use crate::plan::{Facts, Need};
+use crate::plan::{Facts, Feature, Need};
 use ipnet::IpNet;
 use std::net::IpAddr;
 
@@ -143,6 +143,11 @@ impl Plugin for Ptp {
         }
         steps.extend([Step::DelLink(LinkRef::host(call.host_veth())), Step::DelLink(call.pod())]);
         steps
+    }
+
+    fn features(&self) -> Vec<Feature> {
+        let masquerade = self.ip_masq.then_some(Feature::Masquerade);
+        [Feature::Veth].into_iter().chain(masquerade).collect()
     }
 
     fn kind(&self) -> Option<&'static str> {
