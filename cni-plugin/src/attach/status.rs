@@ -1,8 +1,8 @@
 //! STATUS: whether an ADD could be served now, and if not, why.
 
 use super::chain::{Chain, From, Work};
-use super::{features, joined};
 use super::liveness::Known;
+use super::{features, joined};
 use crate::apply::kernel::Kernel;
 use crate::apply::observe::observe;
 use crate::apply::record;

@@ -57,7 +57,9 @@ pub(super) fn attachment(
     args: &str,
 ) -> Result<Attachment, Error> {
     if !crate::ipam::liveness::is_container_id(container_id) {
-        return Err(Error::env(format!("{container_id:?} is no container id: letters, digits, \"_\", \".\" and \"-\"")));
+        return Err(Error::env(format!(
+            "{container_id:?} is no container id: letters, digits, \"_\", \".\" and \"-\""
+        )));
     }
     let ifname = IfName::parse(ifname).map_err(|err| Error::env(format!("{ifname:?}: {err}")))?;
     Ok(Attachment { container_id: container_id.to_owned(), ifname, netns, args: args.to_owned() })

@@ -7,10 +7,14 @@
 
 pub mod cni;
 mod conf;
+mod detach;
 mod doctor;
+mod gc;
 mod install;
 mod output;
 mod plan;
+mod status;
+mod trial;
 
 use crate::cni::Version;
 use crate::cni::version::about;
@@ -35,6 +39,10 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Face {
     Plan(plan::Arguments),
+    Try(trial::Arguments),
+    Status(status::Arguments),
+    Detach(detach::Arguments),
+    Gc(gc::Arguments),
     Doctor(doctor::Arguments),
     Install(install::Arguments),
 }
@@ -52,6 +60,10 @@ pub fn run() -> ExitCode {
     }
     let outcome = match Arguments::parse().face {
         Face::Plan(arguments) => plan::run(&arguments),
+        Face::Try(arguments) => trial::run(&arguments),
+        Face::Status(arguments) => status::run(&arguments),
+        Face::Detach(arguments) => detach::run(&arguments),
+        Face::Gc(arguments) => gc::run(&arguments),
         Face::Doctor(arguments) => doctor::run(&arguments),
         Face::Install(arguments) => install::run(&arguments),
     };

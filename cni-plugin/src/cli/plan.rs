@@ -76,9 +76,8 @@ fn text(line: &Line) -> String {
 }
 
 fn shown(line: &Line) -> Shown {
-    let of = |step: &Step, held| {
-        Shown { ns: Some(step.ns().to_string()), command: Some(command(step)), note: None, held }
-    };
+    let of =
+        |step: &Step, held| Shown { ns: Some(step.ns().to_string()), command: Some(command(step)), note: None, held };
     match line {
         Line::Step(step) => of(step, false),
         Line::Held(step) => of(step, true),

@@ -27,7 +27,7 @@ struct Load {
 struct Query {
     target: u32,
     attach_type: u32,
-    query_flags: u32,
+    flags: u32,
     attach_flags: u32,
     prog_ids: u64,
     prog_cnt: u32,
@@ -51,7 +51,7 @@ pub(super) fn load_classifier() -> Result<(), Errno> {
         license: c"GPL".as_ptr() as u64,
     };
     let fd = call(PROG_LOAD, &mut attr)?;
-    let fd = i32::try_from(fd).map_err(|_| Errno::EBADF)?;
+    let fd = i32::try_from(fd).or(Err(Errno::EBADF))?;
     // SAFETY: the kernel just returned this descriptor to us, and nobody else knows it.
     drop(unsafe { OwnedFd::from_raw_fd(fd) });
     Ok(())
@@ -62,7 +62,7 @@ pub(super) fn query_tcx() -> Result<(), Errno> {
     let mut attr = Query {
         target: LOOPBACK,
         attach_type: TCX_INGRESS,
-        query_flags: 0,
+        flags: 0,
         attach_flags: 0,
         prog_ids: 0,
         prog_cnt: 0,

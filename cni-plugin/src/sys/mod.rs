@@ -4,7 +4,7 @@
 //!  netns  ─ open, compare, run inside     netlink ─ one blocking socket: batch, ack, dump
 //!  rtnl   ─ links, addresses, routes      nft     ─ masquerading and the hardware address check
 //!  sysctl ─ /proc/sys of a namespace      probe   ─ what this kernel can do
-//!  bpf    ─ the bpf system call
+//!  bpf    ─ the bpf system call           signal  ─ Ctrl-C while cleaning up
 //! ```
 
 mod bpf;
@@ -13,4 +13,5 @@ pub mod netns;
 pub mod nft;
 pub mod probe;
 pub mod rtnl;
+pub mod signal;
 pub mod sysctl;

@@ -50,7 +50,7 @@ enum How {
     Classifier(&'static str),
     /// This sysctl of a namespace is there.
     Sysctl(&'static str),
-    /// Send nf_tables what an attachment sends.
+    /// Send `nf_tables` what an attachment sends.
     Nft(fn(&mut Socket) -> Result<(), KernelError>),
     /// Ask the bpf system call.
     Bpf(fn() -> Result<(), Errno>),
@@ -75,15 +75,11 @@ const CLSACT: u32 = 0xffff_fff1;
 const INGRESS: u32 = 0xffff_fff2;
 const NEWQDISC: u16 = 36;
 const NEWTFILTER: u16 = 44;
+/// Any protocol, `ETH_P_ALL`.
+const ALL_PROTOCOLS: u16 = 3;
 const PARENT_NAME: &str = "probe0";
 
-const fn probe(
-    feature: Feature,
-    since: &'static str,
-    needed_by: &'static str,
-    cost: &'static str,
-    how: How,
-) -> Probe {
+const fn probe(feature: Feature, since: &'static str, needed_by: &'static str, cost: &'static str, how: How) -> Probe {
     Probe { feature, since, needed_by, cost, how }
 }
 
@@ -102,7 +98,13 @@ pub const PROBES: &[Probe] = &[
     probe(Feature::Netkit, "6.7", "nothing yet", "nothing", How::Link("netkit", Extra::None)),
     probe(Feature::Ipv6, "", "IPv6 addresses", "no IPv6 address", How::Sysctl("net/ipv6/conf/all/forwarding")),
     probe(Feature::NfTables, "3.13", "ipMasq, macspoofchk", "no ipMasq, no macspoofchk", How::Nft(nf_tables)),
-    probe(Feature::Masquerade, "5.2", "ipMasq", "pods keep their address when they leave the node", How::Nft(masqueraded)),
+    probe(
+        Feature::Masquerade,
+        "5.2",
+        "ipMasq",
+        "pods keep their address when they leave the node",
+        How::Nft(masqueraded),
+    ),
     probe(Feature::MacCheck, "4.1", "macspoofchk", "a pod may send with any hardware address", How::Nft(mac_checked)),
     // After nf_tables' masquerading, which loads it.
     probe(Feature::Conntrack, "", "ipMasq", "no ipMasq", How::Sysctl("net/netfilter/nf_conntrack_max")),
@@ -155,8 +157,7 @@ impl Bench {
             How::Classifier(kind) => {
                 // The qdisc may be there already.
                 let _ = self.tc(NEWQDISC, "clsact", CLSACT, 0);
-                const ALL_PROTOCOLS: u32 = 0x0300;
-                self.tc(NEWTFILTER, kind, INGRESS, 1 << 16 | ALL_PROTOCOLS)
+                self.tc(NEWTFILTER, kind, INGRESS, 1 << 16 | u32::from(ALL_PROTOCOLS.to_be()))
             }
             How::Sysctl(key) => match sysctl::read(key) {
                 Ok(Some(_)) => Ok(()),
@@ -173,7 +174,7 @@ impl Bench {
     }
 
     fn link(&mut self, name: &str) -> Result<crate::plan::facts::LinkFact, KernelError> {
-        let name = IfName::parse(name).map_err(|_| KernelError::from(Errno::EINVAL))?;
+        let name = IfName::parse(name).or(Err(Errno::EINVAL))?;
         let messages = self.socket()?.call(rtnl::GETLINK, 0, |out| link::by_name(&name, out))?;
         let found = messages.iter().find_map(|message| link::parse(&message.body));
         found.map(|(_, fact)| fact).ok_or_else(|| Errno::ENODEV.into())
@@ -237,7 +238,7 @@ fn said(errno: Errno, sentence: &str) -> KernelError {
     KernelError { errno, ext_ack: Some(sentence.to_owned()) }
 }
 
-/// Asks nf_tables for its generation; without it nobody answers for that subsystem.
+/// Asks `nf_tables` for its generation; without it nobody answers for that subsystem.
 fn nf_tables(socket: &mut Socket) -> Result<(), KernelError> {
     const GETGEN: u16 = 10 << 8 | 16;
     socket.call(GETGEN, 0, |out| out.extend([0; 4])).map(drop)
@@ -245,12 +246,12 @@ fn nf_tables(socket: &mut Socket) -> Result<(), KernelError> {
 
 fn masqueraded(socket: &mut Socket) -> Result<(), KernelError> {
     let source = Ipv4Addr::new(10, 0, 0, 1).into();
-    let network = ipnet::IpNet::new(source, 24).map_err(|_| KernelError::from(Errno::EINVAL))?;
+    let network = ipnet::IpNet::new(source, 24).or(Err(Errno::EINVAL))?;
     masquerade::add(socket, &Masquerade { source, network, owner: String::new() })
 }
 
 fn mac_checked(socket: &mut Socket) -> Result<(), KernelError> {
-    let port = IfName::parse(PARENT_NAME).map_err(|_| KernelError::from(Errno::EINVAL))?;
+    let port = IfName::parse(PARENT_NAME).or(Err(Errno::EINVAL))?;
     mac_check::add(socket, &MacCheck { port, mac: Mac([2, 0, 0, 0, 0, 1]), owner: String::new() })
 }
 
@@ -259,7 +260,11 @@ fn judge(answer: Result<(), KernelError>) -> Finding {
     match answer {
         Ok(()) => Finding::Present,
         Err(err) => match err.errno {
-            Errno::EOPNOTSUPP | Errno::ENOENT | Errno::EAFNOSUPPORT | Errno::EPROTONOSUPPORT | Errno::ENOSYS
+            Errno::EOPNOTSUPP
+            | Errno::ENOENT
+            | Errno::EAFNOSUPPORT
+            | Errno::EPROTONOSUPPORT
+            | Errno::ENOSYS
             | Errno::EINVAL => Finding::Missing(err.to_string()),
             _ => Finding::Unknown(err.to_string()),
         },

@@ -68,7 +68,11 @@ fn writable(what: &str, path: &str) -> Check {
 fn folder(what: &str, path: &str) -> Check {
     let there = Path::new(path).is_dir();
     let state = if there { State::Ok } else { State::Missing };
-    Check { needed_by: "runtimes", without_it: "not made yet", ..check(&format!("{what} in {path}"), state, String::new()) }
+    Check {
+        needed_by: "runtimes",
+        without_it: "not made yet",
+        ..check(&format!("{what} in {path}"), state, String::new())
+    }
 }
 
 /// Under which names runtimes find this program.

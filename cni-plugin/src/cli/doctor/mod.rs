@@ -139,7 +139,8 @@ mod tests {
     #[test]
     fn only_what_bridge_ptp_and_macvlan_need_is_fatal() {
         let missing = checks(&Finding::Missing("no".to_owned()));
-        let fatal: Vec<&str> = missing.iter().filter(|check| is_fatal(check)).map(|check| check.name.as_str()).collect();
+        let fatal: Vec<&str> =
+            missing.iter().filter(|check| is_fatal(check)).map(|check| check.name.as_str()).collect();
         assert_eq!(fatal, ["veth", "bridge", "macvlan"]);
         assert!(!checks(&Finding::Present).iter().any(is_fatal));
     }

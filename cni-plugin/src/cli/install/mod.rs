@@ -128,7 +128,9 @@ mod tests {
     fn apply(dir: &Path, plan: impl Fn(&Folder, &[&str]) -> Vec<Action>) -> usize {
         let known = ["bridge", "ptp"];
         let actions = plan(&look(dir, &known).expect("looked at"), &known);
-        actions.iter().for_each(|action| carry_out(dir, action).expect("done"));
+        for action in &actions {
+            carry_out(dir, action).expect("done");
+        }
         actions.len()
     }
 
