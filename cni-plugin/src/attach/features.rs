@@ -85,6 +85,25 @@ fn store(path: &Path, known: &Known) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cni::NetConf;
+    use crate::plugins;
+
+    #[test]
+    fn a_plugin_asks_only_for_what_its_keys_need() {
+        let features = |conf: &str| {
+            let conf = NetConf::parse(format!(r#"{{"name":"n",{conf}}}"#).as_bytes()).expect("a configuration");
+            let plugin = plugins::parse(&conf, "").expect("parsed").expect("ours");
+            plugin.features().into_iter().map(Feature::name).collect::<Vec<_>>().join(", ")
+        };
+        assert_eq!(features(r#""type":"bridge""#), "veth, bridge");
+        let all = features(r#""type":"bridge","vlan":5,"ipMasq":true,"macspoofchk":true"#);
+        assert_eq!(all, "veth, bridge, bridge vlan_filtering, nf_tables masquerade, nf_tables bridge");
+        assert_eq!(features(r#""type":"bridge","vlanTrunk":[{"id":7}]"#), "veth, bridge, bridge vlan_filtering");
+        assert_eq!(features(r#""type":"ptp","ipMasq":true"#), "veth, nf_tables masquerade");
+        assert_eq!(features(r#""type":"macvlan""#), "macvlan");
+        assert_eq!(features(r#""type":"ipvlan""#), "ipvlan");
+        assert_eq!(features(r#""type":"tuning""#), "");
+    }
 
     #[test]
     fn answers_are_kept_for_one_kernel_only() {

@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 /// Magic number of nsfs (`NSFS_MAGIC`, include/uapi/linux/magic.h).
 const NSFS_MAGIC: u32 = 0x6e73_6673;
 
+/// The namespace of the thread that asks.
+const OWN: &str = "/proc/thread-self/ns/net";
+
 /// An open network namespace.
 #[derive(Debug)]
 pub struct NetNs {
@@ -69,7 +72,7 @@ impl NetNs {
 
     /// The namespace this thread is in.
     pub fn current() -> Result<Self, NetNsError> {
-        Self::open(Path::new("/proc/thread-self/ns/net"))
+        Self::open(Path::new(OWN))
     }
 
     /// A new, empty namespace, which is gone when the value is dropped and nothing inside it is left open.
@@ -83,8 +86,7 @@ impl NetNs {
         std::fs::create_dir_all(path.parent().unwrap_or(path)).map_err(|err| fail("make a folder for", err))?;
         File::create_new(path).map_err(|err| fail("make a mount point for", err))?;
         let mounted = born_inside(|| {
-            let own = Some("/proc/thread-self/ns/net");
-            let mounted = mount(own, path, None::<&str>, MsFlags::MS_BIND, None::<&str>);
+            let mounted = mount(Some(OWN), path, None::<&str>, MsFlags::MS_BIND, None::<&str>);
             mounted.map_err(|errno| fail("mount", errno.into()))
         });
         mounted.and_then(|()| Self::open(path)).inspect_err(|_| {
@@ -142,7 +144,7 @@ impl NetNs {
 
 /// Runs `work` in a new namespace, on a thread that is born for it and ends after it.
 fn born_inside<T: Send>(work: impl FnOnce() -> Result<T, NetNsError> + Send) -> Result<T, NetNsError> {
-    let fail = |source| NetNsError::Io { op: "make", path: PathBuf::from("of its own"), source };
+    let fail = |source| NetNsError::Io { op: "unshare", path: PathBuf::from(OWN), source };
     std::thread::scope(|scope| {
         let inside = std::thread::Builder::new().stack_size(256 * 1024).spawn_scoped(scope, || {
             unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| fail(errno.into()))?;
