@@ -68,7 +68,7 @@ enum Extra {
     ParentAndNumber(&'static [u8]),
 }
 
-/// `TC_H_ROOT` and `TC_H_CLSACT` (include/uapi/linux/pkt_sched.h).
+/// `TC_H_ROOT` and `TC_H_CLSACT` (`include/uapi/linux/pkt_sched.h`).
 const ROOT: u32 = 0xffff_ffff;
 const CLSACT: u32 = 0xffff_fff1;
 /// The ingress side of clsact: `TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS)`.
