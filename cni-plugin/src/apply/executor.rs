@@ -59,7 +59,7 @@ pub fn execute(kernel: &mut Kernel, steps: &[Step], facts: &Facts, on_error: OnE
 }
 
 /// Whether the facts show a shared thing as the step wants it.
-fn is_there_already(step: &Step, facts: &Facts) -> bool {
+pub fn is_there_already(step: &Step, facts: &Facts) -> bool {
     match step {
         Step::EnsureLink(_) | Step::EnsureAttr { .. } | Step::EnsureVlan { .. } | Step::EnsureAddr(_) => {
             verify::holds(step, facts).is_ok()

@@ -97,9 +97,9 @@ pub fn forwarding(ips: &[IpConfig]) -> Vec<Step> {
 }
 
 /// Switches IPv4 forwarding of the node.
-const IPV4_FORWARD: &str = "net/ipv4/ip_forward";
+pub const IPV4_FORWARD: &str = "net/ipv4/ip_forward";
 /// Switches IPv6 forwarding of the node.
-const IPV6_FORWARD: &str = "net/ipv6/conf/all/forwarding";
+pub const IPV6_FORWARD: &str = "net/ipv6/conf/all/forwarding";
 
 /// The steps that masquerade each address outside its network.
 pub fn masquerade(call: &Call<'_>, ips: &[IpConfig]) -> Vec<Step> {

@@ -191,6 +191,12 @@ impl Store {
 /// `O_NONBLOCK`: a fifo that somebody put there must not hold the lock for ever.
 const READ: OFlag = OFlag::O_RDONLY.union(OFlag::O_CLOEXEC).union(OFlag::O_NOFOLLOW).union(OFlag::O_NONBLOCK);
 
+/// The round-robin mark of range set `index` in the directory at `path`, without its lock.
+pub fn read_mark(path: &Path, index: usize) -> Option<IpAddr> {
+    let text = fs::read_to_string(path.join(mark_name(index))).ok()?;
+    text.parse::<IpAddr>().ok().map(|ip| ip.to_canonical())
+}
+
 /// Every lease of the directory at `path` in order, without its lock; none if it is not there.
 pub fn read_leases(path: &Path) -> io::Result<Vec<LeaseFile>> {
     match File::open(path) {

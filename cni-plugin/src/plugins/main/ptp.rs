@@ -3,7 +3,7 @@
 use crate::cni::{AddResult, Dns, Error, Interface, IpConfig, NetConf};
 use crate::ipam::Lease;
 use crate::plan::step::{Addr, Link, LinkKind, LinkRef, Ns, Route, Step, Sysctl};
-use crate::plan::{Facts, Need};
+use crate::plan::{Facts, Feature, Need};
 use crate::plugins::interface::{self, Dad};
 use crate::plugins::{Addresses, Call, Planned, Plugin};
 use ipnet::IpNet;
@@ -144,6 +144,11 @@ impl Plugin for Ptp {
         }
         steps.extend([Step::DelLink(LinkRef::host(call.host_veth())), Step::DelLink(call.pod())]);
         steps
+    }
+
+    fn features(&self) -> Vec<Feature> {
+        let masquerade = self.ip_masq.then_some(Feature::Masquerade);
+        [Feature::Veth].into_iter().chain(masquerade).collect()
     }
 
     fn kind(&self) -> Option<&'static str> {
