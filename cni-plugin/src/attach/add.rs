@@ -29,6 +29,7 @@ pub struct Added {
 /// Attaches the container, or leaves everything as it was.
 pub fn add(request: &Request, chain: &Chain) -> Result<Added, Error> {
     let attachment = request.attachment.as_ref().ok_or_else(|| Error::env("ADD needs a container"))?;
+    chain.find_foreign()?;
     let netns = open_netns(attachment, request.netns_override)?;
     if let [Item { work: Work::Ipam, addresses: From::Ours(ipam), .. }] = chain.items.as_slice() {
         let known = Known::of(chain.network());
