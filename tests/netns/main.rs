@@ -1,3 +1,5 @@
 //! Every plugin on a real kernel, in namespaces of its own, judged by tools that braid did not write.
 
 mod bridge;
+mod conf;
+mod reference;

@@ -5,6 +5,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -34,9 +35,16 @@ impl State {
             }
         }
         for folder in FOLDERS {
-            state.extend(tree(Path::new(folder)));
+            state.extend(tree(Path::new(folder)).into_iter().filter(|(path, _)| !is_cache(path)));
         }
         Self(state)
+    }
+
+    /// The same without what an IPAM may note down though the address went back: folder, lock and round-robin mark.
+    #[must_use]
+    pub fn without_marks(mut self) -> Self {
+        self.0.retain(|path, _| !path.starts_with("/var/lib/cni/") || is_lease(Path::new(path)));
+        self
     }
 
     /// Fails with what differs, unless both are the same.
@@ -61,6 +69,11 @@ impl State {
         }
         text
     }
+}
+
+/// Folders that stay and an index that is worth nothing after a reboot.
+fn is_cache(path: &str) -> bool {
+    path == "/run/braid/attachments" || path.starts_with("/run/braid/ipam")
 }
 
 fn name_of(item: &Value, at: usize) -> String {
@@ -95,7 +108,7 @@ pub fn tree(root: &Path) -> BTreeMap<String, String> {
             let content = match () {
                 () if meta.is_dir() => String::new(),
                 () if meta.is_symlink() => fs::read_link(&path).map(|to| to.display().to_string()).unwrap_or_default(),
-                () => fs::read(&path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default(),
+                () => fs::read(&path).map(|bytes| shown(&bytes)).unwrap_or_default(),
             };
             found.insert(path.display().to_string(), format!("{mode:o} {}:{} {content:?}", meta.uid(), meta.gid()));
             if meta.is_dir() {
@@ -104,6 +117,16 @@ pub fn tree(root: &Path) -> BTreeMap<String, String> {
         }
     }
     found
+}
+
+/// Short content as it is, long content by its length and hash.
+fn shown(bytes: &[u8]) -> String {
+    if bytes.len() <= 1024 {
+        return String::from_utf8_lossy(bytes).into_owned();
+    }
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    format!("{} bytes {:x}", bytes.len(), hasher.finish())
 }
 
 fn entries(folder: &Path) -> Vec<PathBuf> {
