@@ -2,4 +2,9 @@
 
 mod bridge;
 mod conf;
+mod ipvlan;
+mod macvlan;
+mod masquerade;
+mod ports;
+mod ptp;
 mod reference;

@@ -13,8 +13,7 @@ use std::path::{Path, PathBuf};
 /// Folders that plugins write to.
 const FOLDERS: &[&str] = &["/run/braid", "/run/cni", "/var/lib/cni", "/etc/cni", "/sys/fs/bpf"];
 /// What the kernel tells of a link, in namespaces.
-const LOOKS: &[&str] =
-    &["ip -d -j link", "ip -j addr", "ip -j route show table all", "ip -j -6 route show table all", "ip -j rule"];
+const LOOKS: &[&str] = &["ip -d -j link", "ip -j addr", "ip -j -4 rule", "ip -j -6 rule"];
 
 /// Links, addresses, routes, rules, sysctls and files, each under its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +27,9 @@ impl State {
                 for (at, item) in ns.list(look).into_iter().enumerate() {
                     state.insert(format!("{}: {look}: {}", ns.name(), name_of(&item, at)), steady(item).to_string());
                 }
+            }
+            for route in ["-4", "-6"].iter().flat_map(|family| ns.routes(family)) {
+                state.insert(format!("{}: route {route}", ns.name()), String::new());
             }
             state.insert(format!("{}: nft", ns.name()), ns.try_run("nft -a list ruleset").unwrap_or_default());
             for key in ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"] {
@@ -77,7 +79,7 @@ fn is_cache(path: &str) -> bool {
 }
 
 fn name_of(item: &Value, at: usize) -> String {
-    let name = ["ifname", "dst"].iter().find_map(|key| item[key].as_str()).unwrap_or_default();
+    let name = item["ifname"].as_str().unwrap_or_default();
     format!("{name} ({at})")
 }
 
@@ -90,7 +92,7 @@ fn steady(mut item: Value) -> Value {
         // Timers of a bridge and its ports.
         item.remove("linkinfo");
     }
-    if let Some(infos) = item["addr_info"].as_array_mut() {
+    if let Some(infos) = item.get_mut("addr_info").and_then(Value::as_array_mut) {
         // The kernel's own link-local address is tentative for a while.
         infos.retain(|info| info["scope"] != "link");
     }
