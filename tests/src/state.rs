@@ -28,7 +28,7 @@ impl State {
                     state.insert(format!("{}: {look}: {}", ns.name(), name_of(&item, at)), steady(item).to_string());
                 }
             }
-            for route in ["-4", "-6"].iter().flat_map(|family| ns.routes(family)) {
+            for route in ["-4", "-6"].iter().flat_map(|family| ns.routes(family)).map(steady) {
                 state.insert(format!("{}: route {route}", ns.name()), String::new());
             }
             state.insert(format!("{}: nft", ns.name()), ns.try_run("nft -a list ruleset").unwrap_or_default());
