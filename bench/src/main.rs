@@ -1,2 +1,86 @@
-//! Attachment latency of CNI plugins, side by side.
-fn main() {}
+//! Attachment latency of CNI plugins, side by side, beside the kernel's own floor.
+//!
+//! ```text
+//!  cli ─► run: each setting (conflist, leases, concurrency), contenders in turns
+//!           └─► site: node (namespaces), pods, a burst of ADDs, a burst of DELs, verify
+//!                 ├─► chain ─► call: the plugins of a directory as libcni calls them
+//!                 └─► floor: the kernel alone, by netlink
+//!         rows ─► report (table, JSON), svg
+//! ```
+
+mod call;
+mod chain;
+mod cli;
+mod conflist;
+mod floor;
+mod lease;
+mod netlink;
+mod node;
+mod report;
+mod run;
+mod site;
+mod stats;
+mod strace;
+mod svg;
+mod verify;
+
+use anyhow::{Context, Result};
+use clap::Parser as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match bench(&cli::Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(err) => {
+            eprintln!("error: {err:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn bench(cli: &cli::Cli) -> Result<()> {
+    cli.check()?;
+    let load = load()?;
+    if load > 0.5 {
+        eprintln!(
+            "warning: other work runs on this machine (load {load}): the figures are high, and ratios are off as well"
+        );
+    }
+    let rows = run::run(cli)?;
+    let baseline = cli.baseline.clone().or(cli.plugins.first().map(|first| first.name.clone()));
+    let report = report::Report {
+        kernel: read("/proc/sys/kernel/osrelease")?.trim().to_owned(),
+        cpus: std::thread::available_parallelism()?.get(),
+        load,
+        baseline: baseline.unwrap_or_default(),
+        rows,
+    };
+    if let Some(file) = &cli.json {
+        write(file, &serde_json::to_string_pretty(&report)?)?;
+    }
+    if let Some(file) = &cli.svg {
+        write(file, &svg::draw(&report))?;
+    }
+    print(&report.table());
+    Ok(())
+}
+
+/// The load average of the last minute.
+fn load() -> Result<f64> {
+    let text = read("/proc/loadavg")?;
+    text.split(' ').next().unwrap_or_default().parse().with_context(|| format!("/proc/loadavg: \"{}\"", text.trim()))
+}
+
+fn read(file: &str) -> Result<String> {
+    std::fs::read_to_string(file).with_context(|| format!("read {file}"))
+}
+
+fn write(file: &Path, text: &str) -> Result<()> {
+    std::fs::write(file, text).with_context(|| format!("write {}", file.display()))
+}
+
+#[expect(clippy::print_stdout, reason = "the table is what the bench is for")]
+fn print(table: &comfy_table::Table) {
+    println!("{table}");
+}

@@ -1,8 +1,195 @@
-//! `cargo xtask bench`.
+//! `cargo xtask bench`: braid beside the reference plugins, judged by the budgets of ARCHITECTURE.md.
+
+use crate::{build, sh};
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The release of the reference plugins that braid is compared with.
+const REFERENCE: &str = "v1.9.1";
+const REFERENCE_PLUGINS: [&str; 14] = [
+    "main/bridge",
+    "main/host-device",
+    "main/ipvlan",
+    "main/loopback",
+    "main/macvlan",
+    "main/ptp",
+    "main/vlan",
+    "ipam/host-local",
+    "ipam/static",
+    "meta/bandwidth",
+    "meta/firewall",
+    "meta/portmap",
+    "meta/sbr",
+    "meta/tuning",
+];
+const CONFLISTS: [&str; 5] = ["bridge", "bridge-ipmasq", "ptp", "macvlan", "chain"];
+/// Conflists whose ADD has a budget beside the reference: one plugin and host-local.
+const SINGLE: [&str; 3] = ["bridge", "ptp", "macvlan"];
+const MANY_LEASES: u64 = 10_000;
 
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// Only get what the bench needs: the reference plugins and strace
+    #[arg(long)]
+    setup: bool,
+    /// ADDs and DELs to time for each directory in each setting
+    #[arg(long, default_value_t = 60)]
+    runs: usize,
+    /// Fail when a budget is not kept
+    #[arg(long)]
+    enforce: bool,
+}
 
-pub(crate) fn run(_: &Args) -> anyhow::Result<()> {
-    anyhow::bail!("not there yet")
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let reference = setup()?;
+    if args.setup {
+        return Ok(());
+    }
+    let braid = build::linked(&build::braid()?)?;
+    let out = sh::root().join("target/bench");
+    fs::create_dir_all(&out).with_context(|| format!("create {}", out.display()))?;
+    let json = out.join("report.json");
+    let mut bench = Command::new(build::package("braid-bench", "braid-bench")?);
+    bench.args(["--runs", &args.runs.to_string(), "--leases", &format!("0,{MANY_LEASES}"), "--syscalls"]);
+    bench.arg(format!("--plugins=ref={}", reference.display())).arg(format!("--plugins=braid={}", braid.display()));
+    bench.args(
+        CONFLISTS.map(|name| {
+            format!("--conflist={}", sh::root().join(format!("bench/conflists/{name}.conflist")).display())
+        }),
+    );
+    bench.arg("--json").arg(&json).arg("--svg").arg(out.join("report.svg"));
+    sh::run(&mut bench)?;
+    let text = fs::read_to_string(&json).with_context(|| format!("read {}", json.display()))?;
+    judge(&serde_json::from_str(&text)?, args.enforce)
+}
+
+/// Makes sure of strace and of the reference plugins; returns the plugins' directory.
+fn setup() -> Result<PathBuf> {
+    sh::apt(&[("strace", "strace")])?;
+    let dir = sh::cache().join("reference");
+    if dir.join("bridge").is_file() {
+        return Ok(dir);
+    }
+    fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
+    if sh::read(&mut sh::cmd("go", ["version"])).is_ok() {
+        eprintln!("building the reference plugins {REFERENCE}");
+        let packages =
+            REFERENCE_PLUGINS.map(|p| format!("github.com/containernetworking/plugins/plugins/{p}@{REFERENCE}"));
+        let mut go = sh::cmd("go", ["install", "-trimpath"]);
+        sh::run(go.args(packages).env("GOBIN", &dir).env("CGO_ENABLED", "0"))?;
+    } else {
+        eprintln!("go is missing: unpacking Debian's containernetworking-plugins, which may be older than {REFERENCE}");
+        unpack_deb(&dir)?;
+    }
+    Ok(dir)
+}
+
+/// Puts the plugins of the newest package that apt knows into `dir`; nothing is installed.
+fn unpack_deb(dir: &Path) -> Result<()> {
+    let scratch = dir.with_extension("deb");
+    fs::create_dir_all(&scratch).with_context(|| format!("create {}", scratch.display()))?;
+    let download =
+        || sh::run(sh::cmd("apt-get", ["download", "-qq", "containernetworking-plugins"]).current_dir(&scratch));
+    download().or_else(|_| sh::run(&mut sh::cmd("apt-get", ["update", "-qq"])).and_then(|()| download()))?;
+    let debs: Vec<_> = fs::read_dir(&scratch)?.collect::<std::io::Result<_>>()?;
+    for deb in debs {
+        sh::run(Command::new("dpkg-deb").arg("--extract").arg(deb.path()).arg(&scratch))?;
+    }
+    for entry in fs::read_dir(scratch.join("usr/lib/cni"))? {
+        let from = entry?.path();
+        fs::copy(&from, dir.join(from.file_name().unwrap_or_default()))
+            .with_context(|| format!("copy {}", from.display()))?;
+    }
+    fs::remove_dir_all(&scratch).with_context(|| format!("remove {}", scratch.display()))
+}
+
+/// One promise about braid and what became of it.
+#[derive(Debug, PartialEq)]
+struct Budget {
+    what: String,
+    ratio: f64,
+    at_most: f64,
+}
+
+fn judge(report: &Value, enforce: bool) -> Result<()> {
+    let budgets = budgets(report)?;
+    eprintln!("\nbudgets (ratios of p50):");
+    for Budget { what, ratio, at_most } in &budgets {
+        let verdict = if ratio <= at_most { "pass" } else { "FAIL" };
+        eprintln!("  {verdict}  {what}: {ratio:.3}, at most {at_most:.3}");
+    }
+    let failed = budgets.iter().filter(|budget| budget.ratio > budget.at_most).count();
+    if enforce && failed > 0 {
+        bail!("{failed} of {} budgets not kept", budgets.len());
+    }
+    Ok(())
+}
+
+fn budgets(report: &Value) -> Result<Vec<Budget>> {
+    let rows = report["rows"].as_array().context("the report has no rows")?;
+    let p50 = |conflist: &str, leases: u64, verb: &str, plugins: &str| {
+        let same = |row: &&Value| {
+            row["conflist"] == conflist && row["leases"] == leases && row["verb"] == verb && row["plugins"] == plugins
+        };
+        let found = rows.iter().find(same).and_then(|row| row["p50_ms"].as_f64());
+        found.with_context(|| format!("the report has no {verb} of {plugins} for {conflist} with {leases} leases"))
+    };
+    let budget =
+        |what: String, measured: f64, against: f64, at_most: f64| Budget { what, ratio: measured / against, at_most };
+    let mut budgets = Vec::new();
+    for list in CONFLISTS {
+        let (braid, floor) = (|leases, verb| p50(list, leases, verb, "braid"), p50(list, 0, "DEL", "floor")?);
+        if SINGLE.contains(&list) {
+            let of = p50(list, 0, "ADD", "ref")?;
+            budgets.push(budget(format!("ADD {list} / reference"), braid(0, "ADD")?, of, 1.0 / 6.0));
+        }
+        budgets.push(budget(format!("DEL {list} / floor"), braid(0, "DEL")?, floor, 1.2));
+        let what = format!("ADD {list} with {MANY_LEASES} leases / with none");
+        budgets.push(budget(what, braid(MANY_LEASES, "ADD")?, braid(0, "ADD")?, 1.2));
+    }
+    Ok(budgets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn report(braid_add: f64, braid_del: f64, braid_add_full: f64) -> Value {
+        let mut rows = Vec::new();
+        for list in CONFLISTS {
+            for (leases, add) in [(0, braid_add), (MANY_LEASES, braid_add_full)] {
+                let of = [("ref", 12.0, 40.0), ("floor", 0.5, 20.0), ("braid", add, braid_del)];
+                for (plugins, add, del) in of {
+                    for (verb, p50_ms) in [("ADD", add), ("DEL", del)] {
+                        rows.push(json!({"conflist": list, "leases": leases, "verb": verb, "plugins": plugins, "p50_ms": p50_ms}));
+                    }
+                }
+            }
+        }
+        json!({"rows": rows})
+    }
+
+    #[test]
+    fn figures_on_the_budget_pass() {
+        assert!(judge(&report(2.0, 24.0, 2.4), true).is_ok());
+    }
+
+    #[test]
+    fn each_broken_promise_is_counted_only_when_enforced() {
+        let refused = |report: &Value| judge(report, true).unwrap_err().to_string();
+        assert_eq!(refused(&report(2.1, 24.0, 2.4)), "3 of 13 budgets not kept");
+        assert_eq!(refused(&report(2.0, 24.1, 2.4)), "5 of 13 budgets not kept");
+        assert_eq!(refused(&report(2.0, 24.0, 2.5)), "5 of 13 budgets not kept");
+        assert!(judge(&report(9.0, 99.0, 99.0), false).is_ok());
+    }
+
+    #[test]
+    fn report_without_a_needed_row_is_an_error() {
+        let refused = judge(&json!({"rows": []}), false).unwrap_err().to_string();
+        assert_eq!(refused, "the report has no DEL of floor for bridge with 0 leases");
+    }
 }

@@ -1,8 +1,92 @@
-//! `cargo xtask test`.
+//! `cargo xtask test`: all tests, the quick ones first. Each stage is a verb of this program or of cargo.
+
+use crate::{build, sh};
+use anyhow::{Context, Result, bail};
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
 
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// The inner loop, under three minutes: without other kernels and the cluster, and with a part of the crash points
+    #[arg(long)]
+    quick: bool,
+}
 
-pub(crate) fn run(_: &Args) -> anyhow::Result<()> {
-    anyhow::bail!("not there yet")
+/// What the tests call: program and Debian package.
+const TOOLS: &[(&str, &str)] = &[
+    ("ip", "iproute2"),
+    ("nft", "nftables"),
+    ("ping", "iputils-ping"),
+    ("strace", "strace"),
+    ("unshare", "util-linux"),
+];
+/// The kernel that the whole run uses: it has what the machine's own may lack (ipvlan, bridge VLAN filtering).
+const KERNEL: &str = "6.12";
+/// The two ways to run braid on a node: as one type for the whole list, and under the reference plugins' names.
+const CONFLISTS: [&str; 2] = ["braid", "reference"];
+/// Of the crash points, `--quick` tries every ninth.
+const QUICK_CRASH_STEP: &str = "9";
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let start = Instant::now();
+    let mut stages = Vec::new();
+    sh::apt(TOOLS)?;
+    stage(&mut stages, "check", || xtask(&["check"]))?;
+    stage(&mut stages, "reference plugins", || xtask(&["bench", "--setup"]))?;
+    stage(&mut stages, "cargo test", || cargo_test(args.quick))?;
+    if !args.quick {
+        stage(&mut stages, "other kernel", || xtask(&["vm", KERNEL]))?;
+        stage(&mut stages, "cluster", cluster)?;
+    }
+    for (name, seconds) in stages {
+        println!("{name:18} passed {seconds:>5} s");
+    }
+    println!("all passed in {} s", start.elapsed().as_secs());
+    Ok(())
+}
+
+fn stage(stages: &mut Vec<(&'static str, u64)>, name: &'static str, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    println!("=== {name}");
+    let start = Instant::now();
+    work().with_context(|| format!("stage {name:?}"))?;
+    stages.push((name, start.elapsed().as_secs()));
+    Ok(())
+}
+
+/// Another verb of this program.
+fn xtask(args: &[&str]) -> Result<()> {
+    let me = std::env::current_exe().context("find this program")?;
+    sh::run(Command::new(me).args(args).current_dir(sh::root()))
+}
+
+/// Unit, golden, network namespace, crash and end-to-end tests on this machine's kernel.
+fn cargo_test(quick: bool) -> Result<()> {
+    sh::run(&mut sh::cmd("cargo", ["build", "--package", "braid"]))?;
+    let mut test = sh::cmd("cargo", ["test", "--workspace", "--no-fail-fast"]);
+    if quick {
+        test.env("BRAID_CRASH_STEP", QUICK_CRASH_STEP);
+    }
+    sh::run(&mut test)
+}
+
+/// A real Kubernetes, twice: all pods by type `braid`, then by the drop-in names in an unchanged conflist.
+fn cluster() -> Result<()> {
+    let plugins = build::linked(&build::braid()?)?;
+    xtask(&["cluster", "build"])?;
+    for conflist in CONFLISTS {
+        println!("--- a cluster whose conflist is xtask/cluster/{conflist}.conflist");
+        let ended = on_cluster(&plugins, conflist);
+        xtask(&["cluster", "down"])?;
+        ended?;
+    }
+    Ok(())
+}
+
+fn on_cluster(plugins: &Path, conflist: &str) -> Result<()> {
+    let Some(plugins) = plugins.to_str() else { bail!("{} is no UTF-8", plugins.display()) };
+    let conflist = format!("xtask/cluster/{conflist}.conflist");
+    xtask(&["cluster", "up", "--cni-dir", plugins, "--conflist", &conflist])?;
+    xtask(&["cluster", "smoke"])?;
+    xtask(&["cluster", "status-check"])
 }

@@ -1,8 +1,91 @@
-//! `cargo xtask vm`.
+//! `cargo xtask vm`: a command on Debian's kernels under emulation, with this machine's files.
+
+mod apt;
+mod cpio;
+mod guest;
+mod initrd;
+mod kernel;
+
+use crate::sh;
+use anyhow::{Context, Result, bail};
+use std::io::{Write, stdout};
+use std::time::Instant;
+
+/// Debian 12's, Debian 13's and the newest that Debian 13 has as a backport.
+const ALL: [&str; 3] = ["6.1", "6.12", "newest"];
 
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// 6.1, 6.12, … or newest
+    kernels: Vec<String>,
+    /// 6.1, 6.12 and newest
+    #[arg(long, conflicts_with = "kernels")]
+    all: bool,
+    /// After how many minutes a guest is ended
+    #[arg(long, default_value_t = 10)]
+    timeout: u32,
+    /// What runs in the guest as root [default: the network namespace tests]
+    #[arg(last = true)]
+    command: Vec<String>,
+}
 
-pub(crate) fn run(_: &Args) -> anyhow::Result<()> {
-    anyhow::bail!("not there yet")
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let kernels: Vec<&str> = if args.all { ALL.to_vec() } else { args.kernels.iter().map(String::as_str).collect() };
+    if kernels.is_empty() {
+        bail!("which kernel? {} or --all", ALL.join(", "));
+    }
+    sh::apt(&[
+        ("qemu-system-x86_64", "qemu-system-x86"),
+        ("depmod", "kmod"),
+        ("xz", "xz-utils"),
+        ("busybox", "busybox-static"),
+    ])?;
+    let command = if args.command.is_empty() { vec![netns_tests()?] } else { args.command.clone() };
+    let mut failed = Vec::new();
+    let mut summary = Vec::new();
+    for wanted in kernels {
+        let kernel = kernel::fetch(wanted).with_context(|| format!("get kernel {wanted}"))?;
+        let start = Instant::now();
+        let ended = guest::run(&kernel, &command, args.timeout);
+        let verdict = match &ended {
+            Ok(0) => "passed".to_owned(),
+            Ok(code) => format!("FAILED: exit code {code}"),
+            Err(err) => format!("FAILED: {err:#}"),
+        };
+        summary.push(format!("{wanted:8} {:24} {verdict} ({:.0} s)", kernel.release, start.elapsed().as_secs_f64()));
+        if !matches!(ended, Ok(0)) {
+            failed.push(wanted);
+        }
+    }
+    writeln!(stdout(), "{}", summary.join("\n"))?;
+    if !failed.is_empty() {
+        bail!("failed on {}", failed.join(", "));
+    }
+    Ok(())
+}
+
+/// Builds the network namespace tests and returns their executable.
+fn netns_tests() -> Result<String> {
+    const BUILD: &[&str] = &["test", "--no-run", "--message-format", "json", "-p", "braid-tests", "--test", "netns"];
+    let messages = sh::read(&mut sh::cmd("cargo", BUILD)).context("build the network namespace tests")?;
+    executable(&messages, "netns").context("cargo names no executable for the test target \"netns\"")
+}
+
+/// The executable of the target `name` in cargo's messages, one JSON object a line.
+fn executable(messages: &str, name: &str) -> Option<String> {
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let mut of_target = messages.filter(|message| message["target"]["name"] == name);
+    of_target.find_map(|message| message["executable"].as_str().map(String::from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_executable_is_the_one_of_the_named_target() {
+        let messages = "{\"target\":{\"name\":\"netns\"},\"executable\":null}\nnot json\n\
+                        {\"target\":{\"name\":\"other\"},\"executable\":\"/o\"}\n{\"target\":{\"name\":\"netns\"},\"executable\":\"/n\"}\n";
+        assert_eq!(executable(messages, "netns").as_deref(), Some("/n"));
+    }
 }

@@ -6,7 +6,7 @@ use crate::plan::facts::Facts;
 use crate::plan::step::{LinkRef, Step, Sysctl};
 use crate::plan::verify;
 use crate::sys::netlink::{CREATE, EXCL, KernelError, Outcome};
-use crate::sys::nft::{mac_check, masquerade};
+use crate::sys::nft::{mac_check, masquerade, reference};
 use crate::sys::rtnl::{self, addr, link, route};
 use crate::sys::sysctl;
 use nix::errno::Errno;
@@ -59,7 +59,7 @@ pub fn execute(kernel: &mut Kernel, steps: &[Step], facts: &Facts, on_error: OnE
 }
 
 /// Whether the facts show a shared thing as the step wants it.
-fn is_there_already(step: &Step, facts: &Facts) -> bool {
+pub fn is_there_already(step: &Step, facts: &Facts) -> bool {
     match step {
         Step::EnsureLink(_) | Step::EnsureAttr { .. } | Step::EnsureVlan { .. } | Step::EnsureAddr(_) => {
             verify::holds(step, facts).is_ok()
@@ -94,6 +94,10 @@ impl Run<'_> {
             Step::AddMasquerade(what) => self.alone(at, |run| masquerade::add(run.kernel.nft()?, what)),
             Step::DelMasquerade(what) => self.alone(at, |run| masquerade::del(run.kernel.nft()?, what)),
             Step::DelMasqueradesOf(owner) => self.alone(at, |run| masquerade::del_owner(run.kernel.nft()?, owner)),
+            Step::DelReferenceMasquerade { network, container_id, ifname } => {
+                let of = reference::Of { network, container_id, ifname: ifname.as_str() };
+                self.alone(at, |run| reference::del_masquerade(run.kernel.nft()?, of));
+            }
             Step::AddMacCheck(check) => self.alone(at, |run| mac_check::add(run.kernel.nft()?, check)),
             Step::DelMacCheck(check) => self.alone(at, |run| mac_check::del(run.kernel.nft()?, &check.port)),
             Step::WaitUp(link) => self.alone(at, |run| wait::up(run.kernel, link)),
@@ -262,7 +266,10 @@ fn link_of(step: &Step) -> Option<&LinkRef> {
 
 /// Whether the step brings something into being, so that it must not follow a failure.
 fn is_making(step: &Step) -> bool {
-    !matches!(step, Step::DelMasquerade(_) | Step::DelMasqueradesOf(_) | Step::DelMacCheck(_))
+    !matches!(
+        step,
+        Step::DelMasquerade(_) | Step::DelMasqueradesOf(_) | Step::DelReferenceMasquerade { .. } | Step::DelMacCheck(_)
+    )
 }
 
 /// Whether the refusal means that nothing is left to do: "not there" when deleting or cleaning up, "there" when ensuring.

@@ -14,6 +14,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// Where records live.
 pub const ROOT: &str = "/run/braid/attachments";
@@ -138,12 +139,18 @@ fn temp_of(path: &Path) -> PathBuf {
 
 /// All readable records of this node.
 pub fn list() -> Result<Vec<Record>, Error> {
+    Ok(list_dated()?.into_iter().map(|(record, _)| record).collect())
+}
+
+/// All readable records of this node, and when each was last written.
+pub fn list_dated() -> Result<Vec<(Record, SystemTime)>, Error> {
     let fail = |path: &Path, err: &io::Error| Error::io(format!("list {}", path.display()), err);
     let mut records = Vec::new();
     for folder in entries(Path::new(ROOT)).map_err(|err| fail(Path::new(ROOT), &err))? {
         for path in entries(&folder).map_err(|err| fail(&folder, &err))? {
             if path.extension().is_some_and(|extension| extension == "json") {
-                records.extend(load(&path)?);
+                let written = fs::metadata(&path).and_then(|meta| meta.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+                records.extend(load(&path)?.map(|record| (record, written)));
             }
         }
     }

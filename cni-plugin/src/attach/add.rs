@@ -3,17 +3,16 @@
 use super::chain::{self, Chain, From, Item, Work};
 use super::del::{self, give_back};
 use super::liveness::Known;
+use super::planner::Planner;
 use crate::apply::executor::Timing;
 use crate::apply::kernel::Kernel;
-use crate::apply::observe::observe;
 use crate::apply::record::{Folder, Record};
 use crate::apply::transaction::Transaction;
 use crate::cni::{AddResult, Attachment, Command, Error, Request};
 use crate::ipam::Lease;
 use crate::plan::step::{LinkRef, Step};
-use crate::plan::{Facts, Need};
-use crate::plugins::{Call, Plugin};
 use crate::sys::netns::NetNs;
+use std::ops::Range;
 use std::path::Path;
 
 /// What a successful ADD has to say.
@@ -42,21 +41,11 @@ pub fn add(request: &Request, chain: &Chain) -> Result<Added, Error> {
     let folder = Folder::lock(&attachment.container_id).map_err(internal)?;
     let mut kernel = Kernel::open(Some(netns)).map_err(internal)?;
     let record = start_record(request, chain, attachment, &folder, &mut kernel)?;
-    let sandbox = attachment.netns.as_deref().map(|path| path.display().to_string()).unwrap_or_default();
-    let node = boot_id();
-    let mut run = Run {
-        request,
-        chain,
-        attachment,
-        sandbox: &sandbox,
-        node: &node,
-        prev: request.conf.prev_result.clone(),
-        done: 0,
-        transaction: Transaction::new(&folder, record),
-    };
+    let planner = Planner::new(chain, attachment, request.conf.version, request.conf.prev_result.clone());
+    let mut run = Run { request, planner, done: 0, transaction: Transaction::new(&folder, record) };
     match run.all(&mut kernel) {
         Ok(stdout) => {
-            let result = run.prev.unwrap_or_default();
+            let result = run.planner.prev.unwrap_or_default();
             Ok(Added { stdout, result, timings: run.transaction.timings })
         }
         Err(error) => Err(run.fail(error, &mut kernel)),
@@ -112,11 +101,6 @@ fn start_record(
     Ok(record)
 }
 
-/// A number that differs between nodes and between boots.
-fn boot_id() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
-}
-
 fn internal(err: impl std::fmt::Display) -> Error {
     Error::internal(err.to_string())
 }
@@ -124,12 +108,7 @@ fn internal(err: impl std::fmt::Display) -> Error {
 /// One ADD on its way through the chain.
 struct Run<'a> {
     request: &'a Request,
-    chain: &'a Chain,
-    attachment: &'a Attachment,
-    sandbox: &'a str,
-    node: &'a str,
-    /// The result so far.
-    prev: Option<AddResult>,
+    planner: Planner<'a>,
     /// How many items hold something that a failure has to give back.
     done: usize,
     transaction: Transaction<'a>,
@@ -137,96 +116,50 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn all(&mut self, kernel: &mut Kernel) -> Result<String, Error> {
-        let items = &self.chain.items;
+        let items = &self.planner.chain.items;
         let mut at = 0;
         while let Some(item) = items.get(at) {
             if matches!(item.work, Work::Foreign) {
                 self.foreign(at)?;
                 at += 1;
-                continue;
+            } else {
+                let natives = self.planner.natives_from(at);
+                at = natives.end;
+                self.native(natives, kernel)?;
             }
-            let native = items.iter().skip(at).take_while(|item| !matches!(item.work, Work::Foreign)).count();
-            self.native(at, at + native, kernel)?;
-            at += native;
         }
-        self.prev
-            .as_ref()
-            .map_or_else(|| AddResult::default().to_stdout(self.version()), |r| r.to_stdout(self.version()))
-    }
-
-    fn version(&self) -> crate::cni::Version {
-        self.request.conf.version
+        let version = self.request.conf.version;
+        self.planner.prev.as_ref().map_or_else(|| AddResult::default().to_stdout(version), |r| r.to_stdout(version))
     }
 
     fn foreign(&mut self, at: usize) -> Result<(), Error> {
-        let plugin = &self.chain.items[at].conf.plugin;
+        let Planner { chain, attachment, prev, .. } = &mut self.planner;
         self.transaction.will_delegate().map_err(internal)?;
         self.done = at + 1;
-        let result = self.chain.delegate(plugin, at, Command::Add, Some(self.attachment), self.prev.as_ref())?;
-        self.prev = result.or(self.prev.take());
+        let plugin = &chain.items[at].conf.plugin;
+        let result = chain.delegate(plugin, at, Command::Add, Some(attachment), prev.as_ref())?;
+        *prev = result.or(prev.take());
         Ok(())
     }
 
     /// Plans neighbouring native plugins one after the other, then applies all their steps at once.
-    fn native(&mut self, from: usize, to: usize, kernel: &mut Kernel) -> Result<(), Error> {
-        let mut observed = Facts::default();
-        let mut parts: Vec<Vec<Step>> = Vec::new();
-        for at in from..to {
-            let planned = self.plan(at, kernel, &mut observed, &parts)?;
-            planned.warnings.iter().for_each(|warning| eprintln!("network {:?}: {warning}", self.chain.network()));
-            parts.push(planned.steps);
-            self.prev = Some(planned.result);
-        }
-        if let (Some(result), true) = (&self.prev, to == self.chain.items.len()) {
-            result.convertible(self.version())?;
-        }
-        self.transaction.run(kernel, &parts, &observed).map_err(internal)
-    }
-
-    fn plan(
-        &mut self,
-        at: usize,
-        kernel: &mut Kernel,
-        observed: &mut Facts,
-        before: &[Vec<Step>],
-    ) -> Result<crate::plugins::Planned, Error> {
-        let item = &self.chain.items[at];
-        let Work::Native(plugin) = &item.work else {
-            return Err(Error::config(format!("{:?} can't be part of a list: it is an IPAM", item.conf.plugin)));
-        };
-        let prev = self.prev.clone();
-        let call = call(self.chain, self.attachment, self.sandbox, self.node, prev.as_ref());
-        read_more(kernel, plugin.as_ref(), &call, observed)?;
-        let facts = before.iter().fold(observed.clone(), |facts, steps| facts.after(steps));
-        plugin.refuse(&call, &facts)?;
-        let lease = self.lease(at)?;
-        let planned = plugin.plan(&call, &facts, lease)?;
-        planned.result.convertible(self.version()).map(|()| planned)
-    }
-
-    fn lease(&mut self, at: usize) -> Result<Option<Lease>, Error> {
-        let lease = match &self.chain.items[at].addresses {
-            From::Nobody => return Ok(None),
-            From::Ours(ipam) => {
-                let known = Known::of(self.chain.network());
-                ipam.reserve(&chain::owner(self.attachment), known.host())?
-            }
-            From::Foreign(ipam) => {
-                self.done = at + 1;
-                let result = self.chain.delegate(ipam, at, Command::Add, Some(self.attachment), self.prev.as_ref())?;
-                chain::lease_of(result.unwrap_or_default())
-            }
-        };
-        self.done = at + 1;
-        Ok(Some(lease))
+    fn native(&mut self, items: Range<usize>, kernel: &mut Kernel) -> Result<(), Error> {
+        let Self { planner, done, .. } = self;
+        let (chain, attachment) = (planner.chain, planner.attachment);
+        let mut reserve = |at: usize, prev: Option<&AddResult>| lease(chain, attachment, at, prev, done);
+        let planned = planner.native(items, kernel, &mut reserve);
+        planner.warnings.drain(..).for_each(|warning| eprintln!("network {:?}: {warning}", chain.network()));
+        let planned = planned?;
+        self.transaction.run(kernel, &planned.parts, &planned.observed).map_err(internal)
     }
 
     /// Takes everything back and says what went wrong, and what could not be taken back.
     fn fail(self, error: Error, kernel: &mut Kernel) -> Error {
         let leftovers = self.transaction.roll_back(kernel);
         let mut sentences: Vec<String> = leftovers.iter().map(ToString::to_string).collect();
+        let Planner { chain, attachment, .. } = self.planner;
         for at in (0..self.done).rev() {
-            sentences.extend(give_back(self.chain, at, self.attachment, None).err().map(|err| err.to_string()));
+            sentences.extend(give_back(chain, at, attachment, None).err().map(|err| err.to_string()));
         }
         if sentences.is_empty() {
             return error;
@@ -236,27 +169,23 @@ impl Run<'_> {
     }
 }
 
-/// What a plan may depend on.
-pub fn call<'a>(
-    chain: &'a Chain,
-    attachment: &'a Attachment,
-    sandbox: &'a str,
-    node: &'a str,
-    prev: Option<&'a AddResult>,
-) -> Call<'a> {
-    Call {
-        network: chain.network(),
-        container_id: &attachment.container_id,
-        ifname: &attachment.ifname,
-        sandbox,
-        prev,
-        node,
-    }
-}
-
-/// Reads what the plugin needs and no earlier one asked for.
-fn read_more(kernel: &mut Kernel, plugin: &dyn Plugin, call: &Call<'_>, facts: &mut Facts) -> Result<(), Error> {
-    let needs: Vec<Need> = plugin.needs(call);
-    facts.merge(observe(kernel, &needs).map_err(internal)?);
-    Ok(())
+/// Reserves the addresses of item `at`; from then on a failure has to give them back, which `done` notes.
+fn lease(
+    chain: &Chain,
+    attachment: &Attachment,
+    at: usize,
+    prev: Option<&AddResult>,
+    done: &mut usize,
+) -> Result<Option<Lease>, Error> {
+    let lease = match &chain.items[at].addresses {
+        From::Nobody => return Ok(None),
+        From::Ours(ipam) => ipam.reserve(&chain::owner(attachment), Known::of(chain.network()).host())?,
+        From::Foreign(ipam) => {
+            *done = at + 1;
+            let result = chain.delegate(ipam, at, Command::Add, Some(attachment), prev)?;
+            chain::lease_of(result.unwrap_or_default())
+        }
+    };
+    *done = at + 1;
+    Ok(Some(lease))
 }

@@ -1,9 +1,10 @@
 //! DEL: the inverses of the record, newest first; from names alone where no record is left.
 
-use super::add::{call, refuse_own};
+use super::add::refuse_own;
 use super::chain::{self, Chain, From, Work};
 use super::joined;
 use super::liveness::Known;
+use super::planner::call;
 use crate::apply::executor::{OnError, execute};
 use crate::apply::kernel::Kernel;
 use crate::apply::record::{Folder, Key, Record};

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  request ─► chain: items, native or foreign, each with its IPAM
-//!  add     ─► for each run of native plugins: observe, refuse, reserve, plan ─► one transaction
+//!  add     ─► for each run of native plugins: observe, refuse, reserve, plan (planner) ─► one transaction
+//!  preview ─► the same plans, with addresses looked up and not reserved: nothing is changed
 //!  del, gc ─► inverses of the record, newest first; from names alone where no record is left
 //!  check   ─► every step of the record holds, and what the result says is there
 //!  status  ─► store, kernel, parents, addresses: could an ADD work now?
@@ -12,8 +13,11 @@ pub mod add;
 pub mod chain;
 pub mod check;
 pub mod del;
+pub mod features;
 pub mod gc;
 pub mod liveness;
+pub mod planner;
+pub mod preview;
 pub mod status;
 
 use crate::cni::{Command, Error, Request};

@@ -1,8 +1,8 @@
 //! STATUS: whether an ADD could be served now, and if not, why.
 
 use super::chain::{Chain, From, Work};
-use super::joined;
 use super::liveness::Known;
+use super::{features, joined};
 use crate::apply::kernel::Kernel;
 use crate::apply::observe::observe;
 use crate::apply::record;
@@ -12,6 +12,7 @@ use crate::cni::{Command, Error, Request};
 pub fn status(_request: &Request, chain: &Chain) -> Result<(), Error> {
     let not_available = |err: crate::apply::Error| Error::not_available(err.to_string());
     let mut errors: Vec<Error> = record::probe().map_err(not_available).err().into_iter().collect();
+    errors.extend(lacks(chain));
     match Kernel::open(None) {
         Ok(mut kernel) => {
             for at in 0..chain.items.len() {
@@ -21,6 +22,21 @@ pub fn status(_request: &Request, chain: &Chain) -> Result<(), Error> {
         Err(err) => errors.push(not_available(err)),
     }
     joined(errors)
+}
+
+/// What the plugins ask of the kernel and this one has not.
+fn lacks(chain: &Chain) -> Vec<Error> {
+    let mut errors = Vec::new();
+    for item in &chain.items {
+        let Work::Native(plugin) = &item.work else { continue };
+        let sentence = |(feature, kernel_said): (&str, String)| {
+            let (network, plugin, release) = (chain.network(), &item.conf.plugin, features::release());
+            let lack = format!("network {network:?}: {plugin} needs {feature}, which kernel {release} lacks");
+            Error::not_available(format!("{lack}: {kernel_said}"))
+        };
+        errors.extend(features::missing(&plugin.features()).into_iter().map(sentence));
+    }
+    errors
 }
 
 fn of_item(chain: &Chain, at: usize, kernel: &mut Kernel) -> Result<(), Error> {

@@ -1,10 +1,79 @@
 //! The faces for people and for runtimes.
+//!
+//! ```text
+//!  cni     ─ the plugin call             plan   ─ dry run             try     ─ attach a sandbox, show, detach
+//!  install ─ drop-in names               doctor ─ what the node has   status, gc, detach ─ what is attached
+//! ```
 
 pub mod cni;
+mod conf;
+mod detach;
+mod doctor;
+mod gc;
+mod install;
+mod output;
+mod plan;
+mod status;
+mod trial;
 
+use crate::cni::Version;
+use crate::cni::version::about;
+use crate::plugins;
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
+
+/// What a face answers; an error is one sentence for standard error.
+type Outcome = Result<ExitCode, Box<dyn std::error::Error>>;
+
+/// IPAM types that the program answers to when called by that name.
+const IPAM_TYPES: [&str; 2] = ["host-local", "static"];
+
+/// Attaches containers to networks: a CNI plugin with its tools.
+#[derive(Debug, Parser)]
+#[command(name = "braid", version, disable_help_subcommand = true)]
+struct Arguments {
+    #[command(subcommand)]
+    face: Face,
+}
+
+#[derive(Debug, Subcommand)]
+enum Face {
+    Plan(plan::Arguments),
+    Try(trial::Arguments),
+    Status(status::Arguments),
+    Detach(detach::Arguments),
+    Gc(gc::Arguments),
+    Doctor(doctor::Arguments),
+    Install(install::Arguments),
+}
 
 /// Runs the face that the command line asks for.
 pub fn run() -> ExitCode {
-    ExitCode::SUCCESS
+    let called_as = cni::face();
+    if drop_in_names().any(|name| name == called_as) {
+        let build = concat!("braid ", env!("CARGO_PKG_VERSION"));
+        eprint!("{}", about(&called_as, build, &Version::ALL));
+        return ExitCode::SUCCESS;
+    }
+    if std::env::args_os().len() <= 1 {
+        return output::print(&Arguments::command().render_help().to_string());
+    }
+    let outcome = match Arguments::parse().face {
+        Face::Plan(arguments) => plan::run(&arguments),
+        Face::Try(arguments) => trial::run(&arguments),
+        Face::Status(arguments) => status::run(&arguments),
+        Face::Detach(arguments) => detach::run(&arguments),
+        Face::Gc(arguments) => gc::run(&arguments),
+        Face::Doctor(arguments) => doctor::run(&arguments),
+        Face::Install(arguments) => install::run(&arguments),
+    };
+    outcome.unwrap_or_else(|err| {
+        eprintln!("braid: {err}");
+        ExitCode::FAILURE
+    })
+}
+
+/// The names of reference plugins whose place the program takes.
+fn drop_in_names() -> impl Iterator<Item = &'static str> {
+    plugins::TYPES.iter().copied().chain(IPAM_TYPES)
 }

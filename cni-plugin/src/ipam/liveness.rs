@@ -65,7 +65,7 @@ pub struct Clock {
     pub now: SystemTime,
     /// `CLOCK_BOOTTIME`: time since the kernel started, suspended time included; `None` if it could not be read.
     pub since_boot: Option<Duration>,
-    /// Birth of the root of `/run`, a tmpfs made at boot, by the clock of that moment.
+    /// Birth of the root of `/run`, a tmpfs made at boot, by the clock of that moment; `None` before Linux 6.0.
     pub run_born: Option<SystemTime>,
 }
 
@@ -88,10 +88,10 @@ impl Clock {
     /// cannot be said.
     ///
     /// After a step of the clock forward, files keep the old, early times: the birth of `/run`, which is as early, guards
-    /// them. After a step back, it is the start as counted from now that is early enough.
+    /// them. After a step back, it is the start as counted from now that is early enough. So both must be known.
     pub fn boot_began(&self) -> Option<SystemTime> {
         let counted = self.now.checked_sub(self.since_boot?)?;
-        self.run_born.map_or(counted, |born| born.min(counted)).checked_sub(Self::MARGIN)
+        counted.min(self.run_born?).checked_sub(Self::MARGIN)
     }
 }
 
@@ -172,5 +172,139 @@ pub fn netns_at(path: &Path) -> Netns {
         // A file that lost its mount is what `ip netns` and runtimes leave behind.
         Ok(_) | Err(nix::errno::Errno::ENOENT | nix::errno::Errno::ENOTDIR) => Netns::Gone,
         Err(_) => Netns::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+    use std::time::UNIX_EPOCH;
+    use tempfile::TempDir;
+
+    const DAY: u64 = 86_400;
+    const YEAR: u64 = 365 * DAY;
+
+    fn at(seconds: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    fn clock(now: u64, since_boot: u64, run_born: u64) -> Clock {
+        Clock { now: at(now), since_boot: Some(Duration::from_secs(since_boot)), run_born: Some(at(run_born)) }
+    }
+
+    fn lease(content: &str, written: u64) -> LeaseFile {
+        let holder = if content.is_empty() { Holder::Broken } else { Holder::Key(content.to_owned()) };
+        LeaseFile { ip: Ipv4Addr::LOCALHOST.into(), holder, written: at(written) }
+    }
+
+    /// Whether a lease written at that second counts as one of an earlier boot.
+    fn is_old(written: u64, clock: Clock) -> bool {
+        death_of(&lease("c1\r\neth0", written), &clock, |_| Netns::Unknown) == Some(Death::EarlierBoot)
+    }
+
+    #[test]
+    fn a_lease_is_old_if_it_was_written_before_this_boot() {
+        let clock = clock(56 * YEAR, 10 * DAY, 56 * YEAR - 10 * DAY);
+        assert!(is_old(56 * YEAR - 11 * DAY, clock));
+        assert!(!is_old(56 * YEAR - 9 * DAY, clock));
+        assert!(!is_old(56 * YEAR - 10 * DAY, clock), "the very second of the boot");
+    }
+
+    #[test]
+    fn a_clock_stepped_forward_makes_no_lease_of_this_boot_old() {
+        // A node without a clock starts in 1970, gives out addresses, and then learns the time.
+        let clock = clock(56 * YEAR, 600, 5);
+        assert!(!is_old(60, clock), "written before the step");
+        assert!(!is_old(56 * YEAR - 10, clock), "written after it");
+        assert!(!is_old(55 * YEAR, clock), "of an earlier boot, but who could tell");
+    }
+
+    #[test]
+    fn a_clock_stepped_back_makes_no_lease_of_this_boot_old() {
+        // A node whose clock is four years fast starts, gives out addresses, and then learns the time.
+        let clock = clock(56 * YEAR, 600, 60 * YEAR - 10);
+        assert!(!is_old(60 * YEAR, clock), "written before the step");
+        assert!(!is_old(56 * YEAR - 300, clock), "written after it");
+        assert!(is_old(56 * YEAR - DAY, clock), "an earlier boot's");
+    }
+
+    #[test]
+    fn unless_both_facts_are_known_nothing_is_old() {
+        let known = clock(10 * DAY, DAY, 9 * DAY);
+        assert!(is_old(8 * DAY, known));
+        assert!(!is_old(8 * DAY, Clock { run_born: None, ..known }));
+        assert!(!is_old(8 * DAY, Clock { since_boot: None, ..known }));
+    }
+
+    #[test]
+    fn the_clocks_of_this_machine_say_that_it_started_in_the_past() {
+        let clock = Clock::read();
+        assert!(clock.since_boot.unwrap() > Duration::ZERO);
+        assert!(clock.boot_began().is_none_or(|began| began < clock.now));
+    }
+
+    #[test]
+    fn what_is_known_of_the_namespace_outweighs_age_in_both_directions() {
+        let clock = clock(10 * DAY, DAY, 9 * DAY);
+        let death = |written, netns| death_of(&lease("c1\r\neth0", written), &clock, |_| netns);
+        assert_eq!(death(DAY, Netns::Alive), None);
+        assert_eq!(death(10 * DAY, Netns::Gone), Some(Death::NetnsGone));
+        assert_eq!(death(10 * DAY, Netns::Unknown), None);
+    }
+
+    #[test]
+    fn only_leases_of_plugins_are_asked_about() {
+        let clock = clock(10 * DAY, DAY, 9 * DAY);
+        let death = |content: &str| death_of(&lease(content, DAY), &clock, |_| Netns::Gone);
+        assert_eq!(death(""), Some(Death::Broken));
+        assert_eq!(death("c1\r\neth0"), Some(Death::NetnsGone));
+        assert_eq!(death("c1"), Some(Death::EarlierBoot), "the id alone names no interface to ask about");
+        assert_eq!(death("kept for the printer"), None);
+        assert_eq!(death("../x\r\neth0"), None);
+        let other = LeaseFile { holder: Holder::Other, ..lease("x", DAY) };
+        assert_eq!(death_of(&other, &clock, |_| Netns::Gone), None);
+    }
+
+    #[test]
+    fn a_namespace_is_alive_while_it_is_mounted() {
+        let dir = TempDir::new().unwrap();
+        let file = dir.path().join("left-over");
+        fs::write(&file, "").unwrap();
+        assert_eq!(netns_at(Path::new("/proc/self/ns/net")), Netns::Alive);
+        assert_eq!(netns_at(&file), Netns::Gone);
+        assert_eq!(netns_at(&file.join("x")), Netns::Gone);
+        assert_eq!(netns_at(Path::new("/nonexistent/ns")), Netns::Gone);
+        assert_eq!(netns_at(Path::new("/proc/0/ns/net")), Netns::Unknown);
+    }
+
+    #[test]
+    fn libcnis_record_tells_where_the_namespace_was() {
+        let dir = TempDir::new().unwrap();
+        let cache = LibcniCache { dir: dir.path().to_owned(), network: "n-a".to_owned() };
+        let write = |id: &str, netns: &str| {
+            let text = format!(
+                r#"{{"kind":"cniCacheV1","containerId":"{id}","ifName":"eth0","networkName":"n-a","netns":"{netns}"}}"#
+            );
+            fs::write(dir.path().join("n-a-c1-eth0"), text).unwrap();
+        };
+        let ask = |leased: SystemTime| {
+            cache.netns_of(&Owner { container_id: "c1".to_owned(), ifname: "eth0".to_owned() }, leased)
+        };
+        let (before, after) = (at(0), SystemTime::now() + Duration::from_mins(1));
+        assert_eq!(ask(before), Netns::Unknown, "no record");
+        write("c1", "/nonexistent/ns");
+        assert_eq!(ask(before), Netns::Gone);
+        assert_eq!(ask(after), Netns::Unknown, "a record from before the lease");
+        write("c1", "/proc/self/ns/net");
+        assert_eq!(ask(before), Netns::Alive);
+        for (id, netns) in [("c2", "/nonexistent/ns"), ("c1", ""), ("c1", "relative")] {
+            write(id, netns);
+            assert_eq!(ask(before), Netns::Unknown, "{id} {netns:?}");
+        }
+        fs::write(dir.path().join("n-a-c1-eth0"), "{").unwrap();
+        assert_eq!(ask(before), Netns::Unknown, "a broken record");
+        let hostile = Owner { container_id: "../../x".to_owned(), ifname: "eth0".to_owned() };
+        assert_eq!(cache.netns_of(&hostile, before), Netns::Unknown);
     }
 }

@@ -53,6 +53,14 @@ impl Ipam {
         }
     }
 
+    /// The dry run: what [`Ipam::reserve`] would give a new owner now. Nothing is written, and nothing is held.
+    pub fn peek(&self, host: Host<'_>) -> Result<Lease, Error> {
+        match self {
+            Self::HostLocal(config) => host_local::peek(config, host),
+            Self::Static(config) => Ok(config.lease()),
+        }
+    }
+
     /// DEL: frees what `owner` holds and says what that was. Holding nothing is success.
     pub fn release(&self, owner: &Owner, host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
         match self {

@@ -3,11 +3,13 @@
 //! Nothing here reads or changes the host, so a plan can be printed, compared, recorded and undone.
 
 pub mod facts;
+pub mod feature;
 pub mod name;
 pub mod render;
 pub mod step;
 pub mod verify;
 
 pub use facts::{Facts, Need};
+pub use feature::Feature;
 pub use name::{IfName, Mac};
 pub use step::{Ns, Step};

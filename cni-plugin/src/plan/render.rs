@@ -25,6 +25,9 @@ impl fmt::Display for Step {
             Self::DelMasqueradesOf(owner) => {
                 write!(f, "# nft delete every element of inet braid with comment {owner:?}")
             }
+            Self::DelReferenceMasquerade { container_id, ifname, .. } => {
+                write!(f, "# delete what the reference plugin made to masquerade {container_id} {ifname}")
+            }
             Self::AddMacCheck(check) => mac_check(f, "add", check),
             Self::DelMacCheck(check) => mac_check(f, "delete", check),
             Self::WaitUp(at) => write!(f, "# wait until {} is operationally up", at.name),
@@ -51,6 +54,7 @@ impl Step {
             Self::AddMasquerade(_)
             | Self::DelMasquerade(_)
             | Self::DelMasqueradesOf(_)
+            | Self::DelReferenceMasquerade { .. }
             | Self::AddMacCheck(_)
             | Self::DelMacCheck(_) => Ns::Host,
         }

@@ -87,6 +87,15 @@ pub enum Step {
     DelMasquerade(Masquerade),
     /// Ends masquerading of all sources of one owner: network, container id and interface.
     DelMasqueradesOf(String),
+    /// Ends masquerading that a reference plugin made for this attachment.
+    DelReferenceMasquerade {
+        /// The network's name.
+        network: String,
+        /// `CNI_CONTAINERID`.
+        container_id: String,
+        /// `CNI_IFNAME`.
+        ifname: IfName,
+    },
     /// Lets only one hardware address send through a bridge port.
     AddMacCheck(MacCheck),
     /// Ends it.

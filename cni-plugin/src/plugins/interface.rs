@@ -101,9 +101,9 @@ pub fn forwarding(ips: &[IpConfig]) -> Vec<Step> {
 }
 
 /// Switches IPv4 forwarding of the node.
-const IPV4_FORWARD: &str = "net/ipv4/ip_forward";
+pub const IPV4_FORWARD: &str = "net/ipv4/ip_forward";
 /// Switches IPv6 forwarding of the node.
-const IPV6_FORWARD: &str = "net/ipv6/conf/all/forwarding";
+pub const IPV6_FORWARD: &str = "net/ipv6/conf/all/forwarding";
 
 /// The steps that masquerade each address outside its network.
 pub fn masquerade(call: &Call<'_>, ips: &[IpConfig]) -> Vec<Step> {
@@ -115,6 +115,16 @@ pub fn masquerade(call: &Call<'_>, ips: &[IpConfig]) -> Vec<Step> {
         })
     };
     ips.iter().map(one).collect()
+}
+
+/// The steps that end masquerading of which no record is left: braid's own, and the reference plugins'.
+pub fn del_masquerade(call: &Call<'_>) -> [Step; 2] {
+    let reference = Step::DelReferenceMasquerade {
+        network: call.network.to_owned(),
+        container_id: call.container_id.to_owned(),
+        ifname: call.ifname.clone(),
+    };
+    [Step::DelMasqueradesOf(call.owner()), reference]
 }
 
 /// Refuses an interface name that the container already has.

@@ -11,7 +11,7 @@ pub use call::Call;
 
 use crate::cni::{AddResult, Error, NetConf};
 use crate::ipam::Lease;
-use crate::plan::{Facts, Need, Step};
+use crate::plan::{Facts, Feature, Need, Step};
 use std::fmt::Debug;
 
 /// What a plugin's part of an ADD does and answers.
@@ -57,6 +57,11 @@ pub trait Plugin: Debug {
 
     /// The kind of the container's interface, for CHECK; `None` where the plugin made none.
     fn kind(&self) -> Option<&'static str>;
+
+    /// What an ADD asks of the kernel, for STATUS.
+    fn features(&self) -> Vec<Feature> {
+        Vec::new()
+    }
 
     /// What STATUS has to find for an ADD to work.
     fn status_needs(&self) -> Vec<Need> {

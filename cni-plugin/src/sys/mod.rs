@@ -4,10 +4,14 @@
 //!  netns  ─ open, compare, run inside     netlink ─ one blocking socket: batch, ack, dump
 //!  rtnl   ─ links, addresses, routes      nft     ─ masquerading and the hardware address check
 //!  sysctl ─ /proc/sys of a namespace      probe   ─ what this kernel can do
+//!  bpf    ─ the bpf system call           signal  ─ Ctrl-C while cleaning up
 //! ```
 
+mod bpf;
 pub mod netlink;
 pub mod netns;
 pub mod nft;
+pub mod probe;
 pub mod rtnl;
+pub mod signal;
 pub mod sysctl;

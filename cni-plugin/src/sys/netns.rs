@@ -1,7 +1,8 @@
 //! Network namespaces: opening one by path, comparing two, and running something inside one.
 
 use nix::errno::Errno;
-use nix::sched::{CloneFlags, setns};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::statfs::{FsType, fstatfs};
 use std::fmt;
 use std::fs::File;
@@ -12,6 +13,9 @@ use std::path::{Path, PathBuf};
 
 /// Magic number of nsfs (`NSFS_MAGIC`, include/uapi/linux/magic.h).
 const NSFS_MAGIC: u32 = 0x6e73_6673;
+
+/// The namespace of the thread that asks.
+const OWN: &str = "/proc/thread-self/ns/net";
 
 /// An open network namespace.
 #[derive(Debug)]
@@ -71,6 +75,39 @@ impl NetNs {
         Self::open(Path::new(OWN))
     }
 
+    /// A new, empty namespace, which is gone when the value is dropped and nothing inside it is left open.
+    pub fn throw_away() -> Result<Self, NetNsError> {
+        born_inside(Self::current)
+    }
+
+    /// A new, empty namespace that stays, mounted at `path` as `ip netns add` does it. Folders above are made.
+    pub fn make_at(path: &Path) -> Result<Self, NetNsError> {
+        let fail = |op, source| NetNsError::Io { op, path: path.to_owned(), source };
+        std::fs::create_dir_all(path.parent().unwrap_or(path)).map_err(|err| fail("make a folder for", err))?;
+        File::create_new(path).map_err(|err| fail("make a mount point for", err))?;
+        let mounted = born_inside(|| {
+            let mounted = mount(Some(OWN), path, None::<&str>, MsFlags::MS_BIND, None::<&str>);
+            mounted.map_err(|errno| fail("mount", errno.into()))
+        });
+        mounted.and_then(|()| Self::open(path)).inspect_err(|_| {
+            let _ = Self::remove_at(path);
+        })
+    }
+
+    /// Unmounts and removes what [`NetNs::make_at`] made; missing is success.
+    pub fn remove_at(path: &Path) -> Result<(), NetNsError> {
+        let fail = |op, source| NetNsError::Io { op, path: path.to_owned(), source };
+        match umount2(path, MntFlags::MNT_DETACH) {
+            // EINVAL: the mount is gone, and a plain file is left.
+            Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => {}
+            Err(errno) => return Err(fail("unmount", errno.into())),
+        }
+        match std::fs::remove_file(path) {
+            Err(err) if err.kind() != io::ErrorKind::NotFound => Err(fail("remove", err)),
+            _ => Ok(()),
+        }
+    }
+
     /// Where it was opened.
     pub fn path(&self) -> &Path {
         &self.path
@@ -102,9 +139,6 @@ impl NetNs {
     }
 }
 
-/// The calling thread's network namespace.
-const OWN: &str = "/proc/thread-self/ns/net";
-
 /// The way back.
 struct Home(File);
 
@@ -115,6 +149,21 @@ impl Drop for Home {
             std::process::abort();
         }
     }
+}
+
+/// Runs `work` in a new namespace, on a thread that is born for it and ends after it.
+fn born_inside<T: Send>(work: impl FnOnce() -> Result<T, NetNsError> + Send) -> Result<T, NetNsError> {
+    let fail = |source| NetNsError::Io { op: "unshare", path: PathBuf::from(OWN), source };
+    std::thread::scope(|scope| {
+        let inside = std::thread::Builder::new().stack_size(256 * 1024).spawn_scoped(scope, || {
+            unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| fail(errno.into()))?;
+            work()
+        });
+        match inside.map_err(fail)?.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
 }
 
 impl AsRawFd for NetNs {

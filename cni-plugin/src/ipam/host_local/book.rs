@@ -7,7 +7,7 @@ use super::allocator::{Span, spans};
 use super::index::Index;
 use super::store::{Holder, LeaseFile, Store};
 use crate::cni::Error;
-use crate::ipam::liveness::{Liveness, death_of};
+use crate::ipam::liveness::{Clock, Liveness, death_of};
 use crate::ipam::range::{RangeSet, from_bits, to_bits};
 use std::collections::HashSet;
 use std::fmt::Display;
@@ -107,7 +107,7 @@ impl Book {
 
     /// Notes which addresses have leases with the content `key`.
     pub fn set_owned_by(&mut self, key: &str, ips: &[IpAddr]) -> Result<(), Error> {
-        self.update(|index| index.set_owned_by(key, ips))
+        self.update(|index| index.set_owned_by(key, ips), |_| {})
     }
 
     /// Takes `ip` for `key`; false if it is taken.
@@ -115,7 +115,8 @@ impl Book {
         let taken = self.store.create(ip, key).map_err(|e| self.failed("create lease", ip, &e))?;
         if taken {
             self.changed = true;
-            self.update(|index| index.set_taken(ip, true))?;
+            let lease = LeaseFile { ip, holder: Holder::Key(key.to_owned()), written: SystemTime::now() };
+            self.update(|index| index.set_taken(ip, true), |leases| leases.push(lease))?;
         }
         Ok(taken)
     }
@@ -152,14 +153,14 @@ impl Book {
     pub fn free(&mut self, ip: IpAddr) -> Result<(), Error> {
         self.store.remove(ip).map_err(|e| self.failed("remove lease", ip, &e))?;
         self.changed = true;
-        self.update(|index| index.set_taken(ip, false))
+        self.update(|index| index.set_taken(ip, false), |leases| leases.retain(|lease| lease.ip != ip))
     }
 
     /// Frees the leases in `set` that are surely dead. True if an address is free now.
     pub fn reclaim(&mut self, set: &RangeSet, liveness: &dyn Liveness) -> Result<bool, Error> {
-        let leases = self.scan()?;
+        let (leases, clock) = (self.scan()?, liveness.clock());
         for lease in leases.iter().filter(|lease| set.range_for(lease.ip).is_some()) {
-            self.free_if_dead(lease, liveness)?;
+            self.free_if_dead(lease, &clock, liveness)?;
         }
         // Also when nothing was freed: the index may have called a free address taken.
         self.rescan()?;
@@ -169,7 +170,7 @@ impl Book {
     /// Frees `ip` if its lease is surely dead; true if it is free now.
     pub fn reclaim_one(&mut self, ip: IpAddr, liveness: &dyn Liveness) -> Result<bool, Error> {
         match self.store.read(ip).map_err(|e| self.failed("read lease", ip, &e))? {
-            Some(lease) => self.free_if_dead(&lease, liveness),
+            Some(lease) => self.free_if_dead(&lease, &liveness.clock(), liveness),
             None => Ok(true),
         }
     }
@@ -181,9 +182,9 @@ impl Book {
         Ok(self.scan()?.iter().any(|lease| set.range_for(lease.ip).is_some() && dead(lease)))
     }
 
-    fn free_if_dead(&mut self, lease: &LeaseFile, liveness: &dyn Liveness) -> Result<bool, Error> {
+    fn free_if_dead(&mut self, lease: &LeaseFile, clock: &Clock, liveness: &dyn Liveness) -> Result<bool, Error> {
         let netns = |owner: &_| liveness.netns_of(owner, lease.written);
-        let Some(why) = death_of(lease, &liveness.clock(), netns) else { return Ok(false) };
+        let Some(why) = death_of(lease, clock, netns) else { return Ok(false) };
         self.free(lease.ip)?;
         liveness.reclaimed(lease, why);
         Ok(true)
@@ -226,10 +227,18 @@ impl Book {
     }
 
     /// Notes a change of the files in the view; an index that cannot be written is given up for this call.
-    fn update(&mut self, note: impl FnOnce(&mut Index) -> io::Result<()>) -> Result<(), Error> {
-        let noted = if let View::Index(index) = &mut self.view { note(index).is_ok() } else { false };
-        if !noted {
-            self.view = View::Scan(self.scan()?);
+    fn update(
+        &mut self,
+        in_index: impl FnOnce(&mut Index) -> io::Result<()>,
+        in_scan: impl FnOnce(&mut Vec<LeaseFile>),
+    ) -> Result<(), Error> {
+        match &mut self.view {
+            View::Scan(leases) => in_scan(leases),
+            View::Index(index) => {
+                if in_index(index).is_err() {
+                    self.view = View::Scan(self.scan()?);
+                }
+            }
         }
         Ok(())
     }

@@ -6,7 +6,7 @@
 //!    o-<hash of a lease's content> -> 10.1.0.7,2001:db8::7      the addresses whose files have that content
 //! ```
 //!
-//! It is believed only while it is *sealed*: its own modification time is the data directory's, [`SHIFT`] earlier.
+//! It is believed only while it is *sealed*: its own modification time is the data directory's, 2^30 s earlier.
 //! [`Index::seal`] sets both, to a time read from the clock in nanoseconds, after each change of ours and under the
 //! lock. Whatever else changes either directory (the reference plugin, an administrator, a crash between lease and
 //! index) makes the kernel stamp it with its own time, and the seal is broken; the index is then built anew by one scan.
@@ -42,7 +42,7 @@ const CHUNK_BYTES: usize = 4096;
 /// Addresses in one chunk: 2^15.
 const CHUNK_BITS: u32 = 15;
 const _: () = assert!(CHUNK_BYTES * 8 == 1 << CHUNK_BITS);
-/// Longest list of addresses in a symbolic link, below `PATH_MAX`; a longer one is written as [`TOO_MANY`].
+/// Longest list of addresses in a symbolic link, below `PATH_MAX`; a longer one is written as `*`.
 const MAX_LIST_BYTES: usize = 4000;
 const TOO_MANY: &str = "*";
 

@@ -10,6 +10,7 @@ pub mod allocator;
 pub mod book;
 pub mod config;
 pub mod index;
+pub mod peek;
 pub mod resolv;
 pub mod store;
 
@@ -20,6 +21,7 @@ use crate::cni::{Error, IpConfig};
 use book::{Book, also};
 pub use config::Config;
 use nix::unistd::{AccessFlags, access};
+pub use peek::peek;
 use std::net::IpAddr;
 use std::path::Path;
 use store::{Holder, LeaseFile, lease_key};

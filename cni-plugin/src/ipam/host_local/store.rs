@@ -191,6 +191,12 @@ impl Store {
 /// `O_NONBLOCK`: a fifo that somebody put there must not hold the lock for ever.
 const READ: OFlag = OFlag::O_RDONLY.union(OFlag::O_CLOEXEC).union(OFlag::O_NOFOLLOW).union(OFlag::O_NONBLOCK);
 
+/// The round-robin mark of range set `index` in the directory at `path`, without its lock.
+pub fn read_mark(path: &Path, index: usize) -> Option<IpAddr> {
+    let text = fs::read_to_string(path.join(mark_name(index))).ok()?;
+    text.parse::<IpAddr>().ok().map(|ip| ip.to_canonical())
+}
+
 /// Every lease of the directory at `path` in order, without its lock; none if it is not there.
 pub fn read_leases(path: &Path) -> io::Result<Vec<LeaseFile>> {
     match File::open(path) {
@@ -253,5 +259,90 @@ fn remove_if_there(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         done => done,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use tempfile::TempDir;
+
+    const IP: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 1, 2, 3));
+
+    fn store() -> (TempDir, Store) {
+        let dir = TempDir::new().unwrap();
+        let store = Store::open_or_create(&dir.path().join("data/net")).unwrap();
+        (dir, store)
+    }
+
+    #[test]
+    fn a_filesystem_without_nameless_files_gets_the_same_lease_and_nothing_beside_it() {
+        let (dir, store) = store();
+        // What a crash left: the temporary name, still linked as a lease.
+        fs::write(dir.path().join("data/net/10.1.2.9"), "c9\r\neth0").unwrap();
+        fs::hard_link(dir.path().join("data/net/10.1.2.9"), dir.path().join("data/.braid-net")).unwrap();
+        assert!(store.create_by_name(IP, "c1\r\neth0").unwrap());
+        assert!(!store.create_by_name(IP, "c2\r\neth0").unwrap());
+        let lease = store.read(IP).unwrap().unwrap();
+        assert_eq!(lease.holder, Holder::Key("c1\r\neth0".to_owned()));
+        let mode = fs::metadata(dir.path().join("data/net/10.1.2.3")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o600);
+        assert_eq!(fs::read_to_string(dir.path().join("data/net/10.1.2.9")).unwrap(), "c9\r\neth0");
+        assert!(!dir.path().join("data/.braid-net").exists());
+    }
+
+    #[test]
+    fn the_lock_keeps_a_second_store_out_until_the_first_is_dropped() {
+        let (dir, store) = store();
+        let lock = File::open(dir.path().join("data/net/lock")).unwrap();
+        assert!(matches!(lock.try_lock(), Err(fs::TryLockError::WouldBlock)));
+        drop(store);
+        assert!(lock.try_lock().is_ok());
+    }
+
+    #[test]
+    fn a_mark_of_any_length_is_replaced_and_rubbish_is_none() {
+        let (dir, store) = store();
+        let file = dir.path().join("data/net/last_reserved_ip.0");
+        assert_eq!(store.last_reserved(0).unwrap().ip, None);
+        for old in ["10.1.2.3", "2001:db8:1234:5678:9abc:def0:1234:5678", "", "10.1.2.300", "10.1.2.3\n", "\u{fffd}"] {
+            fs::write(&file, old).unwrap();
+            let mark = store.last_reserved(0).unwrap();
+            assert_eq!(mark.ip, old.parse().ok(), "{old:?}");
+            store.set_last_reserved(0, mark, IP).unwrap();
+            assert_eq!(fs::read_to_string(&file).unwrap(), "10.1.2.3");
+        }
+        fs::write(&file, "x".repeat(1000)).unwrap();
+        let mark = store.last_reserved(0).unwrap();
+        store.set_last_reserved(0, mark, IP).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "10.1.2.3");
+    }
+
+    #[test]
+    fn a_lease_says_who_holds_it() {
+        for (content, expected) in [
+            ("c1\r\neth0", Holder::Key("c1\r\neth0".to_owned())),
+            (" c1\n", Holder::Key("c1".to_owned())),
+            ("", Holder::Broken),
+            (" \r\n", Holder::Broken),
+            ("c1\0", Holder::Broken),
+        ] {
+            assert_eq!(holder(content.as_bytes()), expected, "{content:?}");
+        }
+        assert_eq!(holder(b"c1\xff"), Holder::Broken);
+    }
+
+    #[test]
+    fn what_is_no_plain_file_is_somebody_elses_and_does_not_hang() {
+        let (dir, store) = store();
+        let path = dir.path().join("data/net");
+        fs::create_dir(path.join("10.1.2.3")).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", path.join("10.1.2.4")).unwrap();
+        nix::unistd::mkfifo(&path.join("10.1.2.5"), Mode::from_bits_truncate(0o600)).unwrap();
+        let leases = store.scan().unwrap();
+        assert_eq!(leases.len(), 3);
+        assert!(leases.iter().all(|lease| lease.holder == Holder::Other), "{leases:?}");
+        assert!(!store.create(IP, "c1\r\neth0").unwrap());
     }
 }

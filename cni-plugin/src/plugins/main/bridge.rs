@@ -5,7 +5,7 @@ mod vlan;
 use crate::cni::{AddResult, Dns, Error, Interface, IpConfig, NetConf, Route};
 use crate::ipam::Lease;
 use crate::plan::step::{Addr, Link, LinkAttr, LinkKind, LinkRef, MacCheck, Ns, Step, Sysctl};
-use crate::plan::{Facts, IfName, Mac, Need};
+use crate::plan::{Facts, Feature, IfName, Mac, Need};
 use crate::plugins::interface::{self, Dad};
 use crate::plugins::{Addresses, Call, Planned, Plugin};
 use ipnet::IpNet;
@@ -278,10 +278,20 @@ impl Plugin for Bridge {
             steps.push(Step::DelMacCheck(check));
         }
         if self.ip_masq {
-            steps.push(Step::DelMasqueradesOf(call.owner()));
+            steps.extend(interface::del_masquerade(call));
         }
         steps.extend([Step::DelLink(LinkRef::host(call.host_veth())), Step::DelLink(call.pod())]);
         steps
+    }
+
+    fn features(&self) -> Vec<Feature> {
+        let asked = [
+            (Feature::VlanFiltering, self.vlan.is_filtering()),
+            (Feature::Masquerade, self.ip_masq),
+            (Feature::MacCheck, self.mac_spoof_check),
+        ];
+        let asked = asked.into_iter().filter_map(|(feature, is_asked)| is_asked.then_some(feature));
+        [Feature::Veth, Feature::Bridge].into_iter().chain(asked).collect()
     }
 
     fn kind(&self) -> Option<&'static str> {

@@ -4,7 +4,7 @@ use super::child::Parent;
 use crate::cni::{AddResult, Dns, Error, Interface, NetConf};
 use crate::ipam::Lease;
 use crate::plan::step::{IpvlanMode, Link, LinkKind, Step};
-use crate::plan::{Facts, IfName, Need};
+use crate::plan::{Facts, Feature, IfName, Need};
 use crate::plugins::interface::{self, Dad};
 use crate::plugins::{Addresses, Call, Planned, Plugin};
 
@@ -111,6 +111,10 @@ impl Plugin for Ipvlan {
 
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
         vec![Step::DelLink(call.pod())]
+    }
+
+    fn features(&self) -> Vec<Feature> {
+        vec![Feature::Ipvlan]
     }
 
     fn kind(&self) -> Option<&'static str> {

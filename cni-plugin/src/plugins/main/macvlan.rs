@@ -4,7 +4,7 @@ use super::child::Parent;
 use crate::cni::{AddResult, Dns, Error, Interface, NetConf};
 use crate::ipam::Lease;
 use crate::plan::step::{Link, LinkKind, MacvlanMode, Step};
-use crate::plan::{Facts, Mac, Need};
+use crate::plan::{Facts, Feature, Mac, Need};
 use crate::plugins::interface::{self, Dad};
 use crate::plugins::{Addresses, Call, Planned, Plugin};
 
@@ -115,6 +115,10 @@ impl Plugin for Macvlan {
 
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
         vec![Step::DelLink(call.pod())]
+    }
+
+    fn features(&self) -> Vec<Feature> {
+        vec![Feature::Macvlan]
     }
 
     fn kind(&self) -> Option<&'static str> {

@@ -3,7 +3,7 @@
 use crate::cni::{AddResult, Dns, Error, Interface, IpConfig, NetConf};
 use crate::ipam::Lease;
 use crate::plan::step::{Addr, Link, LinkKind, LinkRef, Ns, Route, Step, Sysctl};
-use crate::plan::{Facts, Need};
+use crate::plan::{Facts, Feature, Need};
 use crate::plugins::interface::{self, Dad};
 use crate::plugins::{Addresses, Call, Planned, Plugin};
 use ipnet::IpNet;
@@ -139,10 +139,15 @@ impl Plugin for Ptp {
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
         let mut steps = Vec::new();
         if self.ip_masq {
-            steps.push(Step::DelMasqueradesOf(call.owner()));
+            steps.extend(interface::del_masquerade(call));
         }
         steps.extend([Step::DelLink(LinkRef::host(call.host_veth())), Step::DelLink(call.pod())]);
         steps
+    }
+
+    fn features(&self) -> Vec<Feature> {
+        let masquerade = self.ip_masq.then_some(Feature::Masquerade);
+        [Feature::Veth].into_iter().chain(masquerade).collect()
     }
 
     fn kind(&self) -> Option<&'static str> {

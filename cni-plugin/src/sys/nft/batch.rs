@@ -2,16 +2,16 @@
 //!
 //! Numbers are those of `include/uapi/linux/netfilter/nf_tables.h`; all integers are big-endian.
 
-use crate::sys::netlink::{HEADER_LEN, KernelError, Message, Socket, attributes_of};
-use nix::errno::Errno;
+use crate::sys::netlink::{KernelError, Socket};
 
-const SUBSYS: u16 = 10 << 8;
+pub(super) const SUBSYS: u16 = 10 << 8;
 const NEWTABLE: u16 = 0;
 const NEWCHAIN: u16 = 3;
+const DELCHAIN: u16 = 5;
 const NEWRULE: u16 = 6;
+const DELRULE: u16 = 8;
 const NEWSET: u16 = 9;
 const NEWSETELEM: u16 = 12;
-const GETSETELEM: u16 = 13;
 const DELSETELEM: u16 = 14;
 const BATCH_BEGIN: u16 = 0x10;
 const BATCH_END: u16 = 0x11;
@@ -20,9 +20,7 @@ const ACK: u16 = 0x4;
 const EXCL: u16 = 0x200;
 const CREATE: u16 = 0x400;
 const APPEND: u16 = 0x800;
-const NESTED: u16 = 0x8000;
-/// `struct nfgenmsg`.
-const GENMSG_LEN: usize = 4;
+pub(super) const NESTED: u16 = 0x8000;
 /// `NFNL_SUBSYS_NFTABLES`, the resource id of a batch.
 const NFTABLES: u16 = 10;
 /// First 32-bit register; a 16-byte register 1 is the same place.
@@ -39,8 +37,12 @@ const SET_MAP: u32 = 0x8;
 pub(super) enum Family {
     /// IPv4 and IPv6.
     Inet = 1,
+    /// IPv4.
+    Ip = 2,
     /// Frames on a bridge.
     Bridge = 7,
+    /// IPv6.
+    Ip6 = 10,
 }
 
 /// Where a rule jumps, or what it decides.
@@ -62,15 +64,6 @@ impl Verdict<'_> {
             Self::Return => -5,
         }
     }
-}
-
-/// One element of a set or map as the kernel shows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Element {
-    /// The key's bytes.
-    pub key: Vec<u8>,
-    /// The comment.
-    pub comment: String,
 }
 
 /// Key of a set: the type as `nft` names it, and its length in bytes.
@@ -262,6 +255,30 @@ impl Batch {
         })
     }
 
+    /// A rule that goes away, by its handle.
+    pub(super) fn del_rule(&mut self, chain: &str, handle: u64) -> &mut Self {
+        let table = self.table;
+        self.change(DELRULE, 0, |b| {
+            b.text(1, table).text(2, chain).put(3, &handle.to_be_bytes());
+        })
+    }
+
+    /// All rules of a chain go away.
+    pub(super) fn flush_chain(&mut self, chain: &str) -> &mut Self {
+        let table = self.table;
+        self.change(DELRULE, 0, |b| {
+            b.text(1, table).text(2, chain);
+        })
+    }
+
+    /// An empty chain goes away.
+    pub(super) fn del_chain(&mut self, chain: &str) -> &mut Self {
+        let table = self.table;
+        self.change(DELCHAIN, 0, |b| {
+            b.text(1, table).text(3, chain);
+        })
+    }
+
     fn expression(&mut self, name: &str, data: impl FnOnce(&mut Self)) -> &mut Self {
         self.nest(1, |b| {
             b.text(1, name);
@@ -347,77 +364,3 @@ impl Batch {
         });
     }
 }
-
-fn put(out: &mut Vec<u8>, kind: u16, value: impl FnOnce(&mut Vec<u8>)) {
-    let start = out.len();
-    out.extend([0; 2]);
-    out.extend(kind.to_ne_bytes());
-    value(out);
-    let len = u16::try_from(out.len() - start).unwrap_or(u16::MAX);
-    out[start..start + 2].copy_from_slice(&len.to_ne_bytes());
-    out.resize(out.len().next_multiple_of(4), 0);
-}
-
-fn set_request(out: &mut Vec<u8>, family: Family, table: &str, set: &str) {
-    out.extend([family as u8, 0, 0, 0]);
-    for (kind, name) in [(1, table), (2, set)] {
-        put(out, kind, |out| {
-            out.extend(name.as_bytes());
-            out.push(0);
-        });
-    }
-}
-
-/// One element of a set by its key; `None` where it, the table or the set does not exist.
-pub(super) fn element(
-    socket: &mut Socket,
-    family: Family,
-    table: &str,
-    set: &str,
-    key: &[u8],
-) -> Result<Option<Element>, KernelError> {
-    let request = |out: &mut Vec<u8>| {
-        set_request(out, family, table, set);
-        let key = |out: &mut Vec<u8>| put(out, 1, |out| out.extend(key));
-        let element = |out: &mut Vec<u8>| put(out, NESTED | 1, |out| put(out, NESTED | 1, key));
-        put(out, NESTED | 3, element);
-    };
-    match socket.call(SUBSYS | GETSETELEM, 0, request) {
-        Ok(messages) => Ok(messages.iter().flat_map(parse_elements).next()),
-        Err(err) if err.errno == Errno::ENOENT => Ok(None),
-        Err(err) => Err(err),
-    }
-}
-
-/// The elements of a set; none where the table or the set does not exist.
-pub(super) fn elements(
-    socket: &mut Socket,
-    family: Family,
-    table: &str,
-    set: &str,
-) -> Result<Vec<Element>, KernelError> {
-    match socket.dump(SUBSYS | GETSETELEM, |out| set_request(out, family, table, set)) {
-        Ok(messages) => Ok(messages.iter().flat_map(parse_elements).collect()),
-        Err(err) if err.errno == Errno::ENOENT => Ok(Vec::new()),
-        Err(err) => Err(err),
-    }
-}
-
-fn parse_elements(message: &Message) -> Vec<Element> {
-    let body = message.body.get(GENMSG_LEN..).unwrap_or_default();
-    let Some((_, list)) = attributes_of(body).find(|(kind, _)| *kind == 3) else { return Vec::new() };
-    let element = |(_, element)| {
-        let find = |wanted, bytes| attributes_of(bytes).find(|(kind, _)| *kind == wanted).map(|(_, value)| value);
-        let key = find(1, element).and_then(|key| find(1, key))?.to_vec();
-        let userdata = find(6, element).unwrap_or_default();
-        let comment = match userdata {
-            [0, len, text @ ..] => text.get(..usize::from(*len)).unwrap_or_default(),
-            _ => &[],
-        };
-        let comment = String::from_utf8_lossy(comment).trim_end_matches('\0').to_owned();
-        Some(Element { key, comment })
-    };
-    attributes_of(list).filter_map(element).collect()
-}
-
-const _: () = assert!(HEADER_LEN == 16);

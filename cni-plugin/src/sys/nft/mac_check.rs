@@ -9,7 +9,8 @@
 //! }
 //! ```
 
-use super::batch::{Batch, Element, Family, Key, REG_1, REG_2, Verdict, elements};
+use super::batch::{Batch, Family, Key, REG_1, REG_2, Verdict};
+use super::read::{Element, elements};
 use super::{comment, first_that_fits};
 use crate::plan::step::MacCheck;
 use crate::plan::{IfName, Mac};

@@ -15,7 +15,8 @@
 //! }
 //! ```
 
-use super::batch::{Batch, Element, Family, Key, REG_1, Verdict, element, elements};
+use super::batch::{Batch, Family, Key, REG_1, Verdict};
+use super::read::{Element, element, elements};
 use super::{comment, first_that_fits};
 use crate::plan::step::Masquerade;
 use crate::sys::netlink::{KernelError, Socket};

@@ -6,11 +6,13 @@
 mod batch;
 pub mod mac_check;
 pub mod masquerade;
+mod read;
+pub mod reference;
 
 use super::netlink::{KernelError, Socket};
 use nix::errno::Errno;
 
-pub use batch::Element;
+pub use read::Element;
 
 /// Longest text of an element's comment that `nft` accepts, in bytes.
 const COMMENT_LEN: usize = 128;

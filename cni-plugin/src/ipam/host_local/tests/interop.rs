@@ -111,6 +111,35 @@ fn so_with_pools_and_two_families() {
 }
 
 #[test]
+fn both_plugins_at_once_give_out_no_address_twice_and_forget_none() {
+    let Some(plugin) = reference() else { return };
+    let (bed, ipam) = (Bed::new(), r#""subnet":"10.1.2.0/26""#);
+    let ips: std::collections::BTreeSet<String> = std::thread::scope(|scope| {
+        let worker = |thread: usize| {
+            let (bed, plugin) = (&bed, &plugin);
+            let verb = move |verb, id: &str| {
+                if thread.is_multiple_of(2) { ours(verb, id, bed, ipam) } else { call(plugin, verb, id, bed, ipam) }
+            };
+            scope.spawn(move || {
+                let ids: Vec<String> = (0..8).map(|i| format!("t{thread}-{i}")).collect();
+                for id in &ids {
+                    verb("ADD", id).unwrap();
+                    verb("DEL", id).unwrap();
+                }
+                ids.iter().map(|id| verb("ADD", id).unwrap()).collect::<Vec<_>>()
+            })
+        };
+        let workers: Vec<_> = (0..6).map(worker).collect();
+        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+    });
+    assert_eq!(ips.len(), 48);
+    for id in (0..6).flat_map(|thread| (0..8).map(move |i| format!("t{thread}-{i}"))) {
+        assert_eq!(bed.del(&bed.config(ipam, ""), &id).len(), 1, "{id}");
+    }
+    assert_eq!(bed.names(), ["last_reserved_ip.0", "lock"]);
+}
+
+#[test]
 fn bad_ranges_get_the_sentence_of_the_reference_plugin() {
     let Some(plugin) = reference() else { return };
     let bed = Bed::new();

@@ -33,8 +33,8 @@ impl Liveness for Bed {
 impl Bed {
     /// Nobody knows any namespace, and the kernel started an hour ago.
     fn new() -> Self {
-        let hour = Duration::from_hours(1);
-        let clock = Clock { now: SystemTime::now(), since_boot: Some(hour), run_born: None };
+        let (now, hour) = (SystemTime::now(), Duration::from_hours(1));
+        let clock = Clock { now, since_boot: Some(hour), run_born: Some(now - hour) };
         Self { dir: TempDir::new().unwrap(), netns: Netns::Unknown, clock }
     }
 
@@ -96,7 +96,7 @@ fn owner(id: &str, ifname: &str) -> Owner {
     Owner { container_id: id.to_owned(), ifname: ifname.to_owned() }
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "compared with what a call returns")]
+#[expect(clippy::unnecessary_wraps, reason = "it stands beside Err in comparisons")]
 fn ok(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }

@@ -1,0 +1,146 @@
+//! The command line.
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// Measure how long CNI plugins take to attach and detach a pod, several directories of plugins side by side and beside
+/// the kernel's own floor.
+///
+/// Each directory gets a node of its own (network and mount namespace, empty /run and /var/lib/cni, an uplink eth0) and
+/// works on pods that are network namespaces. The directories take turns in one run. Nothing on the host changes, and
+/// nothing is left when the run ends or is killed. Needs root.
+///
+/// The floor is a row of its own: a veth into the pod with bridge, address and default route, made and deleted by netlink
+/// inside this process.
+#[derive(Parser)]
+#[command(name = "braid-bench", version)]
+pub(crate) struct Cli {
+    /// A directory of plugins and how to call it in the report; repeat to compare
+    #[arg(long, value_name = "NAME=DIR", required = true)]
+    pub(crate) plugins: Vec<Named>,
+    /// A network to attach to; repeat for several. `NAME=FILE` after a comma gives one directory a list of its own
+    #[arg(long, value_name = "FILE[,NAME=FILE]…", required = true)]
+    pub(crate) conflist: Vec<Network>,
+    /// ADDs (and DELs) to time for each directory in each setting
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub(crate) runs: usize,
+    /// Rounds before those that count
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub(crate) warmup: usize,
+    /// How many pods are attached at once; several values make several settings
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1")]
+    pub(crate) concurrency: Vec<usize>,
+    /// How many addresses other containers already hold; several values make several settings
+    ///
+    /// Before a run, N lease files as the reference host-local writes them (`<id>\r\n<ifname>`, mode 0600, and
+    /// `last_reserved_ip.0`) are put into `<dataDir>/<network>` for the first N free addresses of the first range, on the
+    /// node's own tmpfs. The range must hold them, so give the network a /16 for 10,000.
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "0")]
+    pub(crate) leases: Vec<usize>,
+    /// The directory that the others are compared with; the first one unless given
+    #[arg(long, value_name = "NAME")]
+    pub(crate) baseline: Option<String>,
+    /// Write all figures to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Draw p50 as bars and p95 as whiskers into this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+    /// After each setting of the first concurrency, one more ADD and DEL under strace: system calls, forks, execs
+    #[arg(long)]
+    pub(crate) syscalls: bool,
+}
+
+/// `NAME=PATH`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
+}
+
+/// The conflist that all directories use, and the ones that some use instead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Network {
+    common: PathBuf,
+    own: Vec<Named>,
+}
+
+impl Network {
+    /// The file for the plugins called `name`.
+    pub(crate) fn file(&self, name: &str) -> &Path {
+        self.own.iter().find(|own| own.name == name).map_or(&self.common, |own| &own.path)
+    }
+
+    /// How reports call the network: the common file's name without its ending.
+    pub(crate) fn label(&self) -> String {
+        self.common.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+    }
+}
+
+impl Cli {
+    /// What clap can't see: names that don't exist, numbers that measure nothing.
+    pub(crate) fn check(&self) -> Result<()> {
+        let known = |name: &str| self.plugins.iter().any(|plugins| plugins.name == name);
+        let own = self.conflist.iter().flat_map(|network| &network.own).map(|own| &own.name);
+        if let Some(unknown) = own.chain(&self.baseline).find(|name| !known(name)) {
+            bail!("\"{unknown}\" is none of the --plugins");
+        }
+        if self.runs == 0 || self.concurrency.contains(&0) {
+            bail!("--runs and --concurrency start at 1");
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Named {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let (name, path) = text.split_once('=').with_context(|| format!("\"{text}\" is not NAME=PATH"))?;
+        if name.is_empty() || name == crate::run::FLOOR {
+            bail!("\"{name}\" can't be a name here");
+        }
+        Ok(Named { name: name.to_owned(), path: path.into() })
+    }
+}
+
+impl FromStr for Network {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let mut parts = text.split(',');
+        let common = parts.next().unwrap_or_default().into();
+        Ok(Network { common, own: parts.map(Named::from_str).collect::<Result<_>>()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_may_have_a_conflist_of_its_own() {
+        let network: Network = "dir/chain.conflist,braid=one.conflist".parse().unwrap();
+        assert_eq!(network.file("ref"), Path::new("dir/chain.conflist"));
+        assert_eq!(network.file("braid"), Path::new("one.conflist"));
+        assert_eq!(network.label(), "chain");
+    }
+
+    #[test]
+    fn plugins_need_a_name_that_is_not_the_floor() {
+        let refused = |text: &str| Named::from_str(text).unwrap_err().to_string();
+        assert_eq!(refused("/opt/cni/bin"), "\"/opt/cni/bin\" is not NAME=PATH");
+        assert_eq!(refused("floor=/opt/cni/bin"), "\"floor\" can't be a name here");
+    }
+
+    #[test]
+    fn baseline_must_be_measured_too() {
+        let cli = |baseline| {
+            Cli::try_parse_from(["braid-bench", "--plugins=a=/a", "--conflist=x", "--baseline", baseline]).unwrap()
+        };
+        assert!(cli("a").check().is_ok());
+        assert_eq!(cli("b").check().unwrap_err().to_string(), "\"b\" is none of the --plugins");
+    }
+}

@@ -1,0 +1,54 @@
+//! The kernel's floor: what one veth attachment costs when nothing but the kernel's own work is left.
+
+use crate::chain::Timing;
+use crate::netlink::{self, Socket};
+use crate::node::Pod;
+use anyhow::{Context, Result};
+use std::net::Ipv4Addr;
+use std::os::fd::AsFd as _;
+use std::time::Instant;
+
+const GATEWAY: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+
+/// A bridge in the calling thread's network namespace at which pods are attached.
+pub(crate) struct Floor {
+    bridge: u32,
+}
+
+impl Floor {
+    pub(crate) fn new() -> Result<Self> {
+        let mut node = Socket::open()?;
+        let (bridge, _) = netlink::made(&node.run([netlink::add_bridge("floor")])?).context("add bridge floor")?;
+        node.run([netlink::add_address(bridge, GATEWAY, 15)]).context("add the gateway to bridge floor")?;
+        Ok(Floor { bridge })
+    }
+
+    /// A veth into the pod with master, both ends up, an address and the default route: two sends.
+    pub(crate) fn add(&self, slot: usize, pod: &mut Pod, ifname: &str) -> Result<Timing> {
+        let mut node = Socket::open()?;
+        let address = Ipv4Addr::from_bits(GATEWAY.to_bits() + 1 + u32::try_from(slot)?);
+        let start = Instant::now();
+        let veth = netlink::add_veth(&host_end(slot), Some(self.bridge), ifname, Some(pod.netns.as_fd()));
+        let (_, inside) = netlink::made(&node.run([veth]).context("add veth")?)?;
+        pod.socket
+            .run([
+                netlink::set_up(inside),
+                netlink::add_address(inside, address, 15),
+                netlink::add_default_route(inside, GATEWAY),
+            ])
+            .with_context(|| format!("set up {ifname}"))?;
+        Ok(Timing::whole(start, Instant::now()))
+    }
+
+    /// One `RTM_DELLINK` of the host's end.
+    pub(crate) fn del(slot: usize) -> Result<Timing> {
+        let mut node = Socket::open()?;
+        let start = Instant::now();
+        node.run([netlink::del_link(&host_end(slot))]).with_context(|| format!("delete {}", host_end(slot)))?;
+        Ok(Timing::whole(start, Instant::now()))
+    }
+}
+
+fn host_end(slot: usize) -> String {
+    format!("floor{slot}")
+}

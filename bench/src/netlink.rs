@@ -1,0 +1,170 @@
+//! A blocking rtnetlink socket and the few messages that the bench sends.
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_ECHO, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
+    NetlinkPayload,
+};
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
+use nix::sys::socket::{self, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType};
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+
+/// Flags of a request that must make something new.
+const NEW: u16 = NLM_F_CREATE | NLM_F_EXCL;
+
+/// One message with the flags it needs besides REQUEST and ACK.
+pub(crate) type Request = (Message, u16);
+
+/// A socket in the network namespace of the thread that opened it.
+pub(crate) struct Socket {
+    fd: OwnedFd,
+    sequence: u32,
+}
+
+impl Socket {
+    pub(crate) fn open() -> io::Result<Self> {
+        let fd = socket::socket(
+            socket::AddressFamily::Netlink,
+            SockType::Raw,
+            SockFlag::SOCK_CLOEXEC,
+            SockProtocol::NetlinkRoute,
+        )?;
+        socket::connect(fd.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
+        Ok(Socket { fd, sequence: 0 })
+    }
+
+    /// Sends all requests at once and waits for the answer to each; returns what the kernel sent besides its acks.
+    pub(crate) fn run<const N: usize>(&mut self, requests: [Request; N]) -> io::Result<Vec<Message>> {
+        let mut out = Vec::with_capacity(1024);
+        for (message, flags) in requests {
+            self.sequence += 1;
+            let mut header = NetlinkHeader::default();
+            header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
+            header.sequence_number = self.sequence;
+            let mut framed = NetlinkMessage::new(header, NetlinkPayload::from(message));
+            framed.finalize();
+            let (from, len) = (out.len(), framed.buffer_len());
+            out.resize(from + len.next_multiple_of(4), 0);
+            framed.serialize(out.split_at_mut(from).1);
+        }
+        socket::send(self.fd.as_raw_fd(), &out, MsgFlags::empty())?;
+        self.answers(N)
+    }
+
+    fn answers(&self, mut missing: usize) -> io::Result<Vec<Message>> {
+        let mut received = Vec::new();
+        let mut buffer = [0; 16384];
+        while missing > 0 {
+            let len = socket::recv(self.fd.as_raw_fd(), &mut buffer, MsgFlags::empty())?;
+            let mut rest = buffer.get(..len).unwrap_or_default();
+            while !rest.is_empty() {
+                let message = NetlinkMessage::<Message>::deserialize(rest).map_err(io::Error::other)?;
+                let len = usize::try_from(message.header.length).unwrap_or(rest.len()).next_multiple_of(4);
+                rest = rest.get(len..).unwrap_or_default();
+                match message.payload {
+                    NetlinkPayload::Error(err) if err.code.is_some() => return Err(err.to_io()),
+                    NetlinkPayload::Error(_) | NetlinkPayload::Done(_) => missing -= 1,
+                    NetlinkPayload::InnerMessage(inner) => received.push(inner),
+                    _ => {}
+                }
+            }
+        }
+        Ok(received)
+    }
+
+    /// The link called `name`, `None` where there is none.
+    pub(crate) fn link(&mut self, name: &str) -> io::Result<Option<LinkMessage>> {
+        let links = self.run([(Message::GetLink(LinkMessage::default()), NLM_F_DUMP)])?;
+        Ok(links.into_iter().find_map(|message| match message {
+            Message::NewLink(link) if link.attributes.contains(&LinkAttribute::IfName(name.into())) => Some(link),
+            _ => None,
+        }))
+    }
+
+    /// All addresses in the namespace.
+    pub(crate) fn addresses(&mut self) -> io::Result<Vec<AddressMessage>> {
+        let addresses = self.run([(Message::GetAddress(AddressMessage::default()), NLM_F_DUMP)])?;
+        Ok(addresses.into_iter().filter_map(|m| if let Message::NewAddress(m) = m { Some(m) } else { None }).collect())
+    }
+}
+
+/// A veth end that is made and set up, with its `peer`; answered by an echo that carries both ends' indexes.
+///
+/// One queue each: the kernel's default is one per CPU, which costs time and gains nothing without XDP.
+pub(crate) fn add_veth(name: &str, master: Option<u32>, peer: &str, peer_netns: Option<BorrowedFd<'_>>) -> Request {
+    let mut far = named(peer);
+    far.attributes.extend(peer_netns.map(|fd| LinkAttribute::NetNsFd(fd.as_raw_fd())));
+    let mut near = up(named(name));
+    near.attributes.extend(master.map(LinkAttribute::Controller));
+    for end in [&mut far, &mut near] {
+        end.attributes.extend([LinkAttribute::NumTxQueues(1), LinkAttribute::NumRxQueues(1)]);
+    }
+    near.attributes.push(LinkAttribute::LinkInfo(vec![
+        LinkInfo::Kind(InfoKind::Veth),
+        LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(far))),
+    ]));
+    (Message::NewLink(near), NEW | NLM_F_ECHO)
+}
+
+/// A bridge that is made and set up; answered by an echo that carries its index.
+pub(crate) fn add_bridge(name: &str) -> Request {
+    let mut link = up(named(name));
+    link.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]));
+    (Message::NewLink(link), NEW | NLM_F_ECHO)
+}
+
+/// The index of the link that an echo is about, and of its peer (0 where it has none).
+pub(crate) fn made(echoes: &[Message]) -> io::Result<(u32, u32)> {
+    let link = echoes.iter().find_map(|message| if let Message::NewLink(link) = message { Some(link) } else { None });
+    let link = link.ok_or_else(|| io::Error::other("the kernel sent no echo of the new link"))?;
+    let peer = link.attributes.iter().find_map(|a| if let LinkAttribute::Link(peer) = a { Some(*peer) } else { None });
+    Ok((link.header.index, peer.unwrap_or_default()))
+}
+
+pub(crate) fn del_link(name: &str) -> Request {
+    (Message::DelLink(named(name)), 0)
+}
+
+pub(crate) fn set_up(index: u32) -> Request {
+    let mut link = up(LinkMessage::default());
+    link.header.index = index;
+    (Message::NewLink(link), 0)
+}
+
+pub(crate) fn add_address(index: u32, address: Ipv4Addr, prefix_len: u8) -> Request {
+    let mut message = AddressMessage::default();
+    message.header.family = AddressFamily::Inet;
+    message.header.prefix_len = prefix_len;
+    message.header.index = index;
+    message.attributes.extend([AddressAttribute::Local(address.into()), AddressAttribute::Address(address.into())]);
+    (Message::NewAddress(message), NEW)
+}
+
+pub(crate) fn add_default_route(index: u32, gateway: Ipv4Addr) -> Request {
+    let mut message = RouteMessage::default();
+    message.header.address_family = AddressFamily::Inet;
+    message.header.table = RouteHeader::RT_TABLE_MAIN;
+    message.header.protocol = RouteProtocol::Static;
+    message.header.scope = RouteScope::Universe;
+    message.header.kind = RouteType::Unicast;
+    message.attributes.extend([RouteAttribute::Gateway(RouteAddress::Inet(gateway)), RouteAttribute::Oif(index)]);
+    (Message::NewRoute(message), NEW)
+}
+
+fn named(name: &str) -> LinkMessage {
+    let mut link = LinkMessage::default();
+    link.attributes.push(LinkAttribute::IfName(name.into()));
+    link
+}
+
+fn up(mut link: LinkMessage) -> LinkMessage {
+    link.header.flags |= LinkFlags::Up;
+    link.header.change_mask |= LinkFlags::Up;
+    link
+}

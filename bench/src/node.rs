@@ -1,0 +1,129 @@
+//! The place where a directory of plugins works: a node and its pods, all of them namespaces that die with the bench.
+
+use crate::netlink::{self, Socket};
+use anyhow::{Context, Result, anyhow};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, setns, unshare};
+use std::fs::{self, File};
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+/// Where plugins keep state: empty in a new node. `/run` comes first, since the others' overlays are kept on it.
+const STATE: [&str; 2] = ["/run", "/var/lib/cni"];
+
+/// The node's uplink and the parent for macvlan and ipvlan.
+const UPLINK: &str = "eth0";
+// TEST-NET-1, which no configuration should give to pods.
+const UPLINK_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+const UPLINK_GATEWAY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+
+/// A network and a mount namespace with empty state directories, a bpffs of its own and an uplink.
+///
+/// Only these descriptors hold the namespaces, so the kernel removes everything in them when the bench ends, however it ends.
+pub(crate) struct Node {
+    mount: File,
+    network: File,
+}
+
+/// A pod's network namespace, bound to a path that exists only in its node.
+pub(crate) struct Pod {
+    pub(crate) path: PathBuf,
+    pub(crate) netns: File,
+    /// Opened inside the namespace.
+    pub(crate) socket: Socket,
+}
+
+impl Node {
+    /// Makes a node in which the directories of [`STATE`] and the directories `private` are empty.
+    pub(crate) fn new(private: &[PathBuf]) -> Result<Self> {
+        on_thread(|| {
+            unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET)
+                .context("make a mount and a network namespace (needs root)")?;
+            mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
+                .context("make all mounts private")?;
+            for dir in STATE.iter().map(Path::new).chain(outside_state(private)) {
+                hide(dir)?;
+            }
+            fs::create_dir("/run/netns").context("create /run/netns in the node")?;
+            mount_fs("sysfs", Path::new("/sys"), "")?;
+            mount_fs("bpf", Path::new("/sys/fs/bpf"), "")?;
+            add_uplink().with_context(|| format!("add uplink {UPLINK} to the node"))?;
+            Ok(Node { mount: own("mnt")?, network: own("net")? })
+        })
+    }
+
+    /// Moves the calling thread, which must end afterwards, into the node.
+    pub(crate) fn enter(&self) -> Result<()> {
+        // A thread that shares its root and working directory with others can't change its mount namespace.
+        unshare(CloneFlags::CLONE_FS).context("leave the shared working directory")?;
+        setns(&self.mount, CloneFlags::CLONE_NEWNS).context("enter the node's mount namespace")?;
+        setns(&self.network, CloneFlags::CLONE_NEWNET).context("enter the node's network namespace")
+    }
+
+    /// Runs `work` in the node.
+    pub(crate) fn run<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        on_thread(|| {
+            self.enter()?;
+            work()
+        })
+    }
+
+    pub(crate) fn add_pod(&self, name: &str) -> Result<Pod> {
+        let path = Path::new("/run/netns").join(name);
+        self.run(|| {
+            unshare(CloneFlags::CLONE_NEWNET)?;
+            File::create(&path)?;
+            mount(Some("/proc/thread-self/ns/net"), &path, None::<&str>, MsFlags::MS_BIND, None::<&str>)?;
+            Ok(Pod { netns: File::open(&path)?, socket: Socket::open()?, path: path.clone() })
+        })
+        .with_context(|| format!("add pod {}", path.display()))
+    }
+}
+
+/// Namespaces belong to threads: what changes one runs on a thread of its own.
+fn on_thread<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    std::thread::scope(|scope| scope.spawn(work).join()).map_err(|_panic| anyhow!("the thread in the node panicked"))?
+}
+
+fn own(kind: &str) -> Result<File> {
+    let path = format!("/proc/thread-self/ns/{kind}");
+    File::open(&path).with_context(|| format!("open {path}"))
+}
+
+fn outside_state(private: &[PathBuf]) -> impl Iterator<Item = &Path> {
+    private.iter().map(PathBuf::as_path).filter(|dir| !STATE.iter().any(|state| dir.starts_with(state)))
+}
+
+/// Puts an empty tmpfs over `dir`, without a change to the host's files where there is no such directory.
+fn hide(dir: &Path) -> Result<()> {
+    if !dir.is_dir() {
+        let parent = dir.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new("/"));
+        let scratch = Path::new("/run/overlay").join(dir.to_string_lossy().replace('/', "-"));
+        let (upper, work) = (scratch.join("upper"), scratch.join("work"));
+        for dir in [&upper, &work] {
+            fs::create_dir_all(dir).with_context(|| format!("create {} in the node", dir.display()))?;
+        }
+        let options = format!("lowerdir={},upperdir={},workdir={}", parent.display(), upper.display(), work.display());
+        mount_fs("overlay", parent, &options)?;
+        fs::create_dir_all(dir).with_context(|| format!("create {} in the node", dir.display()))?;
+    }
+    mount_fs("tmpfs", dir, "mode=0755")
+}
+
+fn mount_fs(kind: &str, target: &Path, options: &str) -> Result<()> {
+    mount(Some(kind), target, Some(kind), MsFlags::empty(), Some(options))
+        .with_context(|| format!("mount {kind} on {} in the node", target.display()))
+}
+
+fn add_uplink() -> Result<()> {
+    const LOOPBACK: u32 = 1;
+    let mut socket = Socket::open()?;
+    let (uplink, peer) = netlink::made(&socket.run([netlink::add_veth(UPLINK, None, "outside", None)])?)?;
+    socket.run([
+        netlink::set_up(LOOPBACK),
+        netlink::set_up(peer),
+        netlink::add_address(uplink, UPLINK_ADDRESS, 24),
+        netlink::add_default_route(uplink, UPLINK_GATEWAY),
+    ])?;
+    Ok(())
+}

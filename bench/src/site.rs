@@ -1,0 +1,159 @@
+//! One contender in one setting: its node, its pods, and a burst of ADDs and DELs on them.
+
+use crate::call::{Call, IFNAME};
+use crate::chain::{self, Timing};
+use crate::conflist::Conflist;
+use crate::floor::Floor;
+use crate::lease;
+use crate::node::{Node, Pod};
+use crate::strace::Trace;
+use crate::verify;
+use anyhow::{Result, anyhow, bail};
+use serde_json::Value;
+use std::path::Path;
+use std::sync::Barrier;
+use std::time::Duration;
+
+/// What attaches pods.
+pub(crate) enum Driver<'a> {
+    /// The kernel alone.
+    Floor(Floor),
+    /// The plugins of a directory, called by a list.
+    Chain { conflist: &'a Conflist, dir: &'a Path },
+}
+
+/// A node with its pods and what attaches them.
+pub(crate) struct Site<'a> {
+    node: Node,
+    pods: Vec<Pod>,
+    driver: Driver<'a>,
+    rounds: u128,
+}
+
+/// Calls that were made at once.
+#[derive(Debug, Default)]
+pub(crate) struct Burst {
+    pub(crate) took: Vec<Duration>,
+    /// From the first call's start to the last call's end.
+    pub(crate) wall: Duration,
+    /// The sum of what strace saw, zero without strace.
+    pub(crate) trace: Trace,
+}
+
+impl<'a> Site<'a> {
+    /// A node for the kernel's floor.
+    pub(crate) fn floor(pods: usize) -> Result<Self> {
+        let node = Node::new(&[])?;
+        let floor = node.run(Floor::new)?;
+        Self::with_pods(node, Driver::Floor(floor), pods)
+    }
+
+    /// A node for the plugins in `dir`, with `leases` of other containers.
+    pub(crate) fn chain(conflist: &'a Conflist, dir: &'a Path, leases: usize, pods: usize) -> Result<Self> {
+        let host_local = conflist.host_local();
+        let node = Node::new(&host_local.iter().map(|found| found.dir.clone()).collect::<Vec<_>>())?;
+        node.run(|| {
+            if let Some(missing) = conflist.types().find(|plugin| !dir.join(plugin).is_file()) {
+                bail!("no plugin \"{missing}\" in {} (the node hides /run and /var/lib/cni)", dir.display());
+            }
+            match &host_local {
+                Some(found) => lease::plant(found, leases),
+                None if leases > 0 => bail!("no host-local in which {leases} leases could be planted"),
+                None => Ok(()),
+            }
+        })?;
+        Self::with_pods(node, Driver::Chain { conflist, dir }, pods)
+    }
+
+    fn with_pods(node: Node, driver: Driver<'a>, pods: usize) -> Result<Self> {
+        let pods = (0..pods).map(|slot| node.add_pod(&format!("pod{slot}"))).collect::<Result<_>>()?;
+        Ok(Site { node, pods, driver, rounds: 0 })
+    }
+
+    /// ADD for all pods at once, then DEL for all at once, both verified outside the clock.
+    ///
+    /// When an ADD fails, all pods get a DEL as a runtime would send it, before the failure is returned.
+    pub(crate) fn round(&mut self, strace: bool) -> Result<(Burst, Burst)> {
+        self.rounds += 1;
+        let Site { node, pods, driver, rounds } = self;
+        let trace = strace.then_some(Path::new("/run/strace.log"));
+        // Ids are 64 hexadecimal digits as runtimes make them, and never a planted lease's.
+        let id = |slot: usize| format!("{:032x}{slot:032x}", *rounds);
+        let adds = burst(node, pods, |slot, pod| driver.add(slot, pod, &id(slot), trace));
+        let results: Vec<Value> =
+            adds.iter().map(|add| add.as_ref().map_or(Value::Null, |(_, result)| result.clone())).collect();
+        let added = adds.into_iter().collect::<Result<Vec<_>>>().and_then(|adds| {
+            for (pod, (_, result)) in pods.iter_mut().zip(&adds) {
+                verify::added(pod, result, driver.wants_address())?;
+            }
+            Ok(Burst::of(adds.into_iter().map(|(timing, _)| timing)))
+        });
+        let dels = burst(node, pods, |slot, pod| {
+            driver.del(slot, pod, &id(slot), results.get(slot).unwrap_or(&Value::Null), trace)
+        });
+        let added = added?;
+        let deleted = Burst::of(dels.into_iter().collect::<Result<Vec<_>>>()?);
+        pods.iter_mut().try_for_each(verify::deleted)?;
+        Ok((added, deleted))
+    }
+}
+
+impl Driver<'_> {
+    fn wants_address(&self) -> bool {
+        match self {
+            Driver::Floor(_) => true,
+            Driver::Chain { conflist, .. } => conflist.wants_address(),
+        }
+    }
+
+    fn add(&self, slot: usize, pod: &mut Pod, container: &str, trace: Option<&Path>) -> Result<(Timing, Value)> {
+        match self {
+            Driver::Floor(floor) => Ok((floor.add(slot, pod, IFNAME)?, Value::Null)),
+            Driver::Chain { conflist, dir } => {
+                chain::add(conflist, Call { verb: "ADD", dir, container, netns: &pod.path, trace })
+            }
+        }
+    }
+
+    fn del(&self, slot: usize, pod: &Pod, container: &str, result: &Value, trace: Option<&Path>) -> Result<Timing> {
+        match self {
+            Driver::Floor(_) => Floor::del(slot),
+            Driver::Chain { conflist, dir } => {
+                chain::del(conflist, Call { verb: "DEL", dir, container, netns: &pod.path, trace }, result)
+            }
+        }
+    }
+}
+
+impl Burst {
+    fn of(timings: impl IntoIterator<Item = Timing>) -> Self {
+        let timings: Vec<_> = timings.into_iter().collect();
+        let start = timings.iter().map(|timing| timing.start).min();
+        let end = timings.iter().map(|timing| timing.end).max();
+        Burst {
+            took: timings.iter().map(|timing| timing.took).collect(),
+            wall: start.zip(end).map_or(Duration::ZERO, |(start, end)| end.duration_since(start)),
+            trace: timings.iter().fold(Trace::default(), |sum, timing| sum.add(timing.trace)),
+        }
+    }
+}
+
+/// Runs `work` for all pods at once, each on a thread of its own in the node; none starts before all are there.
+fn burst<T: Send>(node: &Node, pods: &mut [Pod], work: impl Fn(usize, &mut Pod) -> Result<T> + Sync) -> Vec<Result<T>> {
+    let (work, gate) = (&work, &Barrier::new(pods.len()));
+    std::thread::scope(|scope| {
+        let start = |(slot, pod)| {
+            scope.spawn(move || {
+                let entered = node.enter();
+                gate.wait();
+                entered?;
+                work(slot, pod)
+            })
+        };
+        let threads: Vec<_> = pods.iter_mut().enumerate().map(start).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|_panic| Err(anyhow!("a call panicked"))))
+            .collect()
+    })
+}

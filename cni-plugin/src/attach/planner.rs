@@ -1,0 +1,124 @@
+//! Planning neighbouring native plugins of a chain, for ADD and for the dry run alike.
+
+use super::chain::{Chain, Work};
+use crate::apply::kernel::Kernel;
+use crate::apply::observe::observe;
+use crate::cni::{AddResult, Attachment, Error, Version};
+use crate::ipam::Lease;
+use crate::plan::step::Step;
+use crate::plan::{Facts, Need};
+use crate::plugins::{Call, Planned, Plugin};
+use std::ops::Range;
+
+/// One attachment on its way through the chain.
+#[derive(Debug)]
+pub struct Planner<'a> {
+    /// All plugins.
+    pub chain: &'a Chain,
+    /// The container's interface.
+    pub attachment: &'a Attachment,
+    /// The result so far.
+    pub prev: Option<AddResult>,
+    /// What the operator should know though it is no failure.
+    pub warnings: Vec<String>,
+    version: Version,
+    sandbox: String,
+    node: String,
+}
+
+/// What some neighbouring native plugins will do.
+#[derive(Debug)]
+pub struct Native {
+    /// The steps of each plugin, in order.
+    pub parts: Vec<Vec<Step>>,
+    /// What was read before deciding.
+    pub observed: Facts,
+}
+
+/// Gives item `at` of the chain its addresses; it is lent the result so far.
+pub type Leases<'l> = dyn FnMut(usize, Option<&AddResult>) -> Result<Option<Lease>, Error> + 'l;
+
+impl<'a> Planner<'a> {
+    /// Starts from the result of an earlier call, where there is one.
+    pub fn new(chain: &'a Chain, attachment: &'a Attachment, version: Version, prev: Option<AddResult>) -> Self {
+        let sandbox = attachment.netns.as_deref().map(|path| path.display().to_string()).unwrap_or_default();
+        Self { chain, attachment, prev, warnings: Vec::new(), version, sandbox, node: boot_id() }
+    }
+
+    /// The native plugins from `at` on, up to the next foreign one.
+    pub fn natives_from(&self, at: usize) -> Range<usize> {
+        let is_native = |item: &&super::chain::Item| !matches!(item.work, Work::Foreign);
+        at..at + self.chain.items.iter().skip(at).take_while(is_native).count()
+    }
+
+    /// Plans one plugin after the other, each on the facts as the earlier ones will leave them.
+    pub fn native(
+        &mut self,
+        items: Range<usize>,
+        kernel: &mut Kernel,
+        leases: &mut Leases<'_>,
+    ) -> Result<Native, Error> {
+        let is_last = items.end == self.chain.items.len();
+        let mut native = Native { parts: Vec::new(), observed: Facts::default() };
+        for at in items {
+            let planned = self.plan(at, kernel, &mut native, leases)?;
+            self.warnings.extend(planned.warnings);
+            native.parts.push(planned.steps);
+            self.prev = Some(planned.result);
+        }
+        if let (Some(result), true) = (&self.prev, is_last) {
+            result.convertible(self.version)?;
+        }
+        Ok(native)
+    }
+
+    fn plan(
+        &self,
+        at: usize,
+        kernel: &mut Kernel,
+        before: &mut Native,
+        leases: &mut Leases<'_>,
+    ) -> Result<Planned, Error> {
+        let item = &self.chain.items[at];
+        let Work::Native(plugin) = &item.work else {
+            return Err(Error::config(format!("{:?} can't be part of a list: it is an IPAM", item.conf.plugin)));
+        };
+        let call = call(self.chain, self.attachment, &self.sandbox, &self.node, self.prev.as_ref());
+        read_more(kernel, plugin.as_ref(), &call, &mut before.observed)?;
+        let facts = before.parts.iter().fold(before.observed.clone(), |facts, steps| facts.after(steps));
+        plugin.refuse(&call, &facts)?;
+        let lease = leases(at, self.prev.as_ref())?;
+        let planned = plugin.plan(&call, &facts, lease)?;
+        planned.result.convertible(self.version).map(|()| planned)
+    }
+}
+
+/// What a plan may depend on.
+pub fn call<'a>(
+    chain: &'a Chain,
+    attachment: &'a Attachment,
+    sandbox: &'a str,
+    node: &'a str,
+    prev: Option<&'a AddResult>,
+) -> Call<'a> {
+    Call {
+        network: chain.network(),
+        container_id: &attachment.container_id,
+        ifname: &attachment.ifname,
+        sandbox,
+        prev,
+        node,
+    }
+}
+
+/// A number that differs between nodes and between boots.
+fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+/// Reads what the plugin needs and no earlier one asked for.
+fn read_more(kernel: &mut Kernel, plugin: &dyn Plugin, call: &Call<'_>, facts: &mut Facts) -> Result<(), Error> {
+    let needs: Vec<Need> = plugin.needs(call);
+    facts.merge(observe(kernel, &needs).map_err(|err| Error::internal(err.to_string()))?);
+    Ok(())
+}

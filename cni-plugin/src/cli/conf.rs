@@ -1,0 +1,98 @@
+//! A network configuration from a file, made into a call as a runtime would make it.
+
+use crate::attach::chain::{BRAID, Chain};
+use crate::cni::{Attachment, Command, Error, Json, NetConf, NetConfList, Request};
+use crate::plan::IfName;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Where foreign plugins are looked up unless `CNI_PATH` says otherwise.
+const PLUGIN_FOLDERS: &str = "/opt/cni/bin:/usr/lib/cni";
+
+/// Reads a configuration file; `-` is standard input.
+pub(super) fn read(path: &Path) -> Result<NetConf, Error> {
+    let bytes = if path == Path::new("-") {
+        let mut bytes = Vec::new();
+        std::io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
+    } else {
+        std::fs::read(path)
+    };
+    let bytes = bytes.map_err(|err| Error::io(format!("read {}: {err}", path.display())))?;
+    parse(&bytes).map_err(|err| err.context(path.display()))
+}
+
+/// A single plugin, or a list, which is taken as the list of type `braid`. A list of nothing but a `braid` plugin, as a
+/// node has it in `/etc/cni/net.d`, is that plugin.
+fn parse(bytes: &[u8]) -> Result<NetConf, Error> {
+    let mut json = Json::parse(bytes, "network config")?;
+    if !json.has("plugins") || json.has("type") {
+        return NetConf::from_json(json);
+    }
+    let list = NetConfList::from_json(&json)?;
+    if let [plugin] = list.plugins.as_slice()
+        && plugin.get("type").and_then(Json::as_str) == Some(BRAID)
+    {
+        json = plugin.clone();
+        json.set("name", list.name.as_str());
+    }
+    json.set("type", BRAID);
+    json.set("cniVersion", list.version.as_str());
+    NetConf::from_json(json)
+}
+
+/// The call for a container, and its chain of plugins.
+pub(super) fn call(command: Command, conf: NetConf, attachment: Attachment) -> Result<(Request, Chain), Error> {
+    let folders = std::env::var_os("CNI_PATH").unwrap_or_else(|| PLUGIN_FOLDERS.into());
+    let path: Vec<PathBuf> = std::env::split_paths(&folders).filter(|folder| folder.is_absolute()).collect();
+    let request = Request { command, attachment: Some(attachment), path, netns_override: false, conf };
+    let chain = Chain::parse(BRAID, &request.conf, &request)?;
+    Ok((request, chain))
+}
+
+/// A container's interface; `args` is what `CNI_ARGS` would be.
+pub(super) fn attachment(
+    container_id: &str,
+    ifname: &str,
+    netns: Option<PathBuf>,
+    args: &str,
+) -> Result<Attachment, Error> {
+    if !crate::ipam::liveness::is_container_id(container_id) {
+        return Err(Error::env(format!(
+            "{container_id:?} is no container id: letters, digits, \"_\", \".\" and \"-\""
+        )));
+    }
+    let ifname = IfName::parse(ifname).map_err(|err| Error::env(format!("{ifname:?}: {err}")))?;
+    Ok(Attachment { container_id: container_id.to_owned(), ifname, netns, args: args.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn types(text: &str) -> (String, String, usize) {
+        let conf = parse(text.as_bytes()).expect("a configuration");
+        let attachment = attachment("c", "eth0", None, "").expect("an attachment");
+        let (request, chain) = call(Command::Add, conf, attachment).expect("a chain");
+        (chain.network().to_owned(), request.conf.version.to_string(), chain.items.len())
+    }
+
+    #[test]
+    fn a_file_holds_a_plugin_or_a_list_or_a_nodes_braid() {
+        let plugins = r#""plugins":[{"type":"bridge"},{"type":"portmap-of-others"}]"#;
+        let single = r#"{"name":"n","cniVersion":"1.0.0","type":"bridge"}"#;
+        assert_eq!(types(single), ("n".to_owned(), "1.0.0".to_owned(), 1));
+        let list = format!(r#"{{"name":"n","cniVersions":["0.4.0","1.1.0"],{plugins}}}"#);
+        assert_eq!(types(&list), ("n".to_owned(), "1.1.0".to_owned(), 2));
+        let node = format!(r#"{{"name":"n","cniVersion":"1.0.0","plugins":[{{"type":"braid",{plugins}}}]}}"#);
+        assert_eq!(types(&node), ("n".to_owned(), "1.0.0".to_owned(), 2));
+        let typed = format!(r#"{{"name":"n","cniVersion":"0.4.0","type":"braid",{plugins}}}"#);
+        assert_eq!(types(&typed), ("n".to_owned(), "0.4.0".to_owned(), 2));
+    }
+
+    #[test]
+    fn a_container_id_never_becomes_a_path() {
+        for bad in ["", "../x", "a/b", "-x", "a b"] {
+            assert!(attachment(bad, "eth0", None, "").is_err(), "{bad:?}");
+        }
+    }
+}

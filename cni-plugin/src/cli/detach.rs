@@ -1,0 +1,30 @@
+//! `braid detach`: takes back all attachments of one container, and the sandbox that `braid try --keep` left.
+
+use super::{Outcome, conf, gc, trial};
+use crate::apply::record::{self, Record};
+use crate::attach::gc::collect;
+use crate::sys::netns::NetNs;
+use clap::Args;
+
+/// Take back all attachments of one container
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// The container's id
+    container: String,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Outcome {
+    // The id becomes a path below.
+    conf::attachment(&arguments.container, "eth0", None, "")?;
+    let is_of = |record: &Record| record.key.container_id == arguments.container;
+    let records: Vec<Record> = record::list()?.into_iter().filter(is_of).collect();
+    let sandbox = trial::sandbox_of(&arguments.container).filter(|path| path.exists());
+    if records.is_empty() && sandbox.is_none() {
+        return Err(format!("container {:?}: nothing is attached", arguments.container).into());
+    }
+    let code = gc::take_back(&records, |record| collect(record).map(|()| "taken back"));
+    if let Some(path) = sandbox {
+        NetNs::remove_at(&path)?;
+    }
+    Ok(code)
+}

@@ -1,0 +1,165 @@
+//! `braid doctor`: what this node has, and what a user does without where it lacks something.
+
+mod host;
+
+use super::output::{self, Format};
+use super::{Outcome, drop_in_names};
+use crate::attach::features;
+use crate::plan::Feature;
+use crate::sys::probe::{Finding, Probe};
+use clap::Args;
+use serde::Serialize;
+use std::process::ExitCode;
+
+/// Show what this node has and lacks; fails where bridge, ptp or macvlan can't work
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// How to show it
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+/// What bridge, ptp and macvlan can't do without.
+const ESSENTIAL: [Feature; 3] = [Feature::Veth, Feature::Bridge, Feature::Macvlan];
+
+/// What came of one check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    Ok,
+    Missing,
+    /// It could not be tried.
+    Unknown,
+    /// Neither good nor bad.
+    Note,
+}
+
+/// One line of the answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Check {
+    name: String,
+    state: State,
+    /// Whether attachments by bridge, ptp or macvlan need it.
+    essential: bool,
+    /// First kernel that has it.
+    since: &'static str,
+    needed_by: &'static str,
+    /// What a user does without.
+    without_it: &'static str,
+    /// What was found, or what the kernel said.
+    detail: String,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Outcome {
+    let mut checks = kernel();
+    checks.extend(host::checks(drop_in_names()));
+    let printed = output::print(&match arguments.output {
+        Format::Table => table(&checks),
+        Format::Json => output::json(&checks)?,
+    });
+    Ok(if checks.iter().any(is_fatal) { ExitCode::FAILURE } else { printed })
+}
+
+fn is_fatal(check: &Check) -> bool {
+    check.essential && matches!(check.state, State::Missing | State::Unknown)
+}
+
+/// The kernel and its features.
+fn kernel() -> Vec<Check> {
+    let none = Check {
+        name: String::new(),
+        state: State::Note,
+        essential: false,
+        since: "",
+        needed_by: "",
+        without_it: "",
+        detail: String::new(),
+    };
+    let mut checks = vec![Check { name: "kernel".to_owned(), detail: features::release(), ..none.clone() }];
+    match features::find_all() {
+        Ok(found) => checks.extend(found.into_iter().map(|(probe, finding)| of_probe(probe, finding))),
+        Err(err) => checks.push(Check {
+            name: "network namespaces".to_owned(),
+            state: State::Missing,
+            essential: true,
+            without_it: "no attachment, and nothing else can be tried",
+            detail: err.to_string(),
+            ..none
+        }),
+    }
+    checks
+}
+
+fn of_probe(probe: &Probe, finding: Finding) -> Check {
+    let (state, detail) = match finding {
+        Finding::Present => (State::Ok, String::new()),
+        Finding::Missing(said) => (State::Missing, said),
+        Finding::Unknown(said) => (State::Unknown, said),
+    };
+    Check {
+        name: probe.feature.name().to_owned(),
+        state,
+        essential: ESSENTIAL.contains(&probe.feature),
+        since: probe.since,
+        needed_by: probe.needed_by,
+        without_it: probe.cost,
+        detail,
+    }
+}
+
+fn table(checks: &[Check]) -> String {
+    let row = |check: &Check| {
+        let state = match (check.state, is_fatal(check)) {
+            (State::Ok, _) => "ok",
+            (State::Missing, true) => "MISSING",
+            (State::Missing, false) => "missing",
+            (State::Unknown, _) => "unknown",
+            (State::Note, _) => "",
+        };
+        let since = if check.since.is_empty() { String::new() } else { format!("Linux {}", check.since) };
+        // A user who has it need not read what it would cost to lack it.
+        let mut cost = if matches!(check.state, State::Missing) { check.without_it } else { "" }.to_owned();
+        if !cost.is_empty() && !check.detail.is_empty() {
+            cost.push_str(": ");
+        }
+        vec![check.name.clone(), state.to_owned(), check.needed_by.to_owned(), since, cost + &check.detail]
+    };
+    output::table(&["check", "state", "needed by", "since", "detail"], checks.iter().map(row))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::probe::PROBES;
+
+    fn checks(finding: &Finding) -> Vec<Check> {
+        PROBES.iter().map(|probe| of_probe(probe, finding.clone())).collect()
+    }
+
+    #[test]
+    fn only_what_bridge_ptp_and_macvlan_need_is_fatal() {
+        let missing = checks(&Finding::Missing("no".to_owned()));
+        let fatal: Vec<&str> =
+            missing.iter().filter(|check| is_fatal(check)).map(|check| check.name.as_str()).collect();
+        assert_eq!(fatal, ["veth", "bridge", "macvlan"]);
+        assert!(!checks(&Finding::Present).iter().any(is_fatal));
+    }
+
+    #[test]
+    fn the_table_says_what_a_missing_feature_costs() {
+        let [veth, ..] = PROBES else { panic!("no probe") };
+        let lines = |finding| table(&[of_probe(veth, finding)]).lines().nth(1).map(str::to_owned);
+        let missing = lines(Finding::Missing("EOPNOTSUPP".to_owned())).expect("a row");
+        assert!(missing.ends_with("no bridge and no ptp attachment: EOPNOTSUPP"), "{missing}");
+        let present = lines(Finding::Present).expect("a row");
+        assert!(present.ends_with("bridge, ptp"), "{present}");
+    }
+
+    #[test]
+    fn json_keys_are_stable() {
+        let [veth, ..] = PROBES else { panic!("no probe") };
+        let json = serde_json::to_string(&of_probe(veth, Finding::Present)).expect("json");
+        let expected = r#"{"name":"veth","state":"ok","essential":true,"since":"","needed_by":"bridge, ptp","without_it":"no bridge and no ptp attachment","detail":""}"#;
+        assert_eq!(json, expected);
+    }
+}

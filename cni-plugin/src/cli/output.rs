@@ -1,0 +1,55 @@
+//! Text and tables on standard output.
+
+use clap::ValueEnum;
+use comfy_table::{Table, presets};
+use serde::Serialize;
+use std::io::{ErrorKind, Write};
+use std::process::ExitCode;
+
+/// How a list is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// Columns for people.
+    Table,
+    /// An array of objects; keys are only ever added.
+    Json,
+}
+
+/// Writes to standard output. A reader that has seen enough (`| head`) is no failure.
+pub(super) fn print(text: &str) -> ExitCode {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(err) if err.kind() != ErrorKind::BrokenPipe => {
+            eprintln!("braid: write to standard output: {err}");
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+/// Columns without borders, each as wide as its longest cell; no space at the end of a line.
+pub(super) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(header.iter().copied());
+    table.add_rows(rows);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 3));
+    }
+    table.lines().fold(String::new(), |text, line| text + line.trim_end() + "\n")
+}
+
+/// Indented JSON with a newline at its end.
+pub(super) fn json(value: &impl Serialize) -> Result<String, serde_json::Error> {
+    serde_json::to_string_pretty(value).map(|text| text + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_and_lines_end_with_text() {
+        let rows = [vec!["cni0".to_owned(), "up".to_owned()], vec!["veth1234".to_owned(), String::new()]];
+        assert_eq!(table(&["link", "state"], rows), "link       state\ncni0       up\nveth1234\n");
+    }
+}

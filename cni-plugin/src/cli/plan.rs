@@ -1,0 +1,109 @@
+//! `braid plan`: what an attachment would do, as commands. Nothing is changed and no address is reserved.
+
+use super::{Outcome, conf, output};
+use crate::attach::add::open_netns;
+use crate::attach::preview::{Line, preview};
+use crate::cni::Command;
+use crate::plan::Step;
+use crate::sys::netns::NetNs;
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Show what an attachment would do, as commands; change nothing
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// A plugin's configuration or a list of plugins; `-` for standard input
+    conf: PathBuf,
+    /// The container's network namespace; an empty one where unset
+    #[arg(long, value_name = "PATH")]
+    netns: Option<PathBuf>,
+    /// The container's id, from which names follow
+    #[arg(long, value_name = "ID", default_value = "example")]
+    container: String,
+    /// The interface in the container
+    #[arg(long, value_name = "NAME", default_value = "eth0")]
+    ifname: String,
+    /// `CNI_ARGS` of the call
+    #[arg(long, value_name = "K=V;…", default_value = "")]
+    args: String,
+    /// How to show it
+    #[arg(short, long, value_enum, default_value_t = Format::Text)]
+    output: Format,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Format {
+    /// One command a line, behind the namespace that it acts in.
+    Text,
+    /// An array of objects.
+    Json,
+}
+
+/// A line of the plan as JSON.
+#[derive(Debug, Serialize)]
+struct Shown {
+    /// `host` or `pod`; none for a note.
+    ns: Option<String>,
+    command: Option<String>,
+    note: Option<String>,
+    /// The node has it already: the command would not be run.
+    held: bool,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Outcome {
+    let conf = conf::read(&arguments.conf)?;
+    let attachment =
+        conf::attachment(&arguments.container, &arguments.ifname, arguments.netns.clone(), &arguments.args)?;
+    let netns = match &arguments.netns {
+        Some(_) => open_netns(&attachment, false)?,
+        None => NetNs::throw_away()?,
+    };
+    let (request, chain) = conf::call(Command::Add, conf, attachment)?;
+    let lines = preview(&request, &chain, netns)?;
+    Ok(output::print(&match arguments.output {
+        Format::Text => lines.iter().map(text).collect(),
+        Format::Json => output::json(&lines.iter().map(shown).collect::<Vec<_>>())?,
+    }))
+}
+
+fn text(line: &Line) -> String {
+    match line {
+        Line::Step(step) => format!("{step}\n"),
+        Line::Held(step) => format!("# {step} (there already)\n"),
+        Line::Note(note) => format!("# {note}\n"),
+    }
+}
+
+fn shown(line: &Line) -> Shown {
+    let of =
+        |step: &Step, held| Shown { ns: Some(step.ns().to_string()), command: Some(command(step)), note: None, held };
+    match line {
+        Line::Step(step) => of(step, false),
+        Line::Held(step) => of(step, true),
+        Line::Note(note) => Shown { ns: None, command: None, note: Some(note.clone()), held: false },
+    }
+}
+
+/// The step without the namespace in front.
+fn command(step: &Step) -> String {
+    let text = step.to_string();
+    let ns = step.ns().to_string();
+    text.strip_prefix(&ns).unwrap_or(&text).trim_start().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::IfName;
+    use crate::plan::step::LinkRef;
+
+    #[test]
+    fn a_step_is_its_namespace_and_its_command() {
+        let step = Step::DelLink(LinkRef::host(IfName::parse("cni0").expect("a name")));
+        let lines = [Line::Note("x".to_owned()), Line::Step(step)];
+        assert_eq!(lines.iter().map(text).collect::<String>(), "# x\nhost ip link del cni0\n");
+        let json = serde_json::to_string(&shown(&lines[1])).expect("json");
+        assert_eq!(json, r#"{"ns":"host","command":"ip link del cni0","note":null,"held":false}"#);
+    }
+}

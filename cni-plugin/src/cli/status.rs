@@ -1,0 +1,191 @@
+//! `braid status`: what is attached on this node, from the records.
+
+use super::Outcome;
+use super::output::{self, Format};
+use crate::apply::record::{self, Record};
+use crate::attach::chain::BRAID;
+use crate::attach::gc::is_alive;
+use crate::cni::{Json, NetConf, NetConfList};
+use crate::plan::step::{LinkKind, LinkRef, Ns, Step};
+use clap::Args;
+use serde::Serialize;
+use std::time::{Duration, SystemTime};
+
+/// Show what is attached on this node
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// How to show it
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+/// How much of a runtime's container id, 64 hexadecimal digits, people need to see; a shorter id is shown whole.
+const SHORT_ID_LEN: usize = 12;
+const LONG_ID_LEN: usize = 64;
+
+/// One attachment.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Shown {
+    network: String,
+    /// The plugin's type; those of a list joined by `+`.
+    #[serde(rename = "type")]
+    plugin: String,
+    container_id: String,
+    ifname: String,
+    /// Addresses with prefix, as put on the container's interface.
+    addresses: Vec<String>,
+    /// The host's end of the veth, or the parent of a macvlan or ipvlan.
+    host_link: Option<String>,
+    netns: Option<String>,
+    /// `alive` or `gone`.
+    netns_state: &'static str,
+    /// Since the record was last written.
+    age_seconds: u64,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Outcome {
+    let now = SystemTime::now();
+    let age = |written| now.duration_since(written).unwrap_or_default();
+    let records = record::list_dated()?;
+    let mut all: Vec<Shown> =
+        records.iter().map(|(record, written)| shown(record, age(*written), is_alive(record))).collect();
+    all.sort_by(|a, b| (&a.network, &a.container_id, &a.ifname).cmp(&(&b.network, &b.container_id, &b.ifname)));
+    Ok(output::print(&match arguments.output {
+        Format::Table => table(&all),
+        Format::Json => output::json(&all)?,
+    }))
+}
+
+fn shown(record: &Record, age: Duration, is_alive: bool) -> Shown {
+    Shown {
+        network: record.key.network.clone(),
+        plugin: types(record),
+        container_id: record.key.container_id.clone(),
+        ifname: record.key.ifname.clone(),
+        addresses: addresses(record),
+        host_link: record.steps().find_map(host_link).map(|link| link.name.to_string()),
+        netns: record.netns.as_ref().map(|path| path.display().to_string()),
+        netns_state: if is_alive { "alive" } else { "gone" },
+        age_seconds: age.as_secs(),
+    }
+}
+
+fn addresses(record: &Record) -> Vec<String> {
+    let own = |at: &LinkRef| at.ns == Ns::Pod && at.name.as_str() == record.key.ifname;
+    let address = |step: &Step| match step {
+        Step::AddAddr(addr) if own(&addr.at) => Some(addr.net.to_string()),
+        _ => None,
+    };
+    record.steps().filter_map(address).collect()
+}
+
+/// The types of a list, or the record's own.
+fn types(record: &Record) -> String {
+    let list = || NetConfList::from_braid(&NetConf::from_json(record.conf.clone()).ok()?).ok().flatten();
+    match list().filter(|_| record.key.plugin == BRAID) {
+        Some(list) => {
+            let types = list.plugins.iter().filter_map(|plugin| plugin.get("type").and_then(Json::as_str));
+            types.collect::<Vec<_>>().join("+")
+        }
+        None => record.key.plugin.clone(),
+    }
+}
+
+/// The host's end of a link that is made: of a veth its other end, of a macvlan or ipvlan its parent.
+pub(super) fn host_link(step: &Step) -> Option<&LinkRef> {
+    let Step::AddLink(link) = step else { return None };
+    match &link.kind {
+        LinkKind::Macvlan { parent, .. } | LinkKind::Ipvlan { parent, .. } => Some(parent),
+        _ => Some(&link.at).filter(|at| at.ns == Ns::Host),
+    }
+}
+
+fn table(all: &[Shown]) -> String {
+    let row = |one: &Shown| {
+        let id = &one.container_id;
+        let short = id.get(..SHORT_ID_LEN).filter(|_| id.len() >= LONG_ID_LEN).unwrap_or(id).to_owned();
+        let host_link = one.host_link.clone().unwrap_or_default();
+        let columns = [&one.network, &one.plugin, &short, &one.ifname, &one.addresses.join(" "), &host_link];
+        let mut row: Vec<String> = columns.into_iter().cloned().collect();
+        row.extend([one.netns_state.to_owned(), age_text(one.age_seconds)]);
+        row
+    };
+    let header = ["network", "type", "container", "ifname", "addresses", "host link", "netns", "age"];
+    output::table(&header, all.iter().map(row))
+}
+
+/// The two largest units: `45s`, `3m5s`, `2h10m`, `9d4h`.
+fn age_text(seconds: u64) -> String {
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, _) => format!("{minutes}m{}s", seconds % 60),
+        (0, _, _) => format!("{hours}h{}m", minutes % 60),
+        _ => format!("{days}d{}h", hours % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apply::record::Key;
+    use crate::plan::IfName;
+    use crate::plan::step::{Addr, Link};
+
+    fn record() -> Record {
+        let name = |text| IfName::parse(text).expect("a name");
+        let key = Key {
+            network: "pods".to_owned(),
+            plugin: BRAID.to_owned(),
+            container_id: "4f1c5d0e9a7b33".to_owned(),
+            ifname: "eth0".to_owned(),
+        };
+        let conf = br#"{"name":"pods","type":"braid","plugins":[{"type":"ptp"},{"type":"tuning"}]}"#;
+        let mut record = Record::new(key, Json::parse(conf, "test").expect("json"));
+        record.netns = Some("/run/netns/a".into());
+        let link = Link {
+            at: LinkRef::host(name("veth1")),
+            mac: None,
+            mtu: None,
+            up: true,
+            master: None,
+            alias: None,
+            kind: LinkKind::Veth { peer: LinkRef::pod(name("eth0")), peer_mac: None },
+        };
+        let addr = |at, net: &str| {
+            Step::AddAddr(Addr { at, net: net.parse().expect("a net"), no_prefix_route: false, no_dad: false })
+        };
+        record.parts = vec![vec![
+            Step::AddLink(link),
+            addr(LinkRef::pod(name("eth0")), "10.1.0.2/24"),
+            addr(LinkRef::host(name("veth1")), "10.1.0.1/32"),
+        ]];
+        record
+    }
+
+    #[test]
+    fn json_keys_are_stable() {
+        let json = serde_json::to_string(&shown(&record(), Duration::from_secs(7), true)).expect("json");
+        let expected = concat!(
+            r#"{"network":"pods","type":"ptp+tuning","container_id":"4f1c5d0e9a7b33","ifname":"eth0","#,
+            r#""addresses":["10.1.0.2/24"],"host_link":"veth1","netns":"/run/netns/a","netns_state":"alive","#,
+            r#""age_seconds":7}"#
+        );
+        assert_eq!(json, expected);
+    }
+
+    #[test]
+    fn the_table_cuts_a_runtimes_container_ids_short() {
+        let mut record = record();
+        record.key.container_id = "4f1c5d0e9a7b33aa".repeat(4);
+        let text = table(&[shown(&record, Duration::from_secs(3725), false)]);
+        let row: Vec<&str> = text.lines().nth(1).unwrap_or_default().split_whitespace().collect();
+        assert_eq!(row, ["pods", "ptp+tuning", "4f1c5d0e9a7b", "eth0", "10.1.0.2/24", "veth1", "gone", "1h2m"]);
+    }
+
+    #[test]
+    fn an_age_has_its_two_largest_units() {
+        let texts: Vec<String> = [0, 59, 61, 3600, 90_061].into_iter().map(age_text).collect();
+        assert_eq!(texts, ["0s", "59s", "1m1s", "1h0m", "1d1h"]);
+    }
+}

@@ -1,0 +1,58 @@
+//! What the kernel shows of a sandbox and of the host's side of it.
+
+use crate::apply::executor::Timing;
+use crate::apply::kernel::Kernel;
+use crate::cli::status::host_link;
+use crate::cni::AddResult;
+use crate::plan::Ns;
+use crate::plan::facts::{AddrFact, LinkFact, RouteFact};
+use crate::plan::step::Step;
+use crate::sys::netlink::KernelError;
+use crate::sys::rtnl::{self, addr, link, route};
+use std::collections::BTreeSet;
+
+/// One link and its addresses.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) name: String,
+    pub(super) link: LinkFact,
+    pub(super) addrs: Vec<AddrFact>,
+}
+
+/// Both sides of an attachment.
+#[derive(Debug)]
+pub(super) struct Sides {
+    /// All links of the sandbox.
+    pub(super) pod: Vec<Seen>,
+    /// All unicast routes of the sandbox.
+    pub(super) routes: Vec<RouteFact>,
+    /// The host's links that the attachment made or uses.
+    pub(super) host: Vec<Seen>,
+}
+
+pub(super) fn look(
+    kernel: &mut Kernel,
+    result: &AddResult,
+    timings: &[(Vec<Step>, Timing)],
+) -> Result<Sides, KernelError> {
+    let steps = timings.iter().flat_map(|(steps, _)| steps);
+    let mut names: BTreeSet<String> = steps.filter_map(host_link).map(|link| link.name.to_string()).collect();
+    let of_host = result.interfaces.iter().filter(|interface| interface.sandbox.is_empty());
+    names.extend(of_host.map(|interface| interface.name.clone()));
+    let mut routes = Vec::new();
+    for v4 in [true, false] {
+        let messages = kernel.route(Ns::Pod)?.dump(rtnl::GETROUTE, |out| route::dump(v4, out))?;
+        routes.extend(messages.iter().filter_map(|message| route::parse(&message.body)));
+    }
+    let host = links(kernel, Ns::Host)?.into_iter().filter(|seen| names.contains(&seen.name)).collect();
+    Ok(Sides { pod: links(kernel, Ns::Pod)?, routes, host })
+}
+
+fn links(kernel: &mut Kernel, ns: Ns) -> Result<Vec<Seen>, KernelError> {
+    let links = kernel.route(ns)?.dump(rtnl::GETLINK, link::link_dump)?;
+    let addrs = kernel.route(ns)?.dump(rtnl::GETADDR, |out| addr::dump(0, out))?;
+    let addrs: Vec<(u32, AddrFact)> = addrs.iter().filter_map(|message| addr::parse(&message.body)).collect();
+    let of = |index| addrs.iter().filter(move |(of, _)| *of == index).map(|(_, addr)| addr.clone()).collect();
+    let links = links.iter().filter_map(|message| link::parse(&message.body));
+    Ok(links.map(|(name, link)| Seen { name, addrs: of(link.index), link }).collect())
+}

@@ -1,0 +1,116 @@
+//! `braid try`: attaches a sandbox for real, shows what came of it and how long each step took, and takes it back.
+
+mod look;
+mod show;
+
+use super::{Outcome, conf, output};
+use crate::apply::kernel::Kernel;
+use crate::attach::add::{Added, add};
+use crate::attach::chain::{BRAID, Chain};
+use crate::attach::del::del;
+use crate::cni::{Command, Error, Request};
+use crate::sys::netns::NetNs;
+use crate::sys::signal;
+use clap::Args;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Where `ip netns` keeps namespaces.
+const NETNS_DIR: &str = "/run/netns";
+/// What the container ids of sandboxes start with.
+const PREFIX: &str = "braid-try-";
+
+/// Attach a sandbox, show its interfaces and timings, and take it back
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// A plugin's configuration or a list of plugins; `-` for standard input
+    conf: PathBuf,
+    /// The interface in the sandbox
+    #[arg(long, value_name = "NAME", default_value = "eth0")]
+    ifname: String,
+    /// `CNI_ARGS` of the call
+    #[arg(long, value_name = "K=V;…", default_value = "")]
+    args: String,
+    /// Leave the sandbox attached
+    #[arg(long)]
+    keep: bool,
+}
+
+/// The namespace of a sandbox; `None` for a container that is none.
+pub(super) fn sandbox_of(container_id: &str) -> Option<PathBuf> {
+    container_id.starts_with(PREFIX).then(|| Path::new(NETNS_DIR).join(container_id))
+}
+
+pub(super) fn run(arguments: &Arguments) -> Outcome {
+    let conf = conf::read(&arguments.conf)?;
+    let id = format!("{PREFIX}{}", random_word()?);
+    let path = Path::new(NETNS_DIR).join(&id);
+    let attachment = conf::attachment(&id, &arguments.ifname, Some(path.clone()), &arguments.args)?;
+    let (request, chain) = conf::call(Command::Add, conf, attachment)?;
+    signal::note_instead()?;
+    NetNs::make_at(&path)?;
+    let attached = attach(&request, &chain, &path);
+    if let (Ok(text), true, None) = (&attached, arguments.keep, signal::noted()) {
+        let keep =
+            format!("look inside: nsenter --net={} ip address\ntake it back: braid detach {id}\n", path.display());
+        return Ok(output::print(&format!("{text}\n{keep}")));
+    }
+    let detached = detach(request);
+    let removed = NetNs::remove_at(&path);
+    if let Ok(text) = &attached {
+        output::print(text);
+    }
+    match detached {
+        Ok(took) => output::print(&format!("taken back in {}\n", show::milliseconds(took))),
+        Err(err) => return Err(attached.map_or_else(|first| first, |_| err.context("take back the sandbox")).into()),
+    };
+    removed?;
+    attached?;
+    // As a shell shows a program that a signal ended.
+    Ok(signal::noted().map_or(ExitCode::SUCCESS, |signal| ExitCode::from(128 + signal)))
+}
+
+/// ADD, and everything that there is to say about it.
+fn attach(request: &Request, chain: &Chain, path: &Path) -> Result<String, Error> {
+    let start = Instant::now();
+    let Added { result, timings, .. } = add(request, chain)?;
+    let took = start.elapsed();
+    let fail = |err: &dyn std::fmt::Display| Error::internal(format!("look at the sandbox: {err}"));
+    let netns = NetNs::open(path).map_err(|err| fail(&err))?;
+    let mut kernel = Kernel::open(Some(netns)).map_err(|err| fail(&err))?;
+    let seen = look::look(&mut kernel, &result, &timings).map_err(|err| fail(&err))?;
+    Ok(show::attached(path, &seen, &timings, took))
+}
+
+/// DEL, also after an ADD that failed, as a runtime does it.
+fn detach(mut request: Request) -> Result<Duration, Error> {
+    let start = Instant::now();
+    request.command = Command::Del;
+    let chain = Chain::parse(BRAID, &request.conf, &request);
+    del(&request, BRAID, chain).map(|()| start.elapsed())
+}
+
+/// Eight hexadecimal digits.
+fn random_word() -> std::io::Result<String> {
+    let uuid = std::fs::read_to_string("/proc/sys/kernel/random/uuid")?;
+    Ok(uuid.chars().take_while(char::is_ascii_hexdigit).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_sandboxs_own_namespace_is_ever_removed() {
+        assert_eq!(sandbox_of("braid-try-1a2b3c4d"), Some(PathBuf::from("/run/netns/braid-try-1a2b3c4d")));
+        assert_eq!(sandbox_of("4f1c"), None);
+    }
+
+    #[test]
+    fn sandboxes_have_names_of_their_own() {
+        let (one, other) = (random_word().expect("a word"), random_word().expect("a word"));
+        assert_eq!(one.len(), 8);
+        assert_ne!(one, other);
+    }
+}

@@ -1,0 +1,104 @@
+//! A sandbox, the host's side of it and the time it took, as tables.
+
+use super::look::{Seen, Sides};
+use crate::apply::executor::Timing;
+use crate::cli::output::table;
+use crate::plan::facts::RouteFact;
+use crate::plan::step::Step;
+use std::path::Path;
+use std::time::Duration;
+
+/// Local and broadcast addresses, which nobody configured.
+const TABLE_LOCAL: u32 = 255;
+const TABLE_MAIN: u32 = 254;
+
+pub(super) fn attached(path: &Path, sides: &Sides, timings: &[(Vec<Step>, Timing)], took: Duration) -> String {
+    let links =
+        |of, links: &[Seen]| table(&[of, "kind", "state", "mtu", "mac", "addresses"], links.iter().map(link_row));
+    let routes = sides.routes.iter().filter(|route| route.table != TABLE_LOCAL);
+    let routes: Vec<Vec<String>> = routes.map(|route| route_row(route, &sides.pod)).collect();
+    let mut parts = vec![format!("sandbox {}\n", path.display()), links("interface", &sides.pod)];
+    if !routes.is_empty() {
+        parts.push(table(&["route", "via", "interface", "table"], routes));
+    }
+    if !sides.host.is_empty() {
+        parts.push(links("host", &sides.host));
+    }
+    parts.push(table(&["took", "step"], time_rows(timings, took)));
+    parts.join("\n")
+}
+
+fn link_row(seen: &Seen) -> Vec<String> {
+    let addrs: Vec<String> = seen.addrs.iter().map(|addr| addr.net.to_string()).collect();
+    vec![
+        seen.name.clone(),
+        seen.link.kind.clone(),
+        if seen.link.up { "up" } else { "down" }.to_owned(),
+        seen.link.mtu.to_string(),
+        seen.link.mac.map(|mac| mac.to_string()).unwrap_or_default(),
+        addrs.join(" "),
+    ]
+}
+
+fn route_row(route: &RouteFact, links: &[Seen]) -> Vec<String> {
+    let name = links.iter().find(|seen| Some(seen.link.index) == route.link).map(|seen| seen.name.clone());
+    let dst = if route.dst.prefix_len() == 0 { "default".to_owned() } else { route.dst.to_string() };
+    let table = if route.table == TABLE_MAIN { "main".to_owned() } else { route.table.to_string() };
+    vec![dst, route.gw.map(|gw| gw.to_string()).unwrap_or_default(), name.unwrap_or_default(), table]
+}
+
+/// The steps that went to the kernel in one send stand under its time.
+fn time_rows(timings: &[(Vec<Step>, Timing)], took: Duration) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    for (steps, timing) in timings {
+        for (at, step) in steps.iter().enumerate() {
+            let time = if at == 0 { milliseconds(timing.took) } else { String::new() };
+            rows.push(vec![time, step.to_string()]);
+        }
+    }
+    let sent: Duration = timings.iter().map(|(_, timing)| timing.took).sum();
+    let rest = milliseconds(took.saturating_sub(sent));
+    rows.push(vec![rest, "# reading the host, deciding, reserving addresses, recording, other programs".to_owned()]);
+    rows.push(vec![milliseconds(took), "# in all".to_owned()]);
+    rows
+}
+
+/// With microseconds behind the point.
+pub(super) fn milliseconds(time: Duration) -> String {
+    let micros = time.as_micros();
+    format!("{}.{:03} ms", micros / 1000, micros % 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::IfName;
+    use crate::plan::step::LinkRef;
+
+    #[test]
+    fn times_of_sends_and_the_rest_add_up_to_the_whole() {
+        let step = |name| Step::WaitUp(LinkRef::host(IfName::parse(name).expect("a name")));
+        let sends = [
+            (vec![step("a"), step("b")], Timing { first: 0, count: 2, took: Duration::from_micros(1500) }),
+            (vec![step("c")], Timing { first: 2, count: 1, took: Duration::from_micros(5) }),
+        ];
+        let rows = time_rows(&sends, Duration::from_millis(2));
+        let times: Vec<&str> = rows.iter().map(|row| row[0].as_str()).collect();
+        assert_eq!(times, ["1.500 ms", "", "0.005 ms", "0.495 ms", "2.000 ms"]);
+    }
+
+    #[test]
+    fn a_default_route_is_called_so() {
+        let route = RouteFact {
+            dst: "0.0.0.0/0".parse().expect("a net"),
+            gw: "10.1.0.1".parse().ok(),
+            link: None,
+            table: TABLE_MAIN,
+            scope: 0,
+            priority: None,
+            mtu: None,
+            advmss: None,
+        };
+        assert_eq!(route_row(&route, &[]), ["default", "10.1.0.1", "", "main"]);
+    }
+}

@@ -1,0 +1,61 @@
+//! What attachments ask of the kernel, by the kernel's own words.
+
+/// Something that a kernel may lack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the kernel's words, as in ip-link(8), tc(8) and nft(8)")]
+pub enum Feature {
+    Veth,
+    Bridge,
+    VlanFiltering,
+    Macvlan,
+    Ipvlan,
+    Vlan,
+    Dummy,
+    Ifb,
+    Vxlan,
+    Vrf,
+    Netkit,
+    Ipv6,
+    NfTables,
+    Masquerade,
+    MacCheck,
+    Conntrack,
+    Clsact,
+    ClsBpf,
+    Fq,
+    Htb,
+    Tbf,
+    Bpf,
+    Tcx,
+}
+
+impl Feature {
+    /// The word that an administrator would look for.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Veth => "veth",
+            Self::Bridge => "bridge",
+            Self::VlanFiltering => "bridge vlan_filtering",
+            Self::Macvlan => "macvlan",
+            Self::Ipvlan => "ipvlan",
+            Self::Vlan => "vlan",
+            Self::Dummy => "dummy",
+            Self::Ifb => "ifb",
+            Self::Vxlan => "vxlan",
+            Self::Vrf => "vrf",
+            Self::Netkit => "netkit",
+            Self::Ipv6 => "ipv6",
+            Self::NfTables => "nf_tables",
+            Self::Masquerade => "nf_tables masquerade",
+            Self::MacCheck => "nf_tables bridge",
+            Self::Conntrack => "conntrack",
+            Self::Clsact => "clsact",
+            Self::ClsBpf => "cls_bpf",
+            Self::Fq => "fq",
+            Self::Htb => "htb",
+            Self::Tbf => "tbf",
+            Self::Bpf => "bpf",
+            Self::Tcx => "tcx",
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The bpf system call, as far as it is only asked what the kernel can do.
+
+#![expect(unsafe_code, reason = "the system call has no wrapper")]
+
+use nix::errno::Errno;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+const PROG_LOAD: libc::c_long = 5;
+const PROG_QUERY: libc::c_long = 16;
+const SCHED_CLS: u32 = 3;
+/// `BPF_TCX_INGRESS`, Linux 6.6.
+const TCX_INGRESS: u32 = 46;
+/// Index of `lo` in every network namespace.
+const LOOPBACK: u32 = 1;
+
+/// Start of `union bpf_attr` for `BPF_PROG_LOAD`; what the kernel knows beyond it is zero.
+#[repr(C)]
+struct Load {
+    prog_type: u32,
+    insn_cnt: u32,
+    insns: u64,
+    license: u64,
+}
+
+/// Start of `union bpf_attr` for `BPF_PROG_QUERY`; `target` is an interface index for tcx.
+#[repr(C)]
+struct Query {
+    target: u32,
+    attach_type: u32,
+    flags: u32,
+    attach_flags: u32,
+    prog_ids: u64,
+    prog_cnt: u32,
+    padding: u32,
+}
+
+/// Loads a classifier of the shortest kind: an atomic exchange (Linux 5.12), as the shaping program needs it, and out.
+pub(super) fn load_classifier() -> Result<(), Errno> {
+    // r1 = 0; *(r10-8) = r1; r1 = xchg(r10-8, r1); r0 = 0; exit, as struct bpf_insn: code, registers, offset, immediate.
+    const PROGRAM: [[u8; 8]; 5] = [
+        [0xb7, 0x01, 0, 0, 0, 0, 0, 0],
+        [0x7b, 0x1a, 0xf8, 0xff, 0, 0, 0, 0],
+        [0xdb, 0x1a, 0xf8, 0xff, 0xe1, 0, 0, 0],
+        [0xb7, 0x00, 0, 0, 0, 0, 0, 0],
+        [0x95, 0x00, 0, 0, 0, 0, 0, 0],
+    ];
+    let mut attr = Load {
+        prog_type: SCHED_CLS,
+        insn_cnt: u32::try_from(PROGRAM.len()).unwrap_or_default(),
+        insns: PROGRAM.as_ptr() as u64,
+        license: c"GPL".as_ptr() as u64,
+    };
+    let fd = call(PROG_LOAD, &mut attr)?;
+    let fd = i32::try_from(fd).or(Err(Errno::EBADF))?;
+    // SAFETY: the kernel just returned this descriptor to us, and nobody else knows it.
+    drop(unsafe { OwnedFd::from_raw_fd(fd) });
+    Ok(())
+}
+
+/// Lists the tcx programs of `lo` in this thread's namespace: none, or EINVAL where the kernel has no tcx.
+pub(super) fn query_tcx() -> Result<(), Errno> {
+    let mut attr = Query {
+        target: LOOPBACK,
+        attach_type: TCX_INGRESS,
+        flags: 0,
+        attach_flags: 0,
+        prog_ids: 0,
+        prog_cnt: 0,
+        padding: 0,
+    };
+    call(PROG_QUERY, &mut attr).map(drop)
+}
+
+fn call<T>(command: libc::c_long, attr: &mut T) -> Result<libc::c_long, Errno> {
+    // SAFETY: pointer and size describe `attr`, a `repr(C)` struct of integers that is ours alone until the call returns,
+    // and so is what its addresses point to. What the kernel writes back are integers within that size.
+    Errno::result(unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<T>()) })
+}

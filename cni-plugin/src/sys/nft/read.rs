@@ -1,0 +1,135 @@
+//! Reading sets and rules back: requests by hand, answers attribute by attribute.
+
+use super::batch::{Family, NESTED, SUBSYS};
+use crate::sys::netlink::{KernelError, Message, Socket, attributes_of};
+use nix::errno::Errno;
+
+const GETRULE: u16 = 7;
+const GETSETELEM: u16 = 13;
+/// `struct nfgenmsg`.
+const GENMSG_LEN: usize = 4;
+
+/// One element of a set or map as the kernel shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Element {
+    /// The key's bytes.
+    pub key: Vec<u8>,
+    /// The comment.
+    pub comment: String,
+}
+
+/// A rule as the kernel shows it, as far as others' rules have to be told apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Rule {
+    /// What it is deleted by.
+    pub(super) handle: u64,
+    /// The comment in nf_tables' own form.
+    pub(super) comment: String,
+    /// The chain that it jumps or goes to.
+    pub(super) jumps_to: Option<String>,
+}
+
+fn put(out: &mut Vec<u8>, kind: u16, value: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend([0; 2]);
+    out.extend(kind.to_ne_bytes());
+    value(out);
+    let len = u16::try_from(out.len() - start).unwrap_or(u16::MAX);
+    out[start..start + 2].copy_from_slice(&len.to_ne_bytes());
+    out.resize(out.len().next_multiple_of(4), 0);
+}
+
+fn set_request(out: &mut Vec<u8>, family: Family, table: &str, set: &str) {
+    out.extend([family as u8, 0, 0, 0]);
+    for (kind, name) in [(1, table), (2, set)] {
+        put(out, kind, |out| {
+            out.extend(name.as_bytes());
+            out.push(0);
+        });
+    }
+}
+
+/// One element of a set by its key; `None` where it, the table or the set does not exist.
+pub(super) fn element(
+    socket: &mut Socket,
+    family: Family,
+    table: &str,
+    set: &str,
+    key: &[u8],
+) -> Result<Option<Element>, KernelError> {
+    let request = |out: &mut Vec<u8>| {
+        set_request(out, family, table, set);
+        let key = |out: &mut Vec<u8>| put(out, 1, |out| out.extend(key));
+        let element = |out: &mut Vec<u8>| put(out, NESTED | 1, |out| put(out, NESTED | 1, key));
+        put(out, NESTED | 3, element);
+    };
+    match socket.call(SUBSYS | GETSETELEM, 0, request) {
+        Ok(messages) => Ok(messages.iter().flat_map(parse_elements).next()),
+        Err(err) if err.errno == Errno::ENOENT => Ok(None),
+        Err(err) => Err(err),
+    }
+}
+
+/// The elements of a set; none where the table or the set does not exist.
+pub(super) fn elements(
+    socket: &mut Socket,
+    family: Family,
+    table: &str,
+    set: &str,
+) -> Result<Vec<Element>, KernelError> {
+    match socket.dump(SUBSYS | GETSETELEM, |out| set_request(out, family, table, set)) {
+        Ok(messages) => Ok(messages.iter().flat_map(parse_elements).collect()),
+        Err(err) if err.errno == Errno::ENOENT => Ok(Vec::new()),
+        Err(err) => Err(err),
+    }
+}
+
+fn parse_elements(message: &Message) -> Vec<Element> {
+    let body = message.body.get(GENMSG_LEN..).unwrap_or_default();
+    let element = |(_, element)| {
+        let key = find(1, find(1, element)?)?.to_vec();
+        Some(Element { key, comment: comment_in(find(6, element).unwrap_or_default()) })
+    };
+    attributes_of(find(3, body).unwrap_or_default()).filter_map(element).collect()
+}
+
+/// The rules of a chain; none where the table or the chain does not exist.
+pub(super) fn rules(socket: &mut Socket, family: Family, table: &str, chain: &str) -> Result<Vec<Rule>, KernelError> {
+    match socket.dump(SUBSYS | GETRULE, |out| set_request(out, family, table, chain)) {
+        Ok(messages) => Ok(messages.iter().filter_map(|message| parse_rule(message, chain)).collect()),
+        Err(err) if err.errno == Errno::ENOENT => Ok(Vec::new()),
+        Err(err) => Err(err),
+    }
+}
+
+fn parse_rule(message: &Message, chain: &str) -> Option<Rule> {
+    let body = message.body.get(GENMSG_LEN..)?;
+    // A kernel that does not filter the dump shows the rules of other chains too.
+    if text(find(2, body)?) != chain {
+        return None;
+    }
+    let handle = u64::from_be_bytes(*find(3, body)?.first_chunk()?);
+    let expressions = find(4, body).unwrap_or_default();
+    let jumps_to = attributes_of(expressions).find_map(|(_, expression)| {
+        // An immediate verdict: data, verdict, chain.
+        let verdict = find(2, find(2, find(2, expression)?)?)?;
+        Some(text(find(2, verdict)?)).filter(|_| find(1, expression).is_some_and(|name| text(name) == "immediate"))
+    });
+    Some(Rule { handle, comment: comment_in(find(7, body).unwrap_or_default()), jumps_to })
+}
+
+fn find(wanted: u16, bytes: &[u8]) -> Option<&[u8]> {
+    attributes_of(bytes).find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned()
+}
+
+/// The comment in user data: type 0, then its length with the NUL (libnftnl's udata).
+fn comment_in(userdata: &[u8]) -> String {
+    match userdata {
+        [0, len, rest @ ..] => text(rest.get(..usize::from(*len)).unwrap_or_default()),
+        _ => String::new(),
+    }
+}

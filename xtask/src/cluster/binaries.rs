@@ -1,0 +1,111 @@
+//! Kubernetes and containerd, built from their Go modules and kept under the cache.
+
+use super::state::bin;
+use crate::sh;
+use anyhow::{Context, Result};
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+const KUBERNETES: &str = "1.36.3";
+const KUBERNETES_COMMANDS: &[&str] =
+    &["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl", "kube-proxy"];
+/// From 2.x on containerd calls STATUS, which Debian's 1.6 does not.
+const CONTAINERD: &str = "2.3.3";
+const CONTAINERD_COMMANDS: &[&str] = &["containerd", "containerd-shim-runc-v2", "ctr"];
+
+/// Builds what is missing or of another version, and installs what Debian has.
+pub(crate) fn build() -> Result<()> {
+    sh::apt(&[
+        ("etcd", "etcd-server"),
+        ("runc", "runc"),
+        ("busybox", "busybox-static"),
+        ("openssl", "openssl"),
+        ("ip", "iproute2"),
+        ("nft", "nftables"),
+        ("sysctl", "procps"),
+    ])?;
+    fs::create_dir_all(bin())?;
+    if !is_built("kubelet", KUBERNETES) {
+        kubernetes().context("build Kubernetes")?;
+    }
+    if !is_built("containerd", CONTAINERD) {
+        containerd().context("build containerd")?;
+    }
+    Ok(())
+}
+
+fn is_built(command: &str, version: &str) -> bool {
+    let path = bin().join(command);
+    sh::read(&mut sh::cmd(&path.to_string_lossy(), ["--version"])).is_ok_and(|text| text.contains(version))
+}
+
+fn kubernetes() -> Result<()> {
+    const MODULE: &str = "k8s.io/kubernetes";
+    let found = sh::read(&mut sh::cmd("go", ["mod", "download", "-json", &format!("{MODULE}@v{KUBERNETES}")]))?;
+    let found: serde_json::Value = serde_json::from_str(&found).context("parse what `go mod download` says")?;
+    let own = Path::new(found["Dir"].as_str().unwrap_or_default()).join("go.mod");
+    let own = fs::read_to_string(&own).with_context(|| format!("read {}", own.display()))?;
+    let minor = KUBERNETES.trim_start_matches("1.");
+    let mut go_mod = format!("require {MODULE} v{KUBERNETES}\n");
+    for staging in staging_modules(&own) {
+        writeln!(go_mod, "replace {staging} => {staging} v0.{minor}")?;
+    }
+    let version = "k8s.io/component-base/version";
+    let major_minor = minor.split('.').next().unwrap_or_default();
+    let stamp =
+        format!("-X {version}.gitVersion=v{KUBERNETES} -X {version}.gitMajor=1 -X {version}.gitMinor={major_minor}");
+    go_build(&go_mod, MODULE, KUBERNETES_COMMANDS, &stamp, "")
+}
+
+fn containerd() -> Result<()> {
+    const MODULE: &str = "github.com/containerd/containerd/v2";
+    let stamp = format!("-X {MODULE}/version.Version={CONTAINERD}");
+    go_build(&format!("require {MODULE} v{CONTAINERD}\n"), MODULE, CONTAINERD_COMMANDS, &stamp, "no_btrfs,no_zfs")
+}
+
+/// The modules that Kubernetes replaces by a folder of its own: each is published under the same minor version.
+fn staging_modules(go_mod: &str) -> Vec<&str> {
+    go_mod
+        .lines()
+        .filter_map(|line| line.trim().trim_start_matches("replace ").split_once(" => ./staging/"))
+        .map(|(module, _)| module)
+        .collect()
+}
+
+/// Builds `commands` of `module` through a small module that requires it.
+fn go_build(go_mod: &str, module: &str, commands: &[&str], stamp: &str, tags: &str) -> Result<()> {
+    eprintln!("building {}", commands.join(" "));
+    let dir = sh::cache().join("build").join(module.replace('/', "_"));
+    fs::create_dir_all(&dir)?;
+    fs::write(dir.join("go.mod"), format!("module build\n\ngo 1.26.0\n\n{go_mod}"))?;
+    let packages: Vec<String> = commands.iter().map(|command| format!("{module}/cmd/{command}")).collect();
+    let mut tools = String::from("//go:build tools\n\npackage build\n\n");
+    for package in &packages {
+        writeln!(tools, "import _ {package:?}")?;
+    }
+    fs::write(dir.join("tools.go"), tools)?;
+    // `-e`: the commands are programs, which can be built but not imported.
+    sh::read(sh::cmd("go", ["mod", "tidy", "-e"]).current_dir(&dir))?;
+    let flags = ["-trimpath", "-tags", tags, "-ldflags", &format!("-s -w {stamp}"), "-o"];
+    sh::run(
+        sh::cmd("go", ["build"])
+            .args(flags)
+            .arg(format!("{}/", bin().display()))
+            .args(packages)
+            .current_dir(&dir)
+            .env("CGO_ENABLED", "0"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn staging_modules_are_found_in_a_replace_block_and_in_a_line() {
+        let go_mod = "module k8s.io/kubernetes\nrequire k8s.io/api v0.0.0\nreplace (\n\tk8s.io/api => ./staging/src/k8s.io/api\n\
+                      )\nreplace k8s.io/kubelet => ./staging/src/k8s.io/kubelet\nreplace a => b\n";
+        assert_eq!(staging_modules(go_mod), ["k8s.io/api", "k8s.io/kubelet"]);
+    }
+}

@@ -1,0 +1,162 @@
+//! Many pods at once: how long until all are Ready, and how much of it the network plugin took by the runtime's own clock.
+
+use super::state::{Cluster, Node};
+use super::{node_config, pods, wait};
+use crate::sh;
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use std::io::{Write, stdout};
+use std::ops::{Add, Sub};
+use std::time::{Duration, Instant};
+
+const APP: &str = pods::BURST;
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// How many pods are created at once
+    #[arg(long, default_value_t = 60)]
+    pods: u32,
+    /// Pods in their node's network: no plugin at all, the floor
+    #[arg(long)]
+    host_network: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// One of containerd's timers: calls so far and the seconds they took.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Timer {
+    count: f64,
+    seconds: f64,
+}
+
+impl Timer {
+    fn mean_ms(self) -> Option<f64> {
+        (self.count > 0.0).then(|| self.seconds / self.count * 1000.0)
+    }
+}
+
+impl Sub for Timer {
+    type Output = Self;
+    fn sub(self, before: Self) -> Self {
+        Self { count: self.count - before.count, seconds: self.seconds - before.seconds }
+    }
+}
+
+impl Add for Timer {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self { count: self.count + other.count, seconds: self.seconds + other.seconds }
+    }
+}
+
+/// Set-up and tear-down of one node.
+type Timers = [Timer; 2];
+
+pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
+    let nodes = cluster.nodes()?;
+    sh::read(&mut cluster.kubectl(["delete", "pod", "-l", "app=burst", "--ignore-not-found"]))?;
+    await_collection(cluster, &nodes)?;
+    let before = nodes.iter().map(|node| timers(cluster, *node)).collect::<Result<Vec<_>>>()?;
+    let start = Instant::now();
+    pods::create(cluster, &manifests(options))?;
+    pods::wait(cluster, APP, "condition=Ready")?;
+    let ready_s = start.elapsed().as_secs_f64();
+    let start = Instant::now();
+    sh::read(&mut cluster.kubectl(["delete", "pod", "-l", "app=burst", "--wait=false"]))?;
+    pods::wait(cluster, APP, "delete")?;
+    let gone_s = start.elapsed().as_secs_f64();
+    let after = nodes.iter().map(|node| timers(cluster, *node)).collect::<Result<Vec<_>>>()?;
+
+    let spent = |(after, before): (&Timers, &Timers)| [after[0] - before[0], after[1] - before[1]];
+    let mut rows: Vec<(String, Timers)> =
+        nodes.iter().map(Node::to_string).zip(after.iter().zip(&before).map(spent)).collect();
+    let all = rows.iter().fold(Timers::default(), |sum, (_, node)| [sum[0] + node[0], sum[1] + node[1]]);
+    rows.push(("all".into(), all));
+    print(options, ready_s, gone_s, &rows).context("print the result")
+}
+
+/// Waits until the runtimes have forgotten ended sandboxes, which the kubelet collects each minute: it tears each down
+/// once more then, and that would be in the mean.
+fn await_collection(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
+    wait::until("earlier sandboxes are collected", Duration::from_mins(3), || {
+        for (node, app) in nodes.iter().flat_map(|node| pods::APPS.map(|app| (*node, app))) {
+            if !pods::sandboxes(cluster, node, app)?.is_empty() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    })
+}
+
+fn manifests(options: &Options) -> Vec<Value> {
+    let mut spec = pods::spec("exec sleep 1000000");
+    spec["hostNetwork"] = options.host_network.into();
+    let pod = |index| {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": format!("{APP}-{index}"), "labels": {"app": APP}},
+            "spec": spec,
+        })
+    };
+    (1..=options.pods).map(pod).collect()
+}
+
+fn timers(cluster: &Cluster, node: Node) -> Result<Timers> {
+    let url = format!("http://{}/v1/metrics", node_config::METRICS);
+    let metrics = sh::read(&mut cluster.on(node, ["busybox", "wget", "-qO-", &url])?)?;
+    Ok(["create", "delete"].map(|what| timer(&metrics, &format!("containerd_cri_sandbox_{what}_network_seconds"))))
+}
+
+/// Reads the timer `name` from metrics in Prometheus' text format; one that never ran is absent, which is zero.
+fn timer(metrics: &str, name: &str) -> Timer {
+    let value = |ending: &str| {
+        let lines = metrics.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(ending)?.strip_prefix(' '));
+        lines.filter_map(|value| value.parse::<f64>().ok()).sum()
+    };
+    Timer { count: value("_count"), seconds: value("_sum") }
+}
+
+fn print(options: &Options, ready_s: f64, gone_s: f64, rows: &[(String, Timers)]) -> Result<()> {
+    let mut out = stdout().lock();
+    if options.json {
+        let side = |timer: Timer| json!({"count": timer.count, "mean_ms": timer.mean_ms()});
+        let nodes: serde_json::Map<String, Value> = rows
+            .iter()
+            .map(|(name, [set_up, tear_down])| {
+                (name.clone(), json!({"set_up": side(*set_up), "tear_down": side(*tear_down)}))
+            })
+            .collect();
+        let result = json!({
+            "pods": options.pods, "host_network": options.host_network,
+            "all_ready_s": ready_s, "all_gone_s": gone_s, "network": nodes,
+        });
+        return Ok(writeln!(out, "{result}")?);
+    }
+    writeln!(
+        out,
+        "{} pods: all Ready after {ready_s:.1} s, all gone {gone_s:.1} s after their deletion",
+        options.pods
+    )?;
+    writeln!(out, "{:5} {:>7} {:>11} {:>10} {:>14}", "node", "set-ups", "set up ms", "tear-downs", "tear down ms")?;
+    for (name, [set_up, tear_down]) in rows {
+        let ms = |timer: &Timer| timer.mean_ms().map_or_else(|| "-".into(), |ms| format!("{ms:.0}"));
+        writeln!(out, "{name:5} {:>7} {:>11} {:>10} {:>14}", set_up.count, ms(set_up), tear_down.count, ms(tear_down))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timer_is_read_from_prometheus_text() {
+        let metrics =
+            "# TYPE net_seconds histogram\nnet_seconds_bucket{le=\"1\"} 2\nnet_seconds_sum 1.5\nnet_seconds_count 3\n";
+        assert_eq!(timer(metrics, "net_seconds"), Timer { count: 3.0, seconds: 1.5 });
+        assert_eq!(timer(metrics, "other").mean_ms(), None);
+    }
+}

@@ -1,0 +1,74 @@
+//! Putting a CNI plugin and its network configuration on a node, as an installer would.
+
+use super::state::{Cluster, Node};
+use anyhow::{Context, Result};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// Which plugin the nodes run; without it they come up `NotReady`.
+#[derive(clap::Args)]
+pub(crate) struct Plugin {
+    /// Folder whose executables are copied to each node's /opt/cni/bin
+    #[arg(long)]
+    cni_dir: Option<PathBuf>,
+    /// Network configuration list for each node's /etc/cni/net.d; {podCIDR}, {node} and {index} are replaced
+    #[arg(long)]
+    conflist: Option<PathBuf>,
+}
+
+impl Plugin {
+    /// Whether a node has a network once this is installed.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.conflist.is_some()
+    }
+
+    /// Puts both into the folders that the node will see at the default paths.
+    pub(crate) fn install(&self, cluster: &Cluster, node: Node) -> Result<()> {
+        if let Some(dir) = &self.cni_dir {
+            let to = cluster.node_dir(node).join("cni-bin");
+            copy_executables(dir, &to).with_context(|| format!("copy plugins from {}", dir.display()))?;
+        }
+        if let Some(template) = &self.conflist {
+            let text = fs::read_to_string(template).with_context(|| format!("read {}", template.display()))?;
+            let to = cluster.node_dir(node).join("net.d/10-net.conflist");
+            fs::write(&to, render(&text, node)).with_context(|| format!("write {}", to.display()))?;
+        }
+        Ok(())
+    }
+}
+
+fn copy_executables(from: &Path, to: &Path) -> Result<()> {
+    for entry in fs::read_dir(from)? {
+        let path = entry?.path();
+        let metadata = fs::metadata(&path)?;
+        if let Some(name) = path.file_name()
+            && metadata.is_file()
+            && metadata.permissions().mode() & 0o111 != 0
+        {
+            fs::copy(&path, to.join(name)).with_context(|| format!("copy {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+fn render(template: &str, node: Node) -> String {
+    template
+        .replace("{podCIDR}", &node.pod_cidr())
+        .replace("{node}", &node.to_string())
+        .replace("{index}", &node.index().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_template_becomes_the_nodes_own_configuration() {
+        let node: Node = "n2".parse().unwrap();
+        assert_eq!(
+            render(r#"{"name": "{node}-{index}", "subnet": "{podCIDR}"}"#, node),
+            r#"{"name": "n2-2", "subnet": "10.244.2.0/24"}"#
+        );
+    }
+}

@@ -1,0 +1,79 @@
+//! etcd, API server, controller manager and scheduler, in a network namespace of their own.
+
+use super::state::{API_SERVER, CONTROL_PLANE, Cluster, Node, bin, in_netns};
+use super::{pods, wait};
+use anyhow::Result;
+use serde_json::json;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+/// The logs that explain why a control plane did not come up.
+pub(crate) const LOGS: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"];
+
+/// Starts all four and waits until the API server serves and the default service account is there.
+pub(crate) fn start(cluster: &Cluster) -> Result<()> {
+    let mut etcd = in_netns(CONTROL_PLANE, "etcd");
+    // Nothing here has to survive a power cut, and fsync would be most of the API server's time.
+    etcd.arg("--data-dir").arg(cluster.dir().join("etcd")).arg("--unsafe-no-fsync");
+    let mut scheduler = in_netns(CONTROL_PLANE, bin().join("kube-scheduler"));
+    scheduler.arg(flag("kubeconfig", cluster, "admin.conf")).arg("--leader-elect=false");
+    let commands = [etcd, api_server(cluster), controller_manager(cluster), scheduler];
+    let mut daemons: Vec<(&str, Child)> = Vec::new();
+    for (name, mut command) in LOGS.iter().zip(commands) {
+        daemons.push((name, wait::daemon(cluster, name, &mut command)?));
+    }
+    for (what, question) in [
+        ("the API server is ready", &["get", "--raw", "/readyz"][..]),
+        ("pods have a service account", &["get", "serviceaccount", "default"]),
+    ] {
+        wait::until(what, Duration::from_mins(1), || {
+            wait::alive(&mut daemons)?;
+            wait::succeeds(&mut cluster.kubectl(question))
+        })?;
+    }
+    Ok(())
+}
+
+/// Tells the API server of the nodes beforehand, so that each has its pod range.
+pub(crate) fn register(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
+    let items = nodes.iter().map(|node| {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": node.to_string(), "labels": {"kubernetes.io/hostname": node.to_string()}},
+            "spec": {"podCIDR": node.pod_cidr(), "podCIDRs": [node.pod_cidr()]},
+        })
+    });
+    pods::create(cluster, &items.collect::<Vec<_>>())
+}
+
+fn api_server(cluster: &Cluster) -> Command {
+    let mut command = in_netns(CONTROL_PLANE, bin().join("kube-apiserver"));
+    command
+        .args(["--etcd-servers=http://127.0.0.1:2379", "--secure-port=6443", "--service-cluster-ip-range=10.96.0.0/16"])
+        .arg(format!("--advertise-address={API_SERVER}"))
+        .args(["--authorization-mode=Node,RBAC", "--allow-privileged=true"])
+        .args(["--kubelet-preferred-address-types=InternalIP", "--service-account-issuer=https://kubernetes"])
+        .arg(flag("client-ca-file", cluster, "ca.crt"))
+        .arg(flag("tls-cert-file", cluster, "apiserver.crt"))
+        .arg(flag("tls-private-key-file", cluster, "apiserver.key"))
+        .arg(flag("service-account-key-file", cluster, "sa.pub"))
+        .arg(flag("service-account-signing-key-file", cluster, "sa.key"))
+        .arg(flag("kubelet-client-certificate", cluster, "admin.crt"))
+        .arg(flag("kubelet-client-key", cluster, "admin.key"));
+    command
+}
+
+fn controller_manager(cluster: &Cluster) -> Command {
+    let mut command = in_netns(CONTROL_PLANE, bin().join("kube-controller-manager"));
+    command
+        .arg(flag("kubeconfig", cluster, "admin.conf"))
+        .arg(flag("service-account-private-key-file", cluster, "sa.key"))
+        .arg(flag("root-ca-file", cluster, "ca.crt"))
+        .arg("--leader-elect=false");
+    command
+}
+
+fn flag(name: &str, cluster: &Cluster, file: &str) -> String {
+    format!("--{name}={}", cluster.pki(file).display())
+}

@@ -1,0 +1,116 @@
+//! Ending the cluster, also after an `up` that failed half way.
+
+use super::state::{CONTROL_PLANE, Cluster, LAN, Node};
+use super::wait;
+use crate::sh;
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+/// Ends all processes and removes namespaces, cgroups, mount points and files; without a cluster it does nothing.
+pub(crate) fn run() -> Result<()> {
+    let namespaces = namespaces()?;
+    wait::until("all processes of the cluster have ended", Duration::from_secs(30), || {
+        let pids = processes(&namespaces)?;
+        // A process that ended meanwhile is what is wanted.
+        let _ = pids.is_empty() || wait::succeeds(sh::cmd("kill", ["-KILL", "--"]).args(&pids))?;
+        Ok(pids.is_empty())
+    })?;
+    for namespace in &namespaces {
+        sh::read(&mut sh::cmd("ip", ["netns", "del", namespace]))?;
+    }
+    remove_cgroups();
+    let cluster = Cluster::place();
+    remove_mount_points(&cluster);
+    match fs::remove_dir_all(cluster.dir()) {
+        Err(err) if err.kind() != std::io::ErrorKind::NotFound => {
+            Err(err).with_context(|| format!("remove {}", cluster.dir().display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The network namespaces of this machine that are the cluster's.
+fn namespaces() -> Result<Vec<String>> {
+    let listed = sh::read(&mut sh::cmd("ip", ["netns", "list"]))?;
+    let is_ours = |name: &&str| {
+        [LAN, CONTROL_PLANE].contains(name)
+            || name.strip_prefix("braid-").is_some_and(|node| node.parse::<Node>().is_ok())
+    };
+    Ok(listed.lines().filter_map(|line| line.split(' ').next()).filter(is_ours).map(String::from).collect())
+}
+
+/// All processes in the namespaces, and their descendants: a container is a child of its shim, in a namespace of its own.
+fn processes(namespaces: &[String]) -> Result<Vec<String>> {
+    let mut found: Vec<u32> = Vec::new();
+    for namespace in namespaces {
+        let pids = sh::read(&mut sh::cmd("ip", ["netns", "pids", namespace]))?;
+        found.extend(pids.lines().filter_map(|pid| pid.parse::<u32>().ok()));
+    }
+    Ok(with_descendants(&found, &parents()).iter().map(u32::to_string).collect())
+}
+
+fn with_descendants(roots: &[u32], parents: &BTreeMap<u32, u32>) -> Vec<u32> {
+    let is_within = |pid: &u32| {
+        let mut line = std::iter::successors(Some(*pid), |pid| parents.get(pid).copied());
+        line.any(|pid| roots.contains(&pid))
+    };
+    parents.keys().copied().filter(is_within).collect()
+}
+
+/// Each process and its parent; zombies are left out, because they have ended.
+fn parents() -> BTreeMap<u32, u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten();
+    entries
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let pid = path.file_name()?.to_str()?.parse().ok()?;
+            let stat = fs::read_to_string(path.join("stat")).ok()?;
+            // proc(5): pid (comm) state ppid …, where comm may hold anything.
+            let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+            let is_zombie = fields.next()? == "Z";
+            Some((pid, fields.next()?.parse().ok()?)).filter(|_| !is_zombie)
+        })
+        .collect()
+}
+
+/// Removes the emptied cgroups of the containers, in the one hierarchy of cgroup v2 or in each of v1.
+fn remove_cgroups() {
+    const ROOT: &str = "/sys/fs/cgroup";
+    let hierarchies = fs::read_dir(ROOT).into_iter().flatten().flatten().map(|entry| entry.path());
+    for hierarchy in hierarchies.chain([ROOT.into()]) {
+        remove_cgroup(&hierarchy.join("k8s.io"));
+    }
+}
+
+fn remove_cgroup(cgroup: &Path) {
+    for entry in fs::read_dir(cgroup).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_cgroup(&entry.path());
+        }
+    }
+    // Another runtime's cgroup has processes, so the kernel refuses, and it stays.
+    let _ = fs::remove_dir(cgroup);
+}
+
+/// Removes the mount points that `up` had to make.
+fn remove_mount_points(cluster: &Cluster) {
+    let made = fs::read_to_string(cluster.dir().join("mount-points")).unwrap_or_default();
+    for path in made.lines() {
+        // One that someone uses by now is not empty, and stays.
+        let _ = fs::remove_dir(Path::new(path));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_containers_process_is_found_through_its_shim() {
+        let parents = BTreeMap::from([(10, 1), (11, 10), (12, 11), (20, 1)]);
+        assert_eq!(with_descendants(&[10], &parents), [10, 11, 12]);
+    }
+}

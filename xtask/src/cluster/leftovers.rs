@@ -1,0 +1,121 @@
+//! What is left on a node of pods that are gone.
+
+use super::state::{Cluster, Node};
+use crate::sh;
+use anyhow::{Context, Result};
+use serde_json::Value;
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+/// What `find` looks at, for the reader of its result.
+pub(crate) const KINDS: &str =
+    "links, network namespaces, leases and records under /var/lib/cni and /run/braid, nft rules";
+
+/// The links that a node has without pods, beside bridges.
+const OWN_LINKS: [&str; 3] = ["lo", "eth0", "eth1"];
+
+/// By what a pod that is gone could be recognized.
+pub(crate) struct Traces {
+    /// Sandbox ids, which are CNI's container ids.
+    pub(crate) sandboxes: Vec<String>,
+    pub(crate) addresses: Vec<String>,
+}
+
+/// Everything on `node` that should have gone with its pods, a line each.
+pub(crate) fn find(cluster: &Cluster, node: Node, traces: &Traces) -> Result<Vec<String>> {
+    let links = sh::read(&mut cluster.on(node, ["ip", "-j", "-d", "link"])?)?;
+    let ruleset = sh::read(&mut cluster.on(node, ["nft", "list", "ruleset"])?)?;
+    let mut left = foreign_links(&serde_json::from_str(&links).context("parse the links")?);
+    left.extend(traces.rules(&ruleset));
+    let root = cluster.root(node)?;
+    left.extend(files(&root.join("run/netns")).iter().map(|path| format!("netns {}", shown(path, &root))));
+    for dir in ["run/braid", "var/lib/cni"] {
+        let found = files(&root.join(dir));
+        left.extend(
+            found.iter().filter(|path| traces.is_in_file(path)).map(|path| format!("file {}", shown(path, &root))),
+        );
+    }
+    Ok(left)
+}
+
+impl Traces {
+    /// The rules and elements of `ruleset` that name a sandbox or an address.
+    fn rules(&self, ruleset: &str) -> Vec<String> {
+        ruleset.lines().map(str::trim).filter(|line| self.is_in(line)).map(|line| format!("nft {line}")).collect()
+    }
+
+    fn is_in(&self, line: &str) -> bool {
+        let is_end = |char: char| !(char.is_ascii_hexdigit() || char == '.' || char == ':');
+        line.split(is_end).any(|word| self.addresses.iter().any(|address| address == word)) || self.names_sandbox(line)
+    }
+
+    /// The first 12 digits are enough: that is how far tools shorten an id.
+    fn names_sandbox(&self, text: &str) -> bool {
+        self.sandboxes.iter().any(|id| text.contains(id.get(..12).unwrap_or(id)))
+    }
+
+    /// A lease is a file whose name is an address; a record names its sandbox in its path or in its text.
+    fn is_in_file(&self, path: &Path) -> bool {
+        let is_lease = path.file_name().is_some_and(|name| name.to_string_lossy().parse::<IpAddr>().is_ok());
+        let text = fs::read(path).unwrap_or_default();
+        is_lease || self.names_sandbox(&path.to_string_lossy()) || self.names_sandbox(&String::from_utf8_lossy(&text))
+    }
+}
+
+fn foreign_links(links: &Value) -> Vec<String> {
+    let is_own =
+        |link: &&Value| OWN_LINKS.iter().any(|own| link["ifname"] == *own) || link["linkinfo"]["info_kind"] == "bridge";
+    let links = links.as_array().into_iter().flatten();
+    links.filter(|link| !is_own(link)).map(|link| format!("link {}", link["ifname"].as_str().unwrap_or("?"))).collect()
+}
+
+/// All files under `dir`, at any depth; none if there is no such folder.
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries
+        .flat_map(|entry| match entry.file_type() {
+            Ok(kind) if kind.is_dir() => files(&entry.path()),
+            _ => vec![entry.path()],
+        })
+        .collect()
+}
+
+/// The path as the node sees it.
+fn shown(path: &Path, root: &Path) -> String {
+    path.strip_prefix(root).map_or_else(|_| path.display().to_string(), |inner| format!("/{}", inner.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn traces() -> Traces {
+        Traces { sandboxes: vec!["0123456789abcdef".into()], addresses: vec!["10.244.1.2".into()] }
+    }
+
+    #[test]
+    fn a_rule_is_left_if_it_names_the_pod_and_not_if_it_names_a_longer_address() {
+        let ruleset = "ip saddr 10.244.1.2 masquerade\nip saddr 10.244.1.20 accept\n\
+                       elements = { 10.244.1.2/32 . 80 }\ncomment \"id: 0123456789ab\"\n";
+        assert_eq!(
+            traces().rules(ruleset),
+            [
+                "nft ip saddr 10.244.1.2 masquerade",
+                "nft elements = { 10.244.1.2/32 . 80 }",
+                "nft comment \"id: 0123456789ab\""
+            ]
+        );
+    }
+
+    #[test]
+    fn a_veth_is_left_and_a_bridge_is_not() {
+        let links = serde_json::json!([
+            {"ifname": "lo"},
+            {"ifname": "eth0", "linkinfo": {"info_kind": "veth"}},
+            {"ifname": "cni0", "linkinfo": {"info_kind": "bridge"}},
+            {"ifname": "veth1", "linkinfo": {"info_kind": "veth"}},
+        ]);
+        assert_eq!(foreign_links(&links), ["link veth1"]);
+    }
+}

@@ -1,0 +1,144 @@
+//! What a CNI plugin must pass on a real cluster, from pods Ready to nothing left.
+
+use super::leftovers::{self, Traces};
+use super::pods;
+use super::state::{API_SERVER, Cluster, Node};
+use crate::sh;
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+use std::io::{Write, stdout};
+use std::time::Instant;
+
+const APP: &str = pods::SMOKE;
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// How many pods
+    #[arg(long, default_value_t = 20)]
+    pods: u32,
+    /// List what is left on the nodes but do not fail for it
+    #[arg(long)]
+    lenient: bool,
+}
+
+/// One pod of the deployment.
+struct Pod {
+    name: String,
+    node: String,
+    address: String,
+}
+
+pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
+    let nodes = cluster.nodes()?;
+    delete(cluster)?; // what an earlier run left to look at
+    let start = Instant::now();
+    pods::create(cluster, &[deployment(options.pods)])?;
+    sh::read(&mut cluster.kubectl(["rollout", "status", "deployment/smoke", "--timeout=180s"]))?;
+    say(&format!("{} pods Ready after {:.1} s", options.pods, start.elapsed().as_secs_f64()))?;
+
+    let found = running_pods(cluster)?;
+    let traces = nodes.iter().map(|node| traces(cluster, *node, &found)).collect::<Result<Vec<_>>>()?;
+    for node in &nodes {
+        let prober = found.iter().find(|pod| pod.node == node.to_string());
+        let prober = prober.with_context(|| format!("no pod was scheduled on {node}"))?;
+        check_from(cluster, prober, &found)?;
+    }
+
+    delete(cluster)?;
+    let mut left = Vec::new();
+    for (node, traces) in nodes.iter().zip(&traces) {
+        left.extend(leftovers::find(cluster, *node, traces)?.into_iter().map(|what| format!("{node}: {what}")));
+    }
+    if left.is_empty() {
+        return say(&format!("nothing left on {} nodes: {}", nodes.len(), leftovers::KINDS));
+    }
+    for what in &left {
+        say(&format!("left on {what}"))?;
+    }
+    if !options.lenient {
+        bail!("{} things are left on the nodes", left.len());
+    }
+    Ok(())
+}
+
+fn deployment(replicas: u32) -> Value {
+    // Each pod serves its own name, so that an answer says who gave it.
+    let script = "echo started $(hostname); hostname > /tmp/index.html; exec httpd -f -p 80 -h /tmp";
+    let mut spec = pods::spec(script);
+    spec["containers"][0]["readinessProbe"] = json!({"httpGet": {"path": "/", "port": 80}, "periodSeconds": 1});
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": APP},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": APP}},
+            "template": {"metadata": {"labels": {"app": APP}}, "spec": spec},
+        },
+    })
+}
+
+/// Deletes the deployment, if there is one, and waits until its pods are gone.
+fn delete(cluster: &Cluster) -> Result<()> {
+    let wait = ["--cascade=foreground", "--ignore-not-found", "--timeout=180s"];
+    sh::read(cluster.kubectl(["delete", "deployment", APP]).args(wait)).map(drop)
+}
+
+fn running_pods(cluster: &Cluster) -> Result<Vec<Pod>> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let pod = |pod: &Value| Pod {
+        name: text(&pod["metadata"]["name"]),
+        node: text(&pod["spec"]["nodeName"]),
+        address: text(&pod["status"]["podIP"]),
+    };
+    Ok(pods::list(cluster, APP)?.iter().map(pod).collect())
+}
+
+/// What the pods of `node` would leave their marks with: sandbox ids and addresses.
+fn traces(cluster: &Cluster, node: Node, pods: &[Pod]) -> Result<Traces> {
+    let here = pods.iter().filter(|pod| pod.node == node.to_string());
+    let traces = Traces {
+        sandboxes: pods::sandboxes(cluster, node, APP)?,
+        addresses: here.map(|pod| pod.address.clone()).collect(),
+    };
+    // The runtime remembers sandboxes of earlier pods for a while; nothing may be left of those either.
+    ensure!(traces.sandboxes.len() >= traces.addresses.len(), "{node}: fewer sandboxes than pods");
+    Ok(traces)
+}
+
+/// Every pod answers `prober`, `prober` reaches the world outside, and exec and logs work.
+fn check_from(cluster: &Cluster, prober: &Pod, pods: &[Pod]) -> Result<()> {
+    let addresses: Vec<&str> = pods.iter().map(|pod| pod.address.as_str()).collect();
+    // `timeout`, because `wget -T` crashes in Debian 12's static busybox.
+    let script = format!(
+        "for a in {}; do echo $a $(timeout 5 wget -qO- http://$a/ 2>&1); done; \
+         ping -c 1 -W 5 {API_SERVER} >/dev/null && echo outside",
+        addresses.join(" ")
+    );
+    let answers = sh::read(&mut cluster.kubectl(["exec", &prober.name, "--", "/bin/sh", "-c", &script]))?;
+    for pod in pods {
+        let expected = format!("{} {}", pod.address, pod.name);
+        ensure!(
+            answers.lines().any(|line| line == expected),
+            "from {} on {}: {} on {} does not answer:\n{answers}",
+            prober.name,
+            prober.node,
+            expected,
+            pod.node
+        );
+    }
+    ensure!(answers.lines().any(|line| line == "outside"), "from {}: {API_SERVER} does not answer", prober.node);
+    let logs = sh::read(&mut cluster.kubectl(["logs", &prober.name]))?;
+    ensure!(logs.trim() == format!("started {}", prober.name), "logs of {}: {logs:?}", prober.name);
+    let near = pods.iter().filter(|pod| pod.node == prober.node).count();
+    say(&format!(
+        "from {} on {}: {near} pods answer on the same node, {} on others, {API_SERVER} outside; exec and logs work",
+        prober.name,
+        prober.node,
+        pods.len() - near
+    ))
+}
+
+fn say(line: &str) -> Result<()> {
+    Ok(writeln!(stdout(), "{line}")?)
+}

@@ -1,0 +1,176 @@
+//! Names, addresses and paths of a cluster on this machine.
+
+use crate::sh;
+use anyhow::{Context, Result, bail};
+use std::ffi::OsStr;
+use std::fmt::{Display, Formatter};
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::str::FromStr;
+
+/// The control plane's network namespace; a node's is `braid-n1`, …
+pub(crate) const CONTROL_PLANE: &str = "braid-cp";
+/// The namespace of the two bridges that connect all others.
+pub(crate) const LAN: &str = "braid-lan";
+/// Where the API server listens.
+pub(crate) const API_SERVER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
+
+/// A node by its number, from 1; written `n1`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Node(u8);
+
+impl Node {
+    /// The most nodes that the LAN's and the pods' address plan has room for on one machine.
+    const MAX: u8 = 9;
+
+    /// The first `count` nodes.
+    pub(crate) fn first(count: u8) -> Result<Vec<Self>> {
+        if !(1..=Self::MAX).contains(&count) {
+            bail!("{count} nodes: 1-{} are possible", Self::MAX);
+        }
+        Ok((1..=count).map(Self).collect())
+    }
+
+    pub(crate) fn index(self) -> u8 {
+        self.0
+    }
+
+    pub(crate) fn netns(self) -> String {
+        format!("braid-{self}")
+    }
+
+    /// The node's address on the LAN.
+    pub(crate) fn address(self) -> Ipv4Addr {
+        Ipv4Addr::new(10, 99, 0, 10 + self.0)
+    }
+
+    /// The range that the node's pods take their addresses from.
+    pub(crate) fn pod_cidr(self) -> String {
+        format!("10.244.{}.0/24", self.0)
+    }
+}
+
+impl Display for Node {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        write!(f, "n{}", self.0)
+    }
+}
+
+impl FromStr for Node {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.strip_prefix('n')
+            .and_then(|index| index.parse().ok())
+            .filter(|index| (1..=Self::MAX).contains(index))
+            .map(Self)
+            .ok_or_else(|| format!("{text:?} is not a node: n1-n{}", Self::MAX))
+    }
+}
+
+/// The one cluster of this machine.
+pub(crate) struct Cluster {
+    dir: PathBuf,
+}
+
+impl Cluster {
+    /// The cluster's place, whether it runs or not: `$BRAID_CLUSTER`, else `/tmp/braid-cluster`.
+    pub(crate) fn place() -> Self {
+        let dir = std::env::var_os("BRAID_CLUSTER").map_or_else(|| "/tmp/braid-cluster".into(), PathBuf::from);
+        Self { dir }
+    }
+
+    /// The cluster, refused unless `up` has made one.
+    pub(crate) fn running() -> Result<Self> {
+        let cluster = Self::place();
+        if !cluster.dir.is_dir() {
+            bail!("no cluster at {}: run `cargo xtask cluster up` first", cluster.dir.display());
+        }
+        Ok(cluster)
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// A node's own files: what is mounted at the default paths inside it.
+    pub(crate) fn node_dir(&self, node: Node) -> PathBuf {
+        self.dir.join(node.to_string())
+    }
+
+    pub(crate) fn log(&self, name: &str) -> PathBuf {
+        self.dir.join("log").join(name)
+    }
+
+    pub(crate) fn pki(&self, file: &str) -> PathBuf {
+        self.dir.join("pki").join(file)
+    }
+
+    /// The nodes that `up` has made.
+    pub(crate) fn nodes(&self) -> Result<Vec<Node>> {
+        let entries = std::fs::read_dir(&self.dir).with_context(|| format!("list {}", self.dir.display()))?;
+        let mut nodes: Vec<Node> = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+        nodes.sort_unstable();
+        Ok(nodes)
+    }
+
+    /// `kubectl` as administrator, beside the API server.
+    pub(crate) fn kubectl<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+        let mut command = in_netns(CONTROL_PLANE, bin().join("kubectl"));
+        command.arg("--kubeconfig").arg(self.pki("admin.conf")).args(args);
+        command
+    }
+
+    /// A node's root folder as seen from outside: its mounts are beneath.
+    pub(crate) fn root(&self, node: Node) -> Result<PathBuf> {
+        Ok(Path::new("/proc").join(self.pid(node)?).join("root"))
+    }
+
+    /// `command` inside a node's network and mount namespace.
+    pub(crate) fn on<S: AsRef<OsStr>>(&self, node: Node, command: impl IntoIterator<Item = S>) -> Result<Command> {
+        let mut enter = sh::cmd("nsenter", ["--target", &self.pid(node)?, "--net", "--mount", "--"]);
+        enter.args(command).env("PATH", path()).current_dir("/");
+        Ok(enter)
+    }
+
+    fn pid(&self, node: Node) -> Result<String> {
+        let file = self.node_dir(node).join("pid");
+        let pid =
+            std::fs::read_to_string(&file).with_context(|| format!("{node} is not running: {}", file.display()))?;
+        Ok(pid.trim().to_owned())
+    }
+}
+
+/// `program` in a named network namespace, with the host's mounts.
+pub(crate) fn in_netns(netns: &str, program: impl AsRef<OsStr>) -> Command {
+    let mut command = sh::cmd("nsenter", [format!("--net=/run/netns/{netns}")]);
+    command.arg("--").arg(program).env("PATH", path());
+    command
+}
+
+/// Where the binaries of Kubernetes and containerd are kept.
+pub(crate) fn bin() -> PathBuf {
+    sh::cache().join("k8s")
+}
+
+/// The search path of the cluster's processes: its own binaries first, administrators' directories always.
+fn path() -> String {
+    format!("{}:{}:/usr/sbin:/sbin", bin().display(), std::env::var("PATH").unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_parsed_from_the_name_it_prints() {
+        assert_eq!(
+            "n2".parse::<Node>().map(|node| (node.to_string(), node.pod_cidr())),
+            Ok(("n2".into(), "10.244.2.0/24".into()))
+        );
+        for wrong in ["n0", "n10", "2", "node", ""] {
+            assert!(wrong.parse::<Node>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Does a plugin's STATUS reach the node's Ready condition, with its reason, and go again?
+
+use super::state::{Cluster, Node};
+use crate::sh;
+use anyhow::{Context, Result, ensure};
+use std::io::{Write, stdout};
+use std::time::Instant;
+
+/// Where a plugin keeps its leases.
+const STORE: &str = "/var/lib/cni";
+/// The kubelet asks the runtime each 5 s and reports a change at once.
+const LIMIT: &str = "--timeout=40s";
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// The node whose store is broken
+    #[arg(long, default_value = "n1")]
+    node: Node,
+}
+
+/// Makes the store read-only, waits for `NotReady` with a reason that names it, mends it, waits for Ready.
+pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
+    let node = options.node;
+    sh::run(&mut cluster.on(node, ["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", STORE])?)?;
+    let start = Instant::now();
+    let broken = wait_ready(cluster, node, false).and_then(|()| message(cluster, node));
+    let after = start.elapsed().as_secs_f64();
+    sh::run(&mut cluster.on(node, ["umount", STORE])?)?;
+    let message = broken.context("the node stays Ready: does the plugin's STATUS look at its store?")?;
+    writeln!(stdout(), "{node} NotReady after {after:.1} s: {message}")?;
+    let start = Instant::now();
+    wait_ready(cluster, node, true)?;
+    writeln!(stdout(), "{node} Ready {:.1} s after {STORE} was mended", start.elapsed().as_secs_f64())?;
+    ensure!(names_the_store(&message), "the reason does not name {STORE}, so it is not the plugin's");
+    Ok(())
+}
+
+/// The words are the plugin's own: the runtime knows neither the store nor what is wrong with it.
+fn names_the_store(message: &str) -> bool {
+    message.contains(STORE) || message.to_lowercase().contains("read-only")
+}
+
+fn wait_ready(cluster: &Cluster, node: Node, expected: bool) -> Result<()> {
+    let condition = format!("--for=condition=Ready={expected}");
+    sh::read(&mut cluster.kubectl(["wait", &format!("node/{node}"), &condition, LIMIT])).map(drop)
+}
+
+/// The message of the node's Ready condition.
+fn message(cluster: &Cluster, node: Node) -> Result<String> {
+    let path = r#"jsonpath={.status.conditions[?(@.type=="Ready")].message}"#;
+    sh::read(&mut cluster.kubectl(["get", "node", &node.to_string(), "-o", path]))
+}

@@ -1,0 +1,86 @@
+//! Starting the cluster.
+
+use super::state::{Cluster, Node};
+use super::{binaries, cni, control_plane, image, lan, node, pki, wait};
+use crate::sh;
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// How many nodes
+    #[arg(long, default_value_t = 2)]
+    nodes: u8,
+    #[command(flatten)]
+    cni: cni::Plugin,
+    /// Script that each node runs as `SCRIPT NODE INDEX` in its namespaces, before its kubelet starts
+    #[arg(long)]
+    cni_setup: Option<PathBuf>,
+    /// Run kube-proxy (nftables mode) on each node
+    #[arg(long)]
+    kube_proxy: bool,
+}
+
+/// Starts a control plane and its nodes and leaves them running.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let nodes = Node::first(options.nodes)?;
+    binaries::build()?;
+    let start = Instant::now();
+    let cluster = Cluster::place();
+    if cluster.dir().exists() {
+        bail!("{} is there: run `cargo xtask cluster down` first", cluster.dir().display());
+    }
+    prepare(&cluster, &nodes, &options.cni)?;
+    control_plane::start(&cluster).inspect_err(|_| {
+        wait::print_logs(&cluster, &control_plane::LOGS.map(String::from));
+    })?;
+    eprintln!("control plane ready after {:.1} s", start.elapsed().as_secs_f64());
+    start_nodes(&cluster, &nodes, options).inspect_err(|_| {
+        let log = |node: &Node| ["node", "containerd", "kubelet"].map(|part| format!("{part}-{node}"));
+        wait::print_logs(&cluster, &nodes.iter().flat_map(log).collect::<Vec<_>>());
+    })?;
+    eprintln!("{} nodes after {:.1} s", nodes.len(), start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Imports an OCI archive into every node's containerd.
+pub(crate) fn load(cluster: &Cluster, archive: &Path) -> Result<()> {
+    let archive = fs::canonicalize(archive).with_context(|| format!("find {}", archive.display()))?;
+    for node in cluster.nodes()? {
+        sh::run(cluster.on(node, ["ctr", "-n", "k8s.io", "images", "import"])?.arg(&archive))?;
+    }
+    Ok(())
+}
+
+fn prepare(cluster: &Cluster, nodes: &[Node], cni: &cni::Plugin) -> Result<()> {
+    fs::create_dir_all(cluster.log(""))?;
+    node::make_mount_points(cluster)?;
+    pki::create(cluster, nodes).context("make certificates")?;
+    lan::create(nodes).context("make the network between the nodes")?;
+    image::write(&cluster.dir().join("pause.tar"), "localhost/pause:1", &["/bin/sleep", "1000000"])?;
+    image::write(&cluster.dir().join("busybox.tar"), "localhost/busybox:1", &["/bin/sh"])?;
+    for node in nodes {
+        node::make_dirs(cluster, *node)?;
+        cni.install(cluster, *node)?;
+    }
+    Ok(())
+}
+
+fn start_nodes(cluster: &Cluster, nodes: &[Node], options: &Options) -> Result<()> {
+    control_plane::register(cluster, nodes)?;
+    let setup = options.cni_setup.as_deref().map(fs::canonicalize).transpose().context("find the set-up script")?;
+    for node in nodes {
+        node::spawn(cluster, *node, setup.as_deref(), options.kube_proxy)?;
+    }
+    let has_network = options.cni.is_complete() || setup.is_some();
+    let condition = if has_network {
+        "--for=condition=Ready"
+    } else {
+        eprintln!("no --conflist and no --cni-setup: the nodes stay NotReady until a file is in /etc/cni/net.d");
+        "--for=jsonpath={.status.nodeInfo.kubeletVersion}"
+    };
+    let names = nodes.iter().map(|node| format!("node/{node}"));
+    sh::run(cluster.kubectl(["wait", condition, "--timeout=120s"]).args(names).stdout(std::process::Stdio::null()))
+}

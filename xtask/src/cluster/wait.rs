@@ -1,0 +1,62 @@
+//! Waiting for the cluster's parts: a condition, a deadline, and the logs that explain a failure.
+
+use super::state::Cluster;
+use anyhow::{Context, Result, bail};
+use std::fs::File;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const POLL: Duration = Duration::from_millis(100);
+const LOG_LINES: usize = 15;
+
+/// Waits until `holds`, asked each 100 ms, and fails after `limit`.
+pub(crate) fn until(what: &str, limit: Duration, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
+    let start = Instant::now();
+    while !holds().with_context(|| format!("wait until {what}"))? {
+        if start.elapsed() > limit {
+            bail!("wait until {what}: not within {limit:?}");
+        }
+        std::thread::sleep(POLL);
+    }
+    Ok(())
+}
+
+/// Whether `command` succeeds; what it prints is dropped.
+pub(crate) fn succeeds(command: &mut Command) -> Result<bool> {
+    let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+    Ok(status.with_context(|| format!("start {command:?}"))?.success())
+}
+
+/// Starts `command` in the background, its output in the log `name`.
+pub(crate) fn daemon(cluster: &Cluster, name: &str, command: &mut Command) -> Result<Child> {
+    use std::os::unix::process::CommandExt;
+    let path = cluster.log(name);
+    let log =
+        File::options().create(true).append(true).open(&path).with_context(|| format!("open {}", path.display()))?;
+    // A group of its own: the terminal's interrupt is for the tool, not for what it leaves running.
+    command.stdout(log.try_clone()?).stderr(log).stdin(Stdio::null()).process_group(0);
+    command.spawn().with_context(|| format!("start {command:?}"))
+}
+
+/// Fails if a daemon has ended.
+pub(crate) fn alive(daemons: &mut [(&str, Child)]) -> Result<()> {
+    for (name, child) in daemons {
+        if let Some(status) = child.try_wait()? {
+            bail!("{name} ended: {status}");
+        }
+    }
+    Ok(())
+}
+
+/// Prints the end of each log, for the reader of a failure.
+pub(crate) fn print_logs(cluster: &Cluster, names: &[String]) {
+    for name in names {
+        let text = std::fs::read(cluster.log(name)).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        eprintln!("--- {}", cluster.log(name).display());
+        for line in &lines[lines.len().saturating_sub(LOG_LINES)..] {
+            eprintln!("{line}");
+        }
+    }
+}

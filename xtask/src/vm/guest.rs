@@ -1,0 +1,87 @@
+//! Booting a kernel in qemu and running one command in it.
+
+use super::initrd;
+use super::kernel::Kernel;
+use crate::sh;
+use anyhow::{Context, Result, bail};
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Environment of the caller that the command in the guest gets as well.
+const ENVIRONMENT: [&str; 4] = ["PATH", "HOME", "RUST_BACKTRACE", "BRAID_CACHE"];
+
+/// Runs `command` in the caller's folder on `kernel`, its output on the terminal, and returns its exit code.
+pub(crate) fn run(kernel: &Kernel, command: &[String], timeout_minutes: u32) -> Result<i32> {
+    eprintln!("--- {}: {}", kernel.release, command.join(" "));
+    let dir = sh::cache().join("vm/run").join(std::process::id().to_string());
+    fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
+    let ended = boot(kernel, command, timeout_minutes, &dir);
+    fs::remove_dir_all(&dir)?;
+    ended
+}
+
+fn boot(kernel: &Kernel, command: &[String], timeout_minutes: u32, dir: &Path) -> Result<i32> {
+    let (ramdisk, code) = (dir.join("initrd"), dir.join("code"));
+    fs::write(&ramdisk, initrd::build(kernel, &script(command)?).context("make the initial ramdisk")?)?;
+    let status = qemu(kernel, &ramdisk, &code, timeout_minutes).status().context("start qemu")?;
+    if status.code() == Some(124) {
+        bail!("ended after {timeout_minutes} minutes");
+    }
+    let text = fs::read_to_string(&code).unwrap_or_default();
+    text.trim().parse().with_context(|| format!("the guest ended without an exit code (qemu: {status})"))
+}
+
+/// The guest's last process: the command, its exit code to the second serial line, power off.
+fn script(command: &[String]) -> Result<String> {
+    let mut script = String::new();
+    for name in ENVIRONMENT {
+        if let Ok(value) = std::env::var(name) {
+            writeln!(script, "export {name}={}", quoted(&value))?;
+        }
+    }
+    let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
+    let dir = std::env::current_dir()?;
+    writeln!(script, "export PATH=$PATH:/usr/sbin:/sbin\ncd {}", quoted(&dir.to_string_lossy()))?;
+    writeln!(script, "{} </dev/null\necho $? >/dev/ttyS1", words.join(" "))?;
+    // stty returns when the line has sent what was written to it.
+    script += "stty -F /dev/ttyS0 -echo\nstty -F /dev/ttyS1 -echo\n/bin/busybox poweroff -f\n";
+    Ok(script)
+}
+
+fn qemu(kernel: &Kernel, ramdisk: &Path, code: &Path, timeout_minutes: u32) -> Command {
+    let mut command = Command::new("timeout");
+    command
+        .stdin(Stdio::null())
+        // In the foreground, so that the terminal's interrupt ends the guest too.
+        .args(["--foreground", "--kill-after=5s", &format!("{timeout_minutes}m"), "qemu-system-x86_64"])
+        // Emulated: a KVM that is itself in a virtual machine may be there and not be able to boot a kernel.
+        .args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "2G"])
+        .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
+        .args(["-fsdev", "local,id=host,path=/,security_model=none,readonly=on,multidevs=remap"])
+        .args(["-device", "virtio-9p-pci,fsdev=host,mount_tag=host"])
+        .args(["-chardev", "stdio,id=terminal,signal=on", "-serial", "chardev:terminal"])
+        .args(["-serial", &format!("file:{}", code.display())])
+        .args(["-append", "console=ttyS0 quiet loglevel=1 panic=-1"])
+        .arg("-kernel")
+        .arg(&kernel.image)
+        .arg("-initrd")
+        .arg(ramdisk);
+    command
+}
+
+/// One word of a shell's line.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_with_a_quote_stays_one_word() {
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+    }
+}

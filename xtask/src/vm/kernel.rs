@@ -1,0 +1,121 @@
+//! Debian's kernels: found, downloaded, unpacked and kept under the cache.
+
+use super::apt::Apt;
+use crate::sh;
+use anyhow::{Context, Result};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The package whose versions depend on each suite's current kernel.
+const META: &str = "linux-image-amd64";
+
+/// A kernel ready to boot.
+pub(crate) struct Kernel {
+    /// What `uname -r` says.
+    pub(crate) release: String,
+    pub(crate) image: PathBuf,
+    /// Its `lib/modules/<release>`.
+    pub(crate) modules: PathBuf,
+}
+
+/// The kernel that is `wanted`: a version's beginning (`6.1`), or `newest`.
+pub(crate) fn fetch(wanted: &str) -> Result<Kernel> {
+    let apt = Apt::open()?;
+    let found = apt.show(META)?;
+    let package = choose(&found, wanted).with_context(|| format!("no version of {META} is {wanted}"))?;
+    let release = package.trim_start_matches("linux-image-");
+    let dir = sh::cache().join("vm/kernels").join(release);
+    if !dir.is_dir() {
+        unpack(&apt, package, release, &dir)?;
+    }
+    Kernel::in_dir(&dir, release)
+}
+
+impl Kernel {
+    fn in_dir(dir: &Path, release: &str) -> Result<Self> {
+        let modules = base(dir).join("lib/modules").join(release);
+        let places = [dir.join("boot").join(format!("vmlinuz-{release}")), modules.join("vmlinuz")];
+        let image = places.into_iter().find(|path| path.is_file());
+        let image = image.with_context(|| format!("no vmlinuz in {}", dir.display()))?;
+        Ok(Self { release: release.to_owned(), image, modules })
+    }
+}
+
+/// Below which `lib/modules` is: Debian 13 has it in /usr.
+fn base(dir: &Path) -> PathBuf {
+    let usr = dir.join("usr");
+    if usr.join("lib/modules").is_dir() { usr } else { dir.to_owned() }
+}
+
+fn unpack(apt: &Apt, package: &str, release: &str, dir: &Path) -> Result<()> {
+    eprintln!("downloading {package}");
+    let stanza = apt.show(package)?;
+    let parts = parts(&stanza, release);
+    let partial = dir.with_extension("partial");
+    let _ = fs::remove_dir_all(&partial);
+    let debs = partial.join("debs");
+    fs::create_dir_all(&debs).with_context(|| format!("create {}", debs.display()))?;
+    apt.download(&[&[package], &parts[..]].concat(), &debs)?;
+    for deb in fs::read_dir(&debs)? {
+        sh::run(sh::cmd("dpkg-deb", ["--extract"]).arg(deb?.path()).arg(&partial))?;
+    }
+    fs::remove_dir_all(&debs)?;
+    sh::run(sh::cmd("depmod", ["--basedir"]).arg(base(&partial)).arg(release))?;
+    // Last, so that what is at `dir` is whole.
+    fs::rename(&partial, dir).with_context(|| format!("rename to {}", dir.display()))
+}
+
+/// The kernel's package among the stanzas of the meta package: the newest whose version begins with `wanted`.
+fn choose<'a>(stanzas: &'a str, wanted: &str) -> Option<&'a str> {
+    let candidates = stanzas.split("\n\n").filter_map(|stanza| {
+        let version = numbers(field(stanza, "Version")?);
+        let package = dependencies(stanza).find(|name| name.starts_with("linux-image-"))?;
+        (wanted == "newest" || version.starts_with(&numbers(wanted))).then_some((version, package))
+    });
+    candidates.max().map(|(_, package)| package)
+}
+
+/// What the kernel's package is split into from 6.17 on: base, binary and modules of the same release.
+fn parts<'a>(stanza: &'a str, release: &str) -> Vec<&'a str> {
+    let is_part = |name: &&str| name.starts_with("linux-") && name.ends_with(release);
+    dependencies(stanza).filter(is_part).collect()
+}
+
+fn dependencies(stanza: &str) -> impl Iterator<Item = &str> {
+    field(stanza, "Depends")
+        .into_iter()
+        .flat_map(|list| list.split([',', '|']))
+        .filter_map(|item| item.split_whitespace().next())
+}
+
+fn field<'a>(stanza: &'a str, name: &str) -> Option<&'a str> {
+    stanza.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+}
+
+/// The numbers that a version begins with: 6.12.107 of `6.12.107-1`.
+fn numbers(version: &str) -> Vec<u32> {
+    version.split(['.', '-', '~', '+']).map_while(|part| part.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STANZAS: &str = "Package: linux-image-amd64\nVersion: 7.3.4-1~bpo13+1\nDepends: linux-base-amd64 (= 1), linux-image-7.3.4+deb13-amd64 (= 1)\n\n\
+                           Package: linux-image-amd64\nVersion: 6.12.107-1\nDepends: linux-image-6.12.107+deb13-amd64 (= 6.12.107-1)\n\n\
+                           Package: linux-image-amd64\nVersion: 6.1.176-1\nDepends: linux-image-6.1.0-50-amd64 (= 6.1.176-1)\n";
+
+    #[test]
+    fn a_kernel_is_chosen_by_whole_numbers() {
+        assert_eq!(choose(STANZAS, "6.1"), Some("linux-image-6.1.0-50-amd64"));
+        assert_eq!(choose(STANZAS, "6.12"), Some("linux-image-6.12.107+deb13-amd64"));
+        assert_eq!(choose(STANZAS, "newest"), Some("linux-image-7.3.4+deb13-amd64"));
+        assert_eq!(choose(STANZAS, "5.10"), None);
+    }
+
+    #[test]
+    fn only_packages_of_the_same_release_are_parts() {
+        let stanza = "Depends: dracut | linux-initramfs-tool, linux-base (>= 4), linux-modules-7.3.4 (= 1), linux-binary-7.3.4 (= 1)\n";
+        assert_eq!(parts(stanza, "7.3.4"), ["linux-modules-7.3.4", "linux-binary-7.3.4"]);
+    }
+}
