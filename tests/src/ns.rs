@@ -129,10 +129,13 @@ impl Ns {
         addrs
     }
 
-    /// All routes of one family (`-4` or `-6`) outside the kernel's own `local` table, as `ip -j route` shows them.
+    /// All routes of one family (`-4` or `-6`), as `ip -j route` shows them, without those that the kernel makes by
+    /// itself: the `local` table and those of IPv6's link-local and multicast addresses.
     pub fn routes(&self, family: &str) -> Vec<Value> {
         let all = self.list(&format!("ip -j {family} route show table all"));
-        all.into_iter().filter(|route| route["table"] != "local" && route["dst"] != "ff00::/8").collect()
+        all.into_iter()
+            .filter(|route| route["table"] != "local" && route["dst"] != "ff00::/8" && route["dst"] != "fe80::/64")
+            .collect()
     }
 
     /// The value of a sysctl, by its path below `/proc/sys`.

@@ -5,6 +5,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -12,8 +13,7 @@ use std::path::{Path, PathBuf};
 /// Folders that plugins write to.
 const FOLDERS: &[&str] = &["/run/braid", "/run/cni", "/var/lib/cni", "/etc/cni", "/sys/fs/bpf"];
 /// What the kernel tells of a link, in namespaces.
-const LOOKS: &[&str] =
-    &["ip -d -j link", "ip -j addr", "ip -j route show table all", "ip -j -6 route show table all", "ip -j rule"];
+const LOOKS: &[&str] = &["ip -d -j link", "ip -j addr", "ip -j -4 rule", "ip -j -6 rule"];
 
 /// Links, addresses, routes, rules, sysctls and files, each under its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,15 +28,25 @@ impl State {
                     state.insert(format!("{}: {look}: {}", ns.name(), name_of(&item, at)), steady(item).to_string());
                 }
             }
+            for route in ["-4", "-6"].iter().flat_map(|family| ns.routes(family)).map(steady) {
+                state.insert(format!("{}: route {route}", ns.name()), String::new());
+            }
             state.insert(format!("{}: nft", ns.name()), ns.try_run("nft -a list ruleset").unwrap_or_default());
             for key in ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"] {
                 state.insert(format!("{}: {key}", ns.name()), ns.sysctl(key));
             }
         }
         for folder in FOLDERS {
-            state.extend(tree(Path::new(folder)));
+            state.extend(tree(Path::new(folder)).into_iter().filter(|(path, _)| !is_cache(path)));
         }
         Self(state)
+    }
+
+    /// The same without what an IPAM may note down though the address went back: folder, lock and round-robin mark.
+    #[must_use]
+    pub fn without_marks(mut self) -> Self {
+        self.0.retain(|path, _| !path.starts_with("/var/lib/cni/") || is_lease(Path::new(path)));
+        self
     }
 
     /// Fails with what differs, unless both are the same.
@@ -63,8 +73,13 @@ impl State {
     }
 }
 
+/// Folders that stay and an index that is worth nothing after a reboot.
+fn is_cache(path: &str) -> bool {
+    path == "/run/braid/attachments" || path.starts_with("/run/braid/ipam")
+}
+
 fn name_of(item: &Value, at: usize) -> String {
-    let name = ["ifname", "dst"].iter().find_map(|key| item[key].as_str()).unwrap_or_default();
+    let name = item["ifname"].as_str().unwrap_or_default();
     format!("{name} ({at})")
 }
 
@@ -77,7 +92,7 @@ fn steady(mut item: Value) -> Value {
         // Timers of a bridge and its ports.
         item.remove("linkinfo");
     }
-    if let Some(infos) = item["addr_info"].as_array_mut() {
+    if let Some(infos) = item.get_mut("addr_info").and_then(Value::as_array_mut) {
         // The kernel's own link-local address is tentative for a while.
         infos.retain(|info| info["scope"] != "link");
     }
@@ -95,7 +110,7 @@ pub fn tree(root: &Path) -> BTreeMap<String, String> {
             let content = match () {
                 () if meta.is_dir() => String::new(),
                 () if meta.is_symlink() => fs::read_link(&path).map(|to| to.display().to_string()).unwrap_or_default(),
-                () => fs::read(&path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default(),
+                () => fs::read(&path).map(|bytes| shown(&bytes)).unwrap_or_default(),
             };
             found.insert(path.display().to_string(), format!("{mode:o} {}:{} {content:?}", meta.uid(), meta.gid()));
             if meta.is_dir() {
@@ -104,6 +119,16 @@ pub fn tree(root: &Path) -> BTreeMap<String, String> {
         }
     }
     found
+}
+
+/// Short content as it is, long content by its length and hash.
+fn shown(bytes: &[u8]) -> String {
+    if bytes.len() <= 1024 {
+        return String::from_utf8_lossy(bytes).into_owned();
+    }
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    format!("{} bytes {:x}", bytes.len(), hasher.finish())
 }
 
 fn entries(folder: &Path) -> Vec<PathBuf> {

@@ -94,8 +94,7 @@ fn start_record(
     record.path.clone_from(&request.path);
     if let Some(earlier) = folder.load(&key).map_err(internal)? {
         if !chain.makes_interface() {
-            record.parts = earlier.parts;
-            return Ok(record);
+            return Ok(earlier);
         }
         let pod = LinkRef::pod(attachment.ifname.clone());
         if kernel.link(&pod).ok().flatten().is_some() {

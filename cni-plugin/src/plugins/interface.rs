@@ -8,6 +8,8 @@ use crate::plan::{Facts, IfName, Mac};
 use ipnet::IpNet;
 use std::net::IpAddr;
 
+/// Scope of a route to what is on the link, as the kernel numbers it.
+pub const SCOPE_LINK: u8 = 253;
 /// Main routing table.
 pub const MAIN_TABLE: u32 = 254;
 
@@ -63,10 +65,12 @@ fn sysctls(link: &LinkRef, has_v6: bool, dad: Dad) -> Vec<Step> {
     steps
 }
 
-/// A result's route in the kernel's terms; without a next hop of its own it takes the first gateway of its family.
+/// A result's route in the kernel's terms; without a next hop of its own it takes the first gateway of its family, unless
+/// its scope says that the destination is on the link.
 fn program(link: &LinkRef, route: &Route, ips: &[IpConfig]) -> step::Route {
     let same_family = |gw: &IpAddr| gw.is_ipv4() == route.dst.addr().is_ipv4();
-    let gateway = || ips.iter().filter_map(|ip| ip.gateway).find(same_family);
+    let scope = route.scope.unwrap_or(0);
+    let gateway = || ips.iter().filter(|_| scope < SCOPE_LINK).filter_map(|ip| ip.gateway).find(same_family);
     let set = |value: u32| Some(value).filter(|value| *value > 0);
     step::Route {
         at: link.clone(),
@@ -74,7 +78,7 @@ fn program(link: &LinkRef, route: &Route, ips: &[IpConfig]) -> step::Route {
         gw: route.gw.or_else(gateway),
         src: None,
         table: route.table.unwrap_or(MAIN_TABLE),
-        scope: route.scope.unwrap_or(0),
+        scope,
         priority: set(route.priority),
         mtu: set(route.mtu),
         advmss: set(route.advmss),

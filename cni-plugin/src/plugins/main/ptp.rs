@@ -9,8 +9,7 @@ use crate::plugins::{Addresses, Call, Planned, Plugin};
 use ipnet::IpNet;
 use std::net::IpAddr;
 
-/// Scope of a route to an address that is one hop away, as the kernel numbers it.
-const SCOPE_LINK: u8 = 253;
+/// Scope of a route to an address of the host's own, as the kernel numbers it.
 const SCOPE_HOST: u8 = 254;
 /// Where the result lists the container's interface.
 const CONTAINER: usize = 1;
@@ -49,7 +48,7 @@ impl Ptp {
                     advmss: None,
                 })
             };
-            routes.push(route(IpNet::from(gateway), None, SCOPE_LINK));
+            routes.push(route(IpNet::from(gateway), None, interface::SCOPE_LINK));
             routes.push(route(ip.address.trunc(), Some(gateway), 0));
         }
         for step in &mut steps {

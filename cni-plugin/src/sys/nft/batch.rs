@@ -210,9 +210,11 @@ impl Batch {
         })
     }
 
-    /// An element with a comment; `goto` where the set maps to a verdict.
+    /// An element that must be new, with a comment; `goto` where the set maps to a verdict.
+    ///
+    /// Without `EXCL` the kernel takes an element that is there for this one and keeps its comment, which names the owner.
     pub(super) fn add_element(&mut self, set: &str, key: &[u8], goto: Option<&str>, comment: &str) -> &mut Self {
-        self.element(NEWSETELEM, CREATE, set, key, |b| {
+        self.element(NEWSETELEM, CREATE | EXCL, set, key, |b| {
             if let Some(chain) = goto {
                 b.nest(2, |b| b.verdict(Verdict::Goto(chain)));
             }

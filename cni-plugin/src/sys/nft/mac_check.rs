@@ -33,8 +33,18 @@ const TYPE_IFNAME: u32 = 41;
 const TYPE_ETHER_ADDR: u32 = 9;
 const IFNAME_LEN: usize = 16;
 
-/// Holds the port to the address.
+/// Holds the port to the address, and to no other one that it was held to before.
 pub fn add(socket: &mut Socket, what: &MacCheck) -> Result<(), KernelError> {
+    match add_new(socket, what) {
+        Err(err) if err.errno == Errno::EEXIST => {
+            del(socket, &what.port)?;
+            add_new(socket, what)
+        }
+        other => other,
+    }
+}
+
+fn add_new(socket: &mut Socket, what: &MacCheck) -> Result<(), KernelError> {
     first_that_fits(
         socket,
         &[&|| batch(|b| add_elements(b, what)), &|| {

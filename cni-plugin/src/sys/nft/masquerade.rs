@@ -92,7 +92,18 @@ fn bytes(addr: IpAddr) -> Vec<u8> {
 
 /// Makes the source masqueraded, whoever had the address before.
 pub fn add(socket: &mut Socket, what: &Masquerade) -> Result<(), KernelError> {
-    let result = first_that_fits(
+    match add_new(socket, what) {
+        // A stale element names a dead owner and perhaps another network's chain: the address is ours now.
+        Err(err) if err.errno == Errno::EEXIST => {
+            del_source(socket, what.source)?;
+            add_new(socket, what)
+        }
+        other => other,
+    }
+}
+
+fn add_new(socket: &mut Socket, what: &Masquerade) -> Result<(), KernelError> {
+    first_that_fits(
         socket,
         &[
             &|| batch(|b| add_element(b, what)),
@@ -110,16 +121,7 @@ pub fn add(socket: &mut Socket, what: &Masquerade) -> Result<(), KernelError> {
                 })
             },
         ],
-    );
-    match result {
-        // A stale element sends the address to another network's chain: the address is ours now.
-        Err(err) if err.errno == Errno::EEXIST => batch(|b| {
-            b.del_element(map(what.source), &bytes(what.source));
-            add_element(b, what);
-        })
-        .send(socket),
-        other => other,
-    }
+    )
 }
 
 /// Ends masquerading of the source if the element is still this owner's; success when it is not there.

@@ -1,0 +1,203 @@
+//! `host-local` and `static` below a bridge: what a container gets, and what is on disk.
+
+use crate::conf;
+use braid_tests::{Call, Ns, Sandbox, Value, json};
+use std::fs;
+use std::path::Path;
+
+fn attach(host: &Sandbox, pod: &Ns, ipam: Value) -> Call {
+    host.call("bridge", pod, conf::bridge()).with("isGateway", false).with("ipam", ipam)
+}
+
+fn host_local(subnet: &str) -> Value {
+    json!({"type": "host-local", "subnet": subnet})
+}
+
+/// The only address of a new container.
+fn next(host: &Sandbox, name: &str, ipam: &Value) -> String {
+    let pod = host.pod(name);
+    let result = attach(host, &pod, ipam.clone()).add().result();
+    result["ips"][0]["address"].as_str().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_freed_address_is_not_given_out_again_at_once() {
+    let host = Sandbox::new();
+    let ipam = host_local("10.1.0.0/29");
+    let given: Vec<String> = (0..8)
+        .map(|at| {
+            let pod = host.pod(&format!("p{at}"));
+            let call = attach(&host, &pod, ipam.clone());
+            let result = call.add().result();
+            call.del().ok();
+            result["ips"][0]["address"].as_str().unwrap_or_default().to_owned()
+        })
+        .collect();
+    let last_bytes = ["2", "3", "4", "5", "6", "2", "3", "4"];
+    assert_eq!(given, last_bytes.map(|byte| format!("10.1.0.{byte}/29")));
+}
+
+#[test]
+fn a_full_range_names_itself_and_a_freed_address_serves_again() {
+    let host = Sandbox::new();
+    let ipam = host_local("10.1.0.0/30");
+    assert_eq!(next(&host, "a", &ipam), "10.1.0.2/30");
+    let pod = host.pod("b");
+    let second = attach(&host, &pod, ipam.clone());
+    let before = host.state();
+    second.add().refused(999, &["no IP addresses available in range set: 10.1.0.1-10.1.0.2"]);
+    before.without_marks().assert_same(&host.state().without_marks());
+    attach(&host, &host.pod("a2"), ipam).container("a").del().ok();
+    assert_eq!(second.add().result()["ips"][0]["address"], "10.1.0.2/30");
+}
+
+#[test]
+fn a_lease_is_a_file_in_the_reference_plugins_format() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let ipam = json!({"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]]});
+    let call = attach(&host, &pod, ipam);
+    let result = call.add().result();
+    let read = |name: &str| fs::read_to_string(Path::new("/var/lib/cni/networks/net").join(name)).unwrap_or_default();
+    assert_eq!(read("10.1.0.2"), "a\r\neth0");
+    assert_eq!(read("fd00:1::2"), "a\r\neth0");
+    assert_eq!((read("last_reserved_ip.0"), read("last_reserved_ip.1")), ("10.1.0.2".into(), "fd00:1::2".into()));
+    call.check(&result).ok();
+    call.del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn data_dir_moves_the_leases() {
+    let host = Sandbox::new();
+    let mut ipam = host_local("10.1.0.0/24");
+    ipam["dataDir"] = json!("/run/elsewhere/leases");
+    next(&host, "a", &ipam);
+    assert!(Path::new("/run/elsewhere/leases/net/10.1.0.2").is_file());
+    assert!(!Path::new("/var/lib/cni/networks").exists());
+}
+
+#[test]
+fn requested_addresses_come_from_three_places_and_a_taken_one_is_refused() {
+    let host = Sandbox::new();
+    let pods = ["a", "b", "c", "d"].map(|name| host.pod(name));
+    let call = |at: usize| attach(&host, &pods[at], host_local("10.1.0.0/24"));
+    let first = |result: Value| result["ips"][0]["address"].clone();
+    assert_eq!(first(call(0).args("IgnoreUnknown=1;IP=10.1.0.50").add().result()), "10.1.0.50/24");
+    assert_eq!(first(call(1).with("args", json!({"cni": {"ips": ["10.1.0.51"]}})).add().result()), "10.1.0.51/24");
+    let runtime = json!({"ips": ["10.1.0.52/16"]});
+    assert_eq!(first(call(2).with("runtimeConfig", runtime.clone()).add().result()), "10.1.0.52/24");
+    let before = host.state();
+    let taken = "requested IP address 10.1.0.52 is not available in range set 10.1.0.1-10.1.0.254";
+    call(3).with("runtimeConfig", runtime).add().refused(999, &[taken]);
+    call(3).args("IgnoreUnknown=1;IP=10.1.0.1").add().refused(999, &["requested ip 10.1.0.1 is subnet's gateway"]);
+    let outside = "failed to allocate all requested IPs: 10.9.0.1";
+    call(3).with("runtimeConfig", json!({"ips": ["10.9.0.1"]})).add().refused(999, &[outside]);
+    before.without_marks().assert_same(&host.state().without_marks());
+}
+
+#[test]
+fn the_runtimes_ranges_come_before_the_configurations() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let runtime = json!({"ipRanges": [[{"subnet": "10.7.0.0/24"}]]});
+    let result = attach(&host, &pod, host_local("10.1.0.0/24")).with("runtimeConfig", runtime).add().result();
+    assert_eq!(
+        (&result["ips"][0]["address"], &result["ips"][1]["address"]),
+        (&json!("10.7.0.2/24"), &json!("10.1.0.2/24"))
+    );
+    assert_eq!(pod.addrs("eth0"), ["10.1.0.2/24", "10.7.0.2/24"]);
+}
+
+#[test]
+fn resolv_conf_becomes_the_results_dns_and_a_missing_file_is_named() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let mut ipam = host_local("10.1.0.0/24");
+    ipam["resolvConf"] = json!("/run/resolv.conf");
+    let call = attach(&host, &pod, ipam);
+    call.add().refused(999, &["/run/resolv.conf"]);
+    host.assert_nothing_left();
+    fs::write("/run/resolv.conf", "# c\nnameserver 192.0.2.53\nsearch a b\noptions ndots:5\n").unwrap();
+    let expected = json!({"nameservers": ["192.0.2.53"], "search": ["a", "b"], "options": ["ndots:5"]});
+    assert_eq!(call.add().result()["dns"], expected);
+}
+
+#[test]
+fn routes_are_programmed_with_all_that_version_1_1_lets_them_say() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let mut ipam = host_local("10.1.0.0/24");
+    ipam["routes"] = json!([
+        {"dst": "192.0.2.0/24", "mtu": 1300, "advmss": 1200, "priority": 77},
+        {"dst": "198.51.100.0/24", "gw": "10.1.0.254", "table": 100},
+        {"dst": "203.0.113.0/24", "scope": 253},
+    ]);
+    let call = attach(&host, &pod, ipam);
+    let result = call.add().result();
+    let route = |dst: &str| pod.routes("-4").into_iter().find(|route| route["dst"] == dst).unwrap_or_default();
+    let (one, two, three) = (route("192.0.2.0/24"), route("198.51.100.0/24"), route("203.0.113.0/24"));
+    assert_eq!((&one["gateway"], &one["metric"]), (&json!("10.1.0.1"), &json!(77)), "{one}");
+    assert_eq!(one["metrics"], json!([{"mtu": 1300, "advmss": 1200}]), "{one}");
+    assert_eq!((&two["gateway"], &two["table"]), (&json!("10.1.0.254"), &json!("100")), "{two}");
+    assert_eq!((&three["gateway"], &three["scope"]), (&Value::Null, &json!("link")), "{three}");
+    assert_eq!(result["routes"][1], json!({"dst": "198.51.100.0/24", "gw": "10.1.0.254", "table": 100}));
+    call.check(&result).ok();
+    pod.run("ip route del 198.51.100.0/24 table 100");
+    call.check(&result).refused(999, &["198.51.100.0/24", "100"]);
+}
+
+#[test]
+fn two_routes_to_one_destination_both_stay() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let ipam = json!({"type": "static", "addresses": [{"address": "10.1.0.5/24"}],
+        "routes": [{"dst": "192.0.2.0/24", "gw": "10.1.0.1"}, {"dst": "192.0.2.0/24", "gw": "10.1.0.2"}]});
+    attach(&host, &pod, ipam).add().result();
+    let gateways: Vec<Value> =
+        pod.routes("-4").iter().filter(|r| r["dst"] == "192.0.2.0/24").map(|r| r["gateway"].clone()).collect();
+    assert_eq!(gateways, [json!("10.1.0.1"), json!("10.1.0.2")]);
+}
+
+#[test]
+fn a_second_add_for_the_same_interface_is_refused_and_takes_nothing() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = attach(&host, &pod, host_local("10.1.0.0/24"));
+    let result = call.add().result();
+    let before = host.state();
+    call.add().refused(999, &["eth0", "already"]);
+    before.assert_same(&host.state());
+    call.check(&result).ok();
+    let other = call.clone().ifname("net1");
+    let second = other.add().result();
+    assert_eq!(second["ips"][0]["address"], "10.1.0.3/24");
+    call.del().ok();
+    other.check(&second).ok();
+    assert!(Path::new("/var/lib/cni/networks/net/10.1.0.3").is_file());
+}
+
+#[test]
+fn static_addresses_can_be_replaced_by_the_runtime() {
+    let host = Sandbox::new();
+    let pods = ["a", "b", "c"].map(|name| host.pod(name));
+    let ipam = json!({"type": "static", "addresses": [{"address": "10.1.0.5/24", "gateway": "10.1.0.1"}]});
+    let call = |at: usize| attach(&host, &pods[at], ipam.clone());
+    let addresses = |at: usize| pods[at].addrs("eth0");
+    call(0).args("IgnoreUnknown=1;IP=10.1.0.6/24,fd00:1::6/64;GATEWAY=10.1.0.254").add().result();
+    assert_eq!(addresses(0), ["10.1.0.5/24", "10.1.0.6/24", "fd00:1::6/64"]);
+    call(1).with("args", json!({"cni": {"ips": ["10.1.0.7/24"]}})).add().result();
+    assert_eq!(addresses(1), ["10.1.0.7/24"]);
+    call(2).with("runtimeConfig", json!({"ips": ["10.1.0.8/24"]})).add().result();
+    assert_eq!(addresses(2), ["10.1.0.8/24"]);
+}
+
+#[test]
+fn a_container_without_ipv6_gets_its_ipv6_address_all_the_same() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    pod.set_sysctl("net/ipv6/conf/all/disable_ipv6", "1");
+    pod.set_sysctl("net/ipv6/conf/default/disable_ipv6", "1");
+    attach(&host, &pod, host_local("fd00:1::/64")).add().result();
+    assert_eq!(pod.addrs("eth0"), ["fd00:1::2/64"]);
+}

@@ -1,0 +1,145 @@
+//! CHECK: succeeds on what ADD made, and names each kind of damage.
+
+use crate::conf;
+use braid_tests::{Call, Ns, Sandbox, Value, json};
+use std::rc::Rc;
+
+/// A bridge attachment with everything that can be damaged.
+fn attached(host: &Sandbox) -> (Rc<Ns>, Call, Value) {
+    let pod = host.pod("a");
+    let ipam = json!({"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]],
+        "routes": [{"dst": "0.0.0.0/0"}, {"dst": "192.0.2.0/24"}, {"dst": "2001:db8::/64"}]});
+    let call = host.call("bridge", &pod, conf::bridge()).with("ipam", ipam).with("ipMasq", true);
+    let call = call.with("hairpinMode", true).with("promiscMode", false).with("portIsolation", true);
+    let result = call.add().result();
+    call.check(&result).ok();
+    (pod, call, result)
+}
+
+/// Where a damage is done.
+#[derive(Clone, Copy)]
+enum At {
+    Host,
+    Pod,
+}
+
+/// Each damage with a word of the sentence that tells of it. `PORT` is the host end.
+const DAMAGES: &[(At, &str, &str)] = &[
+    (At::Pod, "ip addr del 10.1.0.2/24 dev eth0", "10.1.0.2/24"),
+    (At::Pod, "ip addr del fd00:1::2/64 dev eth0", "fd00:1::2/64"),
+    (At::Pod, "ip route del default", "0.0.0.0/0"),
+    (At::Pod, "ip route del 192.0.2.0/24", "192.0.2.0/24"),
+    (At::Pod, "ip -6 route del 2001:db8::/64", "2001:db8::/64"),
+    (At::Pod, "ip link set eth0 down", "eth0"),
+    (At::Pod, "ip link set eth0 address c2:00:00:00:00:99", "c2:00:00:00:00:99"),
+    (At::Pod, "ip link del eth0", "eth0"),
+    (At::Pod, "ip link set eth0 name other", "eth0"),
+    (At::Host, "ip link set PORT nomaster", "is no port of br0"),
+    (At::Host, "ip link set PORT down", "PORT"),
+    (At::Host, "bridge link set dev PORT hairpin off", "Hairpin(true)"),
+    (At::Host, "bridge link set dev PORT isolated off", "Isolated(true)"),
+    (At::Host, "ip link del br0", "br0"),
+    (At::Host, "ip link set br0 down", "br0"),
+    (At::Host, "ip addr del 10.1.0.1/24 dev br0", "10.1.0.1/24"),
+    (At::Host, "ip addr del fd00:1::1/64 dev br0", "fd00:1::1/64"),
+    (At::Host, "nft delete element inet braid masquerade4 { 10.1.0.2 }", "10.1.0.2 is not masqueraded"),
+    (At::Host, "nft delete element inet braid masquerade6 { fd00:1::2 }", "fd00:1::2 is not masqueraded"),
+    (At::Host, "nft delete table inet braid", "10.1.0.2 is not masqueraded"),
+    (
+        At::Host,
+        "rm /var/lib/cni/networks/net/10.1.0.2 /var/lib/cni/networks/net/fd00:1::2",
+        "host-local: Failed to find",
+    ),
+];
+
+#[test]
+fn each_damage_fails_the_check_with_its_name_and_check_repairs_nothing() {
+    for (at, damage, word) in DAMAGES {
+        let host = Sandbox::new();
+        let (pod, call, result) = attached(&host);
+        let port = result["interfaces"][1]["name"].as_str().unwrap();
+        let ns: &Ns = if matches!(at, At::Host) { host.host() } else { &pod };
+        ns.run(&damage.replace("PORT", port));
+        let before = host.state();
+        let answer = call.check(&result);
+        assert_eq!(answer.code, 1, "CHECK did not see: {damage}");
+        answer.refused(999, &[&word.replace("PORT", port)]);
+        before.assert_same(&host.state());
+        call.del().ok();
+        host.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_changed_node_sysctl_is_seen() {
+    let host = Sandbox::new();
+    let (_, call, result) = attached(&host);
+    host.set_sysctl("net/ipv4/ip_forward", "0");
+    call.check(&result).refused(999, &["net/ipv4/ip_forward"]);
+}
+
+#[test]
+fn without_its_record_the_result_alone_is_compared() {
+    let host = Sandbox::new();
+    let (pod, call, result) = attached(&host);
+    std::fs::remove_dir_all("/run/braid").unwrap();
+    call.check(&result).ok();
+    pod.run("ip addr del 10.1.0.2/24 dev eth0");
+    call.check(&result).refused(999, &["10.1.0.2"]);
+}
+
+#[test]
+fn a_namespace_that_is_gone_or_not_the_results_fails_the_check() {
+    let host = Sandbox::new();
+    let (pod, call, result) = attached(&host);
+    let other = host.pod("b");
+    call.clone()
+        .netns(other.path())
+        .check(&result)
+        .refused(7, &["Sandbox in prevResult doesn't match", "/run/netns/b"]);
+    host.end(&pod);
+    call.check(&result).refused(8, &["/run/netns/a"]);
+    call.del().ok();
+}
+
+#[test]
+fn macvlan_and_ptp_damage_is_seen_too() {
+    for plugin in ["macvlan", "ptp"] {
+        let host = Sandbox::new();
+        host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
+        let pod = host.pod("a");
+        let conf = if plugin == "ptp" { conf::ptp() } else { conf::macvlan() };
+        let call = host.call(plugin, &pod, conf);
+        let result = call.add().result();
+        let address = result["ips"][0]["address"].as_str().unwrap();
+        call.check(&result).ok();
+        pod.run(&format!("ip addr del {address} dev eth0"));
+        call.check(&result).refused(999, &[address]);
+        pod.run("ip link del eth0");
+        pod.run("ip link add eth0 type bridge");
+        call.check(&result).refused(999, &["eth0", "bridge"]);
+    }
+}
+
+#[test]
+fn the_hosts_side_of_a_ptp_is_checked() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = host.call("ptp", &pod, conf::ptp());
+    let result = call.add().result();
+    host.run("ip route del 10.2.0.2");
+    call.check(&result).refused(999, &["10.2.0.2/32"]);
+}
+
+#[test]
+fn what_later_plugins_moved_does_not_fail_the_check() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [
+        conf::bridge(), {"type": "tuning", "mac": "c2:11:22:33:44:55", "mtu": 1400},
+    ]});
+    let call = host.call("braid", &pod, list);
+    let result = call.add().result();
+    assert_eq!(pod.the_link("eth0")["address"], "c2:11:22:33:44:55");
+    call.check(&result).ok();
+}

@@ -1,0 +1,166 @@
+//! DEL: succeeds whatever is already gone, and leaves nothing.
+
+use crate::conf;
+use braid_tests::{Call, Ns, Sandbox, Value, json};
+use std::fs;
+use std::rc::Rc;
+
+/// Every type that makes something, ready to be attached.
+fn attachments(host: &Sandbox, pod: &Ns) -> Vec<Call> {
+    host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
+    let masqueraded = |plugin: &str, conf: Value| host.call(plugin, pod, conf).with("ipMasq", true);
+    vec![
+        masqueraded("bridge", conf::bridge()).with("macspoofchk", true),
+        masqueraded("ptp", conf::ptp()).with("name", "net2").ifname("eth2"),
+        host.call("macvlan", pod, conf::macvlan()).with("name", "net3").ifname("eth3"),
+        host.call("loopback", pod, json!({"cniVersion": "1.1.0", "name": "lo", "type": "loopback"})).ifname("lo"),
+    ]
+}
+
+fn attached(host: &Sandbox) -> (Rc<Ns>, Vec<(Call, Value)>) {
+    let pod = host.pod("a");
+    let calls = attachments(host, &pod);
+    let with_results = calls.into_iter().map(|call| {
+        let result = call.add().result();
+        (call, result)
+    });
+    (pod, with_results.collect())
+}
+
+#[test]
+fn the_whole_host_is_as_it_was_but_for_what_the_node_shares() {
+    let host = Sandbox::new();
+    let (pod, calls) = attached(&host);
+    for (call, result) in calls {
+        call.prev(&result).del().ok();
+    }
+    host.assert_nothing_left();
+    assert_eq!(pod.link_names(), Vec::<String>::new());
+    assert_eq!(host.link_names(), ["lan", "br0"], "the bridge stays");
+}
+
+#[test]
+fn twice_succeeds() {
+    let host = Sandbox::new();
+    let (_pod, calls) = attached(&host);
+    for (call, _) in &calls {
+        call.del().ok();
+    }
+    let before = host.state();
+    for (call, _) in &calls {
+        call.del().ok();
+    }
+    before.assert_same(&host.state());
+}
+
+#[test]
+fn of_nothing_succeeds_and_makes_nothing() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let calls = attachments(&host, &pod);
+    let before = host.state();
+    for call in calls {
+        call.del().ok();
+    }
+    before.assert_same(&host.state());
+}
+
+#[test]
+fn succeeds_without_a_namespace_with_a_plain_file_and_with_no_path() {
+    for how in ["empty", "plain file", "no file"] {
+        let host = Sandbox::new();
+        let (pod, calls) = attached(&host);
+        if how != "empty" {
+            host.end(&pod);
+        }
+        if how == "no file" {
+            fs::remove_file(pod.path()).unwrap();
+        }
+        for (call, _) in calls {
+            if how == "empty" { call.env("CNI_NETNS", None).del().ok() } else { call.del().ok() }
+        }
+        if how == "empty" {
+            // Nobody told where the container is, so what is in it alone may stay.
+            assert!(pod.link_names().iter().all(|name| name == "eth3"), "{:?}", pod.link_names());
+        }
+        host.assert_nothing_left();
+    }
+}
+
+#[test]
+fn succeeds_when_the_link_is_gone() {
+    let host = Sandbox::new();
+    let (pod, calls) = attached(&host);
+    for name in pod.link_names() {
+        pod.run(&format!("ip link del {name}"));
+    }
+    for (call, _) in calls {
+        call.del().ok();
+    }
+    host.assert_nothing_left();
+}
+
+#[test]
+fn needs_no_record() {
+    for with_netns in [true, false] {
+        let host = Sandbox::new();
+        let (pod, calls) = attached(&host);
+        fs::remove_dir_all("/run/braid").unwrap();
+        if !with_netns {
+            host.end(&pod);
+        }
+        for (call, _) in calls {
+            call.del().ok();
+        }
+        host.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_record_that_is_cut_off_counts_as_none() {
+    let host = Sandbox::new();
+    let (_pod, calls) = attached(&host);
+    for entry in fs::read_dir("/run/braid/attachments/a").unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read(&path).unwrap();
+        fs::write(&path, &text[..text.len() / 2]).unwrap();
+    }
+    for (call, _) in calls {
+        call.del().ok();
+    }
+    host.assert_nothing_left();
+}
+
+#[test]
+fn a_configuration_that_changed_meanwhile_takes_back_what_was_made() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = host.call("bridge", &pod, conf::bridge()).with("ipMasq", true).with("macspoofchk", true);
+    call.add().result();
+    let ipam = json!({"type": "host-local", "subnet": "10.99.0.0/24"});
+    host.call("bridge", &pod, conf::bridge_l2()).with("bridge", "br9").with("ipam", ipam).del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn a_configuration_that_no_longer_parses_takes_back_what_was_made() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = host.call("bridge", &pod, conf::bridge()).with("ipMasq", true);
+    call.add().result();
+    call.with("vlan", 9999).del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn of_one_interface_keeps_the_containers_others() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let first = host.call("bridge", &pod, conf::bridge()).with("ipMasq", true);
+    let second = first.clone().ifname("net1");
+    first.add().result();
+    let result = second.add().result();
+    first.del().ok();
+    second.check(&result).ok();
+    assert_eq!(pod.link_names(), ["net1"]);
+}

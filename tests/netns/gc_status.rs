@@ -1,0 +1,186 @@
+//! GC and STATUS, which the reference plugins do not have.
+
+use crate::conf;
+use braid_tests::{Call, Ns, Sandbox, json};
+use std::fs;
+use std::rc::Rc;
+
+/// Three masqueraded containers on a bridge.
+fn three(host: &Sandbox) -> Vec<(Rc<Ns>, Call)> {
+    let attach = |name: &str| {
+        let pod = host.pod(name);
+        let call = host.call("bridge", &pod, conf::bridge()).with("ipMasq", true).with("macspoofchk", true);
+        call.add().result();
+        (pod, call)
+    };
+    ["a", "b", "c"].map(attach).into()
+}
+
+fn leases() -> Vec<String> {
+    let files = fs::read_dir("/var/lib/cni/networks/net").unwrap().map(|entry| entry.unwrap().file_name());
+    let mut leases: Vec<String> = files.filter_map(|name| name.to_str().map(str::to_owned)).collect();
+    leases.retain(|name| name.starts_with("10."));
+    leases.sort();
+    leases
+}
+
+#[test]
+fn gc_takes_back_all_that_is_not_listed_and_nothing_else() {
+    let host = Sandbox::new();
+    let pods = three(&host);
+    let result = fs::read_to_string("/run/braid/attachments/b/eth0:net:bridge.json").unwrap();
+    pods[0].1.gc(&[("b", "eth0")]).ok();
+    assert_eq!(leases(), ["10.1.0.3"]);
+    assert_eq!(pods[0].0.link_names(), Vec::<String>::new());
+    assert_eq!(pods[1].0.link_names(), ["eth0"]);
+    assert_eq!(fs::read_to_string("/run/braid/attachments/b/eth0:net:bridge.json").unwrap(), result);
+    assert!(host.leftovers().iter().all(|left| !left.contains("net a") && !left.contains("net c")));
+    assert!(pods[1].0.can_ping("10.1.0.1"));
+    pods[1].1.del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn gc_reads_either_spelling_of_the_list() {
+    for key in ["cni.dev/valid-attachments", "cni.dev/attachments"] {
+        let host = Sandbox::new();
+        let pods = three(&host);
+        let valid = json!([{"containerID": "a", "ifname": "eth0"}, {"containerID": "c", "ifname": "eth0"}]);
+        pods[0].1.clone().with(key, valid).run("GC").ok();
+        assert_eq!(leases(), ["10.1.0.2", "10.1.0.4"], "{key}");
+    }
+}
+
+#[test]
+fn gc_with_an_empty_list_takes_back_everything() {
+    let host = Sandbox::new();
+    let pods = three(&host);
+    pods[0].1.gc(&[]).ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn gc_tells_interfaces_of_one_container_apart() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = host.call("bridge", &pod, conf::bridge());
+    call.add().result();
+    call.clone().ifname("net1").add().result();
+    call.gc(&[("a", "net1")]).ok();
+    assert_eq!(pod.link_names(), ["net1"]);
+    assert_eq!(leases(), ["10.1.0.3"]);
+}
+
+#[test]
+fn gc_without_a_list_keeps_what_is_alive_and_takes_back_what_is_dead() {
+    let host = Sandbox::new();
+    let pods = three(&host);
+    host.end(&pods[1].0);
+    pods[0].1.run("GC").ok();
+    assert_eq!(leases(), ["10.1.0.2", "10.1.0.4"]);
+    assert!(pods[0].0.can_ping("10.1.0.1") && pods[2].0.can_ping("10.1.0.1"));
+}
+
+#[test]
+fn gc_finds_what_lost_its_record() {
+    let host = Sandbox::new();
+    let pods = three(&host);
+    fs::remove_dir_all("/run/braid").unwrap();
+    pods[0].1.gc(&[("b", "eth0")]).ok();
+    assert_eq!(leases(), ["10.1.0.3"]);
+    let left = host.leftovers();
+    assert!(left.iter().all(|left| !left.contains("net a") && !left.contains("net c")), "{left:?}");
+    let ports = host.link_names().into_iter().filter(|name| name.starts_with("veth")).count();
+    assert_eq!(ports, 1);
+}
+
+#[test]
+fn gc_leaves_other_networks_and_other_programs_alone() {
+    let host = Sandbox::new();
+    let pods = three(&host);
+    let other = host.pod("x");
+    let call = host.call("bridge", &other, conf::bridge()).with("name", "other").with("ipMasq", true);
+    let result = call.add().result();
+    host.run("ip link add veth12345678 type veth peer name veth87654321");
+    pods[0].1.gc(&[]).ok();
+    call.check(&result).ok();
+    assert!(host.link("veth12345678").is_some());
+}
+
+#[test]
+fn gc_goes_on_after_an_error_and_tells_of_it() {
+    let host = Sandbox::new();
+    let pods = three(&host);
+    // A record that names a plugin which can't be found any more.
+    let list =
+        json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [conf::bridge(), {"type": "gone"}]});
+    host.script("gone", "#!/bin/sh\ncat >/dev/null; echo '{}'\n");
+    let broken = host.pod("broken");
+    let call = host.call("braid", &broken, list);
+    call.add().result();
+    fs::remove_file("/run/cni-bin/gone").unwrap();
+    call.gc(&[]).refused(999, &["failed to find plugin \"gone\""]);
+    pods[0].1.gc(&[]).ok();
+    assert!(leases().is_empty(), "{:?}", leases());
+}
+
+#[test]
+fn gc_that_is_disabled_by_the_list_does_nothing() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let list =
+        json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "disableGC": true, "plugins": [conf::bridge()]});
+    let call = host.call("braid", &pod, list);
+    let result = call.add().result();
+    call.gc(&[]).ok();
+    call.check(&result).ok();
+}
+
+#[test]
+fn status_is_good_on_a_new_node_for_every_type_and_changes_nothing_but_the_store() {
+    let host = Sandbox::new();
+    host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
+    let pod = host.pod("a");
+    for (plugin, conf) in [("bridge", conf::bridge()), ("ptp", conf::ptp()), ("macvlan", conf::macvlan())] {
+        let before = host.state();
+        host.call(plugin, &pod, conf).status().ok();
+        before.assert_same(&host.state());
+    }
+}
+
+#[test]
+fn status_of_a_full_range_is_50_until_an_address_is_free() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let ipam = json!({"type": "host-local", "subnet": "10.1.0.0/30"});
+    let call = host.call("bridge", &pod, conf::bridge()).with("ipam", ipam);
+    call.add().result();
+    call.status().refused(50, &["no IP addresses available in range set: 10.1.0.1-10.1.0.2"]);
+    call.del().ok();
+    call.status().ok();
+}
+
+#[test]
+fn status_of_a_missing_master_is_50_and_names_it() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = host.call("macvlan", &pod, conf::macvlan());
+    call.status().refused(50, &["\"lan\""]);
+    call.with("master", "").status().refused(50, &["no default route interface found"]);
+}
+
+#[test]
+fn status_of_a_store_that_can_not_be_written_is_50_and_names_it() {
+    for (folder, conf) in [("/run/braid/attachments", conf::bridge()), ("/var/lib/cni", conf::bridge())] {
+        let host = Sandbox::new();
+        let pod = host.pod("a");
+        fs::create_dir_all(folder).unwrap();
+        host.run(&format!("mount -t tmpfs -o ro none {folder}"));
+        let call = host.call("bridge", &pod, conf);
+        call.status().refused(50, &[folder]);
+        let before = host.state();
+        let refusal = call.add().error();
+        assert!(refusal.msg.contains(folder), "{refusal:?}");
+        before.assert_same(&host.state());
+    }
+}

@@ -1,0 +1,201 @@
+//! The same configuration given to braid and to the reference plugins makes the same things.
+
+use crate::conf;
+use braid_tests::outcome::{differences, outcome};
+use braid_tests::{Ns, Sandbox, Value, json, needs};
+
+/// Where braid differs on purpose, and why.
+const DELIBERATE: &[(&str, &str)] = &[
+    (
+        ".host.links.veth*.txqlen",
+        "the reference makes the host end with a queue of 0 packets, which no qdisc can use later",
+    ),
+    ("/conf/IF/arp_notify", "ptp announces its address too"),
+    ("/conf/IF/ndisc_notify", "set by every plugin, where there is an IPv6 address"),
+    (
+        "/conf/IF/accept_dad",
+        "set by ptp too, whose addresses nobody else has; untouched where there is no IPv6 address",
+    ),
+];
+
+/// Runs one call in a sandbox of each implementation and says what differs of all that an ADD makes.
+fn compare(plugin: &str, conf: &Value, more: &Value, prepare: impl Fn(&Sandbox, &Ns)) -> Vec<String> {
+    let conf = merged(conf.clone(), more);
+    let [theirs, ours] = [true, false].map(|is_reference| {
+        let host = Sandbox::new();
+        let pod = host.pod("a");
+        prepare(&host, &pod);
+        let call = host.call(plugin, &pod, conf.clone());
+        let call = if is_reference { call.reference() } else { call };
+        outcome(&host, &pod, &call.add().result())
+    });
+    let is_deliberate = |line: &String| DELIBERATE.iter().any(|(what, _)| line.contains(what));
+    let lines = differences(&theirs, &ours).into_iter().filter(|line| !is_deliberate(line));
+    lines.map(|line| format!("{plugin} {more}: {line}")).collect()
+}
+
+/// Fails with everything that differs in any of `cases`.
+fn same(plugin: &str, conf: &Value, cases: &[Value], prepare: impl Fn(&Sandbox, &Ns)) {
+    let lines: Vec<String> = cases.iter().flat_map(|more| compare(plugin, conf, more, &prepare)).collect();
+    assert!(lines.is_empty(), "the reference (-) and braid (+):\n{}", lines.join("\n"));
+}
+
+fn merged(base: Value, more: &Value) -> Value {
+    let mut base = base;
+    for (key, value) in more.as_object().into_iter().flatten() {
+        base[key] = value.clone();
+    }
+    base
+}
+
+fn nothing(_: &Sandbox, _: &Ns) {}
+
+fn lan(host: &Sandbox, _: &Ns) {
+    host.run("ip link add lan type veth peer name lan-far");
+    host.run("ip link set lan up");
+    host.run("ip link set lan-far up");
+}
+
+#[test]
+fn bridge() {
+    needs!(Reference);
+    let routes = json!([{"dst": "192.0.2.0/24"}, {"dst": "198.51.100.0/24", "gw": "10.1.0.254"}]);
+    let cases = [
+        json!({}),
+        json!({"isGateway": false}),
+        json!({"isDefaultGateway": true}),
+        json!({"mtu": 1400, "hairpinMode": true}),
+        json!({"promiscMode": true}),
+        json!({"portIsolation": true}),
+        json!({"ipam": conf::dual_stack(), "isDefaultGateway": true}),
+        json!({"ipam": conf::dual_stack(), "enabledad": true}),
+        json!({"ipam": {"type": "host-local", "subnet": "10.1.0.0/24", "routes": routes}}),
+        json!({"ipam": {"type": "static", "addresses": [{"address": "10.1.0.9/24", "gateway": "10.1.0.1"}]}}),
+        json!({"dns": {"nameservers": ["192.0.2.53"], "search": ["example.org"]}}),
+        json!({"runtimeConfig": {"mac": "c2:11:22:33:44:77"}}),
+    ];
+    same("bridge", &conf::bridge(), &cases, nothing);
+    same("bridge", &conf::bridge_l2(), &[json!({}), json!({"disableContainerInterface": true})], nothing);
+}
+
+#[test]
+fn ptp() {
+    needs!(Reference);
+    let routes = json!([{"dst": "0.0.0.0/0"}, {"dst": "192.0.2.0/24", "gw": "10.2.0.1"}]);
+    let cases = [
+        json!({}),
+        json!({"mtu": 1400}),
+        json!({"ipam": conf::dual_stack()}),
+        json!({"ipam": {"type": "host-local", "subnet": "10.2.0.0/24", "routes": routes}}),
+        json!({"dns": {"nameservers": ["192.0.2.53"]}}),
+    ];
+    same("ptp", &conf::ptp(), &cases, nothing);
+}
+
+#[test]
+fn macvlan() {
+    needs!(Reference);
+    let cases = [
+        json!({}),
+        json!({"mode": "private"}),
+        json!({"mode": "vepa"}),
+        json!({"mode": "passthru"}),
+        json!({"mtu": 1400}),
+        json!({"mac": "c2:11:22:33:44:77"}),
+        json!({"ipam": {}}),
+        json!({"ipam": conf::dual_stack()}),
+    ];
+    same("macvlan", &conf::macvlan(), &cases, lan);
+}
+
+#[test]
+fn macvlan_of_the_default_routes_interface_and_of_a_link_in_the_container() {
+    needs!(Reference);
+    let default = |host: &Sandbox, pod: &Ns| {
+        lan(host, pod);
+        host.run("ip addr add 192.0.2.1/24 dev lan");
+        host.run("ip route add default via 192.0.2.254");
+    };
+    same("macvlan", &conf::macvlan(), &[json!({"master": ""})], default);
+    let inside = |_: &Sandbox, pod: &Ns| {
+        pod.run("ip link add lan type veth peer name lan-far");
+        pod.run("ip link set lan up");
+    };
+    same("macvlan", &conf::macvlan(), &[json!({"linkInContainer": true})], inside);
+}
+
+#[test]
+fn ipvlan() {
+    needs!(Reference, Ipvlan);
+    let conf = merged(conf::macvlan(), &json!({"type": "ipvlan"}));
+    let cases = [
+        json!({}),
+        json!({"mode": "l3"}),
+        json!({"mode": "l3s"}),
+        json!({"mtu": 1400}),
+        json!({"ipam": conf::dual_stack()}),
+    ];
+    same("ipvlan", &conf, &cases, lan);
+}
+
+#[test]
+fn loopback() {
+    needs!(Reference);
+    let conf = json!({"cniVersion": "1.1.0", "name": "lo", "type": "loopback"});
+    same("loopback", &conf, &[json!({}), json!({"cniVersion": "1.0.0"})], nothing);
+}
+
+#[test]
+fn tuning() {
+    needs!(Reference);
+    let cases = [
+        json!({}),
+        json!({"mtu": 1300, "promisc": true, "allmulti": true, "txQLen": 500}),
+        json!({"mac": "c2:11:22:33:44:77"}),
+        json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_notify": "1"}}),
+        json!({"mtu": 1300, "args": {"cni": {"mtu": 1280, "txQLen": 5}}}),
+    ];
+    let eth0 = |_: &Sandbox, pod: &Ns| drop(pod.run("ip link add eth0 type veth peer name far"));
+    same("tuning", &conf::tuning(), &cases, eth0);
+}
+
+#[test]
+fn addresses() {
+    needs!(Reference);
+    let ipam = |more: Value| json!({"ipam": merged(json!({"type": "host-local"}), &more)});
+    let cases = [
+        ipam(json!({"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.20", "rangeEnd": "10.1.0.30"})),
+        ipam(json!({"subnet": "10.1.0.0/24", "gateway": "10.1.0.254"})),
+        ipam(json!({"ranges": [[{"subnet": "10.1.0.0/30", "rangeStart": "10.1.0.2"}, {"subnet": "10.1.1.0/24"}]]})),
+        ipam(json!({"subnet": "10.1.0.0/24", "routes": [{"dst": "192.0.2.0/24", "priority": 7, "table": 100}]})),
+        ipam(json!({"subnet": "10.1.0.0/24", "routes": [{"dst": "192.0.2.0/24", "scope": 253, "gw": "0.0.0.0"}]})),
+        ipam(json!({"subnet": "fd00:1::/64", "routes": [{"dst": "::/0"}]})),
+        json!({"runtimeConfig": {"ips": ["10.1.0.77"]}}),
+        json!({"runtimeConfig": {"ipRanges": [[{"subnet": "10.7.0.0/24"}]]}}),
+        json!({"args": {"cni": {"ips": ["10.1.0.78"]}}}),
+    ];
+    same("bridge", &merged(conf::bridge(), &json!({"isGateway": false})), &cases, nothing);
+}
+
+#[test]
+fn every_version_of_the_result() {
+    needs!(Reference);
+    let versions = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
+    let cases = versions.map(|version| json!({"cniVersion": version, "dns": {"domain": "example.org"}}));
+    same("bridge", &conf::bridge(), &cases, nothing);
+    let without = versions.map(|version| json!({"cniVersion": version, "isDefaultGateway": true}));
+    same("bridge", &conf::bridge(), &without, nothing);
+}
+
+/// The answer of an IPAM called by itself.
+#[test]
+fn an_ipam_called_by_itself() {
+    needs!(Reference);
+    let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "bridge",
+        "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]],
+            "routes": [{"dst": "0.0.0.0/0", "gw": "10.1.0.1"}]}});
+    same("host-local", &conf, &["0.3.1", "1.0.0", "1.1.0"].map(|v| json!({"cniVersion": v})), nothing);
+    let ipam = json!({"type": "static", "addresses": [{"address": "10.1.0.5/24", "gateway": "10.1.0.1"}],
+        "routes": [{"dst": "0.0.0.0/0", "gw": "10.1.0.1"}], "dns": {"nameservers": ["192.0.2.53"]}});
+    same("static", &conf, &["0.2.0", "0.4.0", "1.1.0"].map(|v| json!({"cniVersion": v, "ipam": ipam})), nothing);
+}

@@ -1,0 +1,139 @@
+//! What an ADD made, without the names and addresses that every implementation chooses for itself: to compare two.
+
+use crate::ns::Ns;
+use serde_json::{Map, Value, json};
+
+/// Sysctls of the container's interface that plugins set.
+const POD_SYSCTLS: &[&str] = &[
+    "ipv4/conf/IF/arp_notify",
+    "ipv6/conf/IF/disable_ipv6",
+    "ipv6/conf/IF/keep_addr_on_down",
+    "ipv6/conf/IF/accept_dad",
+    "ipv6/conf/IF/enhanced_dad",
+    "ipv6/conf/IF/ndisc_notify",
+];
+/// Sysctls of the node.
+const HOST_SYSCTLS: &[&str] = &["ipv4/ip_forward", "ipv6/conf/all/forwarding"];
+
+/// The result, then the links, addresses, routes and sysctls of the container and of the host. Host ends of veths are
+/// called `veth*`, hardware addresses `mac`.
+pub fn outcome(host: &Ns, pod: &Ns, result: &Value) -> Value {
+    json!({
+        "result": without_choices(result),
+        "pod": side(pod, POD_SYSCTLS),
+        "host": side(host, HOST_SYSCTLS),
+    })
+}
+
+/// A result with host names and hardware addresses replaced.
+pub fn without_choices(result: &Value) -> Value {
+    let mut result = result.clone();
+    for interface in result["interfaces"].as_array_mut().into_iter().flatten() {
+        if let Some(name) = interface["name"].as_str().map(general) {
+            interface["name"] = name.into();
+        }
+        if interface.get("mac").is_some() {
+            interface["mac"] = "mac".into();
+        }
+    }
+    result
+}
+
+/// Names that are chosen at random or by hash.
+fn general(name: &str) -> String {
+    let is_chosen = name.len() > 8 && name.starts_with("veth");
+    if is_chosen { "veth*".to_owned() } else { name.to_owned() }
+}
+
+fn side(ns: &Ns, sysctls: &[&str]) -> Value {
+    let links = ns.list("ip -d -j addr");
+    let mut seen = Map::new();
+    for link in links.iter().filter(|link| link["ifname"] != "lo") {
+        let name = link["ifname"].as_str().unwrap_or_default();
+        let values = sysctls.iter().filter(|key| key.contains("IF")).map(|key| {
+            let path = format!("net/{}", key.replace("IF", name));
+            let value = ns.enter(|| std::fs::read_to_string(format!("/proc/sys/{path}"))).unwrap_or_default();
+            ((*key).to_owned(), Value::from(value.trim()))
+        });
+        let mut of = self::link(link);
+        of["sysctls"] = values.collect::<Map<_, _>>().into();
+        seen.insert(general(name), of);
+    }
+    let node: Map<_, _> = sysctls
+        .iter()
+        .filter(|key| !key.contains("IF"))
+        .map(|key| ((*key).to_owned(), Value::from(ns.sysctl(&format!("net/{key}")))))
+        .collect();
+    let mut routes: Vec<String> = ["-4", "-6"].iter().flat_map(|family| ns.routes(family)).map(|r| route(&r)).collect();
+    routes.sort();
+    routes.dedup();
+    json!({"links": seen, "routes": routes, "sysctls": node})
+}
+
+fn link(link: &Value) -> Value {
+    let has = |flag: &str| link["flags"].as_array().is_some_and(|flags| flags.iter().any(|f| f == flag));
+    let port = &link["linkinfo"]["info_slave_data"];
+    let infos = link["addr_info"].as_array().into_iter().flatten();
+    let mut addrs: Vec<String> = infos
+        .filter(|info| info["scope"] == "global" || info["family"] == "inet")
+        .filter_map(|info| Some(format!("{}/{}", info["local"].as_str()?, info["prefixlen"])))
+        .collect();
+    addrs.sort();
+    json!({
+        "kind": link["linkinfo"]["info_kind"],
+        "mode": link["linkinfo"]["info_data"]["mode"],
+        "vlan_filtering": link["linkinfo"]["info_data"]["vlan_filtering"],
+        "mtu": link["mtu"],
+        "txqlen": link["txqlen"],
+        "up": has("UP"),
+        "promisc": has("PROMISC"),
+        "allmulti": has("ALLMULTI"),
+        "master": link["master"],
+        "hairpin": port["hairpin"],
+        "isolated": port["isolated"],
+        "addrs": addrs,
+    })
+}
+
+/// One route as text, without who made it.
+fn route(route: &Value) -> String {
+    let mut text = route["dst"].as_str().unwrap_or_default().to_owned();
+    for key in ["gateway", "dev", "table", "scope", "metric", "prefsrc", "mtu", "advmss", "type"] {
+        match &route[key] {
+            Value::Null => {}
+            Value::String(value) => text += &format!(" {key} {}", general(value)),
+            value => text += &format!(" {key} {value}"),
+        }
+    }
+    if let Some(metrics) = route["metrics"].as_array() {
+        text += &format!(" metrics {}", Value::from(metrics.clone()));
+    }
+    text
+}
+
+/// What differs between two outcomes, a line for each thing; `-` for the first, `+` for the second.
+pub fn differences(one: &Value, other: &Value) -> Vec<String> {
+    let (one, other) = (flat(one), flat(other));
+    let only = |sign: &str, here: &[String], there: &[String]| -> Vec<String> {
+        here.iter().filter(|line| !there.contains(line)).map(|line| format!("{sign} {line}")).collect()
+    };
+    [only("-", &one, &other), only("+", &other, &one)].concat()
+}
+
+fn flat(value: &Value) -> Vec<String> {
+    fn walk(path: &str, value: &Value, lines: &mut Vec<String>) {
+        match value {
+            Value::Object(fields) => {
+                fields.iter().for_each(|(key, value)| walk(&format!("{path}.{key}"), value, lines))
+            }
+            Value::Array(items) if items.iter().any(Value::is_object) => {
+                items.iter().enumerate().for_each(|(at, value)| walk(&format!("{path}[{at}]"), value, lines));
+            }
+            Value::Array(items) => items.iter().for_each(|value| lines.push(format!("{path}: {value}"))),
+            value => lines.push(format!("{path}: {value}")),
+        }
+    }
+    let mut lines = Vec::new();
+    walk("", value, &mut lines);
+    lines
+}
