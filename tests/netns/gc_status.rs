@@ -82,6 +82,16 @@ fn gc_without_a_list_keeps_what_is_alive_and_takes_back_what_is_dead() {
 }
 
 #[test]
+fn gc_without_a_list_takes_nothing_of_which_no_record_says_that_it_is_dead() {
+    let host = Sandbox::new();
+    let pods = three(&host);
+    fs::remove_dir_all("/run/braid").unwrap();
+    let before = host.state();
+    pods[0].1.run("GC").ok();
+    before.assert_same(&host.state());
+}
+
+#[test]
 fn gc_finds_what_lost_its_record() {
     let host = Sandbox::new();
     let pods = three(&host);

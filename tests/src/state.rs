@@ -73,9 +73,9 @@ impl State {
     }
 }
 
-/// Folders that stay and an index that is worth nothing after a reboot.
+/// Folders that stay, an index that is worth nothing after a reboot, and what was found out about the kernel.
 fn is_cache(path: &str) -> bool {
-    path == "/run/braid/attachments" || path.starts_with("/run/braid/ipam")
+    ["/run/braid/attachments", "/run/braid/kernel.json"].contains(&path) || path.starts_with("/run/braid/ipam")
 }
 
 fn name_of(item: &Value, at: usize) -> String {

@@ -1,23 +1,17 @@
-//! Making a link: a veth with both ends, a bridge, a child of another link; one request each.
+//! Making a link: a veth with both ends, a bridge, a child of another link; one request each, and one for an alias.
 
 use super::kernel::Kernel;
 use crate::plan::step::{Link, LinkAttr, LinkKind, LinkRef, Ns};
 use crate::sys::netlink::{CREATE, ECHO, EXCL, KernelError, Message};
 use crate::sys::rtnl;
-use crate::sys::rtnl::link::{NewKind, NewLink, new_link, parse, set_attr};
+use crate::sys::rtnl::link::{NewKind, NewLink, new_link, parse, set_alias, set_attr};
 use nix::errno::Errno;
 use std::os::fd::{AsRawFd, RawFd};
 
 /// Makes `link`; where it is `shared`, one that somebody else made meanwhile will do.
 pub(super) fn link(kernel: &mut Kernel, link: &Link, shared: bool) -> Result<(), KernelError> {
-    let mut new = NewLink {
-        name: Some(&link.at.name),
-        mac: link.mac,
-        mtu: link.mtu,
-        up: link.up,
-        alias: link.alias.as_deref(),
-        ..NewLink::default()
-    };
+    let mut new =
+        NewLink { name: Some(&link.at.name), mac: link.mac, mtu: link.mtu, up: link.up, ..NewLink::default() };
     if let Some(master) = &link.master {
         new.master = Some(kernel.index(&LinkRef { ns: link.at.ns, name: master.clone() })?);
     }
@@ -34,7 +28,10 @@ pub(super) fn link(kernel: &mut Kernel, link: &Link, shared: bool) -> Result<(),
     match made {
         Ok(messages) => {
             learn(kernel, link, &messages);
-            Ok(())
+            // An alias in the first request is passed over in silence (v6.12 net/core/rtnetlink.c, rtnl_create_link()).
+            let Some(alias) = &link.alias else { return Ok(()) };
+            let named = |out: &mut Vec<u8>| set_alias(&link.at.name, alias, out);
+            kernel.route(from)?.call(rtnl::NEWLINK, 0, named).map(drop)
         }
         Err(err) if err.errno == Errno::EEXIST && shared => adopt(kernel, link, err),
         Err(err) => Err(err),

@@ -8,15 +8,16 @@ use crate::apply::kernel::Kernel;
 use crate::apply::record::{self, Record};
 use crate::cni::{Attachment, Command, Error, NetConf, Request};
 use crate::ipam::liveness::{Netns, netns_at};
-use crate::plan::step::{LinkRef, Step};
-use crate::plan::{Facts, IfName};
+use crate::plan::step::{LinkRef, MacCheck, Step};
+use crate::plan::{Facts, IfName, Mac};
 use crate::plugins::call::ALIAS_PREFIX;
-use crate::sys::nft::masquerade;
+use crate::sys::nft::{mac_check, masquerade};
 use crate::sys::rtnl::{self, link};
 
 /// Takes back everything of this network that the runtime does not list.
 ///
-/// Without a list nothing is known to be valid; then an attachment whose namespace is still there is kept.
+/// Without a list nothing is known to be valid; then only what a record says is dead is taken back: others may have made
+/// attachments of which no record tells.
 pub fn gc(request: &Request, chain: &Chain) -> Result<(), Error> {
     if chain.disable_gc() {
         return Ok(());
@@ -24,6 +25,7 @@ pub fn gc(request: &Request, chain: &Chain) -> Result<(), Error> {
     let network = chain.network();
     let records = record::list().map_err(internal)?;
     let records: Vec<Record> = records.into_iter().filter(|record| record.key.network == network).collect();
+    let has_list = request.conf.valid_attachments.is_some();
     let valid = match &request.conf.valid_attachments {
         Some(valid) => valid.clone(),
         None => records.iter().filter(|record| is_alive(record)).map(|record| owner(&record.key)).collect(),
@@ -36,7 +38,8 @@ pub fn gc(request: &Request, chain: &Chain) -> Result<(), Error> {
     }
     for (at, item) in chain.items.iter().enumerate() {
         errors.extend(match &item.addresses {
-            From::Ours(ipam) => ipam.gc(&valid, Known::of(network).host()).err(),
+            From::Ours(ipam) if has_list => ipam.gc(&valid, Known::of(network).host()).err(),
+            From::Ours(_) => None,
             From::Foreign(ipam) => chain.delegate(ipam, at, Command::Gc, None, None).err(),
             From::Nobody => None,
         });
@@ -44,7 +47,9 @@ pub fn gc(request: &Request, chain: &Chain) -> Result<(), Error> {
             errors.extend(chain.delegate(&item.conf.plugin, at, Command::Gc, None, None).err());
         }
     }
-    errors.extend(sweep(network, &valid).err());
+    if has_list {
+        errors.extend(sweep(network, &valid).err());
+    }
     errors.extend(record::sweep_empty().map_err(internal).err());
     joined(errors)
 }
@@ -84,7 +89,7 @@ pub fn collect(record: &Record) -> Result<(), Error> {
         .map_err(|err| err.context(format!("container {} {}", record.key.container_id, record.key.ifname)))
 }
 
-/// Links and masqueraded sources that name an owner of this network which is not valid: their records are lost.
+/// Links, masqueraded sources and held ports that name an owner of this network which is not valid: their records are lost.
 fn sweep(network: &str, valid: &[(String, String)]) -> Result<(), Error> {
     let is_lost = |owner: &str| match owner.split(' ').collect::<Vec<_>>().as_slice() {
         [of, id, ifname] => *of == network && !valid.iter().any(|(v_id, v_ifname)| v_id == id && v_ifname == ifname),
@@ -103,6 +108,9 @@ fn sweep(network: &str, valid: &[(String, String)]) -> Result<(), Error> {
     let masqueraded = kernel.nft().and_then(masquerade::list).unwrap_or_default();
     let lost = masqueraded.into_iter().map(|(_, owner)| owner).filter(|owner| is_lost(owner));
     steps.extend(lost.map(Step::DelMasqueradesOf));
+    let held = kernel.nft().and_then(mac_check::owners).unwrap_or_default();
+    let lost = held.into_iter().filter(|(_, owner)| is_lost(owner));
+    steps.extend(lost.map(|(port, owner)| Step::DelMacCheck(MacCheck { port, mac: Mac([0; 6]), owner })));
     let go_on = crate::apply::executor::OnError::GoOn;
     let report = crate::apply::executor::execute(&mut kernel, &steps, &Facts::default(), go_on);
     joined(report.errors.into_iter().map(internal).collect())

@@ -90,6 +90,15 @@ pub fn list(socket: &mut Socket) -> Result<Vec<(IfName, Mac)>, KernelError> {
     Ok(elements(socket, FAMILY, TABLE, ALLOWED)?.into_iter().filter_map(parse).collect())
 }
 
+/// All ports that are held and whose they are.
+pub fn owners(socket: &mut Socket) -> Result<Vec<(IfName, String)>, KernelError> {
+    let parse = |element: Element| {
+        let port = std::str::from_utf8(&element.key).ok()?.trim_end_matches('\0');
+        Some((IfName::parse(port).ok()?, element.comment))
+    };
+    Ok(elements(socket, FAMILY, TABLE, CHECKED)?.into_iter().filter_map(parse).collect())
+}
+
 fn batch(fill: impl FnOnce(&mut Batch)) -> Batch {
     let mut batch = Batch::new(FAMILY, TABLE);
     fill(&mut batch);

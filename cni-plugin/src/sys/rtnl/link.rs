@@ -57,8 +57,6 @@ pub struct NewLink<'a> {
     pub up: bool,
     /// Index of the bridge it becomes a port of.
     pub master: Option<u32>,
-    /// Text that tells whose it is.
-    pub alias: Option<&'a str>,
     /// Namespace it appears in, if not the socket's.
     pub netns: Option<RawFd>,
     /// Index of its parent.
@@ -90,7 +88,6 @@ fn message(link: &NewLink<'_>) -> LinkMessage {
     attributes.extend(link.mac.map(|mac| LinkAttribute::Address(mac.0.to_vec())));
     attributes.extend(link.mtu.map(LinkAttribute::Mtu));
     attributes.extend(link.master.map(LinkAttribute::Controller));
-    attributes.extend(link.alias.map(|alias| LinkAttribute::IfAlias(alias.to_owned())));
     attributes.extend(link.netns.map(LinkAttribute::NetNsFd));
     attributes.extend(link.parent.map(LinkAttribute::Link));
     if link.one_queue {
@@ -134,6 +131,13 @@ pub fn new_link(link: &NewLink<'_>, kind: &NewKind<'_>, out: &mut Vec<u8>) {
     let mut info = vec![LinkInfo::Kind(kind)];
     info.extend(data.map(LinkInfo::Data));
     message.attributes.push(LinkAttribute::LinkInfo(info));
+    emit(&message, out);
+}
+
+/// Body of `RTM_NEWLINK` that gives a link the text that tells whose it is.
+pub fn set_alias(name: &IfName, alias: &str, out: &mut Vec<u8>) {
+    let mut message = LinkMessage::default();
+    message.attributes = vec![LinkAttribute::IfName(name.to_string()), LinkAttribute::IfAlias(alias.to_owned())];
     emit(&message, out);
 }
 
