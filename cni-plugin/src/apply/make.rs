@@ -4,20 +4,14 @@ use super::kernel::Kernel;
 use crate::plan::step::{Link, LinkAttr, LinkKind, LinkRef, Ns};
 use crate::sys::netlink::{CREATE, ECHO, EXCL, KernelError, Message};
 use crate::sys::rtnl;
-use crate::sys::rtnl::link::{NewKind, NewLink, new_link, parse, set_attr};
+use crate::sys::rtnl::link::{NewKind, NewLink, by_index, new_link, parse, set_alias, set_attr};
 use nix::errno::Errno;
 use std::os::fd::{AsRawFd, RawFd};
 
 /// Makes `link`; where it is `shared`, one that somebody else made meanwhile will do.
 pub(super) fn link(kernel: &mut Kernel, link: &Link, shared: bool) -> Result<(), KernelError> {
-    let mut new = NewLink {
-        name: Some(&link.at.name),
-        mac: link.mac,
-        mtu: link.mtu,
-        up: link.up,
-        alias: link.alias.as_deref(),
-        ..NewLink::default()
-    };
+    let mut new =
+        NewLink { name: Some(&link.at.name), mac: link.mac, mtu: link.mtu, up: link.up, ..NewLink::default() };
     if let Some(master) = &link.master {
         new.master = Some(kernel.index(&LinkRef { ns: link.at.ns, name: master.clone() })?);
     }
@@ -34,11 +28,23 @@ pub(super) fn link(kernel: &mut Kernel, link: &Link, shared: bool) -> Result<(),
     match made {
         Ok(messages) => {
             learn(kernel, link, &messages);
-            Ok(())
+            alias(kernel, link)
         }
         Err(err) if err.errno == Errno::EEXIST && shared => adopt(kernel, link, err),
         Err(err) => Err(err),
     }
+}
+
+/// Tells whose a new link is. The kernel reads no alias with a request for a new link (v6.18 net/core/rtnetlink.c,
+/// `rtnl_create_link`). A link that can't be told from others is not kept.
+fn alias(kernel: &mut Kernel, link: &Link) -> Result<(), KernelError> {
+    let Some(alias) = &link.alias else { return Ok(()) };
+    let index = kernel.index(&link.at)?;
+    let socket = kernel.route(link.at.ns)?;
+    socket.call(rtnl::SETLINK, 0, |out| set_alias(index, alias, out)).map(drop).inspect_err(|_| {
+        // The first failure is the one to tell; DEL finds the link by its name should this one fail too.
+        let _ = socket.call(rtnl::DELLINK, 0, |out| by_index(index, out));
+    })
 }
 
 /// The descriptor of namespace `ns`, unless the request is made there anyway.

@@ -57,8 +57,6 @@ pub struct NewLink<'a> {
     pub up: bool,
     /// Index of the bridge it becomes a port of.
     pub master: Option<u32>,
-    /// Text that tells whose it is.
-    pub alias: Option<&'a str>,
     /// Namespace it appears in, if not the socket's.
     pub netns: Option<RawFd>,
     /// Index of its parent.
@@ -90,7 +88,6 @@ fn message(link: &NewLink<'_>) -> LinkMessage {
     attributes.extend(link.mac.map(|mac| LinkAttribute::Address(mac.0.to_vec())));
     attributes.extend(link.mtu.map(LinkAttribute::Mtu));
     attributes.extend(link.master.map(LinkAttribute::Controller));
-    attributes.extend(link.alias.map(|alias| LinkAttribute::IfAlias(alias.to_owned())));
     attributes.extend(link.netns.map(LinkAttribute::NetNsFd));
     attributes.extend(link.parent.map(LinkAttribute::Link));
     if link.one_queue {
@@ -163,6 +160,14 @@ pub fn set_attr(index: u32, attr: &LinkAttr, out: &mut Vec<u8>) {
         LinkAttr::Hairpin(on) => message.attributes.push(port(InfoBridgePort::HairpinMode(*on))),
         LinkAttr::Isolated(on) => message.attributes.push(port(InfoBridgePort::Isolated(*on))),
     }
+    emit(&message, out);
+}
+
+/// Body of `RTM_SETLINK` that sets the alias of the link with this index.
+pub fn set_alias(index: u32, alias: &str, out: &mut Vec<u8>) {
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    message.attributes.push(LinkAttribute::IfAlias(alias.to_owned()));
     emit(&message, out);
 }
 
