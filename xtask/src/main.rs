@@ -10,6 +10,7 @@ mod demo;
 mod ebpf;
 mod sh;
 mod test;
+mod tools;
 mod vm;
 
 use clap::{Parser, Subcommand};

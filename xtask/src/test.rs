@@ -1,6 +1,6 @@
 //! `cargo xtask test`: all tests, the quick ones first. Each stage is a verb of this program or of cargo.
 
-use crate::{build, sh};
+use crate::{build, sh, tools};
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::process::Command;
@@ -34,6 +34,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     sh::apt(TOOLS)?;
     stage(&mut stages, "check", || xtask(&["check"]))?;
     stage(&mut stages, "reference plugins", || xtask(&["bench", "--setup"]))?;
+    stage(&mut stages, "cnitool and podman", || tools::cnitool().and_then(|_| tools::podman()))?;
     stage(&mut stages, "cargo test", || cargo_test(args.quick))?;
     if !args.quick {
         stage(&mut stages, "other kernel", || xtask(&["vm", KERNEL]))?;
@@ -64,6 +65,7 @@ fn xtask(args: &[&str]) -> Result<()> {
 fn cargo_test(quick: bool) -> Result<()> {
     sh::run(&mut sh::cmd("cargo", ["build", "--package", "braid"]))?;
     let mut test = sh::cmd("cargo", ["test", "--workspace", "--no-fail-fast"]);
+    test.env("BRAID_CNITOOL", tools::cnitool()?);
     if quick {
         test.env("BRAID_CRASH_STEP", QUICK_CRASH_STEP);
     }

@@ -4,7 +4,7 @@ use super::kernel::Kernel;
 use crate::plan::step::{Link, LinkAttr, LinkKind, LinkRef, Ns};
 use crate::sys::netlink::{CREATE, ECHO, EXCL, KernelError, Message};
 use crate::sys::rtnl;
-use crate::sys::rtnl::link::{NewKind, NewLink, new_link, parse, set_alias, set_attr};
+use crate::sys::rtnl::link::{NewKind, NewLink, by_name, new_link, parse, set_alias, set_attr};
 use nix::errno::Errno;
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -24,18 +24,30 @@ pub(super) fn link(kernel: &mut Kernel, link: &Link, shared: bool) -> Result<(),
     }
     new.one_queue = matches!(link.kind, LinkKind::Veth { .. });
     let kind = kind(kernel, link)?;
-    let made = kernel.route(from)?.call(rtnl::NEWLINK, CREATE | EXCL | ECHO, |out| new_link(&new, &kind, out));
-    match made {
-        Ok(messages) => {
-            learn(kernel, link, &messages);
-            // An alias in the first request is passed over in silence (v6.12 net/core/rtnetlink.c, rtnl_create_link()).
-            let Some(alias) = &link.alias else { return Ok(()) };
-            let named = |out: &mut Vec<u8>| set_alias(&link.at.name, alias, out);
-            kernel.route(from)?.call(rtnl::NEWLINK, 0, named).map(drop)
-        }
+    match send(kernel, from, link, |out| new_link(&new, &kind, out)) {
         Err(err) if err.errno == Errno::EEXIST && shared => adopt(kernel, link, err),
-        Err(err) => Err(err),
+        other => other,
     }
+}
+
+/// Sends the request, and with it the alias, which the kernel passes over in silence in the request that makes a link
+/// (v6.12 net/core/rtnetlink.c, `rtnl_create_link()`).
+fn send(kernel: &mut Kernel, from: Ns, link: &Link, body: impl FnOnce(&mut Vec<u8>)) -> Result<(), KernelError> {
+    let socket = kernel.route(from)?;
+    socket.push(rtnl::NEWLINK, CREATE | EXCL | ECHO, body);
+    if let Some(alias) = &link.alias {
+        socket.push(rtnl::SETLINK, 0, |out| set_alias(&link.at.name, alias, out));
+    }
+    let mut outcomes = socket.flush()?.into_iter();
+    let made = outcomes.next().unwrap_or_default();
+    if let Some(error) = made.error {
+        return Err(error);
+    }
+    learn(kernel, link, &made.messages);
+    let Some(error) = outcomes.find_map(|outcome| outcome.error) else { return Ok(()) };
+    // The first failure is the one to tell; DEL finds the link by its name should this one fail too.
+    let _ = kernel.route(from)?.call(rtnl::DELLINK, 0, |out| by_name(&link.at.name, out));
+    Err(error)
 }
 
 /// The descriptor of namespace `ns`, unless the request is made there anyway.

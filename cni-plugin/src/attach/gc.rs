@@ -7,7 +7,8 @@ use super::liveness::Known;
 use crate::apply::kernel::Kernel;
 use crate::apply::record::{self, Record};
 use crate::cni::{Attachment, Command, Error, NetConf, Request};
-use crate::ipam::liveness::{Netns, netns_at};
+use crate::ipam::liveness::{Liveness, Netns, netns_at, owner_of};
+use crate::ipam::{Ipam, host_local};
 use crate::plan::step::{LinkRef, MacCheck, Step};
 use crate::plan::{Facts, IfName, Mac};
 use crate::plugins::call::ALIAS_PREFIX;
@@ -16,8 +17,8 @@ use crate::sys::rtnl::{self, link};
 
 /// Takes back everything of this network that the runtime does not list.
 ///
-/// Without a list nothing is known to be valid; then only what a record says is dead is taken back: others may have made
-/// attachments of which no record tells.
+/// Without a list nothing is known to be valid, as for libcni; then an attachment is kept whose namespace is still there,
+/// by braid's record or by libcni's cache.
 pub fn gc(request: &Request, chain: &Chain) -> Result<(), Error> {
     if chain.disable_gc() {
         return Ok(());
@@ -25,10 +26,9 @@ pub fn gc(request: &Request, chain: &Chain) -> Result<(), Error> {
     let network = chain.network();
     let records = record::list().map_err(internal)?;
     let records: Vec<Record> = records.into_iter().filter(|record| record.key.network == network).collect();
-    let has_list = request.conf.valid_attachments.is_some();
     let valid = match &request.conf.valid_attachments {
         Some(valid) => valid.clone(),
-        None => records.iter().filter(|record| is_alive(record)).map(|record| owner(&record.key)).collect(),
+        None => alive(chain, &records),
     };
     let mut errors = Vec::new();
     for record in
@@ -38,8 +38,7 @@ pub fn gc(request: &Request, chain: &Chain) -> Result<(), Error> {
     }
     for (at, item) in chain.items.iter().enumerate() {
         errors.extend(match &item.addresses {
-            From::Ours(ipam) if has_list => ipam.gc(&valid, Known::of(network).host()).err(),
-            From::Ours(_) => None,
+            From::Ours(ipam) => ipam.gc(&valid, Known::of(network).host()).err(),
             From::Foreign(ipam) => chain.delegate(ipam, at, Command::Gc, None, None).err(),
             From::Nobody => None,
         });
@@ -47,9 +46,7 @@ pub fn gc(request: &Request, chain: &Chain) -> Result<(), Error> {
             errors.extend(chain.delegate(&item.conf.plugin, at, Command::Gc, None, None).err());
         }
     }
-    if has_list {
-        errors.extend(sweep(network, &valid).err());
-    }
+    errors.extend(sweep(network, &valid).err());
     errors.extend(record::sweep_empty().map_err(internal).err());
     joined(errors)
 }
@@ -60,6 +57,22 @@ fn internal(err: impl std::fmt::Display) -> Error {
 
 fn owner(key: &record::Key) -> (String, String) {
     (key.container_id.clone(), key.ifname.clone())
+}
+
+/// The attachments of the network whose namespace is known to be there.
+fn alive(chain: &Chain, records: &[Record]) -> Vec<(String, String)> {
+    let mut alive: Vec<_> = records.iter().filter(|record| is_alive(record)).map(|record| owner(&record.key)).collect();
+    let known = Known::of(chain.network());
+    for item in &chain.items {
+        let From::Ours(Ipam::HostLocal(config)) = &item.addresses else { continue };
+        for lease in host_local::read_leases(config).unwrap_or_default() {
+            let Some(owner) = owner_of(&lease) else { continue };
+            if known.netns_of(&owner, lease.written) == Netns::Alive {
+                alive.push((owner.container_id, owner.ifname));
+            }
+        }
+    }
+    alive
 }
 
 /// Whether the container's namespace may still be in use.

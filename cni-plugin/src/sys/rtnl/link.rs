@@ -134,7 +134,7 @@ pub fn new_link(link: &NewLink<'_>, kind: &NewKind<'_>, out: &mut Vec<u8>) {
     emit(&message, out);
 }
 
-/// Body of `RTM_NEWLINK` that gives a link the text that tells whose it is.
+/// Body of `RTM_SETLINK` that gives a link, by its name, the text that tells whose it is.
 pub fn set_alias(name: &IfName, alias: &str, out: &mut Vec<u8>) {
     let mut message = LinkMessage::default();
     message.attributes = vec![LinkAttribute::IfName(name.to_string()), LinkAttribute::IfAlias(alias.to_owned())];

@@ -1,0 +1,119 @@
+//! A sandbox whose runtime is libcni's own command line.
+
+use crate::program;
+use braid_tests::sandbox::PLUGINS;
+use braid_tests::{Call, Ns, Sandbox, Value, json};
+use std::fs;
+use std::ops::Deref;
+use std::path::Path;
+
+/// Where libcni keeps what it knows of its attachments.
+pub(crate) const CACHE: &str = "/var/lib/cni/results";
+/// Where cnitool looks for networks.
+const NETWORKS: &str = "/etc/cni/net.d";
+
+/// Who may be found under the names of the reference plugins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Plugins {
+    Braid,
+    Reference,
+}
+
+/// How a conflist names what it wants.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Form {
+    /// A list of the reference plugins' names.
+    Names,
+    /// One plugin of type `braid`, which holds that list.
+    Braid,
+}
+
+/// The network of these tests, `net`: a bridge that is its gateway, masqueraded, and one attribute by a second plugin.
+pub(crate) fn conflist(form: Form, version: &str) -> Value {
+    let bridge = json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipMasq": true,
+        "ipam": {"type": "host-local", "subnet": "10.1.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]}});
+    let plugins = json!([bridge, {"type": "tuning", "mtu": 1400}]);
+    let plugins = match form {
+        Form::Names => plugins,
+        Form::Braid => json!([{"type": "braid", "plugins": plugins}]),
+    };
+    json!({"cniVersion": version, "name": "net", "plugins": plugins})
+}
+
+/// A sandbox with one network.
+pub(crate) struct Node {
+    host: Sandbox,
+    conflist: Value,
+}
+
+impl Node {
+    /// A node on which braid has every name.
+    pub(crate) fn new(conflist: Value) -> Self {
+        let host = Sandbox::new();
+        program::offer_braid(&["braid", "bridge", "host-local", "tuning"]);
+        fs::create_dir_all(NETWORKS).expect("folder of networks");
+        fs::write(Path::new(NETWORKS).join("net.conflist"), conflist.to_string()).expect("write a conflist");
+        Self { host, conflist }
+    }
+
+    /// Runs `cnitool verb net <pod>`.
+    pub(crate) fn cnitool(&self, plugins: Plugins, verb: &str, pod: &Ns) -> Result<String, String> {
+        let path = match plugins {
+            Plugins::Braid => Path::new(PLUGINS),
+            Plugins::Reference => program::reference(),
+        };
+        let (path, cnitool, pod) = (path.display(), program::cnitool(), pod.path().display());
+        self.host.try_run(&format!("env CNI_PATH={path} {} {verb} net {pod}", cnitool.display()))
+    }
+
+    /// [`Node::cnitool`] with a verb that must succeed.
+    #[track_caller]
+    pub(crate) fn ok(&self, plugins: Plugins, verb: &str, pod: &Ns) {
+        self.cnitool(plugins, verb, pod).unwrap_or_else(|err| panic!("cnitool {verb}, {plugins:?}: {err}"));
+    }
+
+    /// Attaches `pod` and returns its address.
+    #[track_caller]
+    pub(crate) fn add(&self, plugins: Plugins, pod: &Ns) -> String {
+        let answer = self.cnitool(plugins, "add", pod).unwrap_or_else(|err| panic!("cnitool add, {plugins:?}: {err}"));
+        let result: Value = serde_json::from_str(&answer).expect("a result");
+        assert_eq!(result["cniVersion"], self.conflist["cniVersion"], "{result}");
+        result["ips"][0]["address"].as_str().expect("an address").to_owned()
+    }
+
+    /// Attaches `pod` as another runtime would: libcni learns nothing of it.
+    pub(crate) fn add_past_libcni(&self, pod: &Ns) {
+        let mut prev = None;
+        for plugin in self.conflist["plugins"].as_array().expect("a list") {
+            let mut conf = plugin.clone();
+            for key in ["name", "cniVersion"] {
+                conf[key] = self.conflist[key].clone();
+            }
+            let call = self.host.call(plugin["type"].as_str().expect("a type"), pod, conf);
+            prev = Some(prev.iter().fold(call, Call::prev).add().result());
+        }
+    }
+
+    /// Fails unless all that belonged to attachments is gone, libcni's and the reference plugins' part too.
+    #[track_caller]
+    pub(crate) fn assert_nothing_left(&self) {
+        self.host.assert_nothing_left();
+        assert_eq!(cached(), 0, "libcni still knows an attachment");
+        // What is said of the whole network is the node's.
+        let rules = self.host.run("nft list ruleset").replace("10.1.0.0/24", "net");
+        assert!(!rules.contains("10.1.0."), "rules for a container: {rules}");
+    }
+}
+
+impl Deref for Node {
+    type Target = Sandbox;
+
+    fn deref(&self) -> &Sandbox {
+        &self.host
+    }
+}
+
+/// How many attachments libcni knows of.
+pub(crate) fn cached() -> usize {
+    fs::read_dir(CACHE).map_or(0, Iterator::count)
+}

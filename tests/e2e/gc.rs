@@ -1,0 +1,89 @@
+//! A container is dead, what it had is not: `cnitool gc`.
+//!
+//! cnitool holds nothing for valid and gives the plugin no list. So a live container must be one that libcni does not
+//! know of, and it stays because its namespace is still there.
+
+use crate::cnitool::{CACHE, Form, Node, Plugins, conflist};
+use crate::program::needs_programs;
+use braid_tests::state::elements;
+use std::fs::{self, File};
+use std::path::Path;
+
+/// What the node forgot of the dead container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lost {
+    Nothing,
+    Cache,
+    Record,
+    CacheAndRecord,
+}
+
+#[test]
+fn gc_detaches_a_dead_container_that_libcni_still_knows() {
+    needs_programs!("cnitool");
+    for form in [Form::Names, Form::Braid] {
+        gc_ends_what_is_left(form, Lost::Nothing);
+        gc_ends_what_is_left(form, Lost::Record);
+    }
+}
+
+#[test]
+fn gc_removes_lease_veth_and_masquerading_of_a_dead_container_by_its_record() {
+    needs_programs!("cnitool");
+    gc_ends_what_is_left(Form::Names, Lost::Cache);
+    gc_ends_what_is_left(Form::Braid, Lost::Cache);
+}
+
+#[test]
+fn gc_removes_lease_veth_and_masquerading_that_nobody_remembers() {
+    needs_programs!("cnitool");
+    gc_ends_what_is_left(Form::Names, Lost::CacheAndRecord);
+    gc_ends_what_is_left(Form::Braid, Lost::CacheAndRecord);
+}
+
+#[track_caller]
+fn gc_ends_what_is_left(form: Form, lost: Lost) {
+    let node = Node::new(conflist(form, "1.1.0"));
+    let live = node.pod("live");
+    node.add_past_libcni(&live);
+    let of_the_living = node.leftovers();
+    let namespace = plant_dead(&node, lost);
+    node.ok(Plugins::Braid, "gc", &live);
+    assert_eq!(node.leftovers(), of_the_living, "{form:?} {lost:?}");
+    assert!(live.can_ping("10.1.0.1"), "{form:?} {lost:?}: the living are still attached");
+    drop(namespace);
+}
+
+/// Attaches a container and lets it die so that only the plugin can clean up: its namespace has lost its path, but an
+/// open file keeps it, and with it the veth. Returns that file.
+#[track_caller]
+fn plant_dead(node: &Node, lost: Lost) -> File {
+    let pod = node.pod("dead");
+    let addr = node.add(Plugins::Braid, &pod);
+    let addr = addr.split('/').next().expect("an address");
+    let kept = File::open(pod.path()).expect("the container's namespace");
+    node.end(&pod);
+    if matches!(lost, Lost::Cache | Lost::CacheAndRecord) {
+        fs::remove_dir_all(CACHE).expect("libcni's cache");
+    }
+    if matches!(lost, Lost::Record | Lost::CacheAndRecord) {
+        forget_records();
+    }
+    let lease = Path::new("/var/lib/cni/networks/net").join(addr);
+    assert!(lease.is_file(), "{} is planted", lease.display());
+    let masqueraded = elements(node.host()).iter().filter(|element| element.contains(addr)).count();
+    assert_eq!((veths(node), masqueraded), (2, 1), "veths and masquerading are planted");
+    kept
+}
+
+/// Removes braid's records of what cnitool attached.
+fn forget_records() {
+    let containers = fs::read_dir("/run/braid/attachments").expect("records").filter_map(Result::ok);
+    let of_cnitool = containers.filter(|entry| entry.file_name().to_string_lossy().starts_with("cnitool-"));
+    let forgotten = of_cnitool.map(|entry| fs::remove_dir_all(entry.path()).expect("a record")).count();
+    assert_eq!(forgotten, 1, "one container had records");
+}
+
+fn veths(node: &Node) -> usize {
+    node.link_names().iter().filter(|name| name.starts_with("veth")).count()
+}

@@ -1,0 +1,63 @@
+//! The programs that these tests run besides braid.
+
+use braid_tests::binary;
+use braid_tests::sandbox::PLUGINS;
+use std::env;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+/// libcni's command line: `$BRAID_CNITOOL`, otherwise `~/.cache/braid/tools/cnitool`.
+pub(crate) fn cnitool() -> PathBuf {
+    let cached =
+        || PathBuf::from(env::var_os("HOME").unwrap_or_else(|| "/root".into())).join(".cache/braid/tools/cnitool");
+    env::var_os("BRAID_CNITOOL").map_or_else(cached, PathBuf::from)
+}
+
+/// Where `program` is; `None` where it is not installed.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    if program == "cnitool" {
+        return Some(cnitool()).filter(|path| path.is_file());
+    }
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders = env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    folders.map(|folder| folder.join(program)).find(|path| path.is_file())
+}
+
+/// Makes braid callable under each of `names` in the sandbox.
+pub(crate) fn offer_braid(names: &[&str]) {
+    for name in names {
+        symlink(binary::braid(), Path::new(PLUGINS).join(name)).expect("plugin folder");
+    }
+}
+
+/// Makes these reference plugins callable in the sandbox.
+pub(crate) fn offer_reference(names: &[&str]) {
+    for name in names {
+        symlink(reference().join(name), Path::new(PLUGINS).join(name)).expect("plugin folder");
+    }
+}
+
+/// The folder of the reference plugins, in a test that has made sure of them.
+pub(crate) fn reference() -> &'static Path {
+    binary::reference().expect("the reference plugins: needs!(Reference) comes first")
+}
+
+/// Ends the test with a line that says why it did not run.
+macro_rules! skip {
+    ($why:expr) => {{
+        let test = format!("{}::{}", module_path!(), braid_tests::function_name!());
+        braid_tests::feature::tell_skip(&test, $why);
+        return;
+    }};
+}
+pub(crate) use skip;
+
+/// [`skip`] if this machine lacks one of the programs.
+macro_rules! needs_programs {
+    ($($program:literal),+) => {
+        $(if $crate::program::find($program).is_none() {
+            $crate::program::skip!(concat!("needs ", $program, ", installed by cargo xtask test"));
+        })+
+    };
+}
+pub(crate) use needs_programs;

@@ -1,0 +1,54 @@
+//! Every verb that libcni has, in each version that differs, for both ways to name braid.
+
+use crate::cnitool::{Form, Node, Plugins, cached, conflist};
+use crate::program::needs_programs;
+use braid_tests::Ns;
+
+/// The oldest with CHECK, the first with its own result, the first with GC and STATUS.
+const VERSIONS: [&str; 3] = ["0.4.0", "1.0.0", "1.1.0"];
+
+#[test]
+fn libcni_gets_every_verb_done_by_the_reference_plugins_names() {
+    needs_programs!("cnitool");
+    for version in VERSIONS {
+        every_verb(Form::Names, version);
+    }
+}
+
+#[test]
+fn libcni_gets_every_verb_done_by_the_one_plugin_braid() {
+    needs_programs!("cnitool");
+    for version in VERSIONS {
+        every_verb(Form::Braid, version);
+    }
+}
+
+fn every_verb(form: Form, version: &str) {
+    let node = Node::new(conflist(form, version));
+    let pod = node.pod("a");
+    node.ok(Plugins::Braid, "status", &pod);
+    let addr = node.add(Plugins::Braid, &pod);
+    assert_attached(&pod, &addr);
+    node.ok(Plugins::Braid, "check", &pod);
+    node.ok(Plugins::Braid, "status", &pod);
+    node.ok(Plugins::Braid, "del", &pod);
+    assert_eq!(pod.link_names(), Vec::<String>::new());
+    node.assert_nothing_left();
+    // cnitool's GC holds nothing valid: it detaches all that libcni knows of, in every version.
+    let addr = node.add(Plugins::Braid, &pod);
+    assert_attached(&pod, &addr);
+    node.ok(Plugins::Braid, "gc", &pod);
+    assert_eq!(pod.link_names(), Vec::<String>::new());
+    node.assert_nothing_left();
+}
+
+#[track_caller]
+fn assert_attached(pod: &Ns, addr: &str) {
+    assert_eq!(pod.addrs("eth0"), [addr]);
+    assert_eq!(pod.the_link("eth0")["mtu"], 1400);
+    let routes = pod.routes("-4");
+    let default = routes.iter().find(|route| route["dst"] == "default").expect("a default route");
+    assert_eq!((&default["gateway"], &default["dev"]), (&"10.1.0.1".into(), &"eth0".into()));
+    assert!(pod.can_ping("10.1.0.1"), "the gateway answers");
+    assert_eq!(cached(), 1, "libcni knows the attachment");
+}
