@@ -32,10 +32,10 @@ pub fn check(request: &Request, chain: &Chain) -> Result<(), Error> {
         let record = record.map_err(internal)?;
         let steps: Vec<Step> = record.iter().flat_map(|record| record.steps().cloned()).collect();
         let facts = observe(&mut kernel, &needs(&steps, attachment)).map_err(internal)?;
+        errors.extend(prev.and_then(|prev| check_result(chain, attachment, prev, &facts).err()));
         let missing = steps.iter().enumerate().filter(|(at, step)| !is_overwritten(step, &steps[at + 1..]));
         let missing = missing.filter_map(|(_, step)| verify::holds(step, &facts).err());
         errors.extend(missing.map(|what| Error::internal(format!("network {:?}: {what}", chain.network()))));
-        errors.extend(prev.and_then(|prev| check_result(chain, attachment, prev, &facts).err()));
     }
     joined(errors)
 }
