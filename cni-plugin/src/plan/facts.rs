@@ -224,6 +224,8 @@ impl LinkFact {
             LinkAttr::TxQueueLen(len) => self.tx_queue_len == *len,
             LinkAttr::Hairpin(on) => self.hairpin == *on,
             LinkAttr::Isolated(on) => self.isolated == *on,
+            // Not read back: who changes it later knows why.
+            LinkAttr::ArpNotify(_) => true,
         }
     }
 
@@ -237,6 +239,7 @@ impl LinkFact {
             LinkAttr::TxQueueLen(len) => self.tx_queue_len = *len,
             LinkAttr::Hairpin(on) => self.hairpin = *on,
             LinkAttr::Isolated(on) => self.isolated = *on,
+            LinkAttr::ArpNotify(_) => {}
         }
     }
 }

@@ -118,6 +118,7 @@ fn set_link(f: &mut fmt::Formatter<'_>, at: &LinkRef, to: &LinkAttr) -> fmt::Res
         LinkAttr::AllMulti(on) => write!(f, "ip link set {} allmulticast {}", at.name, on_off(*on)),
         LinkAttr::TxQueueLen(len) => write!(f, "ip link set {} txqueuelen {len}", at.name),
         LinkAttr::Hairpin(on) => write!(f, "bridge link set dev {} hairpin {}", at.name, on_off(*on)),
+        LinkAttr::ArpNotify(on) => write!(f, "sysctl -w net/ipv4/conf/{}/arp_notify={}", at.name, u8::from(*on)),
         LinkAttr::Isolated(on) => write!(f, "bridge link set dev {} isolated {}", at.name, on_off(*on)),
     }
 }

@@ -263,6 +263,9 @@ pub enum LinkAttr {
     Hairpin(bool),
     /// Bridge port: no frames between isolated ports.
     Isolated(bool),
+    /// The sysctl `net.ipv4.conf.<link>.arp_notify`: neighbours hear of an address when the link comes up with it. As an
+    /// attribute it is set in the same send as the address, without a visit to the namespace's `/proc/sys`.
+    ArpNotify(bool),
 }
 
 /// A VLAN on a bridge port.

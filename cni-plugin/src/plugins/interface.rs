@@ -26,6 +26,8 @@ pub enum Dad {
 pub fn configure(link: &LinkRef, ips: &[IpConfig], routes: &[Route], dad: Dad) -> Vec<Step> {
     let has_v6 = ips.iter().any(|ip| ip.address.addr().is_ipv6());
     let mut steps = sysctls(link, has_v6, dad);
+    // A neighbour learns at once that an address has a new owner.
+    steps.push(Step::SetLink { at: link.clone(), to: LinkAttr::ArpNotify(true), from: None });
     steps.extend(ips.iter().map(|ip| {
         Step::AddAddr(Addr { at: link.clone(), net: ip.address, no_prefix_route: false, no_dad: dad == Dad::Off })
     }));
@@ -47,8 +49,7 @@ fn sysctls(link: &LinkRef, has_v6: bool, dad: Dad) -> Vec<Step> {
     let set = |key: String, value: &str, optional| {
         Step::SetSysctl(Sysctl { ns: link.ns, key, value: value.to_owned(), optional })
     };
-    // A neighbour learns at once that an address has a new owner.
-    let mut steps = vec![set(format!("net/ipv4/conf/{name}/arp_notify"), "1", true)];
+    let mut steps = Vec::new();
     if has_v6 {
         steps.extend([
             set("net/ipv6/conf/lo/disable_ipv6".to_owned(), "0", true),

@@ -5,6 +5,7 @@ use crate::plan::facts::LinkFact;
 use crate::plan::step::{IpvlanMode, LinkAttr, MacvlanMode, Vlan};
 use crate::plan::{IfName, Mac};
 use crate::sys::netlink::attributes_of;
+use netlink_packet_core::DefaultNla;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::link::{
     AfSpecBridge, BridgeVlanInfo, BridgeVlanInfoFlags, InfoBridge, InfoBridgePort, InfoData, InfoIpVlan, InfoKind,
@@ -141,6 +142,21 @@ pub fn set_alias(name: &IfName, alias: &str, out: &mut Vec<u8>) {
     emit(&message, out);
 }
 
+/// `IPV4_DEVCONF_ARP_NOTIFY` (include/uapi/linux/ip.h).
+const ARP_NOTIFY: u16 = 22;
+
+/// `IFLA_AF_SPEC` with one value of `/proc/sys/net/ipv4/conf/<link>`: family, then `IFLA_INET_CONF`, then the value.
+fn ipv4_devconf(which: u16, value: u32) -> LinkAttribute {
+    const AF_INET: u16 = 2;
+    const INET_CONF: u16 = 1;
+    let nested = |kind: u16, inside: Vec<u8>| {
+        let len = u16::try_from(inside.len() + 4).unwrap_or(u16::MAX);
+        [len.to_ne_bytes(), kind.to_ne_bytes()].concat().into_iter().chain(inside).collect::<Vec<u8>>()
+    };
+    let value = nested(which, value.to_ne_bytes().to_vec());
+    LinkAttribute::Other(DefaultNla::new(ifla::AF_SPEC, nested(AF_INET, nested(INET_CONF, value))))
+}
+
 /// Body of `RTM_NEWLINK` that sets one attribute of the link with this index.
 pub fn set_attr(index: u32, attr: &LinkAttr, out: &mut Vec<u8>) {
     let mut message = LinkMessage::default();
@@ -165,6 +181,7 @@ pub fn set_attr(index: u32, attr: &LinkAttr, out: &mut Vec<u8>) {
         LinkAttr::Mtu(mtu) => message.attributes.push(LinkAttribute::Mtu(*mtu)),
         LinkAttr::TxQueueLen(len) => message.attributes.push(LinkAttribute::TxQueueLen(*len)),
         LinkAttr::Hairpin(on) => message.attributes.push(port(InfoBridgePort::HairpinMode(*on))),
+        LinkAttr::ArpNotify(on) => message.attributes.push(ipv4_devconf(ARP_NOTIFY, u32::from(*on))),
         LinkAttr::Isolated(on) => message.attributes.push(port(InfoBridgePort::Isolated(*on))),
     }
     emit(&message, out);
