@@ -40,7 +40,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         ("xz", "xz-utils"),
         ("busybox", "busybox-static"),
     ])?;
-    let command = if args.command.is_empty() { vec![netns_tests()?] } else { args.command.clone() };
+    let command = if args.command.is_empty() { netns_tests()? } else { args.command.clone() };
     let mut failed = Vec::new();
     let mut summary = Vec::new();
     for wanted in kernels {
@@ -64,11 +64,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Builds the network namespace tests and returns their executable.
-fn netns_tests() -> Result<String> {
-    const BUILD: &[&str] = &["test", "--no-run", "--message-format", "json", "-p", "braid-tests", "--test", "netns"];
-    let messages = sh::read(&mut sh::cmd("cargo", BUILD)).context("build the network namespace tests")?;
-    executable(&messages, "netns").context("cargo names no executable for the test target \"netns\"")
+/// Builds braid and the network namespace tests, and returns the command that runs the tests.
+fn netns_tests() -> Result<Vec<String>> {
+    const BRAID: &[&str] = &["build", "--message-format", "json", "-p", "braid"];
+    const TESTS: &[&str] = &["test", "--no-run", "--message-format", "json", "-p", "braid-tests", "--test", "netns"];
+    let built = |args: &[&str], name: &str| {
+        let messages = sh::read(&mut sh::cmd("cargo", args)).with_context(|| format!("cargo {}", args.join(" ")))?;
+        executable(&messages, name).with_context(|| format!("cargo names no executable for {name:?}"))
+    };
+    let braid = format!("BRAID_BIN={}", built(BRAID, "braid")?);
+    let reference = format!("BRAID_REFERENCE={}", sh::cache().join("reference").display());
+    Ok(vec!["env".to_owned(), braid, reference, built(TESTS, "netns")?])
 }
 
 /// The executable of the target `name` in cargo's messages, one JSON object a line.
