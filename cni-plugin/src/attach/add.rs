@@ -9,7 +9,7 @@ use crate::apply::kernel::Kernel;
 use crate::apply::record::{Folder, Record};
 use crate::apply::transaction::Transaction;
 use crate::cni::{AddResult, Attachment, Command, Error, Request};
-use crate::ipam::Lease;
+use crate::ipam::{Ipam, Lease};
 use crate::plan::step::{LinkRef, Step};
 use crate::sys::netns::NetNs;
 use std::ops::Range;
@@ -29,15 +29,11 @@ pub struct Added {
 /// Attaches the container, or leaves everything as it was.
 pub fn add(request: &Request, chain: &Chain) -> Result<Added, Error> {
     let attachment = request.attachment.as_ref().ok_or_else(|| Error::env("ADD needs a container"))?;
-    let netns = open_netns(attachment, request.netns_override)?;
+    chain.find_foreign()?;
     if let [Item { work: Work::Ipam, addresses: From::Ours(ipam), .. }] = chain.items.as_slice() {
-        let known = Known::of(chain.network());
-        let result = AddResult::from(ipam.reserve(&chain::owner(attachment), known.host())?);
-        let stdout = result.to_stdout(request.conf.version).inspect_err(|_| {
-            let _ = ipam.release(&chain::owner(attachment), known.host());
-        })?;
-        return Ok(Added { stdout, result, timings: Vec::new() });
+        return reserve_alone(request, chain, attachment, ipam);
     }
+    let netns = open_netns(attachment, request.netns_override)?;
     let folder = Folder::lock(&attachment.container_id).map_err(internal)?;
     let mut kernel = Kernel::open(Some(netns)).map_err(internal)?;
     let record = start_record(request, chain, attachment, &folder, &mut kernel)?;
@@ -50,6 +46,16 @@ pub fn add(request: &Request, chain: &Chain) -> Result<Added, Error> {
         }
         Err(error) => Err(run.fail(error, &mut kernel)),
     }
+}
+
+/// ADD of an IPAM called by itself, which has no business in the container's namespace: it need not even be there.
+fn reserve_alone(request: &Request, chain: &Chain, attachment: &Attachment, ipam: &Ipam) -> Result<Added, Error> {
+    let known = Known::of(chain.network());
+    let result = AddResult::from(ipam.reserve(&chain::owner(attachment), known.host())?);
+    let stdout = result.to_stdout(request.conf.version).inspect_err(|_| {
+        let _ = ipam.release(&chain::owner(attachment), known.host());
+    })?;
+    Ok(Added { stdout, result, timings: Vec::new() })
 }
 
 /// The container's namespace, which must not be the plugin's own.

@@ -108,6 +108,19 @@ impl Chain {
         self.items.iter().any(|item| matches!(item.work, Work::Foreign) || matches!(item.addresses, From::Foreign(_)))
     }
 
+    /// Refuses a foreign plugin or IPAM that is not there, before anything is changed.
+    pub fn find_foreign(&self) -> Result<(), Error> {
+        for item in &self.items {
+            if matches!(item.work, Work::Foreign) {
+                delegate::find(&item.conf.plugin, &self.path)?;
+            }
+            if let From::Foreign(ipam) = &item.addresses {
+                delegate::find(ipam, &self.path)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The configuration that item `at` is called with as a foreign program.
     pub fn conf_for(&self, at: usize, prev: Option<&AddResult>) -> Result<Json, Error> {
         match (&self.list, self.items.get(at)) {

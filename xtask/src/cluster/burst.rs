@@ -15,7 +15,7 @@ const APP: &str = pods::BURST;
 pub(crate) struct Options {
     /// How many pods are created at once
     #[arg(long, default_value_t = 60)]
-    pods: u32,
+    pods: usize,
     /// Pods in their node's network: no plugin at all, the floor
     #[arg(long)]
     host_network: bool,
@@ -59,13 +59,14 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     sh::read(&mut cluster.kubectl(["delete", "pod", "-l", "app=burst", "--ignore-not-found"]))?;
     await_collection(cluster, &nodes)?;
     let before = nodes.iter().map(|node| timers(cluster, *node)).collect::<Result<Vec<_>>>()?;
+    let mut watch = pods::Watch::start(cluster, APP)?;
     let start = Instant::now();
     pods::create(cluster, &manifests(options))?;
-    pods::wait(cluster, APP, "condition=Ready")?;
+    watch.until("became Ready", options.pods, pods::is_ready)?;
     let ready_s = start.elapsed().as_secs_f64();
     let start = Instant::now();
     sh::read(&mut cluster.kubectl(["delete", "pod", "-l", "app=burst", "--wait=false"]))?;
-    pods::wait(cluster, APP, "delete")?;
+    watch.until("were gone", options.pods, pods::is_gone)?;
     let gone_s = start.elapsed().as_secs_f64();
     let after = nodes.iter().map(|node| timers(cluster, *node)).collect::<Result<Vec<_>>>()?;
 

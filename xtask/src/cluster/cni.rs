@@ -64,11 +64,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_template_becomes_the_nodes_own_configuration() {
-        let node: Node = "n2".parse().unwrap();
+    fn a_template_becomes_the_nodes_own_configuration() -> Result<()> {
+        let template = r#"{"name": "{node}-{index}", "subnet": "{podCIDR}"}"#;
+        let rendered = Node::first(2)?.into_iter().map(|node| render(template, node)).collect::<Vec<_>>();
         assert_eq!(
-            render(r#"{"name": "{node}-{index}", "subnet": "{podCIDR}"}"#, node),
-            r#"{"name": "n2-2", "subnet": "10.244.2.0/24"}"#
+            rendered,
+            [r#"{"name": "n1-1", "subnet": "10.244.1.0/24"}"#, r#"{"name": "n2-2", "subnet": "10.244.2.0/24"}"#]
         );
+        Ok(())
     }
 }

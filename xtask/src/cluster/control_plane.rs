@@ -70,6 +70,8 @@ fn controller_manager(cluster: &Cluster) -> Command {
         .arg(flag("kubeconfig", cluster, "admin.conf"))
         .arg(flag("service-account-private-key-file", cluster, "sa.key"))
         .arg(flag("root-ca-file", cluster, "ca.crt"))
+        // By default it makes a folder under /usr/libexec.
+        .arg(format!("--flex-volume-plugin-dir={}", cluster.dir().join("volume-plugins").display()))
         .arg("--leader-elect=false");
     command
 }

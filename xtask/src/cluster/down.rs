@@ -4,7 +4,7 @@ use super::state::{CONTROL_PLANE, Cluster, LAN, Node};
 use super::wait;
 use crate::sh;
 use anyhow::{Context, Result};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -12,11 +12,17 @@ use std::time::Duration;
 /// Ends all processes and removes namespaces, cgroups, mount points and files; without a cluster it does nothing.
 pub(crate) fn run() -> Result<()> {
     let namespaces = namespaces()?;
+    let mut killed = BTreeSet::new();
     wait::until("all processes of the cluster have ended", Duration::from_secs(30), || {
-        let pids = processes(&namespaces)?;
-        // A process that ended meanwhile is what is wanted.
-        let _ = pids.is_empty() || wait::succeeds(sh::cmd("kill", ["-KILL", "--"]).args(&pids))?;
-        Ok(pids.is_empty())
+        let parents = parents();
+        let found = processes(&namespaces, &parents)?;
+        if !found.is_empty() {
+            // A process that ended meanwhile is what is wanted.
+            wait::succeeds(sh::cmd("kill", ["-KILL", "--"]).args(found.iter().map(u32::to_string)))?;
+        }
+        killed.extend(found);
+        // One that is ending has left its namespaces already.
+        Ok(killed.iter().all(|pid| !parents.contains_key(pid)))
     })?;
     for namespace in &namespaces {
         sh::read(&mut sh::cmd("ip", ["netns", "del", namespace]))?;
@@ -43,13 +49,13 @@ fn namespaces() -> Result<Vec<String>> {
 }
 
 /// All processes in the namespaces, and their descendants: a container is a child of its shim, in a namespace of its own.
-fn processes(namespaces: &[String]) -> Result<Vec<String>> {
+fn processes(namespaces: &[String], parents: &BTreeMap<u32, u32>) -> Result<Vec<u32>> {
     let mut found: Vec<u32> = Vec::new();
     for namespace in namespaces {
         let pids = sh::read(&mut sh::cmd("ip", ["netns", "pids", namespace]))?;
         found.extend(pids.lines().filter_map(|pid| pid.parse::<u32>().ok()));
     }
-    Ok(with_descendants(&found, &parents()).iter().map(u32::to_string).collect())
+    Ok(with_descendants(&found, parents))
 }
 
 fn with_descendants(roots: &[u32], parents: &BTreeMap<u32, u32>) -> Vec<u32> {

@@ -1,11 +1,12 @@
-//! Objects for the API server: pods of busybox, and creating and awaiting them.
+//! Pods of busybox: creating, watching and listing them.
 
 use super::state::{Cluster, Node};
 use crate::sh;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
-use std::io::Write;
-use std::process::Stdio;
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::process::{Child, ChildStdout, Stdio};
 
 /// The labels `app` of the pods of each verb that makes any.
 pub(crate) const BURST: &str = "burst";
@@ -18,6 +19,7 @@ pub(crate) fn spec(script: &str) -> Value {
         // A shell as process 1 ignores SIGTERM; nothing is to be gained from waiting for it.
         "terminationGracePeriodSeconds": 1,
         "tolerations": [{"operator": "Exists"}],
+        "automountServiceAccountToken": false, // no pod here talks to the API server
         "containers": [{
             "name": "main",
             "image": "localhost/busybox:1",
@@ -40,10 +42,54 @@ pub(crate) fn create(cluster: &Cluster, objects: &[Value]) -> Result<()> {
     Ok(())
 }
 
-/// Waits until `condition` (`condition=Ready`, `delete`) holds for every pod with the label `app=<app>`.
-pub(crate) fn wait(cluster: &Cluster, app: &str, condition: &str) -> Result<()> {
-    let args = ["wait", "pod", "-l", &format!("app={app}"), &format!("--for={condition}"), "--timeout=180s"];
-    sh::read(&mut cluster.kubectl(args)).map(drop)
+/// The API server's events about the pods with one label, as they come: many `kubectl wait` take longer than the pods.
+pub(crate) struct Watch {
+    kubectl: Child,
+    events: Lines<BufReader<ChildStdout>>,
+}
+
+impl Watch {
+    /// Watches the pods with the label `app=<app>`, which may be there or not yet, for at most five minutes.
+    pub(crate) fn start(cluster: &Cluster, app: &str) -> Result<Self> {
+        let path = format!("/api/v1/namespaces/default/pods?watch=1&timeoutSeconds=300&labelSelector=app%3D{app}");
+        let mut command = cluster.kubectl(["get", "--raw", &path]);
+        let mut kubectl = command.stdout(Stdio::piped()).spawn().context("start kubectl")?;
+        let events = BufReader::new(kubectl.stdout.take().context("kubectl has no output")?).lines();
+        Ok(Self { kubectl, events })
+    }
+
+    /// Reads on until `holds` was true of an event of each of `count` pods.
+    pub(crate) fn until(&mut self, what: &str, count: usize, holds: fn(&Value) -> bool) -> Result<()> {
+        let mut names = BTreeSet::new();
+        while names.len() < count {
+            let line =
+                self.events.next().with_context(|| format!("{} of {count} pods {what} in time", names.len()))??;
+            let event: Value = serde_json::from_str(&line).context("parse an event about a pod")?;
+            if holds(&event) {
+                names.insert(event["object"]["metadata"]["name"].to_string());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.kubectl.kill();
+        let _ = self.kubectl.wait();
+    }
+}
+
+/// Whether an event says that its pod is Ready.
+pub(crate) fn is_ready(event: &Value) -> bool {
+    let conditions = event["object"]["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
+
+/// Whether an event says that its pod is gone.
+pub(crate) fn is_gone(event: &Value) -> bool {
+    event["type"] == "DELETED"
 }
 
 /// The pods with the label `app=<app>`, as the API server has them.
@@ -58,4 +104,20 @@ pub(crate) fn sandboxes(cluster: &Cluster, node: Node, app: &str) -> Result<Vec<
     let filter = format!("labels.app=={app},labels.\"io.cri-containerd.kind\"==sandbox");
     let ids = sh::read(&mut cluster.on(node, ["ctr", "-n", "k8s.io", "containers", "ls", "-q", &filter])?)?;
     Ok(ids.lines().map(String::from).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_is_ready_by_its_condition_and_gone_by_its_event() {
+        let event = |kind: &str, ready: &str| {
+            json!({"type": kind, "object": {"status": {"conditions": [
+                {"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": ready},
+            ]}}})
+        };
+        assert!(is_ready(&event("MODIFIED", "True")) && !is_ready(&event("MODIFIED", "False")));
+        assert!(is_gone(&event("DELETED", "False")) && !is_gone(&event("MODIFIED", "False")));
+    }
 }

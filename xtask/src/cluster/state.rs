@@ -118,7 +118,8 @@ impl Cluster {
     /// `kubectl` as administrator, beside the API server.
     pub(crate) fn kubectl<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = in_netns(CONTROL_PLANE, bin().join("kubectl"));
-        command.arg("--kubeconfig").arg(self.pki("admin.conf")).args(args);
+        command.arg("--kubeconfig").arg(self.pki("admin.conf"));
+        command.arg("--cache-dir").arg(self.dir.join("kubectl-cache")).args(args);
         command
     }
 

@@ -49,7 +49,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 pub(crate) fn load(cluster: &Cluster, archive: &Path) -> Result<()> {
     let archive = fs::canonicalize(archive).with_context(|| format!("find {}", archive.display()))?;
     for node in cluster.nodes()? {
-        sh::run(cluster.on(node, ["ctr", "-n", "k8s.io", "images", "import"])?.arg(&archive))?;
+        sh::read(cluster.on(node, ["ctr", "-n", "k8s.io", "images", "import"])?.arg(&archive))?;
     }
     Ok(())
 }

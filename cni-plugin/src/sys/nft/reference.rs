@@ -41,7 +41,9 @@ impl Of<'_> {
 /// The first `len` hexadecimal digits of the SHA-512 of `parts`, one behind the other.
 fn hash(parts: &[&str], len: usize) -> String {
     let mut sha = Sha512::new();
-    parts.iter().for_each(|part| sha.update(part.as_bytes()));
+    for part in parts {
+        sha.update(part.as_bytes());
+    }
     let mut hex = sha.finalize().iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
     hex.truncate(len);
     hex
