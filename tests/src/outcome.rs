@@ -97,18 +97,15 @@ fn link(link: &Value) -> Value {
 
 /// One route as text, without who made it.
 fn route(route: &Value) -> String {
-    let mut text = route["dst"].as_str().unwrap_or_default().to_owned();
-    for key in ["gateway", "dev", "table", "scope", "metric", "prefsrc", "mtu", "advmss", "type"] {
+    let mut words = vec![route["dst"].as_str().unwrap_or_default().to_owned()];
+    for key in ["gateway", "dev", "table", "scope", "metric", "prefsrc", "mtu", "advmss", "type", "metrics"] {
         match &route[key] {
             Value::Null => {}
-            Value::String(value) => text += &format!(" {key} {}", general(value)),
-            value => text += &format!(" {key} {value}"),
+            Value::String(value) => words.extend([key.to_owned(), general(value)]),
+            value => words.extend([key.to_owned(), value.to_string()]),
         }
     }
-    if let Some(metrics) = route["metrics"].as_array() {
-        text += &format!(" metrics {}", Value::from(metrics.clone()));
-    }
-    text
+    words.join(" ")
 }
 
 /// What differs between two outcomes, a line for each thing; `-` for the first, `+` for the second.
@@ -124,7 +121,9 @@ fn flat(value: &Value) -> Vec<String> {
     fn walk(path: &str, value: &Value, lines: &mut Vec<String>) {
         match value {
             Value::Object(fields) => {
-                fields.iter().for_each(|(key, value)| walk(&format!("{path}.{key}"), value, lines))
+                for (key, value) in fields {
+                    walk(&format!("{path}.{key}"), value, lines);
+                }
             }
             Value::Array(items) if items.iter().any(Value::is_object) => {
                 items.iter().enumerate().for_each(|(at, value)| walk(&format!("{path}[{at}]"), value, lines));
