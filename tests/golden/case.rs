@@ -53,9 +53,10 @@ impl Case {
         plugin.refuse(call, facts)?;
         let lease = self.result("lease").map(|given| Lease { ips: given.ips, routes: given.routes, dns: given.dns });
         let planned = plugin.plan(call, facts, lease)?;
-        let warnings: String = planned.warnings.iter().map(|warning| format!("# warning: {warning}\n")).collect();
+        let warnings: Vec<String> = planned.warnings.iter().map(|warning| format!("# warning: {warning}\n")).collect();
         Ok(format!(
-            "{warnings}# ADD\n{}\n# DEL\n{}\n# DEL without a record\n{}\n# result\n{}\n",
+            "{}# ADD\n{}\n# DEL\n{}\n# DEL without a record\n{}\n# result\n{}\n",
+            warnings.concat(),
             render(&planned.steps),
             render(&undo(&planned.steps)),
             render(&plugin.remnants(call)),

@@ -2,6 +2,8 @@
 //!
 //! A case is `<type>/<name>.json`; its golden is `<type>/<name>.txt`. `BRAID_BLESS=1` writes the goldens anew.
 
+#![expect(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by a panic")]
+
 mod case;
 
 use case::Case;

@@ -25,7 +25,7 @@ print(json.dumps(result))'
 fi
 "#;
 
-fn list(plugins: Value) -> Value {
+fn list(plugins: &Value) -> Value {
     json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": plugins})
 }
 
@@ -37,7 +37,7 @@ fn spied(what: &str) -> String {
     fs::read_to_string(format!("/run/spy.{what}")).unwrap_or_default()
 }
 
-fn call(host: &Sandbox, pod: &Ns, plugins: Value) -> Call {
+fn call(host: &Sandbox, pod: &Ns, plugins: &Value) -> Call {
     host.script("spy", SPY);
     host.script("spy2", SPY);
     host.call("braid", pod, list(plugins))
@@ -51,7 +51,7 @@ fn a_list_of_known_types_is_one_call() {
         "sysctl": {"net.core.somaxconn": "500"}});
     let mut bridge = conf::bridge();
     bridge["ipMasq"] = json!(true);
-    let call = host.call("braid", &pod, list(json!([bridge, tuning, {"type": "loopback"}])));
+    let call = host.call("braid", &pod, list(&json!([bridge, tuning, {"type": "loopback"}])));
     let result = call.add().result();
     assert_eq!(result["interfaces"][2]["mac"], "c2:11:22:33:44:55");
     assert_eq!(pod.the_link("eth0")["mtu"], 1400);
@@ -109,7 +109,7 @@ fn runtime_config_reaches_the_plugins_that_ask_for_it() {
     let pod = host.pod("a");
     let mut bridge = conf::bridge();
     bridge["capabilities"] = json!({"ips": true, "mac": false});
-    let call = host.call("braid", &pod, list(json!([bridge])));
+    let call = host.call("braid", &pod, list(&json!([bridge])));
     let runtime = json!({"ips": ["10.1.0.77"], "mac": "c2:11:22:33:44:55"});
     call.with("runtimeConfig", runtime).add().result();
     assert_eq!(pod.addrs("eth0"), ["10.1.0.77/24"]);
@@ -121,7 +121,7 @@ fn a_foreign_plugin_is_called_as_libcni_calls_it() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let plugins = json!([conf::bridge(), {"type": "spy", "own": [1, 2]}, {"type": "tuning", "mtu": 1400}]);
-    let call = call(&host, &pod, plugins).args("IgnoreUnknown=1;K8S_POD_NAME=web");
+    let call = call(&host, &pod, &plugins).args("IgnoreUnknown=1;K8S_POD_NAME=web");
     let result = call.add().result();
     let env = "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAME=web\nCNI_COMMAND=ADD\nCNI_CONTAINERID=a\nCNI_IFNAME=eth0\n\
                CNI_NETNS=/run/netns/a\nCNI_PATH=/run/cni-bin\n";
@@ -143,7 +143,7 @@ fn the_verbs_go_forward_and_del_goes_backward() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let plugins = json!([conf::bridge(), {"type": "spy"}, {"type": "tuning", "mtu": 1400}, {"type": "spy2"}]);
-    let call = call(&host, &pod, plugins);
+    let call = call(&host, &pod, &plugins);
     let result = call.add().result();
     call.check(&result).ok();
     call.status().ok();
@@ -169,7 +169,7 @@ fn a_foreign_plugin_that_fails_takes_everything_back_and_keeps_its_code_and_word
     let mut bridge = conf::bridge();
     bridge["ipMasq"] = json!(true);
     let plugins = json!([bridge, {"type": "spy"}, {"type": "tuning", "mtu": 1400}, {"type": "spy2", "fail": "ADD"}]);
-    let call = call(&host, &pod, plugins);
+    let call = call(&host, &pod, &plugins);
     call.add().refused(107, &["spy was told to fail", "by the test"]);
     assert_eq!(order(), ["spy ADD", "spy2 ADD", "spy2 DEL", "spy DEL"]);
     host.assert_nothing_left();
@@ -181,7 +181,7 @@ fn a_native_plugin_that_fails_after_a_foreign_one_takes_that_one_back_too() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let plugins = json!([conf::bridge(), {"type": "spy"}, {"type": "tuning", "mtu": 60}]);
-    call(&host, &pod, plugins).add().refused(999, &["mtu 60"]);
+    call(&host, &pod, &plugins).add().refused(999, &["mtu 60"]);
     assert_eq!(order(), ["spy ADD", "spy DEL"]);
     host.assert_nothing_left();
     assert_eq!(pod.link_names(), Vec::<String>::new());
@@ -192,11 +192,11 @@ fn del_goes_on_behind_a_foreign_plugin_that_fails_and_tells_of_it() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let failing = json!([conf::bridge(), {"type": "spy", "fail": "DEL"}]);
-    let call = call(&host, &pod, failing);
+    let call = call(&host, &pod, &failing);
     call.add().result();
     call.del().refused(107, &["spy was told to fail"]);
     assert_eq!(pod.link_names(), Vec::<String>::new());
-    call.clone().conf(list(json!([conf::bridge(), {"type": "spy"}]))).del().ok();
+    call.clone().conf(list(&json!([conf::bridge(), {"type": "spy"}]))).del().ok();
     host.assert_nothing_left();
 }
 
@@ -204,7 +204,7 @@ fn del_goes_on_behind_a_foreign_plugin_that_fails_and_tells_of_it() {
 fn a_plugin_that_can_not_be_found_is_named_with_the_folders_and_nothing_stays() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    let call = host.call("braid", &pod, list(json!([conf::bridge(), {"type": "no-such"}])));
+    let call = host.call("braid", &pod, list(&json!([conf::bridge(), {"type": "no-such"}])));
     call.add().refused(999, &["failed to find plugin \"no-such\" in path [/run/cni-bin]"]);
     assert_eq!(pod.link_names(), Vec::<String>::new());
     let left: Vec<String> = host.leftovers().into_iter().filter(|left| !left.contains("attachments")).collect();

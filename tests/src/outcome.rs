@@ -67,7 +67,20 @@ fn side(ns: &Ns, sysctls: &[&str]) -> Value {
     let mut routes: Vec<String> = ["-4", "-6"].iter().flat_map(|family| ns.routes(family)).map(|r| route(&r)).collect();
     routes.sort();
     routes.dedup();
-    json!({"links": seen, "routes": routes, "sysctls": node})
+    json!({"links": seen, "routes": routes, "sysctls": node, "vlans": vlans(ns)})
+}
+
+/// The VLANs of bridge ports, as text; on a kernel without them there are none.
+fn vlans(ns: &Ns) -> Vec<String> {
+    let ports = ns.list("bridge -j vlan show");
+    let of = |port: &Value| {
+        let name = general(port["ifname"].as_str().unwrap_or_default());
+        let vlans = port["vlans"].as_array().cloned().unwrap_or_default();
+        vlans.into_iter().map(|vlan| format!("{name} {} {}", vlan["vlan"], vlan["flags"])).collect::<Vec<_>>()
+    };
+    let mut vlans: Vec<String> = ports.iter().flat_map(of).collect();
+    vlans.sort();
+    vlans
 }
 
 fn link(link: &Value) -> Value {

@@ -39,9 +39,8 @@ pub fn gc(request: &Request, chain: &Chain) -> Result<(), Error> {
     for (at, item) in chain.items.iter().enumerate() {
         errors.extend(match &item.addresses {
             From::Ours(ipam) if has_list => ipam.gc(&valid, Known::of(network).host()).err(),
-            From::Ours(_) => None,
             From::Foreign(ipam) => chain.delegate(ipam, at, Command::Gc, None, None).err(),
-            From::Nobody => None,
+            From::Ours(_) | From::Nobody => None,
         });
         if matches!(item.work, Work::Foreign) {
             errors.extend(chain.delegate(&item.conf.plugin, at, Command::Gc, None, None).err());
