@@ -1,18 +1,25 @@
 //! Every plugin on a real kernel, in namespaces of its own, judged by tools that braid did not write.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
+
 mod addresses;
 mod bridge;
 mod check;
 mod conf;
 mod del;
 mod gc_status;
+mod hostile;
+mod interop;
 mod ipvlan;
+mod lists;
 mod loopback;
 mod macvlan;
 mod masquerade;
+mod parallel;
 mod ports;
 mod protocol;
 mod ptp;
 mod reference;
+mod rollback;
 mod tuning;
 mod versions;

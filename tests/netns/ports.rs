@@ -105,7 +105,7 @@ fn a_trunk_carries_its_vlans_tagged_and_vlan_1_untagged() {
     needs!(VlanFiltering);
     let host = Sandbox::new();
     let pod = host.pod("a");
-    let trunk = json!([{"minID": 10, "maxID": 12}, {"id": 12}, {"id": 20}]);
+    let trunk = json!([{"minID": 10, "maxID": 12}, {"id": 12}, {"id": 1}, {"id": 20}]);
     let call = host.call("bridge", &pod, conf::bridge_l2()).with("vlanTrunk", trunk);
     let result = call.add().result();
     let tagged = |id| (id, Vec::new());

@@ -79,6 +79,21 @@ fn bridge() {
 }
 
 #[test]
+fn bridge_with_vlans() {
+    needs!(Reference, VlanFiltering);
+    let cases = [
+        json!({"vlan": 100}),
+        json!({"vlan": 100, "isGateway": false}),
+        json!({"vlan": 100, "preserveDefaultVlan": true}),
+        json!({"vlanTrunk": [{"minID": 10, "maxID": 12}, {"id": 20}], "isGateway": false}),
+        json!({"vlan": 100, "vlanTrunk": [{"id": 20}], "isGateway": false}),
+        json!({"vlanTrunk": [], "isGateway": false}),
+        json!({"vlan": 1, "isGateway": false}),
+    ];
+    same("bridge", &conf::bridge(), &cases, nothing);
+}
+
+#[test]
 fn ptp() {
     needs!(Reference);
     let routes = json!([{"dst": "0.0.0.0/0"}, {"dst": "192.0.2.0/24", "gw": "10.2.0.1"}]);

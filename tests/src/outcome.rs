@@ -67,7 +67,20 @@ fn side(ns: &Ns, sysctls: &[&str]) -> Value {
     let mut routes: Vec<String> = ["-4", "-6"].iter().flat_map(|family| ns.routes(family)).map(|r| route(&r)).collect();
     routes.sort();
     routes.dedup();
-    json!({"links": seen, "routes": routes, "sysctls": node})
+    json!({"links": seen, "routes": routes, "sysctls": node, "vlans": vlans(ns)})
+}
+
+/// The VLANs of bridge ports, as text; on a kernel without them there are none.
+fn vlans(ns: &Ns) -> Vec<String> {
+    let ports = ns.list("bridge -j vlan show");
+    let of = |port: &Value| {
+        let name = general(port["ifname"].as_str().unwrap_or_default());
+        let vlans = port["vlans"].as_array().cloned().unwrap_or_default();
+        vlans.into_iter().map(|vlan| format!("{name} {} {}", vlan["vlan"], vlan["flags"])).collect::<Vec<_>>()
+    };
+    let mut vlans: Vec<String> = ports.iter().flat_map(of).collect();
+    vlans.sort();
+    vlans
 }
 
 fn link(link: &Value) -> Value {
@@ -97,18 +110,15 @@ fn link(link: &Value) -> Value {
 
 /// One route as text, without who made it.
 fn route(route: &Value) -> String {
-    let mut text = route["dst"].as_str().unwrap_or_default().to_owned();
-    for key in ["gateway", "dev", "table", "scope", "metric", "prefsrc", "mtu", "advmss", "type"] {
+    let mut words = vec![route["dst"].as_str().unwrap_or_default().to_owned()];
+    for key in ["gateway", "dev", "table", "scope", "metric", "prefsrc", "mtu", "advmss", "type", "metrics"] {
         match &route[key] {
             Value::Null => {}
-            Value::String(value) => text += &format!(" {key} {}", general(value)),
-            value => text += &format!(" {key} {value}"),
+            Value::String(value) => words.extend([key.to_owned(), general(value)]),
+            value => words.extend([key.to_owned(), value.to_string()]),
         }
     }
-    if let Some(metrics) = route["metrics"].as_array() {
-        text += &format!(" metrics {}", Value::from(metrics.clone()));
-    }
-    text
+    words.join(" ")
 }
 
 /// What differs between two outcomes, a line for each thing; `-` for the first, `+` for the second.
@@ -124,7 +134,9 @@ fn flat(value: &Value) -> Vec<String> {
     fn walk(path: &str, value: &Value, lines: &mut Vec<String>) {
         match value {
             Value::Object(fields) => {
-                fields.iter().for_each(|(key, value)| walk(&format!("{path}.{key}"), value, lines))
+                for (key, value) in fields {
+                    walk(&format!("{path}.{key}"), value, lines);
+                }
             }
             Value::Array(items) if items.iter().any(Value::is_object) => {
                 items.iter().enumerate().for_each(|(at, value)| walk(&format!("{path}[{at}]"), value, lines));

@@ -48,7 +48,7 @@ impl Sandbox {
         assert!(nix::unistd::geteuid().is_root(), "these tests need root: they make network and mount namespaces");
         // Built and looked for outside: neither may see the sandbox.
         let (braid, _) = (binary::braid(), binary::reference());
-        assert!(braid.is_file(), "BRAID_BIN: {} is no file", braid.display());
+        assert!(braid.is_file(), "no braid at {}: set BRAID_BIN, or run the tests with cargo", braid.display());
         let open = |path| File::open(path).expect("own namespace");
         let before = Before {
             net: open("/proc/thread-self/ns/net"),
@@ -137,6 +137,8 @@ impl Deref for Sandbox {
 impl Drop for Sandbox {
     fn drop(&mut self) {
         let strays = strays();
+        // A thread that was just joined may still share the folder in the kernel, and then the move is refused.
+        unshare(CloneFlags::CLONE_FS).expect("a folder of its own");
         setns(&self.before.mnt, CloneFlags::CLONE_NEWNS).expect("back to the mount namespace");
         setns(&self.before.net, CloneFlags::CLONE_NEWNET).expect("back to the network namespace");
         std::env::set_current_dir(&self.before.folder).expect("back to the folder");

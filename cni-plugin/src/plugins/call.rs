@@ -7,8 +7,8 @@ use crate::plan::step::LinkRef;
 use crate::plan::{IfName, Mac};
 use sha2::{Digest, Sha256};
 
-/// Longest alias that the kernel keeps (`IFALIASZ` less its NUL), in bytes.
-const ALIAS_LEN: usize = 255;
+/// Longest alias that the kernel takes with its NUL (`IFALIASZ` less one for each), in bytes.
+const ALIAS_LEN: usize = 254;
 
 /// One call, as far as a plan may depend on it.
 #[derive(Debug, Clone)]

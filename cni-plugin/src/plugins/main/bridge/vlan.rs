@@ -54,15 +54,13 @@ impl Vlans {
         }
         let vlan = |id, untagged| Step::EnsureVlan { at: port.clone(), vlan: Vlan { id, pvid: untagged, untagged } };
         let mut steps = Vec::new();
-        if !self.preserve_default && default_pvid != 0 && self.id != Some(default_pvid) {
+        let untagged = self.id.or((!self.preserve_default).then_some(NATIVE));
+        if !self.preserve_default && default_pvid != 0 && untagged != Some(default_pvid) {
             let default = Vlan { id: default_pvid, pvid: true, untagged: true };
             steps.push(Step::DelVlan { at: port.clone(), vlan: default });
         }
-        steps.extend(self.id.map(|id| vlan(id, true)));
-        steps.extend(self.tagged().filter(|id| self.id != Some(*id)).map(|id| vlan(id, false)));
-        if self.id.is_none() && !self.preserve_default {
-            steps.push(vlan(NATIVE, true));
-        }
+        steps.extend(untagged.map(|id| vlan(id, true)));
+        steps.extend(self.tagged().filter(|id| untagged != Some(*id)).map(|id| vlan(id, false)));
         steps
     }
 

@@ -1,0 +1,117 @@
+//! One case: a configuration, what the IPAM gave, and what the host looks like.
+
+use braid::cni::{AddResult, Json, NetConf, Version};
+use braid::ipam::Lease;
+use braid::plan::facts::{AddrFact, LinkFact};
+use braid::plan::render::render;
+use braid::plan::step::{LinkRef, undo};
+use braid::plan::{Facts, IfName, Mac, Ns};
+use braid::plugins::{self, Call, Plugin};
+use serde_json::{Map, Value};
+use std::path::Path;
+
+/// A case as it is written. All keys but `conf` may be absent.
+///
+/// `args`: `CNI_ARGS`. `ifname`: default `eth0`. `prev`: the result before. `lease`: what the IPAM gave, as a result.
+/// `host` and `pod`: links by name. `sysctl`: values by `host` or `pod` and key. `default`: links of default routes.
+pub(crate) struct Case(Value);
+
+impl Case {
+    pub(crate) fn read(path: &Path) -> Self {
+        let text = std::fs::read_to_string(path).unwrap();
+        Self(serde_json::from_str(&text).unwrap_or_else(|err| panic!("{}: {err}", path.display())))
+    }
+
+    /// The plan, what takes it back, what takes it back without a record, and the result; or why it is refused.
+    pub(crate) fn text(&self) -> String {
+        let conf = NetConf::parse(self.0["conf"].to_string().as_bytes()).unwrap();
+        let plugin = match plugins::parse(&conf, self.0["args"].as_str().unwrap_or_default()) {
+            Ok(plugin) => plugin.expect("a type of braid's own"),
+            Err(error) => return refused(&error),
+        };
+        let prev = self.result("prev");
+        let ifname = name(self.0["ifname"].as_str().unwrap_or("eth0"));
+        let call = Call {
+            network: &conf.name,
+            container_id: "4f1c",
+            ifname: &ifname,
+            sandbox: "/run/netns/pod",
+            prev: prev.as_ref(),
+            node: "a boot",
+        };
+        let facts = self.facts();
+        self.planned(plugin.as_ref(), &call, &facts, conf.version).unwrap_or_else(|error| refused(&error))
+    }
+
+    fn planned(
+        &self,
+        plugin: &dyn Plugin,
+        call: &Call<'_>,
+        facts: &Facts,
+        version: Version,
+    ) -> Result<String, braid::cni::Error> {
+        plugin.refuse(call, facts)?;
+        let lease = self.result("lease").map(|given| Lease { ips: given.ips, routes: given.routes, dns: given.dns });
+        let planned = plugin.plan(call, facts, lease)?;
+        let warnings: Vec<String> = planned.warnings.iter().map(|warning| format!("# warning: {warning}\n")).collect();
+        Ok(format!(
+            "{}# ADD\n{}\n# DEL\n{}\n# DEL without a record\n{}\n# result\n{}\n",
+            warnings.concat(),
+            render(&planned.steps),
+            render(&undo(&planned.steps)),
+            render(&plugin.remnants(call)),
+            planned.result.to_stdout(version)?,
+        ))
+    }
+
+    fn result(&self, key: &str) -> Option<AddResult> {
+        let given = self.0.get(key)?;
+        let json = Json::parse(given.to_string().as_bytes(), key).unwrap();
+        Some(AddResult::parse(&json, Version::NEWEST).unwrap())
+    }
+
+    fn facts(&self) -> Facts {
+        let mut facts = Facts::default();
+        for (ns, key) in [(Ns::Host, "host"), (Ns::Pod, "pod")] {
+            for (at, (link, given)) in self.entries(&[key]).into_iter().enumerate() {
+                let link = LinkRef { ns, name: name(&link) };
+                facts.addrs.insert(link.clone(), addrs(&given));
+                facts.links.insert(link, self::link(at, &given));
+            }
+            if let Some(link) = self.0["default"][key].as_str() {
+                facts.default_links.insert(ns, name(link));
+            }
+            for (sysctl, value) in self.entries(&["sysctl", key]) {
+                facts.sysctls.insert((ns, sysctl), value.as_str().unwrap().to_owned());
+            }
+        }
+        facts
+    }
+
+    fn entries(&self, path: &[&str]) -> Map<String, Value> {
+        let found = path.iter().fold(&self.0, |at, key| &at[*key]);
+        found.as_object().cloned().unwrap_or_default()
+    }
+}
+
+fn name(text: &str) -> IfName {
+    IfName::parse(text).unwrap()
+}
+
+fn link(at: usize, given: &Value) -> LinkFact {
+    let mac = given["mac"].as_str().map(|text| Mac::parse(text).expect("a hardware address"));
+    let mtu = given["mtu"].as_u64().map_or(1500, |mtu| u32::try_from(mtu).unwrap());
+    let mut fact = LinkFact::planned(given["kind"].as_str().unwrap_or("veth"), mac, mtu, true);
+    fact.index = u32::try_from(at).unwrap() + 2;
+    fact.vlan_filtering = given["vlan_filtering"] == true;
+    fact
+}
+
+fn addrs(given: &Value) -> Vec<AddrFact> {
+    let texts = given["addrs"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    texts.map(|text| AddrFact { net: text.parse().unwrap(), tentative: false, dad_failed: false, scope: 0 }).collect()
+}
+
+fn refused(error: &braid::cni::Error) -> String {
+    format!("# refused with code {}\n{error}\n", error.code.number())
+}

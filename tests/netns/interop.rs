@@ -1,0 +1,137 @@
+//! Moving a node: what the reference plugins attached braid detaches, and the other way round.
+
+use crate::conf;
+use braid_tests::state::tree;
+use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+fn leases() -> BTreeMap<String, String> {
+    tree(Path::new("/var/lib/cni"))
+}
+
+fn attach(host: &Sandbox, pod: &Ns) -> Call {
+    host.call("bridge", pod, conf::bridge()).with("ipam", conf::dual_stack()).with("ipMasq", true)
+}
+
+/// Runs the same calls with the plugins of `is_reference` and returns what is on disk after each.
+fn history(is_reference: bool) -> Vec<BTreeMap<String, String>> {
+    let host = Sandbox::new();
+    let of = |call: Call| if is_reference { call.reference() } else { call };
+    let pods = ["a", "b", "c"].map(|name| host.pod(name));
+    let calls = pods.each_ref().map(|pod| of(attach(&host, pod)));
+    let mut seen = Vec::new();
+    for call in &calls {
+        call.add().result();
+        seen.push(leases());
+    }
+    calls[1].del().ok();
+    seen.push(leases());
+    calls[1].add().result();
+    seen.push(leases());
+    for call in &calls {
+        call.del().ok();
+    }
+    seen.push(leases());
+    seen
+}
+
+#[test]
+fn the_data_directory_is_the_same_byte_for_byte_after_each_call() {
+    needs!(Reference);
+    assert_eq!(history(false), history(true));
+}
+
+#[test]
+fn what_the_reference_attached_is_checked_and_detached() {
+    needs!(Reference);
+    for backend in ["nftables", "iptables"] {
+        let host = Sandbox::new();
+        let pod = host.pod("a");
+        let call = attach(&host, &pod).with("ipMasqBackend", backend);
+        let result = call.clone().reference().add().result();
+        call.check(&result).ok();
+        call.clone().prev(&result).del().ok();
+        assert_eq!(pod.link_names(), Vec::<String>::new());
+        host.assert_nothing_left();
+        assert_eq!(host.link_names(), ["br0"], "{backend}");
+        let rules = host.run("nft list ruleset");
+        assert!(!rules.contains("10.1.0.2") && !rules.contains("fd00:1::2"), "{backend}: {rules}");
+    }
+}
+
+#[test]
+fn what_braid_attached_is_detached_by_the_reference() {
+    needs!(Reference);
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = attach(&host, &pod).with("ipMasq", false);
+    let result = call.add().result();
+    call.clone().reference().check(&result).ok();
+    call.clone().reference().prev(&result).del().ok();
+    assert_eq!(pod.link_names(), Vec::<String>::new());
+    let left: Vec<String> = host.leftovers().into_iter().filter(|left| !left.starts_with("/run/braid")).collect();
+    assert_eq!(left, Vec::<String>::new());
+    // The record is all that is left, and GC takes it.
+    call.gc(&[]).ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn both_give_out_addresses_of_one_range_in_turn() {
+    needs!(Reference);
+    let host = Sandbox::new();
+    let mut addresses = Vec::new();
+    for at in 0..6 {
+        let pod = host.pod(&format!("p{at}"));
+        let call = host.call("bridge", &pod, conf::bridge());
+        let call = if at % 2 == 0 { call.reference() } else { call };
+        addresses.push(call.add().result()["ips"][0]["address"].clone());
+    }
+    let expected: Vec<Value> = (2..8).map(|byte| json!(format!("10.1.0.{byte}/24"))).collect();
+    assert_eq!(addresses, expected);
+}
+
+#[test]
+fn reclaiming_and_gc_never_take_what_the_reference_holds_for_a_live_container() {
+    needs!(Reference);
+    let host = Sandbox::new();
+    let (a, b) = (host.pod("a"), host.pod("b"));
+    let ipam = json!({"type": "host-local", "subnet": "10.1.0.0/30"});
+    let attach = |pod: &Ns| host.call("bridge", pod, conf::bridge()).with("ipam", ipam.clone());
+    let result = attach(&a).reference().add().result();
+    attach(&b).add().refused(999, &["no IP addresses available"]);
+    attach(&b).run("GC").ok();
+    attach(&b).gc(&[("a", "eth0")]).ok();
+    attach(&a).check(&result).ok();
+}
+
+#[test]
+fn a_tuned_interface_of_the_reference_is_left_as_it_is_by_del() {
+    needs!(Reference);
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    pod.run("ip link add eth0 type veth peer name far");
+    let call = host.call("tuning", &pod, conf::tuning()).with("mtu", 1300);
+    call.clone().reference().add().result();
+    call.del().ok();
+    assert!(pod.link("eth0").is_some());
+}
+
+#[test]
+fn a_ptp_and_a_macvlan_of_the_reference_are_detached() {
+    needs!(Reference);
+    for plugin in ["ptp", "macvlan"] {
+        let host = Sandbox::new();
+        host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
+        let pod = host.pod("a");
+        let conf = if plugin == "ptp" { conf::ptp() } else { conf::macvlan() };
+        let call = host.call(plugin, &pod, conf);
+        let result = call.clone().reference().add().result();
+        call.check(&result).ok();
+        call.prev(&result).del().ok();
+        assert_eq!(pod.link_names(), Vec::<String>::new(), "{plugin}");
+        host.assert_nothing_left();
+        assert_eq!(host.link_names(), ["lan"], "{plugin}");
+    }
+}

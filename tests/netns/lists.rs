@@ -1,0 +1,273 @@
+//! Type `braid`: a whole list in one process, foreign programs in the middle of it, foreign IPAM.
+
+use crate::conf;
+use braid_tests::{Call, Ns, Sandbox, Value, json};
+use std::fs;
+
+/// A foreign plugin that writes down each call and passes the result on; `FAIL` in its configuration makes a verb fail.
+const SPY: &str = r#"#!/bin/sh
+conf=$(cat)
+at=/run/spy
+echo "$CNI_COMMAND" >>$at.order.$(basename "$0")
+echo "$(basename "$0") $CNI_COMMAND" >>$at.order
+env | grep ^CNI_ | sort >$at.env.$CNI_COMMAND
+printf %s "$conf" >$at.conf.$CNI_COMMAND
+case "$conf" in *"\"fail\":\"$CNI_COMMAND\""*)
+    echo '{"code": 107, "msg": "spy was told to fail", "details": "by the test"}'
+    exit 1 ;;
+esac
+if [ "$CNI_COMMAND" = ADD ]; then
+    printf %s "$conf" | python3 -c 'import json, sys
+conf = json.load(sys.stdin)
+result = conf.get("prevResult", {"cniVersion": conf["cniVersion"]})
+result["dns"] = {"nameservers": ["192.0.2.99"]}
+print(json.dumps(result))'
+fi
+"#;
+
+fn list(plugins: &Value) -> Value {
+    json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": plugins})
+}
+
+fn order() -> Vec<String> {
+    fs::read_to_string("/run/spy.order").unwrap_or_default().lines().map(str::to_owned).collect()
+}
+
+fn spied(what: &str) -> String {
+    fs::read_to_string(format!("/run/spy.{what}")).unwrap_or_default()
+}
+
+fn call(host: &Sandbox, pod: &Ns, plugins: &Value) -> Call {
+    host.script("spy", SPY);
+    host.script("spy2", SPY);
+    host.call("braid", pod, list(plugins))
+}
+
+#[test]
+fn a_list_of_known_types_is_one_call() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let tuning = json!({"type": "tuning", "mac": "c2:11:22:33:44:55", "mtu": 1400,
+        "sysctl": {"net.core.somaxconn": "500"}});
+    let mut bridge = conf::bridge();
+    bridge["ipMasq"] = json!(true);
+    let call = host.call("braid", &pod, list(&json!([bridge, tuning, {"type": "loopback"}])));
+    let result = call.add().result();
+    assert_eq!(result["interfaces"][2]["mac"], "c2:11:22:33:44:55");
+    assert_eq!(pod.the_link("eth0")["mtu"], 1400);
+    assert_eq!(pod.sysctl("net/core/somaxconn"), "500");
+    assert!(pod.can_ping("10.1.0.1") && pod.can_ping("127.0.0.1"));
+    call.check(&result).ok();
+    call.prev(&result).del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn a_network_may_be_a_single_plugin_or_a_list() {
+    let networks = [
+        conf::bridge(),
+        json!({"cniVersion": "1.1.0", "name": "net", "plugins": [conf::bridge(), {"type": "tuning", "mtu": 1400}]}),
+    ];
+    for network in networks {
+        let host = Sandbox::new();
+        let pod = host.pod("a");
+        let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "network": network});
+        let call = host.call("braid", &pod, conf);
+        let result = call.add().result();
+        assert_eq!(pod.addrs("eth0"), ["10.1.0.2/24"]);
+        call.check(&result).ok();
+        call.status().ok();
+        call.gc(&[("a", "eth0")]).ok();
+        call.check(&result).ok();
+        call.del().ok();
+        host.assert_nothing_left();
+    }
+}
+
+#[test]
+fn the_configuration_needs_plugins_or_a_network_and_not_itself() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let base = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid"});
+    let before = host.state();
+    let with = |key: &str, value: Value| host.call("braid", &pod, base.clone()).with(key, value);
+    host.call("braid", &pod, base.clone()).add().refused(7, &["\"plugins\" or \"network\""]);
+    with("plugins", json!([])).add().refused(7, &["no plugins in the list"]);
+    with("plugins", json!([{"type": "braid"}])).add().refused(7, &["can't be part of its own list"]);
+    with("plugins", json!([{"type": "bridge"}, {}])).add().refused(7, &["no plugin name provided"]);
+    for bad in ["../bridge", "/bin/sh", "a/b", "..", "."] {
+        with("plugins", json!([{"type": bad}])).add().refused(7, &["invalid plugin name", bad]);
+        let ipam = json!([{"type": "bridge", "ipam": {"type": bad}}]);
+        with("plugins", ipam).add().refused(7, &["invalid plugin name", bad]);
+    }
+    before.assert_same(&host.state());
+}
+
+#[test]
+fn runtime_config_reaches_the_plugins_that_ask_for_it() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let mut bridge = conf::bridge();
+    bridge["capabilities"] = json!({"ips": true, "mac": false});
+    let call = host.call("braid", &pod, list(&json!([bridge])));
+    let runtime = json!({"ips": ["10.1.0.77"], "mac": "c2:11:22:33:44:55"});
+    call.with("runtimeConfig", runtime).add().result();
+    assert_eq!(pod.addrs("eth0"), ["10.1.0.77/24"]);
+    assert_ne!(pod.the_link("eth0")["address"], "c2:11:22:33:44:55");
+}
+
+#[test]
+fn a_foreign_plugin_is_called_as_libcni_calls_it() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let plugins = json!([conf::bridge(), {"type": "spy", "own": [1, 2]}, {"type": "tuning", "mtu": 1400}]);
+    let call = call(&host, &pod, &plugins).args("IgnoreUnknown=1;K8S_POD_NAME=web");
+    let result = call.add().result();
+    let env = "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAME=web\nCNI_COMMAND=ADD\nCNI_CONTAINERID=a\nCNI_IFNAME=eth0\n\
+               CNI_NETNS=/run/netns/a\nCNI_PATH=/run/cni-bin\n";
+    assert_eq!(spied("env.ADD"), env);
+    let conf: Value = serde_json::from_str(&spied("conf.ADD")).unwrap();
+    assert_eq!((&conf["name"], &conf["cniVersion"], &conf["type"]), (&json!("net"), &json!("1.1.0"), &json!("spy")));
+    assert_eq!(conf["own"], json!([1, 2]));
+    assert_eq!(conf["prevResult"]["ips"], result["ips"]);
+    assert_eq!(conf["prevResult"]["interfaces"], result["interfaces"]);
+    assert_eq!(result["dns"], json!({"nameservers": ["192.0.2.99"]}), "what the foreign one added came through");
+    assert_eq!(pod.the_link("eth0")["mtu"], 1400);
+    call.check(&result).ok();
+    let conf: Value = serde_json::from_str(&spied("conf.CHECK")).unwrap();
+    assert_eq!(conf["prevResult"], result, "CHECK gets the final result");
+}
+
+#[test]
+fn the_verbs_go_forward_and_del_goes_backward() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let plugins = json!([conf::bridge(), {"type": "spy"}, {"type": "tuning", "mtu": 1400}, {"type": "spy2"}]);
+    let call = call(&host, &pod, &plugins);
+    let result = call.add().result();
+    call.check(&result).ok();
+    call.status().ok();
+    call.gc(&[("a", "eth0")]).ok();
+    call.clone().prev(&result).del().ok();
+    let verbs = ["ADD", "CHECK", "STATUS", "GC"]
+        .into_iter()
+        .flat_map(|verb| ["spy", "spy2"].map(|spy| format!("{spy} {verb}")));
+    let expected: Vec<String> = verbs.chain(["spy2 DEL".to_owned(), "spy DEL".to_owned()]).collect();
+    assert_eq!(order(), expected);
+    let conf: Value = serde_json::from_str(&spied("conf.DEL")).unwrap();
+    assert_eq!(conf["prevResult"], result);
+    let conf: Value = serde_json::from_str(&spied("conf.GC")).unwrap();
+    let valid = json!([{"containerID": "a", "ifname": "eth0"}]);
+    assert_eq!((&conf["cni.dev/valid-attachments"], &conf["cni.dev/attachments"]), (&valid, &valid));
+    host.assert_nothing_left();
+}
+
+#[test]
+fn a_foreign_plugin_that_fails_takes_everything_back_and_keeps_its_code_and_words() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let mut bridge = conf::bridge();
+    bridge["ipMasq"] = json!(true);
+    let plugins = json!([bridge, {"type": "spy"}, {"type": "tuning", "mtu": 1400}, {"type": "spy2", "fail": "ADD"}]);
+    let call = call(&host, &pod, &plugins);
+    call.add().refused(107, &["spy was told to fail", "by the test"]);
+    assert_eq!(order(), ["spy ADD", "spy2 ADD", "spy2 DEL", "spy DEL"]);
+    host.assert_nothing_left();
+    assert_eq!(pod.link_names(), Vec::<String>::new());
+}
+
+#[test]
+fn a_native_plugin_that_fails_after_a_foreign_one_takes_that_one_back_too() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let plugins = json!([conf::bridge(), {"type": "spy"}, {"type": "tuning", "mtu": 60}]);
+    call(&host, &pod, &plugins).add().refused(999, &["mtu 60"]);
+    assert_eq!(order(), ["spy ADD", "spy DEL"]);
+    host.assert_nothing_left();
+    assert_eq!(pod.link_names(), Vec::<String>::new());
+}
+
+#[test]
+fn del_goes_on_behind_a_foreign_plugin_that_fails_and_tells_of_it() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let failing = json!([conf::bridge(), {"type": "spy", "fail": "DEL"}]);
+    let call = call(&host, &pod, &failing);
+    call.add().result();
+    call.del().refused(107, &["spy was told to fail"]);
+    assert_eq!(pod.link_names(), Vec::<String>::new());
+    call.clone().conf(list(&json!([conf::bridge(), {"type": "spy"}]))).del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn a_plugin_that_can_not_be_found_is_named_with_the_folders_and_nothing_stays() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = host.call("braid", &pod, list(&json!([conf::bridge(), {"type": "no-such"}])));
+    call.add().refused(999, &["failed to find plugin \"no-such\" in path [/run/cni-bin]"]);
+    assert_eq!(pod.link_names(), Vec::<String>::new());
+    let left: Vec<String> = host.leftovers().into_iter().filter(|left| !left.contains("attachments")).collect();
+    assert_eq!(left, Vec::<String>::new());
+}
+
+/// A foreign IPAM with one address.
+const IPAM: &str = r#"#!/bin/sh
+cat >/run/ipam.$CNI_COMMAND
+echo $CNI_COMMAND >>/run/ipam.order
+[ "$CNI_COMMAND" = ADD ] && echo '{"cniVersion":"1.0.0","ips":[{"address":"10.8.0.9/24","gateway":"10.8.0.1"}],
+    "routes":[{"dst":"0.0.0.0/0"}],"dns":{"nameservers":["192.0.2.53"]}}'
+exit 0
+"#;
+
+#[test]
+fn a_foreign_ipam_is_asked_for_every_verb_with_the_whole_configuration() {
+    let host = Sandbox::new();
+    host.script("my-ipam", IPAM);
+    let pod = host.pod("a");
+    let ipam = json!({"type": "my-ipam", "pool": "blue"});
+    let call = host.call("bridge", &pod, conf::bridge()).with("ipam", ipam.clone()).with("cniVersion", "1.1.0");
+    let result = call.add().result();
+    assert_eq!(pod.addrs("eth0"), ["10.8.0.9/24"]);
+    assert_eq!(result["dns"], json!({"nameservers": ["192.0.2.53"]}));
+    let seen: Value = serde_json::from_str(&fs::read_to_string("/run/ipam.ADD").unwrap()).unwrap();
+    assert_eq!((&seen["ipam"], &seen["bridge"]), (&ipam, &json!("br0")));
+    call.check(&result).ok();
+    call.status().ok();
+    call.gc(&[("a", "eth0")]).ok();
+    call.del().ok();
+    let order = fs::read_to_string("/run/ipam.order").unwrap();
+    assert_eq!(order, "ADD\nCHECK\nSTATUS\nGC\nDEL\n");
+    host.assert_nothing_left();
+}
+
+#[test]
+fn a_foreign_ipam_is_told_when_the_add_fails_after_it() {
+    let host = Sandbox::new();
+    host.script("my-ipam", IPAM);
+    host.run("ip link add br0 type bridge");
+    host.run("ip addr add 10.77.0.1/24 dev br0");
+    let pod = host.pod("a");
+    let call = host.call("bridge", &pod, conf::bridge()).with("ipam", json!({"type": "my-ipam"}));
+    call.add().refused(999, &["already has an IP address different"]);
+    assert_eq!(fs::read_to_string("/run/ipam.order").unwrap(), "ADD\nDEL\n");
+    host.assert_nothing_left();
+}
+
+#[test]
+fn a_foreign_ipam_without_addresses_and_one_that_talks_nonsense_are_refused() {
+    for (says, word) in
+        [("{}", "missing IP config"), ("", "missing IP config"), ("[1", "my-ipam"), ("{\"ips\": 5}", "\"ips\"")]
+    {
+        let host = Sandbox::new();
+        host.script(
+            "my-ipam",
+            &format!("#!/bin/sh\ncat >/dev/null\n[ $CNI_COMMAND = ADD ] && echo '{says}'\nexit 0\n"),
+        );
+        let pod = host.pod("a");
+        let call = host.call("bridge", &pod, conf::bridge()).with("ipam", json!({"type": "my-ipam"}));
+        let error = call.add().error();
+        assert!(error.msg.contains(word), "{says}: {error:?}");
+        host.assert_nothing_left();
+    }
+}

@@ -1,0 +1,155 @@
+//! An ADD that fails in the middle leaves nothing.
+
+use crate::conf;
+use braid_tests::{Call, Ns, Sandbox, Value, json};
+
+/// Runs an ADD that must fail with `words`, and compares host, container and files with before. What the node shares may
+/// be new.
+fn fails_and_leaves_nothing(host: &Sandbox, pod: &Ns, call: &Call, words: &[&str]) {
+    let before = pod.json("ip -j addr");
+    call.add().refused(999, words);
+    host.assert_nothing_left();
+    assert_eq!(pod.json("ip -j addr"), before);
+}
+
+fn with_routes(routes: &Value) -> Value {
+    json!({"type": "host-local", "subnet": "10.1.0.0/24", "routes": routes})
+}
+
+#[test]
+fn a_route_through_an_unreachable_gateway() {
+    for plugin in ["bridge", "ptp", "macvlan"] {
+        let host = Sandbox::new();
+        host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
+        let pod = host.pod("a");
+        let conf = match plugin {
+            "bridge" => conf::bridge(),
+            "ptp" => conf::ptp(),
+            _ => conf::macvlan(),
+        };
+        let ipam = with_routes(&json!([{"dst": "192.0.2.0/24", "gw": "172.16.9.9"}]));
+        let call = host.call(plugin, &pod, conf).with("ipam", ipam).with("ipMasq", true);
+        fails_and_leaves_nothing(&host, &pod, &call, &["192.0.2.0/24", "172.16.9.9", "ENETUNREACH"]);
+    }
+}
+
+#[test]
+fn a_masquerade_element_that_nf_tables_refuses() {
+    let host = Sandbox::new();
+    // A table of braid's name in which the map is something else.
+    host.run("nft add table inet braid");
+    host.run("nft add set inet braid masquerade4 { type inet_service ; }");
+    let pod = host.pod("a");
+    let call = host.call("bridge", &pod, conf::bridge()).with("ipMasq", true);
+    fails_and_leaves_nothing(&host, &pod, &call, &["masquerade4"]);
+}
+
+#[test]
+fn a_hold_that_nf_tables_refuses() {
+    let host = Sandbox::new();
+    host.run("nft add table bridge braid");
+    host.run("nft add set bridge braid checked { type inet_service ; }");
+    let pod = host.pod("a");
+    let call = host.call("bridge", &pod, conf::bridge()).with("macspoofchk", true);
+    fails_and_leaves_nothing(&host, &pod, &call, &["nft add element bridge braid"]);
+}
+
+#[test]
+fn a_host_name_that_somebody_else_has_taken() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = host.call("bridge", &pod, conf::bridge());
+    let result = call.add().result();
+    call.del().ok();
+    let port = result["interfaces"][1]["name"].as_str().unwrap();
+    host.run(&format!("ip link add {port} type bridge"));
+    call.add().refused(999, &[port, "EEXIST"]);
+    assert!(host.link(port).is_some(), "it is not ours to delete");
+    host.assert_nothing_left();
+    assert_eq!(pod.link_names(), Vec::<String>::new());
+}
+
+#[test]
+fn an_interface_name_that_the_container_has_already() {
+    for plugin in ["bridge", "ptp", "macvlan"] {
+        let host = Sandbox::new();
+        host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
+        let pod = host.pod("a");
+        pod.run("ip link add eth0 type veth peer name other");
+        let conf = match plugin {
+            "bridge" => conf::bridge(),
+            "ptp" => conf::ptp(),
+            _ => conf::macvlan(),
+        };
+        let before = host.state();
+        host.call(plugin, &pod, conf).add().refused(999, &["\"eth0\" already exists"]);
+        before.assert_same(&host.state());
+    }
+}
+
+#[test]
+fn an_mtu_that_the_kernel_refuses() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = host.call("bridge", &pod, conf::bridge()).with("mtu", 60);
+    fails_and_leaves_nothing(&host, &pod, &call, &["mtu 60", "EINVAL"]);
+}
+
+#[test]
+fn a_hardware_address_that_the_kernel_refuses() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let runtime = json!({"mac": "01:00:5e:00:00:01"});
+    let call = host.call("bridge", &pod, conf::bridge()).with("runtimeConfig", runtime);
+    fails_and_leaves_nothing(&host, &pod, &call, &["01:00:5e:00:00:01"]);
+}
+
+#[test]
+fn a_second_macvlan_of_a_parent_that_passes_through() {
+    let host = Sandbox::new();
+    host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
+    let (a, b) = (host.pod("a"), host.pod("b"));
+    let call = |pod: &Ns| host.call("macvlan", pod, conf::macvlan()).with("mode", "passthru");
+    let first = call(&a);
+    let result = first.add().result();
+    call(&b).add().refused(999, &["mode passthru", "EINVAL"]);
+    first.check(&result).ok();
+    first.del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn the_same_addresses_twice() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let addresses = json!([{"address": "10.1.0.5/24"}, {"address": "10.1.0.5/24"}]);
+    let call =
+        host.call("bridge", &pod, conf::bridge()).with("ipam", json!({"type": "static", "addresses": addresses}));
+    fails_and_leaves_nothing(&host, &pod, &call, &["10.1.0.5/24", "EEXIST"]);
+}
+
+#[test]
+fn a_retry_after_a_failure_succeeds() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let bad = with_routes(&json!([{"dst": "192.0.2.0/24", "gw": "172.16.9.9"}]));
+    let call = host.call("bridge", &pod, conf::bridge());
+    call.clone().with("ipam", bad).add().refused(999, &["172.16.9.9"]);
+    let result = call.add().result();
+    call.check(&result).ok();
+}
+
+#[test]
+fn an_add_that_was_killed_is_begun_again_by_the_next_one() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = host.call("bridge", &pod, conf::bridge()).with("ipMasq", true);
+    call.add().result();
+    // As if the process had died before the container's end was there: record and lease are.
+    pod.run("ip link del eth0");
+    let result = call.add().result();
+    call.check(&result).ok();
+    assert_eq!(host.leftovers().iter().filter(|left| left.contains("networks/net/10.")).count(), 1);
+    call.del().ok();
+    host.assert_nothing_left();
+}
