@@ -57,7 +57,9 @@ fn qemu(kernel: &Kernel, ramdisk: &Path, code: &Path, timeout_minutes: u32) -> C
         // In the foreground, so that the terminal's interrupt ends the guest too.
         .args(["--foreground", "--kill-after=5s", &format!("{timeout_minutes}m"), "qemu-system-x86_64"])
         // Emulated: a KVM that is itself in a virtual machine may be there and not be able to boot a kernel.
-        .args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "2G"])
+        // One thread for both processors: emulated in parallel, one may run code that the other is patching (the
+        // kernel's static keys), and the guest panics.
+        .args(["-accel", "tcg,thread=single", "-cpu", "max", "-smp", "2", "-m", "2G"])
         .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
         .args(["-fsdev", "local,id=host,path=/,security_model=none,readonly=on,multidevs=remap"])
         .args(["-device", "virtio-9p-pci,fsdev=host,mount_tag=host"])
