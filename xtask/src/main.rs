@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, reason = "a tool that people read")]
 
 mod bench;
+mod bless;
 mod build;
 mod check;
 mod cluster;
@@ -31,6 +32,8 @@ enum Verb {
     Test(test::Args),
     /// Format, lints, the arrow rule and the sizes of files and functions
     Check(check::Args),
+    /// Write the golden files anew and show what changed
+    Bless(bless::Args),
     /// Build the eBPF object, or check that the committed one matches its source
     Ebpf(ebpf::Args),
     /// Run the network namespace tests on Debian's kernels under emulation
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         Verb::Demo(args) => demo::run(&args),
         Verb::Test(args) => test::run(&args),
         Verb::Check(args) => check::run(&args),
+        Verb::Bless(args) => bless::run(&args),
         Verb::Ebpf(args) => ebpf::run(&args),
         Verb::Vm(args) => vm::run(&args),
         Verb::Cluster(args) => cluster::run(&args),
