@@ -96,7 +96,7 @@ fn a_namespace_that_is_gone_or_not_the_results_fails_the_check() {
     call.clone()
         .netns(other.path())
         .check(&result)
-        .refused(999, &["Sandbox in prevResult doesn't match", "/run/netns/b"]);
+        .refused(7, &["Sandbox in prevResult doesn't match", "/run/netns/b"]);
     host.end(&pod);
     call.check(&result).refused(8, &["/run/netns/a"]);
     call.del().ok();

@@ -101,6 +101,12 @@ fn reclaiming_and_gc_never_take_what_the_reference_holds_for_a_live_container() 
     let attach = |pod: &Ns| host.call("bridge", pod, conf::bridge()).with("ipam", ipam.clone());
     let result = attach(&a).reference().add().result();
     attach(&b).add().refused(999, &["no IP addresses available"]);
+    // What every runtime keeps through libcni, and all that tells of the reference's attachments.
+    let cached = json!({
+        "kind": "cniCacheV1", "networkName": "net", "containerId": "a", "ifName": "eth0", "netns": a.path()
+    });
+    std::fs::create_dir_all("/var/lib/cni/results").unwrap();
+    std::fs::write("/var/lib/cni/results/net-a-eth0", cached.to_string()).unwrap();
     attach(&b).run("GC").ok();
     attach(&b).gc(&[("a", "eth0")]).ok();
     attach(&a).check(&result).ok();
