@@ -26,7 +26,7 @@ pub struct Timing {
 /// What became of a list of steps.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// The steps whose effect is ours, in the order applied.
+    /// The steps whose effect is ours, or may be, in the order applied.
     pub applied: Vec<Step>,
     /// What went wrong; the first entry is the reason the rest was not tried, unless all were to be tried.
     pub errors: Vec<Error>,
@@ -122,7 +122,11 @@ impl Run<'_> {
         match result {
             Ok(()) => self.report.applied.push(step.clone()),
             Err(err) if is_moot(step, err.errno, self.on_error) => {}
-            Err(err) => self.report.errors.push(Error::new(step.to_string(), err)),
+            Err(err) => {
+                // Nobody knows whether it was done. Undoing what was not is success.
+                self.report.applied.extend(err.unanswered.then(|| step.clone()));
+                self.report.errors.push(Error::new(step.to_string(), err));
+            }
         }
     }
 
