@@ -99,7 +99,7 @@ impl Run<'_> {
                 self.alone(at, |run| reference::del_masquerade(run.kernel.nft()?, of));
             }
             Step::AddMacCheck(check) => self.alone(at, |run| mac_check::add(run.kernel.nft()?, check)),
-            Step::DelMacCheck(check) => self.alone(at, |run| mac_check::del(run.kernel.nft()?, &check.port)),
+            Step::DelMacCheck(check) => self.alone(at, |run| mac_check::del_pair(run.kernel.nft()?, check)),
             Step::WaitUp(link) => self.alone(at, |run| wait::up(run.kernel, link)),
             Step::WaitDad(link) => self.alone(at, |run| wait::dad(run.kernel, link)),
             _ => self.queue(at, step),
