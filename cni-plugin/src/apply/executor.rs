@@ -248,7 +248,8 @@ impl Run<'_> {
         let (Step::SetSysctl(sysctl) | Step::EnsureSysctl(sysctl)) = step else { return };
         match result {
             Ok(true) => self.report.applied.push(step.clone()),
-            Ok(false) | Err(_) if sysctl.optional => {}
+            Ok(false) if sysctl.optional => {}
+            Err(err) if sysctl.optional => eprintln!("{step}: {err}"),
             Ok(false) => self.report.errors.push(Error::new(step.to_string(), Errno::ENOENT)),
             Err(err) => self.report.errors.push(Error::io(step.to_string(), &err)),
         }
