@@ -13,6 +13,8 @@ use std::process::{Command, Stdio};
 pub struct Call {
     plugin: String,
     is_reference: bool,
+    /// Program and arguments that run the plugin.
+    under: Vec<String>,
     stdin: Vec<u8>,
     conf: Value,
     env: Vec<(&'static str, OsString)>,
@@ -43,7 +45,8 @@ pub struct Refusal {
 impl Call {
     /// A call of `plugin` with `conf`, for `eth0` of a container that is still to be named.
     pub fn new(plugin: &str, conf: Value) -> Self {
-        let call = Self { plugin: plugin.to_owned(), is_reference: false, stdin: Vec::new(), conf, env: Vec::new() };
+        let (under, stdin, env) = (Vec::new(), Vec::new(), Vec::new());
+        let call = Self { plugin: plugin.to_owned(), is_reference: false, under, stdin, conf, env };
         call.env("CNI_IFNAME", "eth0")
     }
 
@@ -51,6 +54,13 @@ impl Call {
     #[must_use]
     pub fn reference(mut self) -> Self {
         self.is_reference = true;
+        self
+    }
+
+    /// Has the plugin run by another program, words separated by white space: `strace -f`.
+    #[must_use]
+    pub fn under(mut self, command: &str) -> Self {
+        self.under = command.split_whitespace().map(str::to_owned).collect();
         self
     }
 
@@ -150,8 +160,9 @@ impl Call {
     #[track_caller]
     pub fn run_as_is(&self) -> Answer {
         let (program, path) = self.program();
-        let mut command = Command::new(&program);
-        command.env_clear().env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin").env("CNI_PATH", path);
+        let mut words = self.under.iter().map(OsString::from).chain([program.clone().into_os_string()]);
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command.args(words).env_clear().env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin").env("CNI_PATH", path);
         for (key, value) in &self.env {
             if value.is_empty() {
                 command.env_remove(key)

@@ -26,7 +26,7 @@ pub struct Timing {
 /// What became of a list of steps.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// The steps whose effect is ours, in the order applied.
+    /// The steps whose effect is ours, or may be, in the order applied.
     pub applied: Vec<Step>,
     /// What went wrong; the first entry is the reason the rest was not tried, unless all were to be tried.
     pub errors: Vec<Error>,
@@ -99,7 +99,7 @@ impl Run<'_> {
                 self.alone(at, |run| reference::del_masquerade(run.kernel.nft()?, of));
             }
             Step::AddMacCheck(check) => self.alone(at, |run| mac_check::add(run.kernel.nft()?, check)),
-            Step::DelMacCheck(check) => self.alone(at, |run| mac_check::del(run.kernel.nft()?, &check.port)),
+            Step::DelMacCheck(check) => self.alone(at, |run| mac_check::del_pair(run.kernel.nft()?, check)),
             Step::WaitUp(link) => self.alone(at, |run| wait::up(run.kernel, link)),
             Step::WaitDad(link) => self.alone(at, |run| wait::dad(run.kernel, link)),
             _ => self.queue(at, step),
@@ -122,7 +122,11 @@ impl Run<'_> {
         match result {
             Ok(()) => self.report.applied.push(step.clone()),
             Err(err) if is_moot(step, err.errno, self.on_error) => {}
-            Err(err) => self.report.errors.push(Error::new(step.to_string(), err)),
+            Err(err) => {
+                // Nobody knows whether it was done. Undoing what was not is success.
+                self.report.applied.extend(err.unanswered.then(|| step.clone()));
+                self.report.errors.push(Error::new(step.to_string(), err));
+            }
         }
     }
 
@@ -244,7 +248,8 @@ impl Run<'_> {
         let (Step::SetSysctl(sysctl) | Step::EnsureSysctl(sysctl)) = step else { return };
         match result {
             Ok(true) => self.report.applied.push(step.clone()),
-            Ok(false) | Err(_) if sysctl.optional => {}
+            Ok(false) if sysctl.optional => {}
+            Err(err) if sysctl.optional => eprintln!("{step}: {err}"),
             Ok(false) => self.report.errors.push(Error::new(step.to_string(), Errno::ENOENT)),
             Err(err) => self.report.errors.push(Error::io(step.to_string(), &err)),
         }

@@ -40,7 +40,7 @@ impl Error {
     pub fn io(doing: impl Into<String>, err: &io::Error) -> Self {
         let errno = err.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
         let ext_ack = err.raw_os_error().is_none().then(|| err.to_string());
-        Self { doing: doing.into(), cause: KernelError { errno, ext_ack } }
+        Self { doing: doing.into(), cause: KernelError { ext_ack, ..errno.into() } }
     }
 }
 

@@ -7,7 +7,6 @@ use super::Error;
 use crate::cni::Json;
 use crate::plan::step::Step;
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
@@ -70,7 +69,9 @@ impl Record {
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
-    _lock: Flock<File>,
+    /// Locked until it is closed.
+    _lock: File,
+    is_tidy: bool,
 }
 
 impl Folder {
@@ -79,20 +80,16 @@ impl Folder {
         let path = Path::new(ROOT).join(part_name(container_id));
         let fail = |err: io::Error| Error::io(format!("lock {}", path.display()), &err);
         loop {
-            match fs::create_dir(&path) {
-                Err(err) if err.kind() == io::ErrorKind::NotFound => fs::create_dir_all(&path).map_err(fail)?,
-                Err(err) if err.kind() != io::ErrorKind::AlreadyExists => return Err(fail(err)),
-                _ => {}
-            }
-            let file = match File::open(&path) {
-                Err(err) if err.kind() == io::ErrorKind::NotFound => continue,
-                other => other.map_err(fail)?,
-            };
-            let lock = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| fail(errno.into()))?;
-            // The call that held the lock may have removed the folder.
-            let held = lock.metadata().map_err(fail)?;
-            if fs::metadata(&path).is_ok_and(|now| now.ino() == held.ino()) {
-                return Ok(Self { path, _lock: lock });
+            let is_new = make(&path).map_err(fail)?;
+            match lock(&path) {
+                Ok(Some(lock)) => return Ok(Self { path, _lock: lock, is_tidy: false }),
+                Ok(None) => {}
+                Err(err) => {
+                    if is_new {
+                        let _ = fs::remove_dir(&path);
+                    }
+                    return Err(fail(err));
+                }
             }
         }
     }
@@ -124,13 +121,48 @@ impl Folder {
         }
         Ok(())
     }
+
+    /// Removes the folder unless other records are in it, as dropping it does without a word.
+    pub fn close(mut self) -> Result<(), Error> {
+        self.tidy().map_err(|err| Error::io(format!("remove {}", self.path.display()), &err))
+    }
+
+    fn tidy(&mut self) -> io::Result<()> {
+        self.is_tidy = true;
+        // Still locked: nobody else puts a record here meanwhile.
+        match fs::remove_dir(&self.path) {
+            Err(err) if err.kind() != io::ErrorKind::DirectoryNotEmpty => Err(err),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Still locked: nobody else puts a record here meanwhile, and a folder with records is not empty.
-        let _ = fs::remove_dir(&self.path);
+        if !self.is_tidy {
+            let _ = self.tidy();
+        }
     }
+}
+
+/// Makes a container's folder; false where it is there.
+fn make(path: &Path) -> io::Result<bool> {
+    match fs::create_dir(path) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => fs::create_dir_all(path).map(|()| true),
+        Err(err) if err.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        made => made.map(|()| true),
+    }
+}
+
+/// Waits for a folder; `None` where the call that held it took it away.
+fn lock(path: &Path) -> io::Result<Option<File>> {
+    let lock = match File::open(path) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    lock.lock()?;
+    let held = lock.metadata()?;
+    Ok(fs::metadata(path).is_ok_and(|now| now.ino() == held.ino()).then_some(lock))
 }
 
 fn temp_of(path: &Path) -> PathBuf {
@@ -161,7 +193,9 @@ pub fn list_dated() -> Result<Vec<(Record, SystemTime)>, Error> {
 pub fn sweep_empty() -> Result<(), Error> {
     for folder in entries(Path::new(ROOT)).map_err(|err| Error::io(format!("list {ROOT}"), &err))? {
         let Ok(file) = File::open(&folder) else { continue };
-        let Ok(_lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else { continue };
+        if file.try_lock().is_err() {
+            continue;
+        }
         for path in entries(&folder).unwrap_or_default() {
             if path.extension().is_some_and(|extension| extension == "tmp") {
                 let _ = fs::remove_file(path);

@@ -41,7 +41,7 @@ pub(super) fn dad(kernel: &mut Kernel, at: &LinkRef) -> Result<(), KernelError> 
         let mut addrs = addrs.filter(|(of, _)| *of == index).map(|(_, fact)| fact);
         if let Some(failed) = addrs.clone().find(|fact| fact.dad_failed) {
             let sentence = format!("address {} of {at} is used by another host", failed.net);
-            return Err(KernelError { errno: Errno::EADDRINUSE, ext_ack: Some(sentence) });
+            return Err(KernelError { ext_ack: Some(sentence), ..Errno::EADDRINUSE.into() });
         }
         if !addrs.any(|fact| fact.tentative) {
             return Ok(());
@@ -54,5 +54,5 @@ pub(super) fn dad(kernel: &mut Kernel, at: &LinkRef) -> Result<(), KernelError> 
 }
 
 fn timed_out(sentence: String) -> KernelError {
-    KernelError { errno: Errno::ETIMEDOUT, ext_ack: Some(sentence) }
+    KernelError { ext_ack: Some(sentence), ..Errno::ETIMEDOUT.into() }
 }

@@ -29,7 +29,7 @@ pub fn del(request: &Request, face: &str, chain: Result<Chain, Error>) -> Result
     let mut kernel = Kernel::open(netns).map_err(internal)?;
     let prev = request.conf.prev_result.as_ref();
     take_back_all(&chain, attachment, record.as_ref(), prev, &mut kernel)?;
-    folder.remove(&key).map_err(internal)
+    folder.remove(&key).and_then(|()| folder.close()).map_err(internal)
 }
 
 /// Takes back what a record describes, for an ADD that begins again.

@@ -5,7 +5,7 @@
 use super::error::Error;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// A JSON value that keeps the order and the duplicates of its keys.
@@ -92,7 +92,7 @@ impl Json {
 
 /// Appends an object's fields to those of an earlier object with the same key; the later ones win when read.
 fn join_same_keys(fields: &mut Vec<(String, Json)>) {
-    let mut first: HashMap<String, usize> = HashMap::new();
+    let mut first: BTreeMap<String, usize> = BTreeMap::new();
     let mut joined: Vec<(String, Json)> = Vec::with_capacity(fields.len());
     for (key, value) in fields.drain(..) {
         let Json::Object(mut more) = value else {

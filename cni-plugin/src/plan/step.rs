@@ -324,7 +324,7 @@ pub struct Sysctl {
     pub key: String,
     /// The value as text.
     pub value: String,
-    /// A kernel without this sysctl is no failure.
+    /// Better with it, but no failure without: the kernel may lack it, the node may have `/proc/sys` read-only.
     pub optional: bool,
 }
 

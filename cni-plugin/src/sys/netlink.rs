@@ -44,6 +44,8 @@ pub struct KernelError {
     pub errno: Errno,
     /// The sentence of the extended acknowledgement, where the kernel gave one.
     pub ext_ack: Option<String>,
+    /// The request was sent and its answer could not be read: it may have been carried out.
+    pub unanswered: bool,
 }
 
 impl fmt::Display for KernelError {
@@ -57,7 +59,7 @@ impl std::error::Error for KernelError {}
 
 impl From<Errno> for KernelError {
     fn from(errno: Errno) -> Self {
-        Self { errno, ext_ack: None }
+        Self { errno, ext_ack: None, unanswered: false }
     }
 }
 
@@ -310,9 +312,13 @@ impl Socket {
                 other => break other,
             }
         };
-        let result = received.map(|len| each_message(&buffer[..len], see)).map_err(KernelError::from);
+        let result = received.map(|len| each_message(&buffer[..len], see));
         self.buffer = buffer;
-        result
+        if result.is_err() {
+            // What was not read must not be taken for the answer to a later request, or keep a dump open.
+            let _ = self.drain();
+        }
+        result.map_err(unanswered)
     }
 
     /// Throws away what is still waiting, so that the next answer read belongs to the next request.
@@ -322,10 +328,14 @@ impl Socket {
             match recv(self.fd.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => return Ok(()),
-                Err(errno) => return Err(errno.into()),
+                Err(errno) => return Err(unanswered(errno)),
             }
         }
     }
+}
+
+fn unanswered(errno: Errno) -> KernelError {
+    KernelError { unanswered: true, ..errno.into() }
 }
 
 impl AsRawFd for Socket {
@@ -364,7 +374,7 @@ fn refusal(header: &Header, body: &[u8]) -> Option<KernelError> {
     let ext_ack = attributes_of(attributes)
         .find(|(kind, _)| *kind == NLMSGERR_ATTR_MSG)
         .map(|(_, text)| String::from_utf8_lossy(text).trim_end_matches('\0').to_owned());
-    Some(KernelError { errno: Errno::from_raw(-code), ext_ack })
+    Some(KernelError { ext_ack, ..Errno::from_raw(-code).into() })
 }
 
 /// The attributes in `bytes`, type (without its flag bits) and value; what is cut off ends the list.

@@ -56,6 +56,18 @@ fn add_new(socket: &mut Socket, what: &MacCheck) -> Result<(), KernelError> {
     )
 }
 
+/// Lets go of the port that is held to this address; whatever else it is held to is searched for.
+pub fn del_pair(socket: &mut Socket, what: &MacCheck) -> Result<(), KernelError> {
+    let both = batch(|b| {
+        b.del_element(CHECKED, &name(&what.port));
+        b.del_element(ALLOWED, &pair(what));
+    });
+    match both.send(socket) {
+        Err(err) if err.errno == Errno::ENOENT => del(socket, &what.port),
+        other => other,
+    }
+}
+
 /// Lets go of the port; success when it was not held.
 pub fn del(socket: &mut Socket, port: &IfName) -> Result<(), KernelError> {
     let checked = name(port);
@@ -115,12 +127,16 @@ fn name(port: &IfName) -> [u8; IFNAME_LEN] {
 
 fn add_elements(batch: &mut Batch, what: &MacCheck) {
     let owner = comment(&what.owner);
+    batch.add_element(CHECKED, &name(&what.port), None, owner);
+    batch.add_element(ALLOWED, &pair(what), None, owner);
+}
+
+fn pair(what: &MacCheck) -> Vec<u8> {
     let mut pair = name(&what.port).to_vec();
     pair.extend(what.mac.0);
     // Each part of a concatenation is padded to four bytes.
     pair.extend([0; 2]);
-    batch.add_element(CHECKED, &name(&what.port), None, owner);
-    batch.add_element(ALLOWED, &pair, None, owner);
+    pair
 }
 
 fn add_base(batch: &mut Batch) {

@@ -6,8 +6,10 @@ use nix::errno::Errno;
 
 const GETRULE: u16 = 7;
 const GETSETELEM: u16 = 13;
-/// `struct nfgenmsg`.
+/// `struct nfgenmsg`: family, version, and in two bytes the generation of the rule set.
 const GENMSG_LEN: usize = 4;
+/// How often a set is listed because the rule set changed meanwhile.
+const TRIES: usize = 8;
 
 /// One element of a set or map as the kernel shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,17 +73,31 @@ pub(super) fn element(
 }
 
 /// The elements of a set; none where the table or the set does not exist.
+///
+/// A change between two datagrams makes the kernel leave elements out. It flags that in dumps of rules, never in those
+/// of sets (v6.12 net/netfilter/nf_tables_api.c, `nf_tables_dump_set()`); the generations tell.
 pub(super) fn elements(
     socket: &mut Socket,
     family: Family,
     table: &str,
     set: &str,
 ) -> Result<Vec<Element>, KernelError> {
-    match socket.dump(SUBSYS | GETSETELEM, |out| set_request(out, family, table, set)) {
-        Ok(messages) => Ok(messages.iter().flat_map(parse_elements).collect()),
-        Err(err) if err.errno == Errno::ENOENT => Ok(Vec::new()),
-        Err(err) => Err(err),
+    for _ in 0..TRIES {
+        match socket.dump(SUBSYS | GETSETELEM, |out| set_request(out, family, table, set)) {
+            Ok(messages) if is_of_one_generation(&messages) => {
+                return Ok(messages.iter().flat_map(parse_elements).collect());
+            }
+            Ok(_) => {}
+            Err(err) if err.errno == Errno::ENOENT => return Ok(Vec::new()),
+            Err(err) => return Err(err),
+        }
     }
+    Err(Errno::EINTR.into())
+}
+
+fn is_of_one_generation(messages: &[Message]) -> bool {
+    let generation = |message: &Message| message.body.get(2..GENMSG_LEN).map(<[u8]>::to_vec);
+    messages.windows(2).all(|pair| generation(&pair[0]) == generation(&pair[1]))
 }
 
 fn parse_elements(message: &Message) -> Vec<Element> {
@@ -131,5 +147,17 @@ fn comment_in(userdata: &[u8]) -> String {
     match userdata {
         [0, len, rest @ ..] => text(rest.get(..usize::from(*len)).unwrap_or_default()),
         _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_between_two_datagrams_shows_in_their_generations() {
+        let of = |generation: u8| Message { kind: 0, body: vec![1, 0, 0, generation, 8, 0] };
+        assert!(is_of_one_generation(&[]) && is_of_one_generation(&[of(7), of(7)]));
+        assert!(!is_of_one_generation(&[of(7), of(7), of(8)]));
     }
 }

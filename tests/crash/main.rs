@@ -1,0 +1,64 @@
+//! What a call leaves behind when it dies, or is refused something, at any one of its system calls.
+//!
+//! ```text
+//!  points ─ strace lists the system calls of one call, and runs it again with one of them going wrong
+//!  world  ─ a host on which one container comes and goes
+//!  trials ─ at each point: kill the call or fail the system call, then DEL or GC: nothing is left, ADD works again
+//!  storm  ─ many calls killed at once
+//! ```
+//!
+//! `BRAID_CRASH_STEP=9` tries every ninth point, from a different one each time.
+
+mod points;
+mod storm;
+mod trials;
+mod world;
+
+use braid_tests::needs;
+
+#[test]
+fn a_hundred_adds_killed_at_any_moment_leave_nothing_and_no_address_is_lost() {
+    storm::adds();
+}
+
+#[test]
+fn bridge_add_can_stop_anywhere() {
+    trials::add("bridge");
+}
+
+#[test]
+fn bridge_del_can_stop_anywhere() {
+    trials::del("bridge");
+}
+
+#[test]
+fn ptp_add_can_stop_anywhere() {
+    trials::add("ptp");
+}
+
+#[test]
+fn ptp_del_can_stop_anywhere() {
+    trials::del("ptp");
+}
+
+#[test]
+fn macvlan_add_can_stop_anywhere() {
+    trials::add("macvlan");
+}
+
+#[test]
+fn macvlan_del_can_stop_anywhere() {
+    trials::del("macvlan");
+}
+
+#[test]
+fn ipvlan_add_can_stop_anywhere() {
+    needs!(Ipvlan);
+    trials::add("ipvlan");
+}
+
+#[test]
+fn ipvlan_del_can_stop_anywhere() {
+    needs!(Ipvlan);
+    trials::del("ipvlan");
+}

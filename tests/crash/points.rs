@@ -1,0 +1,105 @@
+//! The system calls of a plugin call, and the same call with one of them going wrong: strace does both.
+
+use braid_tests::{Answer, Call};
+use std::fmt;
+use std::fs;
+
+/// Where strace writes, in the sandbox.
+const TRACE: &str = "/run/strace";
+/// How long a call under strace may take; one that hangs is ended with [`HUNG`].
+const PATIENCE_S: u32 = 20;
+/// Exit code of `timeout` when it had to end its command.
+pub(crate) const HUNG: i32 = 124;
+/// Exit code of a process that was killed.
+pub(crate) const KILLED: i32 = 128 + 9;
+/// Longest part of a system call that is shown.
+const SHOWN_LEN: usize = 100;
+
+/// One system call of a plugin call.
+#[derive(Debug, Clone)]
+pub(crate) struct Point {
+    /// Its name.
+    syscall: String,
+    /// Which one of this name; strace counts from 1.
+    nth: usize,
+    /// As strace showed it.
+    text: String,
+    /// Whether the program had not even read its input.
+    pub(crate) is_start_up: bool,
+}
+
+/// What happens at a point.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Fault {
+    /// The process dies instead of making the system call.
+    Kill,
+    /// The system call is not made and returns this error.
+    Error(&'static str),
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.syscall, self.nth, self.text)
+    }
+}
+
+impl Point {
+    /// Errors that the kernel gives for this system call: one for each that must not end well by chance.
+    pub(crate) fn errors(&self) -> &'static [&'static str] {
+        match self.syscall.as_str() {
+            // The first does not return, the second is done though it fails, and std panics if it fails for a folder.
+            "exit_group" | "close" => &[],
+            "brk" | "mmap" => &["ENOMEM"],
+            "recvfrom" => &["EIO", "ENOBUFS"],
+            "sendto" | "socket" => &["EIO", "ENOMEM"],
+            _ => &["EIO"],
+        }
+    }
+
+    /// Whether no program can go on, or tell, when this system call fails: the C library and the allocator end it, and
+    /// braid itself does when a thread can't come back from a container's namespace.
+    pub(crate) fn may_end_the_process(&self) -> bool {
+        self.is_start_up || matches!(self.syscall.as_str(), "brk" | "mmap" | "mremap" | "setns")
+    }
+
+    /// Whether it writes the answer.
+    pub(crate) fn is_answer(&self) -> bool {
+        self.text.starts_with("write(1,")
+    }
+}
+
+/// The system calls of `call`, which must succeed.
+pub(crate) fn points(call: &Call, verb: &str) -> Vec<Point> {
+    let answer = call.clone().under(&format!("strace -f -qq -o {TRACE}")).run(verb);
+    assert_eq!(answer.code, 0, "{verb} under strace: {} {}", answer.stdout, answer.stderr);
+    let trace = fs::read_to_string(TRACE).expect("what strace wrote");
+    let mut points: Vec<Point> = Vec::new();
+    let mut is_start_up = true;
+    // strace counts from the first system call behind `execve`.
+    for line in trace.lines().skip(1) {
+        let text = line.split_once(' ').map_or(line, |(_pid, text)| text.trim_start());
+        let Some((syscall, _)) = text.split_once('(') else { continue };
+        is_start_up &= !text.starts_with("read(0,");
+        let nth = 1 + points.iter().filter(|point| point.syscall == syscall).count();
+        let text = text.chars().take(SHOWN_LEN).collect();
+        points.push(Point { syscall: syscall.to_owned(), nth, text, is_start_up });
+    }
+    assert!(!is_start_up && points.len() > 50, "this is no plugin call: {trace}");
+    points
+}
+
+/// Runs `call` with a fault; `None` where it never came to that point.
+pub(crate) fn run(call: &Call, verb: &str, point: &Point, fault: Fault) -> Option<Answer> {
+    let Point { syscall, nth, .. } = point;
+    let what = match fault {
+        Fault::Kill => "signal=KILL".to_owned(),
+        Fault::Error(errno) => format!("error={errno}"),
+    };
+    let strace = format!("strace -f -qq -o {TRACE} -e trace={syscall} -e inject={syscall}:{what}:when={nth}");
+    let answer = call.clone().under(&format!("timeout -k 1 {PATIENCE_S} {strace}")).run(verb);
+    let happened = match fault {
+        Fault::Kill => answer.code == KILLED,
+        Fault::Error(_) => fs::read_to_string(TRACE).is_ok_and(|trace| trace.contains("(INJECTED)")),
+    };
+    (happened || answer.code == HUNG).then_some(answer)
+}

@@ -1,0 +1,187 @@
+//! One trial for each system call of ADD and DEL: it goes wrong there, DEL or GC cleans up, and ADD works again.
+
+use crate::points::{Fault, HUNG, Point, points, run};
+use crate::world::{World, ok};
+use braid_tests::{Answer, Call, Feature};
+use std::io::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Words in an error about what a failed ADD could not take back.
+const CONFESSION: &str = "left behind until DEL or GC";
+/// The reference host-local is asked after each of so many trials.
+const REFERENCE_STEP: usize = 16;
+
+/// Who cleans up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cleaner {
+    Del,
+    Gc,
+}
+
+/// Trials with one call, at all of its points.
+struct Pass<'a> {
+    world: &'a World,
+    verb: &'static str,
+    cleaner: Cleaner,
+    /// Whether each trial is the first thing that ever happens on its host.
+    is_fresh: bool,
+    /// Trials made, and those in which the call never came to its point.
+    count: usize,
+    missed: usize,
+    failures: Vec<String>,
+}
+
+/// What is done to each point.
+#[derive(Debug, Clone, Copy)]
+enum Harm {
+    Kill,
+    Fail,
+}
+
+/// ADD of `plugin`: killed on a used host, killed on a new one, failing on a new one.
+pub(crate) fn add(plugin: &'static str) {
+    let world = World::new(plugin);
+    let passes = [
+        ("ADD", Harm::Kill, Cleaner::Del, false),
+        ("ADD", Harm::Kill, Cleaner::Gc, true),
+        ("ADD", Harm::Fail, Cleaner::Del, true),
+    ];
+    all(&world, plugin, &passes);
+}
+
+/// DEL of `plugin`: killed and called again, killed and collected, failing and called again.
+pub(crate) fn del(plugin: &'static str) {
+    let world = World::new(plugin);
+    let passes = [
+        ("DEL", Harm::Kill, Cleaner::Del, false),
+        ("DEL", Harm::Kill, Cleaner::Gc, false),
+        ("DEL", Harm::Fail, Cleaner::Del, false),
+    ];
+    all(&world, plugin, &passes);
+}
+
+fn all(world: &World, plugin: &str, passes: &[(&'static str, Harm, Cleaner, bool)]) {
+    let mut failures = Vec::new();
+    let mut summary = format!("crash {plugin}");
+    for &(verb, harm, cleaner, is_fresh) in passes {
+        let mut pass = Pass { world, verb, cleaner, is_fresh, count: 0, missed: 0, failures: Vec::new() };
+        pass.go(harm);
+        let (count, missed, failed) = (pass.count, pass.missed, pass.failures.len());
+        summary +=
+            &format!("; {verb} {harm:?} then {cleaner:?}: {count} trials, {missed} not reached, {failed} failed");
+        failures.extend(pass.failures);
+    }
+    // Past the harness, which shows what a passing test prints to nobody.
+    let _ = writeln!(std::io::stderr(), "{summary}");
+    assert!(failures.is_empty(), "{} trials failed:\n{}", failures.len(), failures.join("\n"));
+}
+
+impl Pass<'_> {
+    fn go(&mut self, harm: Harm) {
+        for point in thinned(self.points()) {
+            let faults: Vec<Fault> = match harm {
+                Harm::Kill => vec![Fault::Kill],
+                Harm::Fail => point.errors().iter().map(|errno| Fault::Error(errno)).collect(),
+            };
+            for fault in faults {
+                self.count += 1;
+                if let Err(why) = self.trial(&point, fault) {
+                    self.failures.push(format!("{} {fault:?} at {point}: then {:?}: {why}", self.verb, self.cleaner));
+                    self.world.wipe();
+                }
+            }
+        }
+        self.failures.extend(self.world.all_addresses_are_free().err());
+    }
+
+    /// The points of the call when nothing goes wrong, on a host as the trials find it.
+    fn points(&self) -> Vec<Point> {
+        self.world.wipe();
+        let call = self.world.call("points");
+        if !self.is_fresh {
+            call.add().result();
+            call.del().ok();
+        }
+        if self.verb == "DEL" {
+            call.add().result();
+        }
+        let points = points(&call, self.verb);
+        call.del().ok();
+        points
+    }
+
+    fn trial(&mut self, point: &Point, fault: Fault) -> Result<(), String> {
+        let call = self.world.call(&format!("trial{}", self.count));
+        if self.is_fresh {
+            self.world.wipe();
+        }
+        if self.verb == "DEL" {
+            call.add().result();
+        }
+        match run(&call, self.verb, point, fault) {
+            Some(answer) => self.judge(&call, point, fault, &answer)?,
+            None => self.missed += 1,
+        }
+        if self.count.is_multiple_of(REFERENCE_STEP) {
+            self.reference_can_lease()?;
+        }
+        match self.cleaner {
+            Cleaner::Del => ok("DEL", &call.del())?,
+            Cleaner::Gc => ok("GC", &call.gc(&[]))?,
+        }
+        self.nothing_left()?;
+        let again = call.add();
+        if again.code != 0 {
+            return Err(format!("a second ADD failed: {}", again.stdout));
+        }
+        self.world.attached()?;
+        ok("the last DEL", &call.del())
+    }
+
+    /// What the call itself owes whatever happened: an answer in time, and a clean host or the truth about it.
+    fn judge(&self, call: &Call, point: &Point, fault: Fault, answer: &Answer) -> Result<(), String> {
+        let said = answer.stdout.as_str();
+        match answer.code {
+            HUNG => Err("the call hung".to_owned()),
+            128.. if matches!(fault, Fault::Kill) || point.may_end_the_process() => Ok(()),
+            0 if self.verb == "DEL" => self.nothing_left(),
+            0 => {
+                self.world.attached()?;
+                ok("CHECK of an ADD that said nothing", &call.check(&answer.result()))
+            }
+            1 if said.contains("\"msg\"") && said.contains(CONFESSION) => Ok(()),
+            1 if said.contains("\"msg\"") && self.verb == "ADD" => {
+                self.nothing_left().map_err(|left| format!("{left} by an ADD that did not say so: {said}"))
+            }
+            1 if said.contains("\"msg\"") || point.is_answer() => Ok(()),
+            _ if point.is_start_up => Ok(()),
+            code => Err(format!("the call ended with {code}: {said:?} {}", answer.stderr)),
+        }
+    }
+
+    fn nothing_left(&self) -> Result<(), String> {
+        let left = self.world.left();
+        if left.is_empty() { Ok(()) } else { Err(format!("left behind: {left:?}")) }
+    }
+
+    /// Whether the reference plugin can use the store just as it is.
+    fn reference_can_lease(&self) -> Result<(), String> {
+        if Feature::Reference.missing().is_some() {
+            return Ok(());
+        }
+        let call = self.world.reference();
+        let added = call.add();
+        if added.code != 0 {
+            return Err(format!("the reference host-local has no use for the store: {}", added.stdout));
+        }
+        ok("DEL of the reference host-local", &call.del())
+    }
+}
+
+/// Every `BRAID_CRASH_STEP`th point, from a different one each time.
+fn thinned(points: Vec<Point>) -> Vec<Point> {
+    let step = std::env::var("BRAID_CRASH_STEP").map_or(1, |step| step.parse().expect("BRAID_CRASH_STEP is a number"));
+    let clock = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock behind 1970");
+    let offset = usize::try_from(clock.subsec_micros()).expect("a small number") % step;
+    points.into_iter().skip(offset).step_by(step).collect()
+}

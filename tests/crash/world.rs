@@ -1,0 +1,110 @@
+//! A host on which one container comes and goes, until something of it stays.
+
+use braid_tests::{Answer, Call, Ns, Sandbox, Value, json, state};
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::rc::Rc;
+
+/// Folders that calls write to.
+const FOLDERS: &[&str] = &["/run/braid", "/var/lib/cni/networks"];
+/// The link that macvlan and ipvlan are children of.
+const PARENT: &str = "up0";
+
+/// A host and a container's namespace.
+pub(crate) struct World {
+    pub(crate) host: Sandbox,
+    pub(crate) pod: Rc<Ns>,
+    plugin: &'static str,
+}
+
+impl World {
+    /// A world for containers of this plugin.
+    pub(crate) fn new(plugin: &'static str) -> Self {
+        let host = Sandbox::new();
+        host.outside(PARENT, "192.0.2.1/24", "192.0.2.2/24");
+        let pod = host.pod("pod");
+        Self { host, pod, plugin }
+    }
+
+    /// A call for `eth0` of container `id`.
+    pub(crate) fn call(&self, id: &str) -> Call {
+        self.host.call(self.plugin, &self.pod, conf(self.plugin)).container(id)
+    }
+
+    /// A call of the reference host-local, which shares the store.
+    pub(crate) fn reference(&self) -> Call {
+        self.host.call("host-local", &self.pod, conf(self.plugin)).container("reference").reference()
+    }
+
+    /// What is left of containers that are gone.
+    pub(crate) fn left(&self) -> Vec<String> {
+        let mut left = self.host.leftovers();
+        left.extend(self.pod.link_names().into_iter().map(|name| format!("link {name} in the container")));
+        let files = FOLDERS.iter().flat_map(|folder| state::tree(Path::new(folder)).into_keys());
+        left.extend(files.filter(|path| path.contains(".braid-") || path.ends_with(".tmp")));
+        left
+    }
+
+    /// Fails unless the container has its interface with its address.
+    pub(crate) fn attached(&self) -> Result<(), String> {
+        match self.pod.link("eth0").map(|_| self.pod.addrs("eth0")) {
+            Some(addrs) if addrs.len() == 1 => Ok(()),
+            found => Err(format!("the container has {found:?}")),
+        }
+    }
+
+    /// Fails unless containers can have every address of the network. They have them when it returns.
+    pub(crate) fn all_addresses_are_free(&self) -> Result<(), String> {
+        for number in 0..ADDRESSES {
+            let call = Call::new("host-local", conf(self.plugin)).netns(self.pod.path());
+            let added = call.container(&format!("last{number}")).add();
+            if added.code != 0 {
+                return Err(format!("{number} of {ADDRESSES} addresses are free: {}", added.stdout));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the host one that never had a container.
+    pub(crate) fn wipe(&self) {
+        for ns in [self.host.host(), self.pod.as_ref()] {
+            for name in ns.link_names().into_iter().filter(|name| name != PARENT) {
+                ns.run(&format!("ip link del {name}"));
+            }
+        }
+        self.host.run("nft flush ruleset");
+        for folder in FOLDERS {
+            match fs::remove_dir_all(folder) {
+                Err(err) if err.kind() != ErrorKind::NotFound => panic!("remove {folder}: {err}"),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Addresses for containers in the configuration's range.
+const ADDRESSES: usize = 5;
+
+/// A configuration with all that has to be taken back, and few addresses, so that a lost one is soon missed.
+fn conf(plugin: &str) -> Value {
+    let keys = match plugin {
+        "bridge" => json!({"bridge": "br0", "isGateway": true, "ipMasq": true, "macspoofchk": true}),
+        "ptp" => json!({"ipMasq": true}),
+        _ => json!({"master": PARENT}),
+    };
+    let ipam = json!({"type": "host-local", "subnet": "10.1.0.0/29", "routes": [{"dst": "0.0.0.0/0"}]});
+    let mut conf = json!({"cniVersion": "1.1.0", "name": "net", "type": plugin, "ipam": ipam});
+    for (key, value) in keys.as_object().into_iter().flatten() {
+        conf[key] = value.clone();
+    }
+    conf
+}
+
+/// Why a call that should have succeeded and printed nothing did not.
+pub(crate) fn ok(what: &str, answer: &Answer) -> Result<(), String> {
+    match (answer.code, answer.stdout.as_str()) {
+        (0, "") => Ok(()),
+        (code, said) => Err(format!("{what} ended with {code}: {said} {}", answer.stderr)),
+    }
+}
