@@ -235,7 +235,7 @@ fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
 }
 
 fn said(errno: Errno, sentence: &str) -> KernelError {
-    KernelError { errno, ext_ack: Some(sentence.to_owned()) }
+    KernelError { ext_ack: Some(sentence.to_owned()), ..errno.into() }
 }
 
 /// Asks `nf_tables` for its generation; without it nobody answers for that subsystem.
