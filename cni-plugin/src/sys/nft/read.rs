@@ -75,7 +75,7 @@ pub(super) fn element(
 /// The elements of a set; none where the table or the set does not exist.
 ///
 /// A change between two datagrams makes the kernel leave elements out. It flags that in dumps of rules, never in those
-/// of sets (v6.12 net/netfilter/nf_tables_api.c, `nf_tables_dump_set()`); the generations tell.
+/// of sets (v6.12 `net/netfilter/nf_tables_api.c`, `nf_tables_dump_set()`); the generations tell.
 pub(super) fn elements(
     socket: &mut Socket,
     family: Family,
