@@ -67,8 +67,8 @@ fn all(world: &World, plugin: &str, passes: &[(&'static str, Harm, Cleaner, bool
         let mut pass = Pass { world, verb, cleaner, is_fresh, count: 0, missed: 0, failures: Vec::new() };
         pass.go(harm);
         let (count, missed, failed) = (pass.count, pass.missed, pass.failures.len());
-        summary +=
-            &format!("; {verb} {harm:?} then {cleaner:?}: {count} trials, {missed} not reached, {failed} failed");
+        let made = format!("{count} trials, {missed} not reached, {failed} failed");
+        summary = format!("{summary}; {verb} {harm:?} then {cleaner:?}: {made}");
         failures.extend(pass.failures);
     }
     // Past the harness, which shows what a passing test prints to nobody.

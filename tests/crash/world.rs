@@ -6,8 +6,10 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::rc::Rc;
 
-/// Folders that calls write to.
-const FOLDERS: &[&str] = &["/run/braid", "/var/lib/cni/networks"];
+/// Folder of the leases.
+const LEASES: &str = "/var/lib/cni/networks";
+/// What the containers of a network share there.
+const SHARED: &[&str] = &["lock", "last_reserved_ip.0"];
 /// The link that macvlan and ipvlan are children of.
 const PARENT: &str = "up0";
 
@@ -41,16 +43,18 @@ impl World {
     pub(crate) fn left(&self) -> Vec<String> {
         let mut left = self.host.leftovers();
         left.extend(self.pod.link_names().into_iter().map(|name| format!("link {name} in the container")));
-        let files = FOLDERS.iter().flat_map(|folder| state::tree(Path::new(folder)).into_keys());
-        left.extend(files.filter(|path| path.contains(".braid-") || path.ends_with(".tmp")));
+        let files = state::tree(Path::new(LEASES)).into_keys().filter(|path| Path::new(path).is_file());
+        left.extend(files.filter(|path| !SHARED.iter().any(|name| Path::new(path).ends_with(name))));
         left
     }
 
     /// Fails unless the container has its interface with its address.
     pub(crate) fn attached(&self) -> Result<(), String> {
-        match self.pod.link("eth0").map(|_| self.pod.addrs("eth0")) {
-            Some(addrs) if addrs.len() == 1 => Ok(()),
-            found => Err(format!("the container has {found:?}")),
+        let links = self.pod.list("ip -j -4 addr");
+        let addrs = links.iter().find(|link| link["ifname"] == "eth0").map(|link| &link["addr_info"]);
+        match addrs.and_then(Value::as_array).map(Vec::len) {
+            Some(1) => Ok(()),
+            _ => Err(format!("the container has {links:?}")),
         }
     }
 
@@ -74,7 +78,7 @@ impl World {
             }
         }
         self.host.run("nft flush ruleset");
-        for folder in FOLDERS {
+        for folder in ["/run/braid", LEASES] {
             match fs::remove_dir_all(folder) {
                 Err(err) if err.kind() != ErrorKind::NotFound => panic!("remove {folder}: {err}"),
                 _ => {}
