@@ -30,24 +30,19 @@ pub(super) fn link(kernel: &mut Kernel, link: &Link, shared: bool) -> Result<(),
     }
 }
 
-/// Sends the request, and with it the alias, which the kernel passes over in silence in the request that makes a link
+/// Sends the request, then the alias, which the kernel passes over in silence in the request that makes a link
 /// (v6.12 net/core/rtnetlink.c, `rtnl_create_link()`).
+///
+/// Not both at once: the kernel goes on after a refusal, and a stranger's link of that name would be marked as ours.
 fn send(kernel: &mut Kernel, from: Ns, link: &Link, body: impl FnOnce(&mut Vec<u8>)) -> Result<(), KernelError> {
-    let socket = kernel.route(from)?;
-    socket.push(rtnl::NEWLINK, CREATE | EXCL | ECHO, body);
-    if let Some(alias) = &link.alias {
-        socket.push(rtnl::SETLINK, 0, |out| set_alias(&link.at.name, alias, out));
-    }
-    let mut outcomes = socket.flush()?.into_iter();
-    let made = outcomes.next().unwrap_or_default();
-    if let Some(error) = made.error {
-        return Err(error);
-    }
-    learn(kernel, link, &made.messages);
-    let Some(error) = outcomes.find_map(|outcome| outcome.error) else { return Ok(()) };
-    // The first failure is the one to tell; DEL finds the link by its name should this one fail too.
-    let _ = kernel.route(from)?.call(rtnl::DELLINK, 0, |out| by_name(&link.at.name, out));
-    Err(error)
+    let echo = kernel.route(from)?.call(rtnl::NEWLINK, CREATE | EXCL | ECHO, body)?;
+    learn(kernel, link, &echo);
+    let Some(alias) = &link.alias else { return Ok(()) };
+    let marked = kernel.route(from)?.call(rtnl::SETLINK, 0, |out| set_alias(&link.at.name, alias, out));
+    marked.map(drop).inspect_err(|_| {
+        // The first failure is the one to tell; DEL finds the link by its name should this one fail too.
+        let _ = kernel.route(from).and_then(|socket| socket.call(rtnl::DELLINK, 0, |out| by_name(&link.at.name, out)));
+    })
 }
 
 /// The descriptor of namespace `ns`, unless the request is made there anyway.
