@@ -44,7 +44,7 @@ impl fmt::Display for Point {
 }
 
 impl Point {
-    /// Errors that the kernel gives for this system call: one for each that must not end well by chance.
+    /// Errors that it is made to return, each in a trial of its own.
     pub(crate) fn errors(&self) -> &'static [&'static str] {
         match self.syscall.as_str() {
             // The first does not return, the second is done though it fails, and std panics if it fails for a folder.

@@ -92,6 +92,9 @@ impl Pass<'_> {
             }
         }
         self.failures.extend(self.world.all_addresses_are_free().err());
+        if self.missed > self.count / 10 {
+            self.failures.push(format!("{} of {} calls never came to their points", self.missed, self.count));
+        }
     }
 
     /// The points of the call when nothing goes wrong, on a host as the trials find it.
