@@ -23,8 +23,9 @@ const NLMSGERR_ATTR_MSG: u16 = 1;
 pub const HEADER_LEN: usize = 16;
 /// The kernel fills a dump datagram up to 32 KiB when the reader offers it (`net/netlink/af_netlink.c`).
 const RECEIVE_LEN: usize = 32 * 1024;
-/// How often a dump is repeated because the table changed under it.
-const DUMP_TRIES: usize = 8;
+/// How often a dump is repeated because the table changed under it. Eight were too few for a hundred calls at once on
+/// two processors; `nft` and `ip` go on without end.
+pub const DUMP_TRIES: usize = 100;
 
 /// Sets creation flags of a request: make it.
 pub const CREATE: u16 = 0x400;

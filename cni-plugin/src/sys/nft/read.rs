@@ -1,15 +1,13 @@
 //! Reading sets and rules back: requests by hand, answers attribute by attribute.
 
 use super::batch::{Family, NESTED, SUBSYS};
-use crate::sys::netlink::{KernelError, Message, Socket, attributes_of};
+use crate::sys::netlink::{DUMP_TRIES, KernelError, Message, Socket, attributes_of};
 use nix::errno::Errno;
 
 const GETRULE: u16 = 7;
 const GETSETELEM: u16 = 13;
 /// `struct nfgenmsg`: family, version, and in two bytes the generation of the rule set.
 const GENMSG_LEN: usize = 4;
-/// How often a set is listed because the rule set changed meanwhile.
-const TRIES: usize = 8;
 
 /// One element of a set or map as the kernel shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,7 +80,7 @@ pub(super) fn elements(
     table: &str,
     set: &str,
 ) -> Result<Vec<Element>, KernelError> {
-    for _ in 0..TRIES {
+    for _ in 0..DUMP_TRIES {
         match socket.dump(SUBSYS | GETSETELEM, |out| set_request(out, family, table, set)) {
             Ok(messages) if is_of_one_generation(&messages) => {
                 return Ok(messages.iter().flat_map(parse_elements).collect());
