@@ -37,7 +37,6 @@ impl Case {
             ifname: &ifname,
             sandbox: "/run/netns/pod",
             prev: prev.as_ref(),
-            node: "a boot",
         };
         let facts = self.facts();
         self.planned(plugin.as_ref(), &call, &facts, conf.version).unwrap_or_else(|error| refused(&error))
@@ -71,7 +70,7 @@ impl Case {
     }
 
     fn facts(&self) -> Facts {
-        let mut facts = Facts::default();
+        let mut facts = Facts { boot_id: "a boot".to_owned(), ..Facts::default() };
         for (ns, key) in [(Ns::Host, "host"), (Ns::Pod, "pod")] {
             for (at, (link, given)) in self.entries(&[key]).into_iter().enumerate() {
                 let link = LinkRef { ns, name: name(&link) };

@@ -63,6 +63,26 @@ fn two_containers_reach_each_other() {
 }
 
 #[test]
+fn neighbours_learn_at_once_that_an_address_has_a_new_owner() {
+    let host = Sandbox::new();
+    let (asker, first, next) = (host.pod("a"), host.pod("b"), host.pod("c"));
+    let call = |pod: &Ns, ip: &str| {
+        let addresses = json!([{"address": format!("10.1.0.{ip}/24")}, {"address": format!("fd00:1::{ip}/64")}]);
+        host.call("bridge", pod, conf::bridge_l2()).with("ipam", json!({"type": "static", "addresses": addresses}))
+    };
+    call(&asker, "2").add().result();
+    let attached = call(&first, "5");
+    attached.add().result();
+    assert!(asker.can_ping("10.1.0.5") && asker.can_ping("fd00:1::5"));
+    attached.del().ok();
+    call(&next, "5").add().result();
+    for address in ["10.1.0.5", "fd00:1::5"] {
+        let neighbour = asker.list(&format!("ip -j neigh show to {address}"));
+        assert_eq!(neighbour[0]["lladdr"], mac(&next, "eth0"), "{address}: {neighbour:?}");
+    }
+}
+
+#[test]
 fn is_gateway_switches_forwarding_on_for_the_families_in_use() {
     let host = Sandbox::new();
     let pod = host.pod("a");

@@ -100,7 +100,6 @@ impl Run<'_> {
             }
             Step::AddMacCheck(check) => self.alone(at, |run| mac_check::add(run.kernel.nft()?, check)),
             Step::DelMacCheck(check) => self.alone(at, |run| mac_check::del_pair(run.kernel.nft()?, check)),
-            Step::WaitUp(link) => self.alone(at, |run| wait::up(run.kernel, link)),
             Step::WaitDad(link) => self.alone(at, |run| wait::dad(run.kernel, link)),
             _ => self.queue(at, step),
         }
@@ -153,19 +152,30 @@ impl Run<'_> {
     fn flush(&mut self) {
         let queue = std::mem::take(&mut self.queue);
         let Some(first) = queue.first().copied() else { return };
+        let steps = self.steps;
         let start = Instant::now();
         let outcomes = self.kernel.route(self.steps[first].ns()).and_then(crate::sys::netlink::Socket::flush);
         self.report.timings.push(Timing { first, count: queue.len(), took: start.elapsed() });
         match outcomes {
             Ok(outcomes) => {
-                for (at, Outcome { error, .. }) in queue.into_iter().zip(outcomes) {
-                    self.account(at, error.map_or(Ok(()), Err));
-                    if let Step::DelLink(link) = &self.steps[at] {
-                        self.kernel.forget(link);
-                    }
+                for (at, outcome) in queue.into_iter().zip(outcomes) {
+                    let result = self.answered(&steps[at], outcome);
+                    self.account(at, result);
                 }
             }
             Err(err) => queue.into_iter().for_each(|at| self.account(at, Err(err.clone()))),
+        }
+    }
+
+    /// Judges the kernel's answer to a step that was sent with others.
+    fn answered(&mut self, step: &Step, Outcome { error, messages }: Outcome) -> Result<(), KernelError> {
+        if let Step::DelLink(link) = step {
+            self.kernel.forget(link);
+        }
+        match (error, step) {
+            (Some(err), _) => Err(err),
+            (None, Step::WaitUp(link)) if self.report.errors.is_empty() => wait::up(self.kernel, link, &messages),
+            (None, _) => Ok(()),
         }
     }
 
@@ -206,6 +216,10 @@ impl Run<'_> {
             Step::DelRoute(route) => {
                 route::route(kernel.index(&route.at)?, route, out);
                 (rtnl::DELROUTE, 0)
+            }
+            Step::WaitUp(at) => {
+                link::get_by_name(&at.name, out);
+                (rtnl::GETLINK, 0)
             }
             _ => return Err(Errno::EOPNOTSUPP.into()),
         };

@@ -1,10 +1,10 @@
-//! Making a link: a veth with both ends, a bridge, a child of another link; one request each, and one for an alias.
+//! Making a link: a veth with both ends, a bridge, a child of another link; one request each.
 
 use super::kernel::Kernel;
 use crate::plan::step::{Link, LinkAttr, LinkKind, LinkRef, Ns};
 use crate::sys::netlink::{CREATE, ECHO, EXCL, KernelError, Message};
 use crate::sys::rtnl;
-use crate::sys::rtnl::link::{NewKind, NewLink, by_name, new_link, parse, set_alias, set_attr};
+use crate::sys::rtnl::link::{NewKind, NewLink, new_link, parse, set_attr};
 use nix::errno::Errno;
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -24,25 +24,14 @@ pub(super) fn link(kernel: &mut Kernel, link: &Link, shared: bool) -> Result<(),
     }
     new.one_queue = matches!(link.kind, LinkKind::Veth { .. });
     let kind = kind(kernel, link)?;
-    match send(kernel, from, link, |out| new_link(&new, &kind, out)) {
+    match kernel.route(from)?.call(rtnl::NEWLINK, CREATE | EXCL | ECHO, |out| new_link(&new, &kind, out)) {
+        Ok(echo) => {
+            learn(kernel, link, &echo);
+            Ok(())
+        }
         Err(err) if err.errno == Errno::EEXIST && shared => adopt(kernel, link, err),
-        other => other,
+        Err(err) => Err(err),
     }
-}
-
-/// Sends the request, then the alias, which the kernel passes over in silence in the request that makes a link
-/// (v6.12 net/core/rtnetlink.c, `rtnl_create_link()`).
-///
-/// Not both at once: the kernel goes on after a refusal, and a stranger's link of that name would be marked as ours.
-fn send(kernel: &mut Kernel, from: Ns, link: &Link, body: impl FnOnce(&mut Vec<u8>)) -> Result<(), KernelError> {
-    let echo = kernel.route(from)?.call(rtnl::NEWLINK, CREATE | EXCL | ECHO, body)?;
-    learn(kernel, link, &echo);
-    let Some(alias) = &link.alias else { return Ok(()) };
-    let marked = kernel.route(from)?.call(rtnl::SETLINK, 0, |out| set_alias(&link.at.name, alias, out));
-    marked.map(drop).inspect_err(|_| {
-        // The first failure is the one to tell; DEL finds the link by its name should this one fail too.
-        let _ = kernel.route(from).and_then(|socket| socket.call(rtnl::DELLINK, 0, |out| by_name(&link.at.name, out)));
-    })
 }
 
 /// The descriptor of namespace `ns`, unless the request is made there anyway.

@@ -13,6 +13,7 @@ use nix::errno::Errno;
 use std::collections::BTreeSet;
 
 const RT_TABLE_MAIN: u32 = 254;
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Reads everything that is needed.
 pub fn observe(kernel: &mut Kernel, needs: &[Need]) -> Result<Facts, Error> {
@@ -50,6 +51,15 @@ fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error
             Err(err) if err.kind() == std::io::ErrorKind::NotFound => Ok(()),
             Err(err) => Err(Error::io(format!("read {path}"), &err)),
         },
+        Need::BootIdWithout(link) => {
+            read_link(kernel, link, facts)?;
+            if facts.link(link).is_none() {
+                let found =
+                    std::fs::read_to_string(BOOT_ID).map_err(|err| Error::io(format!("read {BOOT_ID}"), &err))?;
+                found.trim().clone_into(&mut facts.boot_id);
+            }
+            Ok(())
+        }
         Need::Vlans => read_vlans(kernel, facts),
         Need::Masquerades => {
             let found = kernel.nft().and_then(masquerade::list);

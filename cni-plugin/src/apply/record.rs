@@ -9,6 +9,7 @@ use crate::plan::step::Step;
 use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use std::cell::Cell;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -71,7 +72,10 @@ pub struct Folder {
     path: PathBuf,
     /// Locked until it is closed.
     _lock: File,
-    is_tidy: bool,
+    /// This call made it.
+    is_new: bool,
+    /// Nothing needs to be looked at when it is let go: it holds a record of this call, or is gone.
+    is_settled: Cell<bool>,
 }
 
 impl Folder {
@@ -82,7 +86,7 @@ impl Folder {
         loop {
             let is_new = make(&path).map_err(fail)?;
             match lock(&path) {
-                Ok(Some(lock)) => return Ok(Self { path, _lock: lock, is_tidy: false }),
+                Ok(Some(lock)) => return Ok(Self { path, _lock: lock, is_new, is_settled: Cell::new(false) }),
                 Ok(None) => {}
                 Err(err) => {
                     if is_new {
@@ -92,6 +96,11 @@ impl Folder {
                 }
             }
         }
+    }
+
+    /// Whether this call made it, so that it can't hold a record of an earlier one.
+    pub fn is_new(&self) -> bool {
+        self.is_new
     }
 
     /// The record of a call; `None` where there is none, or one that is cut off or of another layout.
@@ -105,11 +114,14 @@ impl Folder {
         let temp = temp_of(&path);
         let fail = |err: io::Error| Error::io(format!("write {}", path.display()), &err);
         let text = serde_json::to_vec(record).map_err(|err| fail(err.into()))?;
-        fs::write(&temp, text).and_then(|()| fs::rename(&temp, &path)).map_err(fail)
+        fs::write(&temp, text).and_then(|()| fs::rename(&temp, &path)).map_err(fail)?;
+        self.is_settled.set(true);
+        Ok(())
     }
 
     /// Removes a record, and what an interrupted write left of it.
     pub fn remove(&self, key: &Key) -> Result<(), Error> {
+        self.is_settled.set(false);
         let path = self.path.join(file_name(key));
         for path in [temp_of(&path), path] {
             match fs::remove_file(&path) {
@@ -123,12 +135,12 @@ impl Folder {
     }
 
     /// Removes the folder unless other records are in it, as dropping it does without a word.
-    pub fn close(mut self) -> Result<(), Error> {
+    pub fn close(self) -> Result<(), Error> {
         self.tidy().map_err(|err| Error::io(format!("remove {}", self.path.display()), &err))
     }
 
-    fn tidy(&mut self) -> io::Result<()> {
-        self.is_tidy = true;
+    fn tidy(&self) -> io::Result<()> {
+        self.is_settled.set(true);
         // Still locked: nobody else puts a record here meanwhile.
         match fs::remove_dir(&self.path) {
             Err(err) if err.kind() != io::ErrorKind::DirectoryNotEmpty => Err(err),
@@ -139,7 +151,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        if !self.is_tidy {
+        if !self.is_settled.get() {
             let _ = self.tidy();
         }
     }

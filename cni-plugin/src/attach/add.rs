@@ -70,8 +70,7 @@ pub fn open_netns(attachment: &Attachment, may_be_own: bool) -> Result<NetNs, Er
 
 /// Refuses to work on the plugin's own namespace as if it were a container's.
 pub fn refuse_own(netns: &NetNs) -> Result<(), Error> {
-    let own = NetNs::current().map_err(|err| Error::internal(err.to_string()))?;
-    if netns.is(&own).map_err(|err| Error::internal(err.to_string()))? {
+    if netns.is_own().map_err(internal)? {
         let sentence = "plugin's netns and netns from CNI_NETNS should not be the same";
         return Err(Error::netns(format!("{sentence}: {}", netns.path().display())));
     }
@@ -92,7 +91,8 @@ fn start_record(
     record.netns.clone_from(&attachment.netns);
     record.args.clone_from(&attachment.args);
     record.path.clone_from(&request.path);
-    if let Some(earlier) = folder.load(&key).map_err(internal)? {
+    let earlier = if folder.is_new() { None } else { folder.load(&key).map_err(internal)? };
+    if let Some(earlier) = earlier {
         if !chain.makes_interface() {
             return Ok(earlier);
         }

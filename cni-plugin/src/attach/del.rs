@@ -109,7 +109,7 @@ fn undo_steps(chain: &Chain, attachment: &Attachment, record: Option<&Record>, s
         }
         Some(record) => undo(&record.steps().cloned().collect::<Vec<_>>()),
         None => {
-            let call = call(chain, attachment, "", "", None);
+            let call = call(chain, attachment, "", None);
             let plugins = chain.items[start..end].iter().rev().filter_map(|item| match &item.work {
                 Work::Native(plugin) => Some(plugin),
                 _ => None,

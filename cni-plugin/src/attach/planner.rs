@@ -23,7 +23,6 @@ pub struct Planner<'a> {
     pub warnings: Vec<String>,
     version: Version,
     sandbox: String,
-    node: String,
 }
 
 /// What some neighbouring native plugins will do.
@@ -42,7 +41,7 @@ impl<'a> Planner<'a> {
     /// Starts from the result of an earlier call, where there is one.
     pub fn new(chain: &'a Chain, attachment: &'a Attachment, version: Version, prev: Option<AddResult>) -> Self {
         let sandbox = attachment.netns.as_deref().map(|path| path.display().to_string()).unwrap_or_default();
-        Self { chain, attachment, prev, warnings: Vec::new(), version, sandbox, node: boot_id() }
+        Self { chain, attachment, prev, warnings: Vec::new(), version, sandbox }
     }
 
     /// The native plugins from `at` on, up to the next foreign one.
@@ -83,7 +82,7 @@ impl<'a> Planner<'a> {
         let Work::Native(plugin) = &item.work else {
             return Err(Error::config(format!("{:?} can't be part of a list: it is an IPAM", item.conf.plugin)));
         };
-        let call = call(self.chain, self.attachment, &self.sandbox, &self.node, self.prev.as_ref());
+        let call = call(self.chain, self.attachment, &self.sandbox, self.prev.as_ref());
         read_more(kernel, plugin.as_ref(), &call, &mut before.observed)?;
         let facts = before.parts.iter().fold(before.observed.clone(), |facts, steps| facts.after(steps));
         plugin.refuse(&call, &facts)?;
@@ -98,22 +97,9 @@ pub fn call<'a>(
     chain: &'a Chain,
     attachment: &'a Attachment,
     sandbox: &'a str,
-    node: &'a str,
     prev: Option<&'a AddResult>,
 ) -> Call<'a> {
-    Call {
-        network: chain.network(),
-        container_id: &attachment.container_id,
-        ifname: &attachment.ifname,
-        sandbox,
-        prev,
-        node,
-    }
-}
-
-/// A number that differs between nodes and between boots.
-fn boot_id() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+    Call { network: chain.network(), container_id: &attachment.container_id, ifname: &attachment.ifname, sandbox, prev }
 }
 
 /// Reads what the plugin needs and no earlier one asked for.

@@ -1,25 +1,27 @@
 //! A plugin call: environment and standard input in, result or error out.
 
+use super::{FAILURE, SUCCESS};
 use crate::attach;
 use crate::attach::chain::BRAID;
 use crate::cni::request::Environment;
 use crate::cni::version::version_reply;
 use crate::cni::{Command, Error, Version};
+use nix::errno::Errno;
 use std::ffi::OsStr;
-use std::io::{Read, Write};
-use std::path::Path;
-use std::process::ExitCode;
 
-/// Room for a usual configuration, so that it is read at once.
-const INPUT_LEN: usize = 16 * 1024;
+use std::io::Write;
+use std::path::Path;
+
+/// Room for a usual configuration, so that it is read at once, in bytes.
+const INPUT_LEN: usize = 4 * 1024;
 
 /// Answers the call that the environment describes.
-pub fn run() -> ExitCode {
+pub fn run() -> u8 {
     set_panic_answer();
     let mut version = Version::NEWEST;
     match answer(&mut version) {
-        Ok(text) => print(&text, ExitCode::SUCCESS),
-        Err(error) => print(&error.to_stdout(version), ExitCode::FAILURE),
+        Ok(text) => print(&text, SUCCESS),
+        Err(error) => print(&error.to_stdout(version), FAILURE),
     }
 }
 
@@ -35,20 +37,43 @@ fn answer(version: &mut Version) -> Result<String, Error> {
     if environment.command() == Some(Command::Version) {
         return Ok(version_reply(&Version::ALL));
     }
-    let mut stdin = Vec::with_capacity(INPUT_LEN);
-    std::io::stdin().lock().read_to_end(&mut stdin).map_err(|err| Error::io(format!("read standard input: {err}")))?;
+    let stdin = read_input().map_err(|err| Error::io(format!("read standard input: {err}")))?;
     let request = environment.request(&stdin, &Version::ALL)?;
     *version = request.conf.version;
     attach::answer(&request, &face())
 }
 
-/// Writes the answer; an ADD whose answer nobody can read has failed.
-fn print(text: &str, code: ExitCode) -> ExitCode {
-    let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Ok(()) => code,
-        Err(_) => ExitCode::FAILURE,
+/// The configuration: usually one read, and one that finds the end.
+fn read_input() -> nix::Result<Vec<u8>> {
+    let stdin = std::io::stdin();
+    let (mut input, mut len) = (vec![0; INPUT_LEN], 0);
+    loop {
+        match nix::unistd::read(&stdin, &mut input[len..]) {
+            Ok(0) => break,
+            Ok(more) => len += more,
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno),
+        }
+        if len == input.len() {
+            input.resize(len * 2, 0);
+        }
     }
+    input.truncate(len);
+    Ok(input)
+}
+
+/// Writes the answer in one piece, so that the runtime is woken once; an ADD whose answer nobody can read has failed.
+fn print(text: &str, code: u8) -> u8 {
+    let stdout = std::io::stdout();
+    let mut left = text.as_bytes();
+    while !left.is_empty() {
+        match nix::unistd::write(&stdout, left) {
+            Ok(len) => left = &left[len..],
+            Err(Errno::EINTR) => {}
+            Err(_) => return FAILURE,
+        }
+    }
+    code
 }
 
 /// A panic must still answer the runtime; its text goes to standard error as well.

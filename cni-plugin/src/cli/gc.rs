@@ -1,10 +1,10 @@
 //! `braid gc`: takes back every attachment whose network namespace is gone, with its addresses.
 
+use super::{FAILURE, SUCCESS};
 use super::{Outcome, output};
 use crate::apply::record::{self, Record};
 use crate::attach::gc::{collect, is_alive};
 use clap::Args;
-use std::process::ExitCode;
 
 /// Take back attachments whose network namespace is gone
 #[derive(Debug, Args)]
@@ -33,14 +33,14 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
 pub(super) fn take_back(
     records: &[Record],
     mut work: impl FnMut(&Record) -> Result<&'static str, crate::cni::Error>,
-) -> ExitCode {
-    let mut code = ExitCode::SUCCESS;
+) -> u8 {
+    let mut code = SUCCESS;
     let rows: Vec<Vec<String>> = records
         .iter()
         .map(|record| {
             let done = work(record).map_or_else(
                 |err| {
-                    code = ExitCode::FAILURE;
+                    code = FAILURE;
                     format!("failed: {err}")
                 },
                 str::to_owned,

@@ -20,10 +20,14 @@ use crate::cni::Version;
 use crate::cni::version::about;
 use crate::plugins;
 use clap::{CommandFactory, Parser, Subcommand};
-use std::process::ExitCode;
 
-/// What a face answers; an error is one sentence for standard error.
-type Outcome = Result<ExitCode, Box<dyn std::error::Error>>;
+/// Exit status of a face that did what it was asked.
+const SUCCESS: u8 = 0;
+/// Exit status of one that did not.
+const FAILURE: u8 = 1;
+
+/// The exit status of a face; an error is one sentence for standard error.
+type Outcome = Result<u8, Box<dyn std::error::Error>>;
 
 /// IPAM types that the program answers to when called by that name.
 const IPAM_TYPES: [&str; 2] = ["host-local", "static"];
@@ -48,12 +52,12 @@ enum Face {
 }
 
 /// Runs the face that the command line asks for.
-pub fn run() -> ExitCode {
+pub fn run() -> u8 {
     let called_as = cni::face();
     if drop_in_names().any(|name| name == called_as) {
         let build = concat!("braid ", env!("CARGO_PKG_VERSION"));
         eprint!("{}", about(&called_as, build, &Version::ALL));
-        return ExitCode::SUCCESS;
+        return SUCCESS;
     }
     if std::env::args_os().len() <= 1 {
         return output::print(&Arguments::command().render_help().to_string());
@@ -69,7 +73,7 @@ pub fn run() -> ExitCode {
     };
     outcome.unwrap_or_else(|err| {
         eprintln!("braid: {err}");
-        ExitCode::FAILURE
+        FAILURE
     })
 }
 

@@ -1,10 +1,10 @@
 //! Text and tables on standard output.
 
+use super::{FAILURE, SUCCESS};
 use clap::ValueEnum;
 use comfy_table::{Table, presets};
 use serde::Serialize;
 use std::io::{ErrorKind, Write};
-use std::process::ExitCode;
 
 /// How a list is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -16,14 +16,14 @@ pub(super) enum Format {
 }
 
 /// Writes to standard output. A reader that has seen enough (`| head`) is no failure.
-pub(super) fn print(text: &str) -> ExitCode {
+pub(super) fn print(text: &str) -> u8 {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(err) if err.kind() != ErrorKind::BrokenPipe => {
             eprintln!("braid: write to standard output: {err}");
-            ExitCode::FAILURE
+            FAILURE
         }
-        _ => ExitCode::SUCCESS,
+        _ => SUCCESS,
     }
 }
 

@@ -149,7 +149,6 @@ mod tests {
             mtu: None,
             up: true,
             master: None,
-            alias: None,
             kind: LinkKind::Veth { peer: LinkRef::pod(name("eth0")), peer_mac: None },
         };
         let addr = |at, net: &str| {

@@ -27,6 +27,8 @@ pub enum Need {
     Masquerades,
     /// The bridge ports held to one hardware address.
     MacChecks,
+    /// The number of this boot, unless the link is there: only the name of something new depends on it.
+    BootIdWithout(LinkRef),
 }
 
 /// What was found. A link that was looked for and is not there is simply absent.
@@ -50,6 +52,8 @@ pub struct Facts {
     pub masquerades: BTreeMap<IpAddr, String>,
     /// Bridge ports held to one hardware address.
     pub mac_checks: BTreeMap<IfName, Mac>,
+    /// Differs between nodes and between boots.
+    pub boot_id: String,
 }
 
 /// A link as the kernel shows it.
@@ -153,6 +157,9 @@ impl Facts {
         self.vlans.extend(other.vlans);
         self.masquerades.extend(other.masquerades);
         self.mac_checks.extend(other.mac_checks);
+        if !other.boot_id.is_empty() {
+            self.boot_id = other.boot_id;
+        }
     }
 
     /// The facts as they will be once `steps` are applied, as far as a later plugin of the same plan may ask.
@@ -224,8 +231,8 @@ impl LinkFact {
             LinkAttr::TxQueueLen(len) => self.tx_queue_len == *len,
             LinkAttr::Hairpin(on) => self.hairpin == *on,
             LinkAttr::Isolated(on) => self.isolated == *on,
-            // Not read back: who changes it later knows why.
-            LinkAttr::ArpNotify(_) => true,
+            // Not judged: who changes it later knows why.
+            LinkAttr::ArpNotify(_) | LinkAttr::Alias(_) | LinkAttr::Announce(_) => true,
         }
     }
 
@@ -239,7 +246,8 @@ impl LinkFact {
             LinkAttr::TxQueueLen(len) => self.tx_queue_len = *len,
             LinkAttr::Hairpin(on) => self.hairpin = *on,
             LinkAttr::Isolated(on) => self.isolated = *on,
-            LinkAttr::ArpNotify(_) => {}
+            LinkAttr::Alias(text) => self.alias.clone_from(text),
+            LinkAttr::ArpNotify(_) | LinkAttr::Announce(_) => {}
         }
     }
 }

@@ -79,9 +79,6 @@ fn add_link(f: &mut fmt::Formatter<'_>, link: &Link) -> fmt::Result {
     if let Some(master) = &link.master {
         write!(f, " master {master}")?;
     }
-    if let Some(alias) = &link.alias {
-        write!(f, " alias {alias:?}")?;
-    }
     if link.up {
         f.write_str(" up")?;
     }
@@ -112,11 +109,12 @@ fn set_link(f: &mut fmt::Formatter<'_>, at: &LinkRef, to: &LinkAttr) -> fmt::Res
     match to {
         LinkAttr::Up(true) => write!(f, "ip link set {} up", at.name),
         LinkAttr::Up(false) => write!(f, "ip link set {} down", at.name),
-        LinkAttr::Mac(mac) => write!(f, "ip link set {} address {mac}", at.name),
+        LinkAttr::Mac(mac) | LinkAttr::Announce(mac) => write!(f, "ip link set {} address {mac}", at.name),
         LinkAttr::Mtu(mtu) => write!(f, "ip link set {} mtu {mtu}", at.name),
         LinkAttr::Promisc(on) => write!(f, "ip link set {} promisc {}", at.name, on_off(*on)),
         LinkAttr::AllMulti(on) => write!(f, "ip link set {} allmulticast {}", at.name, on_off(*on)),
         LinkAttr::TxQueueLen(len) => write!(f, "ip link set {} txqueuelen {len}", at.name),
+        LinkAttr::Alias(text) => write!(f, "ip link set {} alias {text:?}", at.name),
         LinkAttr::Hairpin(on) => write!(f, "bridge link set dev {} hairpin {}", at.name, on_off(*on)),
         LinkAttr::ArpNotify(on) => write!(f, "sysctl -w net/ipv4/conf/{}/arp_notify={}", at.name, u8::from(*on)),
         LinkAttr::Isolated(on) => write!(f, "bridge link set dev {} isolated {}", at.name, on_off(*on)),

@@ -146,8 +146,6 @@ pub struct Link {
     pub up: bool,
     /// The bridge it becomes a port of.
     pub master: Option<IfName>,
-    /// Text shown by `ip link`, 255 bytes at most; tells whose the link is.
-    pub alias: Option<String>,
     /// What it is.
     pub kind: LinkKind,
 }
@@ -259,6 +257,12 @@ pub enum LinkAttr {
     AllMulti(bool),
     /// Length of the transmit queue in packets.
     TxQueueLen(u32),
+    /// The hardware address that the link has already: writing it makes the kernel tell the neighbours of the link's
+    /// addresses, where `arp_notify` and `ndisc_notify` ask for it (`NETDEV_CHANGEADDR`).
+    Announce(Mac),
+    /// Text that tells whose the link is, 254 bytes at most. The request that makes a link passes over it in silence
+    /// (v6.12 net/core/rtnetlink.c, `rtnl_create_link()`).
+    Alias(String),
     /// Bridge port: frames may leave where they came from.
     Hairpin(bool),
     /// Bridge port: no frames between isolated ports.
@@ -408,7 +412,6 @@ mod tests {
             mtu: None,
             up: true,
             master: None,
-            alias: None,
             kind: LinkKind::Veth { peer, peer_mac: None },
         })
     }

@@ -3,7 +3,7 @@
 //! Every name is a pure function of network, container id and interface, so that cleaning up needs no memory.
 
 use crate::cni::AddResult;
-use crate::plan::step::LinkRef;
+use crate::plan::step::{LinkAttr, LinkRef, Step};
 use crate::plan::{IfName, Mac};
 use sha2::{Digest, Sha256};
 
@@ -23,8 +23,6 @@ pub struct Call<'a> {
     pub sandbox: &'a str,
     /// The result of the plugin before.
     pub prev: Option<&'a AddResult>,
-    /// A number of this boot, so that names shared by a node differ between nodes.
-    pub node: &'a str,
 }
 
 impl Call<'_> {
@@ -49,23 +47,18 @@ impl Call<'_> {
         mac(0x0a, self.hash("pod"))
     }
 
-    /// The hardware address of a bridge that this node makes.
-    pub fn bridge_mac(&self, bridge: &IfName) -> Mac {
-        mac(0x0e, hash(&["bridge", bridge.as_str(), self.node]))
-    }
-
     /// Whose a rule or a link is, in comments and aliases.
     pub fn owner(&self) -> String {
         owner(self.network, self.container_id, self.ifname.as_str())
     }
 
-    /// The alias of the host end: [`Call::owner`] behind the program's name.
-    pub fn alias(&self) -> String {
+    /// Writes on the host end whose it is, for GC after the record is lost: [`Call::owner`] behind the program's name.
+    pub fn mark_host_veth(&self) -> Step {
         let mut alias = format!("{ALIAS_PREFIX}{}", self.owner());
         while alias.len() > ALIAS_LEN {
             alias.pop();
         }
-        alias
+        Step::SetLink { at: LinkRef::host(self.host_veth()), to: LinkAttr::Alias(alias), from: None }
     }
 
     fn hash(&self, purpose: &str) -> [u8; 8] {
@@ -79,6 +72,11 @@ pub const ALIAS_PREFIX: &str = "braid ";
 /// Network, container id and interface as one text; none of the first two holds a space.
 pub fn owner(network: &str, container_id: &str, ifname: &str) -> String {
     format!("{network} {container_id} {ifname}")
+}
+
+/// The hardware address of a bridge that a node makes: another one on each node, and after each boot.
+pub fn bridge_mac(bridge: &IfName, boot_id: &str) -> Mac {
+    mac(0x0e, hash(&["bridge", bridge.as_str(), boot_id]))
 }
 
 /// The host name of a veth that a node keeps for a purpose of its own.
@@ -117,7 +115,7 @@ pub(crate) mod tests {
 
     /// A call for tests.
     pub(crate) fn call(ifname: &IfName) -> Call<'_> {
-        Call { network: "net", container_id: "4f1c", ifname, sandbox: "/run/netns/pod", prev: None, node: "node" }
+        Call { network: "net", container_id: "4f1c", ifname, sandbox: "/run/netns/pod", prev: None }
     }
 
     #[test]
@@ -135,7 +133,7 @@ pub(crate) mod tests {
     #[test]
     fn generated_addresses_are_unicast_and_locally_administered() {
         let eth0 = IfName::parse("eth0").expect("a name");
-        for mac in [call(&eth0).host_mac(), call(&eth0).pod_mac(), call(&eth0).bridge_mac(&eth0)] {
+        for mac in [call(&eth0).host_mac(), call(&eth0).pod_mac(), bridge_mac(&eth0, "a boot")] {
             assert_eq!(mac.0[0] & 0b11, 0b10, "{mac}");
         }
     }

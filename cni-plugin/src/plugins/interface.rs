@@ -18,7 +18,7 @@ pub const MAIN_TABLE: u32 = 254;
 pub enum Dad {
     /// Addresses are usable at once: nobody else gives them out on this link.
     Off,
-    /// The kernel asks the link's other hosts, and ADD waits for the answer.
+    /// The kernel asks the link's other hosts once they can be reached.
     On,
 }
 
@@ -33,10 +33,13 @@ pub fn configure(link: &LinkRef, ips: &[IpConfig], routes: &[Route], dad: Dad) -
     }));
     steps.push(up(link));
     steps.extend(routes.iter().map(|route| Step::AddRoute(program(link, route, ips))));
-    if has_v6 && dad == Dad::On {
-        steps.push(Step::WaitDad(link.clone()));
-    }
     steps
+}
+
+/// Waits for the answer to duplicate address detection; the link must reach its neighbours by then.
+pub fn settle(link: &LinkRef, ips: &[IpConfig], dad: Dad) -> Option<Step> {
+    let asks = dad == Dad::On && ips.iter().any(|ip| ip.address.addr().is_ipv6());
+    asks.then(|| Step::WaitDad(link.clone()))
 }
 
 /// Sets a link up; nothing takes it down again but its end.

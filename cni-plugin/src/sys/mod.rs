@@ -5,6 +5,7 @@
 //!  rtnl   ─ links, addresses, routes      nft     ─ masquerading and the hardware address check
 //!  sysctl ─ /proc/sys of a namespace      probe   ─ what this kernel can do
 //!  bpf    ─ the bpf system call           signal  ─ Ctrl-C while cleaning up
+//!  start  ─ before anything else
 //! ```
 
 mod bpf;
@@ -14,4 +15,5 @@ pub mod nft;
 pub mod probe;
 pub mod rtnl;
 pub mod signal;
+pub mod start;
 pub mod sysctl;

@@ -306,20 +306,33 @@ impl Socket {
     /// Reads one datagram and shows each message in it.
     fn receive(&mut self, see: impl FnMut(&Header, &[u8])) -> Result<(), KernelError> {
         let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.resize(RECEIVE_LEN, 0);
         let received = loop {
-            match recv(self.fd.as_raw_fd(), &mut buffer, MsgFlags::empty()) {
+            match self.fill(&mut buffer) {
                 Err(Errno::EINTR) => {}
                 other => break other,
             }
         };
-        let result = received.map(|len| each_message(&buffer[..len], see));
+        let result = received.map(|()| each_message(&buffer, see));
         self.buffer = buffer;
         if result.is_err() {
             // What was not read must not be taken for the answer to a later request, or keep a dump open.
             let _ = self.drain();
         }
         result.map_err(unanswered)
+    }
+
+    /// Puts one datagram into `buffer`, whose memory is not touched beyond it: in a process that lives for a
+    /// millisecond, a page that nobody touched costs nothing.
+    fn fill(&self, buffer: &mut Vec<u8>) -> Result<(), Errno> {
+        buffer.clear();
+        buffer.reserve(RECEIVE_LEN);
+        // SAFETY: the descriptor is open for the life of `self`, and the pointer and length describe memory that
+        // `buffer` owns and nothing else looks at meanwhile.
+        let received = unsafe { libc::recv(self.fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.capacity(), 0) };
+        let len = usize::try_from(Errno::result(received)?).unwrap_or(0);
+        // SAFETY: the kernel has just written the first `len` bytes, and without MSG_TRUNC says no more than it wrote.
+        unsafe { buffer.set_len(len) };
+        Ok(())
     }
 
     /// Throws away what is still waiting, so that the next answer read belongs to the next request.

@@ -113,17 +113,15 @@ impl NetNs {
         &self.path
     }
 
-    /// Whether both are the same namespace.
-    pub fn is(&self, other: &Self) -> Result<bool, NetNsError> {
-        let identity = |ns: &Self| {
-            let stat = ns.file.metadata();
-            stat.map(|m| (m.dev(), m.ino())).map_err(|source| NetNsError::Io {
-                op: "inspect",
-                path: ns.path.clone(),
-                source,
-            })
+    /// Whether it is the one that this thread is in.
+    pub fn is_own(&self) -> Result<bool, NetNsError> {
+        let fail = |path: &Path| {
+            let path = path.to_owned();
+            |source| NetNsError::Io { op: "inspect", path, source }
         };
-        Ok(identity(self)? == identity(other)?)
+        let this = self.file.metadata().map_err(fail(&self.path))?;
+        let own = std::fs::metadata(OWN).map_err(fail(Path::new(OWN)))?;
+        Ok((this.dev(), this.ino()) == (own.dev(), own.ino()))
     }
 
     /// Runs `work` in the namespace and comes back, whatever becomes of `work`.
@@ -189,15 +187,21 @@ mod tests {
     #[test]
     fn a_thread_comes_back_even_from_work_that_panics() {
         let before = NetNs::current().unwrap();
-        let here = NetNs::current().unwrap();
-        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| here.run(|| panic!("on purpose"))));
+        let elsewhere = NetNs::throw_away().expect("a namespace (needs root)");
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            elsewhere.run(|| {
+                assert!(!before.is_own().unwrap());
+                panic!("on purpose")
+            })
+        }));
         assert!(panicked.is_err());
-        assert!(NetNs::current().unwrap().is(&before).unwrap());
+        assert!(before.is_own().unwrap());
     }
 
     #[test]
-    fn the_current_namespace_is_itself() {
-        let (a, b) = (NetNs::current().expect("here"), NetNs::current().expect("here"));
-        assert!(a.is(&b).expect("identity"));
+    fn only_the_current_namespace_is_its_own() {
+        assert!(NetNs::current().expect("here").is_own().expect("identity"));
+        let elsewhere = NetNs::throw_away().expect("a namespace (needs root)");
+        assert!(!elsewhere.is_own().expect("identity"));
     }
 }

@@ -35,8 +35,14 @@ pub(super) fn violations(source: &Source) -> Vec<Violation> {
     impure.map(|name| violation(source, name, "is pure, and names")).collect()
 }
 
+/// Where the C library calls the program, for which `sys/` is no place: it names all faces.
+const ENTRY: &str = "cni-plugin/src/main.rs";
+
 /// The places outside sys/ that say `unsafe`.
 pub(super) fn unsafe_outside_the_fence(source: &Source) -> Vec<Violation> {
+    if source.path == ENTRY {
+        return Vec::new();
+    }
     let outside = source.names.iter().filter(|name| !is_below(&name.module, "sys"));
     let unsafe_ = outside.filter(|name| name.segments == ["unsafe"]);
     unsafe_.map(|name| violation(source, name, "is outside sys/, and says")).collect()

@@ -2,6 +2,7 @@
 
 mod host;
 
+use super::FAILURE;
 use super::output::{self, Format};
 use super::{Outcome, drop_in_names};
 use crate::attach::features;
@@ -9,7 +10,6 @@ use crate::plan::Feature;
 use crate::sys::probe::{Finding, Probe};
 use clap::Args;
 use serde::Serialize;
-use std::process::ExitCode;
 
 /// Show what this node has and lacks; fails where bridge, ptp or macvlan can't work
 #[derive(Debug, Args)]
@@ -57,7 +57,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         Format::Table => table(&checks),
         Format::Json => output::json(&checks)?,
     });
-    Ok(if checks.iter().any(is_fatal) { ExitCode::FAILURE } else { printed })
+    Ok(if checks.iter().any(is_fatal) { FAILURE } else { printed })
 }
 
 fn is_fatal(check: &Check) -> bool {

@@ -2,6 +2,7 @@
 
 mod plan;
 
+use super::SUCCESS;
 use super::{Outcome, drop_in_names, output};
 use clap::Args;
 use plan::{Action, Entry, Folder};
@@ -10,7 +11,6 @@ use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 /// Where runtimes look for plugins.
 pub(super) const DEFAULT_BIN_DIR: &str = "/opt/cni/bin";
@@ -47,7 +47,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     if actions.is_empty() {
         return Ok(output::print(&format!("{}: nothing to do\n", arguments.bin_dir.display())));
     }
-    let mut code = ExitCode::SUCCESS;
+    let mut code = SUCCESS;
     for action in &actions {
         if !arguments.dry_run {
             let path = arguments.bin_dir.display();

@@ -3,6 +3,7 @@
 mod look;
 mod show;
 
+use super::SUCCESS;
 use super::{Outcome, conf, output};
 use crate::apply::kernel::Kernel;
 use crate::attach::add::{Added, add};
@@ -13,7 +14,6 @@ use crate::sys::netns::NetNs;
 use crate::sys::signal;
 use clap::Args;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// Where `ip netns` keeps namespaces.
@@ -68,7 +68,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     removed?;
     attached?;
     // As a shell shows a program that a signal ended.
-    Ok(signal::noted().map_or(ExitCode::SUCCESS, |signal| ExitCode::from(128 + signal)))
+    Ok(signal::noted().map_or(SUCCESS, |signal| 128 + signal))
 }
 
 /// ADD, and everything that there is to say about it.

@@ -6,6 +6,7 @@ use crate::cni::{AddResult, Dns, Error, Interface, IpConfig, NetConf, Route};
 use crate::ipam::Lease;
 use crate::plan::step::{Addr, Link, LinkAttr, LinkKind, LinkRef, MacCheck, Ns, Step, Sysctl};
 use crate::plan::{Facts, Feature, IfName, Mac, Need};
+use crate::plugins::call::bridge_mac;
 use crate::plugins::interface::{self, Dad};
 use crate::plugins::{Addresses, Call, Planned, Plugin};
 use ipnet::IpNet;
@@ -89,16 +90,15 @@ impl Bridge {
     }
 
     /// The bridge itself.
-    fn ensure_bridge(&self, call: &Call<'_>, facts: &Facts) -> Vec<Step> {
+    fn ensure_bridge(&self, facts: &Facts) -> Vec<Step> {
         let existing = facts.link(&self.at());
-        let mac = existing.map_or(Some(call.bridge_mac(&self.bridge)), |fact| fact.mac);
+        let mac = existing.map_or(Some(bridge_mac(&self.bridge, &facts.boot_id)), |fact| fact.mac);
         let mut steps = vec![Step::EnsureLink(Link {
             at: self.at(),
             mac,
             mtu: self.mtu,
             up: true,
             master: None,
-            alias: None,
             kind: LinkKind::Bridge { vlan_filtering: self.vlan.is_filtering() },
         })];
         if existing.is_none() {
@@ -118,9 +118,8 @@ impl Bridge {
             at: port.clone(),
             mac: Some(call.host_mac()),
             mtu: self.mtu,
-            up: true,
+            up: false,
             master: Some(self.bridge.clone()),
-            alias: Some(call.alias()),
             kind: LinkKind::Veth { peer: call.pod(), peer_mac: Some(self.pod_mac(call)) },
         })];
         // A new port has both off.
@@ -137,6 +136,27 @@ impl Bridge {
             steps.push(Step::AddMacCheck(check));
         }
         steps
+    }
+
+    /// Lets frames through the port, when all that decides about them is there. It comes last for speed as well: what
+    /// the kernel does about a new carrier would hold up every later step.
+    fn open_port(&self, call: &Call<'_>, ips: &[IpConfig]) -> Vec<Step> {
+        let port = LinkRef::host(call.host_veth());
+        let mut steps = vec![call.mark_host_veth(), interface::up(&port)];
+        if self.disable_container {
+            return steps;
+        }
+        steps.extend([Step::WaitUp(port), Step::WaitUp(call.pod())]);
+        if !ips.is_empty() {
+            // What was said when the container's end came up met a closed port.
+            steps.push(Step::SetLink { at: call.pod(), to: LinkAttr::Announce(self.pod_mac(call)), from: None });
+        }
+        steps.extend(interface::settle(&call.pod(), ips, self.dad()));
+        steps
+    }
+
+    fn dad(&self) -> Dad {
+        if self.enable_dad { Dad::On } else { Dad::Off }
     }
 
     fn pod_mac(&self, call: &Call<'_>) -> Mac {
@@ -160,11 +180,11 @@ impl Bridge {
     }
 
     /// The gateway addresses of `ips` on the bridge or its VLAN's interface.
-    fn ensure_gateways(&self, call: &Call<'_>, facts: &Facts, ips: &[IpConfig]) -> Result<Vec<Step>, Error> {
+    fn ensure_gateways(&self, facts: &Facts, ips: &[IpConfig]) -> Result<Vec<Step>, Error> {
         let at = self.gateway_link()?;
         let mut steps = Vec::new();
         if let Some(id) = self.vlan.id {
-            steps.extend(vlan::ensure_gateway(call, &self.bridge, id, facts)?);
+            steps.extend(vlan::ensure_gateway(&self.bridge, id, facts)?);
         }
         for ip in ips {
             let Some(gateway) = ip.gateway else { continue };
@@ -183,7 +203,9 @@ impl Bridge {
                 let old = Addr { at: at.clone(), net: other, no_prefix_route: false, no_dad: false };
                 steps.push(Step::DelAddr(old));
             }
-            steps.extend(self.pin_mac(facts));
+            // The address of the other family may have needed it already.
+            let pin = self.pin_mac(facts).filter(|pin| !steps.contains(pin));
+            steps.extend(pin);
             steps.push(ensure_addr(&at, net));
         }
         steps.extend(interface::forwarding(ips));
@@ -203,9 +225,10 @@ impl Bridge {
             mac: mac.to_string(),
             ..Interface::default()
         };
-        let bridge_mac = facts.link(&self.at()).and_then(|fact| fact.mac).unwrap_or(call.bridge_mac(&self.bridge));
+        let existing = facts.link(&self.at()).and_then(|fact| fact.mac);
+        let mac = existing.unwrap_or_else(|| bridge_mac(&self.bridge, &facts.boot_id));
         vec![
-            of(&self.bridge, bridge_mac),
+            of(&self.bridge, mac),
             of(&call.host_veth(), call.host_mac()),
             Interface { sandbox: call.sandbox.to_owned(), ..of(call.ifname, self.pod_mac(call)) },
         ]
@@ -218,9 +241,10 @@ impl Plugin for Bridge {
     }
 
     fn needs(&self, call: &Call<'_>) -> Vec<Need> {
-        let mut needs = vec![Need::Link(self.at()), Need::Link(call.pod())];
+        let mut needs = vec![Need::BootIdWithout(self.at()), Need::Link(call.pod())];
         if self.is_gateway {
-            needs.extend(self.gateway_link().ok().map(Need::Addrs));
+            let gateway = self.gateway_link().ok();
+            needs.extend(gateway.into_iter().flat_map(|at| [Need::BootIdWithout(at.clone()), Need::Addrs(at)]));
         }
         needs
     }
@@ -240,21 +264,20 @@ impl Plugin for Bridge {
 
     fn plan(&self, call: &Call<'_>, facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error> {
         let lease = lease.map(|lease| self.complete(lease)).transpose()?;
-        let mut steps = self.ensure_bridge(call, facts);
+        let mut steps = self.ensure_bridge(facts);
         steps.extend(self.add_port(call, facts));
         let mut result = AddResult { interfaces: self.interfaces(call, facts), ..AddResult::default() };
         if let Some(lease) = lease {
-            let dad = if self.enable_dad { Dad::On } else { Dad::Off };
-            steps.extend(interface::configure(&call.pod(), &lease.ips, &lease.routes, dad));
+            steps.extend(interface::configure(&call.pod(), &lease.ips, &lease.routes, self.dad()));
             if self.is_gateway {
-                steps.extend(self.ensure_gateways(call, facts, &lease.ips)?);
+                steps.extend(self.ensure_gateways(facts, &lease.ips)?);
             }
             if self.ip_masq {
                 steps.extend(interface::masquerade(call, &lease.ips));
             }
             if let Some(id) = self.vlan.id.filter(|_| self.is_gateway) {
                 let name = vlan::gateway_name(&self.bridge, id)?;
-                let mac = vlan::gateway_mac(call, &name, facts).to_string();
+                let mac = vlan::gateway_mac(&name, facts).to_string();
                 result.interfaces.push(Interface { name: name.to_string(), mac, ..Interface::default() });
             }
             (result.ips, result.routes) = (lease.ips, lease.routes);
@@ -265,9 +288,7 @@ impl Plugin for Bridge {
             }
             result.dns = self.dns.clone().unwrap_or_default();
         }
-        if !self.disable_container {
-            steps.push(Step::WaitUp(LinkRef::host(call.host_veth())));
-        }
+        steps.extend(self.open_port(call, &result.ips));
         Ok(Planned { steps, result, warnings: self.vlan.warnings(&self.bridge, facts.link(&self.at())) })
     }
 

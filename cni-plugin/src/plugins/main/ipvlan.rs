@@ -92,12 +92,12 @@ impl Plugin for Ipvlan {
             mtu: self.mtu,
             up: false,
             master: None,
-            alias: None,
             kind: LinkKind::Ipvlan { parent, mode: self.mode },
         })];
         // Layer 3 modes have no neighbours, so nobody could answer.
         let dad = if self.mode == IpvlanMode::L2 { Dad::On } else { Dad::Off };
         steps.extend(interface::configure(&call.pod(), &ips, &routes, dad));
+        steps.extend(interface::settle(&call.pod(), &ips, dad));
         let interface = Interface {
             name: call.ifname.to_string(),
             mac: parent_fact.mac.map(|mac| mac.to_string()).unwrap_or_default(),

@@ -89,7 +89,6 @@ impl Plugin for Macvlan {
             mtu: self.mtu(facts)?,
             up: false,
             master: None,
-            alias: None,
             kind: LinkKind::Macvlan { parent, mode: self.mode, bc_queue_len: self.bc_queue_len },
         })];
         let interface = Interface {
@@ -105,6 +104,7 @@ impl Plugin for Macvlan {
                 ip.interface = Some(0);
             }
             steps.extend(interface::configure(&call.pod(), &ips, &routes, Dad::On));
+            steps.extend(interface::settle(&call.pod(), &ips, Dad::On));
             (result.ips, result.routes) = (ips, routes);
         } else {
             steps.push(interface::up(&call.pod()));

@@ -118,11 +118,11 @@ impl Plugin for Ptp {
             mtu: self.mtu,
             up: true,
             master: None,
-            alias: Some(call.alias()),
             kind: LinkKind::Veth { peer: call.pod(), peer_mac: Some(call.pod_mac()) },
         }));
         steps.extend(Self::container(call, &ips, &lease)?);
         steps.extend(Self::host(&port, &ips)?);
+        steps.push(call.mark_host_veth());
         if self.ip_masq {
             steps.extend(interface::masquerade(call, &ips));
         }

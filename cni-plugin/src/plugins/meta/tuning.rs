@@ -96,7 +96,12 @@ fn present(fact: &LinkFact, attr: &LinkAttr) -> Option<LinkAttr> {
         LinkAttr::Mtu(_) => LinkAttr::Mtu(fact.mtu),
         LinkAttr::AllMulti(_) => LinkAttr::AllMulti(fact.all_multi),
         LinkAttr::TxQueueLen(_) => LinkAttr::TxQueueLen(fact.tx_queue_len),
-        LinkAttr::Up(_) | LinkAttr::Hairpin(_) | LinkAttr::Isolated(_) | LinkAttr::ArpNotify(_) => return None,
+        LinkAttr::Up(_)
+        | LinkAttr::Alias(_)
+        | LinkAttr::Announce(_)
+        | LinkAttr::Hairpin(_)
+        | LinkAttr::Isolated(_)
+        | LinkAttr::ArpNotify(_) => return None,
     })
 }
 

@@ -135,13 +135,6 @@ pub fn new_link(link: &NewLink<'_>, kind: &NewKind<'_>, out: &mut Vec<u8>) {
     emit(&message, out);
 }
 
-/// Body of `RTM_SETLINK` that gives a link, by its name, the text that tells whose it is.
-pub fn set_alias(name: &IfName, alias: &str, out: &mut Vec<u8>) {
-    let mut message = LinkMessage::default();
-    message.attributes = vec![LinkAttribute::IfName(name.to_string()), LinkAttribute::IfAlias(alias.to_owned())];
-    emit(&message, out);
-}
-
 /// `IPV4_DEVCONF_ARP_NOTIFY` (include/uapi/linux/ip.h).
 const ARP_NOTIFY: u16 = 22;
 
@@ -177,9 +170,10 @@ pub fn set_attr(index: u32, attr: &LinkAttr, out: &mut Vec<u8>) {
         LinkAttr::Up(on) => flag(LinkFlags::Up, *on),
         LinkAttr::Promisc(on) => flag(LinkFlags::Promisc, *on),
         LinkAttr::AllMulti(on) => flag(LinkFlags::Allmulti, *on),
-        LinkAttr::Mac(mac) => message.attributes.push(LinkAttribute::Address(mac.0.to_vec())),
+        LinkAttr::Mac(mac) | LinkAttr::Announce(mac) => message.attributes.push(LinkAttribute::Address(mac.0.to_vec())),
         LinkAttr::Mtu(mtu) => message.attributes.push(LinkAttribute::Mtu(*mtu)),
         LinkAttr::TxQueueLen(len) => message.attributes.push(LinkAttribute::TxQueueLen(*len)),
+        LinkAttr::Alias(text) => message.attributes.push(LinkAttribute::IfAlias(text.clone())),
         LinkAttr::Hairpin(on) => message.attributes.push(port(InfoBridgePort::HairpinMode(*on))),
         LinkAttr::ArpNotify(on) => message.attributes.push(ipv4_devconf(ARP_NOTIFY, u32::from(*on))),
         LinkAttr::Isolated(on) => message.attributes.push(port(InfoBridgePort::Isolated(*on))),

@@ -4,8 +4,7 @@ use crate::cni::{Error, Json};
 use crate::plan::facts::LinkFact;
 use crate::plan::step::{Link, LinkKind, LinkRef, Step, Vlan};
 use crate::plan::{Facts, IfName, Mac};
-use crate::plugins::Call;
-use crate::plugins::call::shared_veth;
+use crate::plugins::call::{bridge_mac, shared_veth};
 use std::collections::BTreeSet;
 
 const MAX: i64 = 4094;
@@ -106,12 +105,15 @@ pub(super) fn gateway_name(bridge: &IfName, id: u16) -> Result<IfName, Error> {
 }
 
 /// Its hardware address: what it has, or what it will get.
-pub(super) fn gateway_mac(call: &Call<'_>, name: &IfName, facts: &Facts) -> Mac {
-    facts.link(&LinkRef::host(name.clone())).and_then(|fact| fact.mac).unwrap_or_else(|| call.bridge_mac(name))
+pub(super) fn gateway_mac(name: &IfName, facts: &Facts) -> Mac {
+    facts
+        .link(&LinkRef::host(name.clone()))
+        .and_then(|fact| fact.mac)
+        .unwrap_or_else(|| bridge_mac(name, &facts.boot_id))
 }
 
 /// A veth beside the bridge: one end in the VLAN, the other for the gateway address. Made once.
-pub(super) fn ensure_gateway(call: &Call<'_>, bridge: &IfName, id: u16, facts: &Facts) -> Result<Vec<Step>, Error> {
+pub(super) fn ensure_gateway(bridge: &IfName, id: u16, facts: &Facts) -> Result<Vec<Step>, Error> {
     let name = gateway_name(bridge, id)?;
     let at = LinkRef::host(name.clone());
     if facts.link(&at).is_some() {
@@ -125,8 +127,7 @@ pub(super) fn ensure_gateway(call: &Call<'_>, bridge: &IfName, id: u16, facts: &
         mtu: None,
         up: true,
         master: Some(bridge.clone()),
-        alias: None,
-        kind: LinkKind::Veth { peer: at.clone(), peer_mac: Some(call.bridge_mac(&name)) },
+        kind: LinkKind::Veth { peer: at.clone(), peer_mac: Some(bridge_mac(&name, &facts.boot_id)) },
     };
     let only = Vlans { id: Some(id), trunk: None, preserve_default: false };
     let mut steps = vec![Step::EnsureLink(link)];

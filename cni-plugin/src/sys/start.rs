@@ -1,0 +1,22 @@
+//! What Rust's start does before `main` that a short-lived call needs as well.
+
+#![expect(unsafe_code, reason = "poll and open on descriptors that nobody may own yet")]
+
+use nix::sys::signal::{SigHandler, Signal, signal};
+
+const STANDARD: [libc::c_int; 3] = [libc::STDIN_FILENO, libc::STDOUT_FILENO, libc::STDERR_FILENO];
+
+/// Makes writing to a closed pipe an error instead of the end, and fills the places of standard descriptors that are
+/// not open: the next file opened would otherwise become standard output, and a result be written into it.
+pub fn prepare() {
+    // SAFETY: no handler is installed, only the signal's being ignored.
+    let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) };
+    let mut fds = STANDARD.map(|fd| libc::pollfd { fd, events: 0, revents: 0 });
+    // SAFETY: the pointer and the length are those of `fds`, which lives until the call returns.
+    unsafe { libc::poll(fds.as_mut_ptr(), 3, 0) };
+    for _ in fds.iter().filter(|fd| fd.revents & libc::POLLNVAL != 0) {
+        // The lowest free number is taken, so as many opens as there are gaps fill them.
+        // SAFETY: the path is a C string that lives for ever. The descriptor is meant to stay open.
+        unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) };
+    }
+}
