@@ -120,12 +120,15 @@ impl Plugin for Ptp {
             master: None,
             kind: LinkKind::Veth { peer: call.pod(), peer_mac: Some(call.pod_mac()) },
         }));
-        steps.extend(Self::container(call, &ips, &lease)?);
         steps.extend(Self::host(&port, &ips)?);
         steps.push(call.mark_host_veth());
         if self.ip_masq {
             steps.extend(interface::masquerade(call, &ips));
         }
+        // The container's end comes up last: nothing passes before all that decides about it is there, and what the
+        // kernel does about a new carrier holds up no step but the look at it.
+        steps.extend(Self::container(call, &ips, &lease)?);
+        steps.push(Step::WaitUp(port.clone()));
         let of = |name: String, mac: String| Interface { name, mac, ..Interface::default() };
         let container = of(call.ifname.to_string(), call.pod_mac().to_string());
         let interfaces = vec![
