@@ -31,13 +31,7 @@ impl Case {
         };
         let prev = self.result("prev");
         let ifname = name(self.0["ifname"].as_str().unwrap_or("eth0"));
-        let call = Call {
-            network: &conf.name,
-            container_id: "4f1c",
-            ifname: &ifname,
-            sandbox: "/run/netns/pod",
-            prev: prev.as_ref(),
-        };
+        let call = Call::new(&conf.name, "4f1c", &ifname, "/run/netns/pod", prev.as_ref());
         let facts = self.facts();
         self.planned(plugin.as_ref(), &call, &facts, conf.version).unwrap_or_else(|error| refused(&error))
     }

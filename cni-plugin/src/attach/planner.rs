@@ -99,7 +99,7 @@ pub fn call<'a>(
     sandbox: &'a str,
     prev: Option<&'a AddResult>,
 ) -> Call<'a> {
-    Call { network: chain.network(), container_id: &attachment.container_id, ifname: &attachment.ifname, sandbox, prev }
+    Call::new(chain.network(), &attachment.container_id, &attachment.ifname, sandbox, prev)
 }
 
 /// Reads what the plugin needs and no earlier one asked for.

@@ -23,9 +23,23 @@ pub struct Call<'a> {
     pub sandbox: &'a str,
     /// The result of the plugin before.
     pub prev: Option<&'a AddResult>,
+    /// Of container id and interface: what their names are made of.
+    digest: [u8; 32],
 }
 
-impl Call<'_> {
+impl<'a> Call<'a> {
+    /// A call for one interface of a container.
+    pub fn new(
+        network: &'a str,
+        container_id: &'a str,
+        ifname: &'a IfName,
+        sandbox: &'a str,
+        prev: Option<&'a AddResult>,
+    ) -> Self {
+        let digest = digest(&[container_id, ifname.as_str()]);
+        Self { network, container_id, ifname, sandbox, prev, digest }
+    }
+
     /// The container's interface.
     pub fn pod(&self) -> LinkRef {
         LinkRef::pod(self.ifname.clone())
@@ -33,18 +47,18 @@ impl Call<'_> {
 
     /// The host end of the container's veth.
     pub fn host_veth(&self) -> IfName {
-        veth_name(self.hash(""))
+        veth_name(&self.digest[..8])
     }
 
     /// The host end's hardware address. Its first byte is high, so that a bridge, which takes the lowest address of
     /// its ports, does not change its own when the port comes or goes.
     pub fn host_mac(&self) -> Mac {
-        mac(0xfe, self.hash("host"))
+        mac(0xfe, &self.digest[8..13])
     }
 
     /// The container's hardware address where none is asked for; locally administered.
     pub fn pod_mac(&self) -> Mac {
-        mac(0x0a, self.hash("pod"))
+        mac(0x0a, &self.digest[13..18])
     }
 
     /// Whose a rule or a link is, in comments and aliases.
@@ -60,10 +74,6 @@ impl Call<'_> {
         }
         Step::SetLink { at: LinkRef::host(self.host_veth()), to: LinkAttr::Alias(alias), from: None }
     }
-
-    fn hash(&self, purpose: &str) -> [u8; 8] {
-        hash(&[purpose, self.container_id, self.ifname.as_str()])
-    }
 }
 
 /// What the alias of a host link starts with.
@@ -76,37 +86,34 @@ pub fn owner(network: &str, container_id: &str, ifname: &str) -> String {
 
 /// The hardware address of a bridge that a node makes: another one on each node, and after each boot.
 pub fn bridge_mac(bridge: &IfName, boot_id: &str) -> Mac {
-    mac(0x0e, hash(&["bridge", bridge.as_str(), boot_id]))
+    mac(0x0e, &digest(&["bridge", bridge.as_str(), boot_id]))
 }
 
 /// The host name of a veth that a node keeps for a purpose of its own.
 pub fn shared_veth(purpose: &str) -> IfName {
-    veth_name(hash(&["shared", purpose]))
+    veth_name(&digest(&["shared", purpose]))
 }
 
-fn veth_name(hash: [u8; 8]) -> IfName {
-    let hex = hash.iter().fold(String::from("veth"), |name, byte| name + &format!("{byte:02x}"));
+fn veth_name(digest: &[u8]) -> IfName {
+    let hex = digest[..8].iter().fold(String::from("veth"), |name, byte| name + &format!("{byte:02x}"));
     // 4 letters and 11 of the 16 hexadecimal digits: as long as a name may be.
     IfName::parse(&hex[..IfName::MAX_LEN]).unwrap_or_else(|_| unreachable!("letters and digits"))
 }
 
-fn mac(first: u8, hash: [u8; 8]) -> Mac {
+fn mac(first: u8, digest: &[u8]) -> Mac {
     let mut bytes = [first; 6];
-    bytes[1..].copy_from_slice(&hash[..5]);
+    bytes[1..].copy_from_slice(&digest[..5]);
     Mac(bytes)
 }
 
-fn hash(parts: &[&str]) -> [u8; 8] {
+fn digest(parts: &[&str]) -> [u8; 32] {
     let mut sha = Sha256::new();
     for part in parts {
         sha.update(part.as_bytes());
         // No part holds a NUL, so no two lists of parts hash the same bytes.
         sha.update([0]);
     }
-    let digest = sha.finalize();
-    let mut first = [0; 8];
-    first.copy_from_slice(&digest[..8]);
-    first
+    sha.finalize().into()
 }
 
 #[cfg(test)]
@@ -115,14 +122,14 @@ pub(crate) mod tests {
 
     /// A call for tests.
     pub(crate) fn call(ifname: &IfName) -> Call<'_> {
-        Call { network: "net", container_id: "4f1c", ifname, sandbox: "/run/netns/pod", prev: None }
+        Call::new("net", "4f1c", ifname, "/run/netns/pod", None)
     }
 
     #[test]
     fn names_differ_between_containers_and_between_interfaces() {
         let (eth0, eth1) = (IfName::parse("eth0").expect("a name"), IfName::parse("eth1").expect("a name"));
         let one = call(&eth0);
-        let other = Call { container_id: "4f1", ..call(&eth0) };
+        let other = Call::new("net", "4f1", &eth0, "/run/netns/pod", None);
         assert_eq!(one.host_veth().as_str().len(), 15);
         assert_ne!(one.host_veth(), call(&eth1).host_veth());
         assert_ne!(one.host_veth(), other.host_veth());

@@ -1,5 +1,7 @@
 //! Network namespaces: opening one by path, comparing two, and running something inside one.
 
+#![expect(unsafe_code, reason = "the ioctl that shows a socket's namespace has no safe wrapper")]
+
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
@@ -7,8 +9,9 @@ use nix::sys::statfs::{FsType, fstatfs};
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
 /// Magic number of nsfs (`NSFS_MAGIC`, include/uapi/linux/magic.h).
@@ -120,7 +123,7 @@ impl NetNs {
             |source| NetNsError::Io { op: "inspect", path, source }
         };
         let this = self.file.metadata().map_err(fail(&self.path))?;
-        let own = std::fs::metadata(OWN).map_err(fail(Path::new(OWN)))?;
+        let own = own().and_then(|own| own.metadata()).map_err(fail(Path::new(OWN)))?;
         Ok((this.dev(), this.ino()) == (own.dev(), own.ino()))
     }
 
@@ -130,11 +133,22 @@ impl NetNs {
     /// come back would do host work in a container, so then the process ends.
     pub fn run<T>(&self, work: impl FnOnce() -> T) -> Result<T, NetNsError> {
         let fail = |errno: Errno| NetNsError::Io { op: "enter", path: self.path.clone(), source: errno.into() };
-        let home = File::open(OWN).map_err(|source| NetNsError::Io { op: "open", path: OWN.into(), source })?;
+        let home = own().map_err(|source| NetNsError::Io { op: "open", path: OWN.into(), source })?;
         setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(fail)?;
         let _home = Home(home);
         Ok(work())
     }
+}
+
+/// The namespace of this thread, asked of a socket: to look up its name in /proc the kernel would make all folders on
+/// the way there, for a process that ends in a millisecond.
+fn own() -> io::Result<File> {
+    const SIOCGSKNS: libc::c_ulong = 0x894c;
+    let socket = UnixDatagram::unbound()?;
+    // SAFETY: the request takes no argument, and `socket` is open.
+    let fd = Errno::result(unsafe { libc::ioctl(socket.as_raw_fd(), SIOCGSKNS) })?;
+    // SAFETY: the kernel has just made the descriptor for this call, so nobody else owns it.
+    Ok(unsafe { File::from_raw_fd(fd) })
 }
 
 /// The way back.
