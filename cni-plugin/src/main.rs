@@ -3,29 +3,29 @@
 //! A call with `CNI_COMMAND` is a plugin call, and is looked for before anything else is touched. `argv[0]` picks the
 //! plugin, so that a link named `bridge` is the bridge plugin.
 
-#![cfg_attr(target_env = "gnu", no_main)]
+#![no_main]
 
 use braid::{cli, sys};
+use std::ffi::OsString;
+
+/// musl's own asks the kernel for every larger block and gives it back at once: sixty system calls more for an ADD.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
 /// Called by the C library itself: Rust's own start asks where the stack ends and prepares for its overflow, which
 /// takes 0.13 ms, a twentieth of an ADD. What a call needs of it, [`sys::start::prepare`] does.
-#[cfg(target_env = "gnu")]
 #[expect(unsafe_code, reason = "a symbol named `main` would be unsound if it were not the C library's entry")]
 #[unsafe(no_mangle)]
-extern "C" fn main() -> libc::c_int {
+extern "C" fn main(count: libc::c_int, values: *const *const libc::c_char) -> libc::c_int {
     sys::start::prepare();
-    face().into()
+    // SAFETY: they are what the C library gave.
+    face(unsafe { sys::start::arguments(count, values) }).into()
 }
 
-/// Other C libraries do not tell the program's arguments to anybody but Rust's own start.
-#[cfg(not(target_env = "gnu"))]
-fn main() -> std::process::ExitCode {
-    face().into()
-}
-
-fn face() -> u8 {
+fn face(arguments: Vec<OsString>) -> u8 {
     match std::env::var_os("CNI_COMMAND") {
-        Some(command) if !command.is_empty() => cli::cni::run(),
-        _ => cli::run(),
+        Some(command) if !command.is_empty() => cli::cni::run(&arguments),
+        _ => cli::run(arguments),
     }
 }

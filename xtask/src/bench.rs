@@ -1,6 +1,6 @@
 //! `cargo xtask bench`: braid beside the reference plugins, judged by the budgets of ARCHITECTURE.md.
 
-use crate::{build, sh};
+use crate::{build, dist, sh};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::fs;
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.setup {
         return Ok(());
     }
-    let braid = build::linked(&build::braid()?)?;
+    let braid = build::linked(&dist::braid()?)?;
     let out = sh::root().join("target/bench");
     fs::create_dir_all(&out).with_context(|| format!("create {}", out.display()))?;
     let json = out.join("report.json");

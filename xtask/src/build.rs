@@ -1,4 +1,4 @@
-//! The release build that the other verbs run.
+//! Release builds that the other verbs run.
 
 use crate::sh;
 use anyhow::{Context, Result};
@@ -9,17 +9,16 @@ use std::path::{Path, PathBuf};
 /// The names under which braid takes the reference plugins' place.
 const NAMES: [&str; 8] = ["bridge", "ptp", "macvlan", "ipvlan", "loopback", "host-local", "static", "tuning"];
 
-/// Builds `braid` for release and returns the binary's path.
-pub(crate) fn braid() -> Result<PathBuf> {
-    package("braid", "braid")
-}
-
 /// Builds `package` for release and returns the path of its binary `name`.
 pub(crate) fn package(package: &str, name: &str) -> Result<PathBuf> {
     sh::run(&mut sh::cmd("cargo", ["build", "--release", "--quiet", "--package", package]))?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| sh::root().join("target"), PathBuf::from);
     let host = sh::read(&mut sh::cmd("rustc", ["--print", "host-tuple"]))?;
-    Ok(target.join(host.trim()).join("release").join(name))
+    Ok(target_dir().join(host.trim()).join("release").join(name))
+}
+
+/// Where cargo builds.
+pub(crate) fn target_dir() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| sh::root().join("target"), PathBuf::from)
 }
 
 /// A folder of links to `braid` under the plugins' names, as `braid install` makes them.

@@ -1,6 +1,6 @@
 //! `cargo xtask demo`: two sandboxes on a bridge, and the world outside, in namespaces that end with the demo.
 
-use crate::{build, sh};
+use crate::{dist, sh};
 use anyhow::{Context, Result, bail, ensure};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     sh::apt(&[("ip", "iproute2"), ("ping", "iputils-ping"), ("nft", "nftables"), ("unshare", "util-linux")])?;
     eprintln!("building braid");
-    let braid = build::braid()?;
+    let braid = dist::braid_or_glibc()?;
     let me = std::env::current_exe().context("find this program")?;
     let args =
         ["--net".as_ref(), "--mount".as_ref(), me.as_os_str(), "demo".as_ref(), "--inside".as_ref(), braid.as_os_str()];

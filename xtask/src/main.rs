@@ -7,7 +7,9 @@ mod bless;
 mod build;
 mod check;
 mod cluster;
+mod compiler;
 mod demo;
+mod dist;
 mod ebpf;
 mod sh;
 mod test;
@@ -40,6 +42,8 @@ enum Verb {
     Vm(vm::Args),
     /// A real two-node Kubernetes on this machine
     Cluster(cluster::Args),
+    /// Build the binary that is shipped, static on musl
+    Dist(dist::Args),
     /// Measure attachment latency beside the reference plugins
     Bench(bench::Args),
 }
@@ -53,6 +57,7 @@ fn main() -> ExitCode {
         Verb::Ebpf(args) => ebpf::run(&args),
         Verb::Vm(args) => vm::run(&args),
         Verb::Cluster(args) => cluster::run(&args),
+        Verb::Dist(args) => dist::run(&args),
         Verb::Bench(args) => bench::run(&args),
     };
     match done {

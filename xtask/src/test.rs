@@ -1,6 +1,6 @@
 //! `cargo xtask test`: all tests, the quick ones first. Each stage is a verb of this program or of cargo.
 
-use crate::{build, sh, tools};
+use crate::{build, dist, sh, tools};
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::process::Command;
@@ -75,7 +75,7 @@ fn cargo_test(quick: bool) -> Result<()> {
 
 /// A real Kubernetes, twice: all pods by type `braid`, then by the drop-in names in an unchanged conflist.
 fn cluster() -> Result<()> {
-    let plugins = build::linked(&build::braid()?)?;
+    let plugins = build::linked(&dist::braid_or_glibc()?)?;
     xtask(&["cluster", "build"])?;
     for conflist in CONFLISTS {
         println!("--- a cluster whose conflist is xtask/cluster/{conflist}.conflist");

@@ -7,7 +7,7 @@ use crate::cni::request::Environment;
 use crate::cni::version::version_reply;
 use crate::cni::{Command, Error, Version};
 use nix::errno::Errno;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 
 use std::io::Write;
 use std::path::Path;
@@ -16,22 +16,22 @@ use std::path::Path;
 const INPUT_LEN: usize = 4 * 1024;
 
 /// Answers the call that the environment describes.
-pub fn run() -> u8 {
+pub fn run(arguments: &[OsString]) -> u8 {
     set_panic_answer();
     let mut version = Version::NEWEST;
-    match answer(&mut version) {
+    match answer(&face(arguments), &mut version) {
         Ok(text) => print(&text, SUCCESS),
         Err(error) => print(&error.to_stdout(version), FAILURE),
     }
 }
 
 /// The plugin that the program was called as.
-pub fn face() -> String {
-    let argv0 = std::env::args_os().next().unwrap_or_default();
-    Path::new(&argv0).file_name().and_then(OsStr::to_str).unwrap_or(BRAID).to_owned()
+pub fn face(arguments: &[OsString]) -> String {
+    let path = arguments.first().map(Path::new);
+    path.and_then(Path::file_name).and_then(OsStr::to_str).unwrap_or(BRAID).to_owned()
 }
 
-fn answer(version: &mut Version) -> Result<String, Error> {
+fn answer(face: &str, version: &mut Version) -> Result<String, Error> {
     let env = |key: &str| std::env::var_os(key).map(|value| value.to_string_lossy().into_owned());
     let Some(environment) = Environment::parse(&env)? else { return Ok(String::new()) };
     if environment.command() == Some(Command::Version) {
@@ -40,7 +40,7 @@ fn answer(version: &mut Version) -> Result<String, Error> {
     let stdin = read_input().map_err(|err| Error::io(format!("read standard input: {err}")))?;
     let request = environment.request(&stdin, &Version::ALL)?;
     *version = request.conf.version;
-    attach::answer(&request, &face())
+    attach::answer(&request, face)
 }
 
 /// The configuration: usually one read, and one that finds the end.

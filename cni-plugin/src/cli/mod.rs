@@ -20,6 +20,7 @@ use crate::cni::Version;
 use crate::cni::version::about;
 use crate::plugins;
 use clap::{CommandFactory, Parser, Subcommand};
+use std::ffi::OsString;
 
 /// Exit status of a face that did what it was asked.
 const SUCCESS: u8 = 0;
@@ -52,17 +53,17 @@ enum Face {
 }
 
 /// Runs the face that the command line asks for.
-pub fn run() -> u8 {
-    let called_as = cni::face();
+pub fn run(arguments: Vec<OsString>) -> u8 {
+    let called_as = cni::face(&arguments);
     if drop_in_names().any(|name| name == called_as) {
         let build = concat!("braid ", env!("CARGO_PKG_VERSION"));
         eprint!("{}", about(&called_as, build, &Version::ALL));
         return SUCCESS;
     }
-    if std::env::args_os().len() <= 1 {
+    if arguments.len() <= 1 {
         return output::print(&Arguments::command().render_help().to_string());
     }
-    let outcome = match Arguments::parse().face {
+    let outcome = match Arguments::parse_from(arguments).face {
         Face::Plan(arguments) => plan::run(&arguments),
         Face::Try(arguments) => trial::run(&arguments),
         Face::Status(arguments) => status::run(&arguments),

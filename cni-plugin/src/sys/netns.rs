@@ -143,7 +143,7 @@ impl NetNs {
 /// The namespace of this thread, asked of a socket: to look up its name in /proc the kernel would make all folders on
 /// the way there, for a process that ends in a millisecond.
 fn own() -> io::Result<File> {
-    const SIOCGSKNS: libc::c_ulong = 0x894c;
+    const SIOCGSKNS: libc::Ioctl = 0x894c;
     let socket = UnixDatagram::unbound()?;
     // SAFETY: the request takes no argument, and `socket` is open.
     let fd = Errno::result(unsafe { libc::ioctl(socket.as_raw_fd(), SIOCGSKNS) })?;

@@ -1,8 +1,10 @@
 //! What Rust's start does before `main` that a short-lived call needs as well.
 
-#![expect(unsafe_code, reason = "poll and open on descriptors that nobody may own yet")]
+#![expect(unsafe_code, reason = "descriptors that nobody may own yet, and the arguments of a C program")]
 
 use nix::sys::signal::{SigHandler, Signal, signal};
+use std::ffi::{CStr, OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 
 const STANDARD: [libc::c_int; 3] = [libc::STDIN_FILENO, libc::STDOUT_FILENO, libc::STDERR_FILENO];
 
@@ -19,4 +21,18 @@ pub fn prepare() {
         // SAFETY: the path is a C string that lives for ever. The descriptor is meant to stay open.
         unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) };
     }
+}
+
+/// The program's arguments, which not every C library tells to anybody but `main`.
+///
+/// # Safety
+///
+/// `count` and `values` are what `main` was called with.
+pub unsafe fn arguments(count: libc::c_int, values: *const *const libc::c_char) -> Vec<OsString> {
+    let count = usize::try_from(count).unwrap_or(0);
+    // SAFETY: `values` has `count` entries.
+    let values = unsafe { std::slice::from_raw_parts(values, count) };
+    // SAFETY: each is a C string that lives as long as the process.
+    let argument = |value: &*const libc::c_char| unsafe { CStr::from_ptr(*value) };
+    values.iter().map(|value| OsStr::from_bytes(argument(value).to_bytes()).to_owned()).collect()
 }

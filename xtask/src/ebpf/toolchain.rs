@@ -1,5 +1,6 @@
 //! The compiler for bpfel-unknown-none: rustup's nightly or Debian's, with bpf-linker for the same LLVM.
 
+use crate::compiler::Compiler;
 use crate::sh;
 use anyhow::{Context, Result, bail};
 use std::fs;
@@ -10,10 +11,6 @@ const LINKER_VERSION: &str = "0.13.0";
 
 const HOW_TO_INSTALL: &str = "no compiler for eBPF: run `rustup toolchain install nightly --component rust-src` and \
     `cargo install bpf-linker`; as root on Debian this verb installs rustc-web and builds bpf-linker itself";
-
-/// Flags of the caller would replace those in ebpf/.cargo/config.toml, and its libraries those of the compiler.
-const CALLERS_OWN: [&str; 5] =
-    ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET", "RUSTUP_TOOLCHAIN", "LD_LIBRARY_PATH"];
 
 pub(super) struct Toolchain {
     compiler: Compiler,
@@ -31,12 +28,7 @@ impl Toolchain {
         if !nix::unistd::Uid::effective().is_root() || !Path::new("/usr/bin/apt-get").exists() {
             bail!(HOW_TO_INSTALL);
         }
-        sh::apt(&[
-            ("/usr/bin/rustc", "rustc-web"),
-            ("/usr/bin/cargo", "cargo-web"),
-            ("/usr/lib/rustlib/src/rust/library/core/Cargo.toml", "rust-web-src"),
-        ])?;
-        let compiler = Compiler::debian().context(HOW_TO_INSTALL)?;
+        let compiler = Compiler::install()?.context(HOW_TO_INSTALL)?;
         let linker = install_linker(&compiler.llvm()?)?;
         Ok(Self { compiler, linker })
     }
@@ -44,14 +36,9 @@ impl Toolchain {
     /// Builds the programs and returns the object with its debug information.
     pub(super) fn build(&self) -> Result<Vec<u8>> {
         let dir = sh::root().join("ebpf");
-        let mut build = sh::cmd(&self.compiler.cargo, ["build", "--release", "--quiet", "--locked"]);
+        let mut build = self.compiler.build();
         build.args(["--target-dir", "target"]).current_dir(&dir);
-        // Core is built with the programs, which stable compilers allow only on this word.
-        build.env("RUSTC", &self.compiler.rustc).env("RUSTC_BOOTSTRAP", "1");
         build.env("CARGO_TARGET_BPFEL_UNKNOWN_NONE_LINKER", &self.linker);
-        for name in CALLERS_OWN {
-            build.env_remove(name);
-        }
         sh::run(&mut build)?;
         let object = dir.join("target/bpfel-unknown-none/release/braid");
         fs::read(&object).with_context(|| format!("read {}", object.display()))
@@ -61,50 +48,6 @@ impl Toolchain {
     pub(super) fn version(&self) -> Result<String> {
         Ok(sh::read(&mut sh::cmd(&self.compiler.rustc, ["--version"]))?.trim().to_owned())
     }
-}
-
-/// A compiler that has the source of `core` and is new enough for ebpf/.
-struct Compiler {
-    cargo: String,
-    rustc: String,
-}
-
-impl Compiler {
-    fn nightly() -> Option<Self> {
-        let which = |program| {
-            let path = sh::read(&mut sh::cmd("rustup", ["which", "--toolchain", "nightly", program])).ok()?;
-            Some(path.trim().to_owned())
-        };
-        Self { cargo: which("cargo")?, rustc: which("rustc")? }.if_usable()
-    }
-
-    fn debian() -> Option<Self> {
-        Self { cargo: "/usr/bin/cargo".into(), rustc: "/usr/bin/rustc".into() }.if_usable()
-    }
-
-    fn if_usable(self) -> Option<Self> {
-        let sysroot = sh::read(&mut sh::cmd(&self.rustc, ["--print", "sysroot"])).ok()?;
-        let core = Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library/core/Cargo.toml");
-        let release = self.field("release").ok()?;
-        (core.exists() && Path::new(&self.cargo).exists() && minor(&release) >= minor(env!("CARGO_PKG_RUST_VERSION")))
-            .then_some(self)
-    }
-
-    /// The major version of its LLVM, as in "22".
-    fn llvm(&self) -> Result<String> {
-        Ok(self.field("LLVM version")?.split('.').next().unwrap_or_default().to_owned())
-    }
-
-    fn field(&self, name: &str) -> Result<String> {
-        let version = sh::read(&mut sh::cmd(&self.rustc, ["-vV"]))?;
-        let field = version.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
-        Ok(field.with_context(|| format!("{} -vV: no {name:?}", self.rustc))?.to_owned())
-    }
-}
-
-/// `95` of `1.95.0`; 0 if there is none.
-fn minor(release: &str) -> u32 {
-    release.split('.').nth(1).and_then(|minor| minor.parse().ok()).unwrap_or(0)
 }
 
 /// The bpf-linker that was built here for this LLVM, else the one on the path, which its owner has chosen.

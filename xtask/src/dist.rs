@@ -1,0 +1,98 @@
+//! `cargo xtask dist`: the binary that is shipped, static on musl.
+//!
+//! A plugin call lives for two milliseconds, so its start counts. glibc's asks the processor forty questions, each of
+//! which traps in a virtual machine, and looks for libraries that a static binary has no use for: 0.3 ms.
+
+#![expect(clippy::print_stdout, reason = "a tool that people read")]
+
+use crate::compiler::Compiler;
+use crate::{build, sh};
+use anyhow::{Context, Result, bail};
+use std::env::consts::ARCH;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const HOW_TO_INSTALL: &str = "no standard library for musl: run `rustup target add <architecture>-unknown-linux-musl`; \
+    as root on Debian this verb installs rustc-web and musl-tools itself";
+
+#[derive(clap::Args)]
+pub(crate) struct Args {}
+
+pub(crate) fn run(_: &Args) -> Result<()> {
+    let braid = braid()?;
+    let size = fs::metadata(&braid).with_context(|| format!("look at {}", braid.display()))?.len();
+    println!("{}  {} KiB", braid.display(), size / 1024);
+    Ok(())
+}
+
+/// Builds it; installs what that takes, where it can.
+pub(crate) fn braid() -> Result<PathBuf> {
+    match Toolchain::find() {
+        Some(toolchain) => toolchain.build(),
+        None => Toolchain::install()?.build(),
+    }
+}
+
+/// Builds it where that takes no installation; otherwise for this machine's C library.
+pub(crate) fn braid_or_glibc() -> Result<PathBuf> {
+    match Toolchain::find() {
+        Some(toolchain) => toolchain.build(),
+        None => build::package("braid", "braid"),
+    }
+}
+
+/// Who builds for musl.
+enum Toolchain {
+    /// The compiler in use, to which rustup has added the target.
+    InUse,
+    /// Debian's, which builds the standard library as well.
+    FromSource(Compiler),
+}
+
+impl Toolchain {
+    fn find() -> Option<Self> {
+        let libraries = sh::read(&mut sh::cmd("rustc", ["--print", "target-libdir", "--target", &target()])).ok()?;
+        if Path::new(libraries.trim()).is_dir() {
+            return Some(Self::InUse);
+        }
+        let has_musl = Path::new("/usr/bin/musl-gcc").is_file();
+        Compiler::debian().filter(|_| has_musl).map(Self::FromSource)
+    }
+
+    fn install() -> Result<Self> {
+        if !nix::unistd::Uid::effective().is_root() || !Path::new("/usr/bin/apt-get").exists() {
+            bail!(HOW_TO_INSTALL);
+        }
+        sh::apt(&[("musl-gcc", "musl-tools")])?;
+        Ok(Self::FromSource(Compiler::install()?.context(HOW_TO_INSTALL)?))
+    }
+
+    fn build(&self) -> Result<PathBuf> {
+        let mut build = match self {
+            Self::InUse => sh::cmd("cargo", ["build", "--release", "--quiet", "--locked"]),
+            Self::FromSource(compiler) => from_source(compiler)?,
+        };
+        sh::run(build.args(["--package", "braid", "--target", &target()]))?;
+        Ok(build::target_dir().join(target()).join("release/braid"))
+    }
+}
+
+/// A build with the standard library, for which Debian has no musl package.
+fn from_source(compiler: &Compiler) -> Result<Command> {
+    let mut build = compiler.build();
+    // A panic aborts without a backtrace, so nothing unwinds, though the library is named to the linker.
+    build.args(["-Zbuild-std=std,panic_abort", "-Zbuild-std-features="]);
+    let libraries = build::target_dir().join("no-unwinder");
+    let empty = libraries.join("libunwind.a");
+    fs::create_dir_all(&libraries).with_context(|| format!("create {}", libraries.display()))?;
+    fs::write(&empty, "!<arch>\n").with_context(|| format!("write {}", empty.display()))?;
+    let of_target = format!("CARGO_TARGET_{}", target().to_uppercase().replace('-', "_"));
+    build.env(format!("{of_target}_LINKER"), "musl-gcc");
+    build.env(format!("{of_target}_RUSTFLAGS"), format!("-C link-self-contained=no -L {}", libraries.display()));
+    Ok(build)
+}
+
+fn target() -> String {
+    format!("{ARCH}-unknown-linux-musl")
+}
