@@ -22,21 +22,28 @@ pub struct Kernel {
 #[derive(Debug)]
 struct Pod {
     netns: NetNs,
-    socket: Socket,
+    /// Opened at first use: taking a link away needs none.
+    socket: Option<Socket>,
+}
+
+impl Pod {
+    fn route(&mut self) -> Result<&mut Socket, KernelError> {
+        let socket = match self.socket.take() {
+            Some(socket) => socket,
+            None => self.netns.run(Socket::route).map_err(|err| {
+                let Error { doing, cause } = err.into();
+                KernelError { ext_ack: Some(format!("{doing}: {cause}")), ..cause }
+            })??,
+        };
+        Ok(self.socket.insert(socket))
+    }
 }
 
 impl Kernel {
-    /// Opens the host's socket, and the container's where it has a namespace.
+    /// Opens the host's socket; `netns` is the container's namespace, where it has one.
     pub fn open(netns: Option<NetNs>) -> Result<Self, Error> {
-        let open = |what| move |cause: KernelError| Error::new(format!("open a netlink socket in {what}"), cause);
-        let pod = match netns {
-            Some(netns) => {
-                let socket = netns.run(Socket::route)?.map_err(open("pod"))?;
-                Some(Pod { netns, socket })
-            }
-            None => None,
-        };
-        let host = Socket::route().map_err(open("host"))?;
+        let pod = netns.map(|netns| Pod { netns, socket: None });
+        let host = Socket::route().map_err(|cause| Error::new("open a netlink socket in host", cause))?;
         Ok(Self { host, pod, nft: None, indexes: BTreeMap::new() })
     }
 
@@ -54,7 +61,7 @@ impl Kernel {
     pub fn route(&mut self, ns: Ns) -> Result<&mut Socket, KernelError> {
         match ns {
             Ns::Host => Ok(&mut self.host),
-            Ns::Pod => self.pod.as_mut().map(|pod| &mut pod.socket).ok_or_else(|| Errno::ENOENT.into()),
+            Ns::Pod => self.pod.as_mut().ok_or(Errno::ENOENT)?.route(),
         }
     }
 
