@@ -23,13 +23,14 @@ fn build() -> PathBuf {
     folder.join("braid")
 }
 
-/// The folder of the reference plugins: `$BRAID_REFERENCE`, otherwise `~/.cache/braid/reference`; `None` without them.
+/// The folder of the reference plugins: `$BRAID_REFERENCE`, otherwise where `cargo xtask bench --setup` puts them, in
+/// `$BRAID_CACHE` or `~/.cache/braid`; `None` without them.
 pub fn reference() -> Option<&'static Path> {
     static REFERENCE: OnceLock<Option<PathBuf>> = OnceLock::new();
     let find = || {
-        let home =
-            || PathBuf::from(env::var_os("HOME").unwrap_or_else(|| "/root".into())).join(".cache/braid/reference");
-        let folder = env::var_os("BRAID_REFERENCE").map_or_else(home, PathBuf::from);
+        let home = || PathBuf::from(env::var_os("HOME").unwrap_or_else(|| "/root".into())).join(".cache/braid");
+        let cached = || env::var_os("BRAID_CACHE").map_or_else(home, PathBuf::from).join("reference");
+        let folder = env::var_os("BRAID_REFERENCE").map_or_else(cached, PathBuf::from);
         folder.join("bridge").is_file().then_some(folder)
     };
     REFERENCE.get_or_init(find).as_deref()
