@@ -113,15 +113,35 @@ fn reclaiming_and_gc_never_take_what_the_reference_holds_for_a_live_container() 
 }
 
 #[test]
-fn a_tuned_interface_of_the_reference_is_left_as_it_is_by_del() {
+fn an_interface_that_the_reference_tuned_goes_back_to_what_it_was() {
+    needs!(Reference);
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    pod.run("ip link add eth0 address c2:00:00:00:00:01 type veth peer name far");
+    let attributes =
+        |pod: &Ns| ["address", "mtu", "txqlen", "promiscuity"].map(|key| pod.the_link("eth0")[key].clone());
+    let before = attributes(&pod);
+    let call = host.call("tuning", &pod, conf::tuning()).with("mtu", 1300).with("txQLen", 500).with("promisc", true);
+    let call = call.with("mac", "c2:11:22:33:44:55");
+    call.clone().reference().add().result();
+    assert_ne!(attributes(&pod), before);
+    assert_eq!(tree(Path::new("/run/cni/tuning")).len(), 1, "the reference notes what it changes");
+    call.del().ok();
+    assert_eq!(attributes(&pod), before);
+    assert_eq!(tree(Path::new("/run/cni/tuning")).len(), 0);
+}
+
+#[test]
+fn what_the_reference_noted_of_an_interface_that_is_gone_is_forgotten() {
     needs!(Reference);
     let host = Sandbox::new();
     let pod = host.pod("a");
     pod.run("ip link add eth0 type veth peer name far");
     let call = host.call("tuning", &pod, conf::tuning()).with("mtu", 1300);
     call.clone().reference().add().result();
+    host.end(&pod);
     call.del().ok();
-    assert!(pod.link("eth0").is_some());
+    assert_eq!(tree(Path::new("/run/cni/tuning")).len(), 0);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Carrying out steps in order, neighbouring requests to one socket in one send.
 
 use super::kernel::Kernel;
-use super::{Error, make, wait};
+use super::{Error, make, reference_tuning, wait};
 use crate::plan::facts::Facts;
 use crate::plan::step::{LinkRef, Step, Sysctl};
 use crate::plan::verify;
@@ -97,6 +97,9 @@ impl Run<'_> {
             Step::DelReferenceMasquerade { network, container_id, ifname } => {
                 let of = reference::Of { network, container_id, ifname: ifname.as_str() };
                 self.alone(at, |run| reference::del_masquerade(run.kernel.nft()?, of));
+            }
+            Step::RestoreReferenceTuning { at: link, file } => {
+                self.alone(at, |run| reference_tuning::restore(run.kernel, link, file));
             }
             Step::AddMacCheck(check) => self.alone(at, |run| mac_check::add(run.kernel.nft()?, check)),
             Step::DelMacCheck(check) => self.alone(at, |run| mac_check::del_pair(run.kernel.nft()?, check)),
@@ -287,7 +290,11 @@ fn link_of(step: &Step) -> Option<&LinkRef> {
 fn is_making(step: &Step) -> bool {
     !matches!(
         step,
-        Step::DelMasquerade(_) | Step::DelMasqueradesOf(_) | Step::DelReferenceMasquerade { .. } | Step::DelMacCheck(_)
+        Step::DelMasquerade(_)
+            | Step::DelMasqueradesOf(_)
+            | Step::DelReferenceMasquerade { .. }
+            | Step::RestoreReferenceTuning { .. }
+            | Step::DelMacCheck(_)
     )
 }
 

@@ -12,6 +12,7 @@ pub mod kernel;
 mod make;
 pub mod observe;
 pub mod record;
+mod reference_tuning;
 pub mod transaction;
 mod wait;
 

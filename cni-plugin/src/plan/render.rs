@@ -28,6 +28,7 @@ impl fmt::Display for Step {
             Self::DelReferenceMasquerade { container_id, ifname, .. } => {
                 write!(f, "# delete what the reference plugin made to masquerade {container_id} {ifname}")
             }
+            Self::RestoreReferenceTuning { at, file } => write!(f, "# give {} back what {file} notes", at.name),
             Self::AddMacCheck(check) => mac_check(f, "add", check),
             Self::DelMacCheck(check) => mac_check(f, "delete", check),
             Self::WaitUp(at) => write!(f, "# wait until {} is operationally up", at.name),
@@ -46,6 +47,7 @@ impl Step {
             | Self::EnsureAttr { at, .. }
             | Self::EnsureVlan { at, .. }
             | Self::DelVlan { at, .. }
+            | Self::RestoreReferenceTuning { at, .. }
             | Self::WaitUp(at)
             | Self::WaitDad(at) => at.ns,
             Self::AddAddr(addr) | Self::EnsureAddr(addr) | Self::DelAddr(addr) => addr.at.ns,

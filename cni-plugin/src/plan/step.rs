@@ -96,6 +96,14 @@ pub enum Step {
         /// `CNI_IFNAME`.
         ifname: IfName,
     },
+    /// Gives a link the attributes back that a reference plugin noted in a file before it changed them, as far as the
+    /// link is still there, and removes the file.
+    RestoreReferenceTuning {
+        /// The link.
+        at: LinkRef,
+        /// The file.
+        file: String,
+    },
     /// Lets only one hardware address send through a bridge port.
     AddMacCheck(MacCheck),
     /// Ends it.

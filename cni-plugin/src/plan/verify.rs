@@ -19,7 +19,7 @@ impl Step {
                 vec![Need::Link(route.at.clone()), Need::Routes(route.at.ns)]
             }
             Self::SetSysctl(sysctl) | Self::EnsureSysctl(sysctl) => vec![Need::Sysctl(sysctl.ns, sysctl.key.clone())],
-            Self::DelReferenceMasquerade { .. } => Vec::new(),
+            Self::DelReferenceMasquerade { .. } | Self::RestoreReferenceTuning { .. } => Vec::new(),
             Self::AddMasquerade(_) | Self::DelMasquerade(_) | Self::DelMasqueradesOf(_) => vec![Need::Masquerades],
             Self::AddMacCheck(_) | Self::DelMacCheck(_) => vec![Need::MacChecks],
         }
@@ -92,7 +92,7 @@ pub fn holds(step: &Step, facts: &Facts) -> Result<(), String> {
             refuse_if(there, || format!("port {} is still held", check.port))
         }
         Step::WaitUp(at) => refuse_if(!found(at, facts)?.oper_up, || format!("link {at} is not operationally up")),
-        Step::WaitDad(_) | Step::DelReferenceMasquerade { .. } => Ok(()),
+        Step::WaitDad(_) | Step::DelReferenceMasquerade { .. } | Step::RestoreReferenceTuning { .. } => Ok(()),
     }
 }
 

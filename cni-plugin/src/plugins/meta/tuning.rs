@@ -12,12 +12,17 @@ use regex_lite::Regex;
 /// Lines of regular expressions: where the file exists, every sysctl must match one.
 pub const ALLOW_LIST: &str = "/etc/cni/tuning/allowlist.conf";
 
+/// `dataDir` where none is given.
+const DATA_DIR: &str = "/run/cni/tuning";
+
 /// A `tuning` configuration, with `args.cni` already laid over it.
 #[derive(Debug)]
 pub struct Tuning {
     /// Sysctls in the order written.
     sysctls: Vec<(String, String)>,
     attrs: Vec<LinkAttr>,
+    /// Where the reference plugin notes what it changes; braid's own notes are in its record.
+    data_dir: String,
 }
 
 impl Tuning {
@@ -44,7 +49,8 @@ impl Tuning {
         attrs.extend(all_multi.map(LinkAttr::AllMulti));
         let len = over.u32("txQLen")?.map_or_else(|| json.u32("txQLen"), |len| Ok(Some(len)))?;
         attrs.extend(len.map(LinkAttr::TxQueueLen));
-        Ok(Self { sysctls, attrs })
+        let data_dir = json.str("dataDir")?.filter(|dir| !dir.is_empty()).unwrap_or(DATA_DIR).to_owned();
+        Ok(Self { sysctls, attrs, data_dir })
     }
 
     fn mac(&self) -> Option<Mac> {
@@ -147,8 +153,12 @@ impl Plugin for Tuning {
         Ok(Planned { steps, result, warnings: Vec::new() })
     }
 
-    fn remnants(&self, _call: &Call<'_>) -> Vec<Step> {
-        Vec::new()
+    fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
+        if self.attrs.is_empty() {
+            return Vec::new();
+        }
+        let file = format!("{}/{}_{}.json", self.data_dir, call.container_id, call.ifname);
+        vec![Step::RestoreReferenceTuning { at: call.pod(), file }]
     }
 
     fn kind(&self) -> Option<&'static str> {
