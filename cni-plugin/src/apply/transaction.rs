@@ -5,7 +5,8 @@ use super::executor::{OnError, Timing, execute};
 use super::kernel::Kernel;
 use super::record::{Folder, Record};
 use crate::plan::facts::Facts;
-use crate::plan::step::{Step, undo};
+use crate::plan::step::Step;
+use crate::plan::undo::undo;
 use std::fmt;
 use std::fmt::Write;
 

@@ -10,7 +10,8 @@ use crate::apply::kernel::Kernel;
 use crate::apply::record::{Folder, Key, Record};
 use crate::cni::{AddResult, Attachment, Command, Error, Request};
 use crate::plan::Facts;
-use crate::plan::step::{Step, undo};
+use crate::plan::step::Step;
+use crate::plan::undo::undo;
 use crate::sys::netns::{NetNs, NetNsError};
 
 /// Detaches the container. What is not there is already detached.

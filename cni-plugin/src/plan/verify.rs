@@ -71,6 +71,18 @@ pub fn holds(step: &Step, facts: &Facts) -> Result<(), String> {
                 Some(value) => Err(format!("sysctl {} is {value:?}, not {:?}", sysctl.key, sysctl.value)),
             }
         }
+        Step::AddMasquerade(_)
+        | Step::DelMasquerade(_)
+        | Step::DelMasqueradesOf(_)
+        | Step::AddMacCheck(_)
+        | Step::DelMacCheck(_) => nft_holds(step, facts),
+        Step::WaitUp(at) => refuse_if(!found(at, facts)?.oper_up, || format!("link {at} is not operationally up")),
+        Step::WaitDad(_) | Step::DelReferenceMasquerade { .. } | Step::RestoreReferenceTuning { .. } => Ok(()),
+    }
+}
+
+fn nft_holds(step: &Step, facts: &Facts) -> Result<(), String> {
+    match step {
         Step::AddMasquerade(what) => {
             let there = facts.masquerades.contains_key(&what.source);
             refuse_if(!there, || format!("{} is not masqueraded", what.source))
@@ -91,8 +103,7 @@ pub fn holds(step: &Step, facts: &Facts) -> Result<(), String> {
             let there = facts.mac_checks.contains_key(&check.port);
             refuse_if(there, || format!("port {} is still held", check.port))
         }
-        Step::WaitUp(at) => refuse_if(!found(at, facts)?.oper_up, || format!("link {at} is not operationally up")),
-        Step::WaitDad(_) | Step::DelReferenceMasquerade { .. } | Step::RestoreReferenceTuning { .. } => Ok(()),
+        _ => Ok(()),
     }
 }
 

@@ -9,6 +9,7 @@
 //! ```
 
 mod bpf;
+mod kernel_error;
 pub mod netlink;
 pub mod netns;
 pub mod nft;

@@ -2,12 +2,12 @@
 
 #![expect(unsafe_code, reason = "setsockopt of SOL_NETLINK has no safe wrapper")]
 
+pub use super::kernel_error::KernelError;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send, socket,
 };
-use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
@@ -37,32 +37,6 @@ pub const REPLACE: u16 = 0x100;
 pub const APPEND: u16 = 0x800;
 /// Show what was made.
 pub const ECHO: u16 = 0x8;
-
-/// What the kernel said to a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KernelError {
-    /// The errno.
-    pub errno: Errno,
-    /// The sentence of the extended acknowledgement, where the kernel gave one.
-    pub ext_ack: Option<String>,
-    /// The request was sent and its answer could not be read: it may have been carried out.
-    pub unanswered: bool,
-}
-
-impl fmt::Display for KernelError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sentence = self.ext_ack.as_deref().unwrap_or_else(|| self.errno.desc());
-        write!(f, "{:?} (kernel: \"{sentence}\")", self.errno)
-    }
-}
-
-impl std::error::Error for KernelError {}
-
-impl From<Errno> for KernelError {
-    fn from(errno: Errno) -> Self {
-        Self { errno, ext_ack: None, unanswered: false }
-    }
-}
 
 /// One message received: its type and its body without the netlink header.
 #[derive(Debug, Clone)]

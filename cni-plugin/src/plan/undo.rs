@@ -1,0 +1,112 @@
+//! The inverse of each step, and of a whole list.
+
+use super::step::{LinkKind, LinkRef, Step};
+
+impl Step {
+    /// The step that takes this one back; none where nothing of this attachment would be left.
+    pub fn inverse(&self) -> Option<Step> {
+        Some(match self {
+            Self::AddLink(link) => Self::DelLink(link.at.clone()),
+            Self::SetLink { at, to, from: Some(from) } => {
+                Self::SetLink { at: at.clone(), to: from.clone(), from: Some(to.clone()) }
+            }
+            Self::AddAddr(addr) => Self::DelAddr(addr.clone()),
+            Self::AddRoute(route) => Self::DelRoute(route.clone()),
+            Self::AddMasquerade(masquerade) => Self::DelMasquerade(masquerade.clone()),
+            Self::AddMacCheck(check) => Self::DelMacCheck(check.clone()),
+            _ => return None,
+        })
+    }
+
+    /// The link without which the change does not exist either.
+    fn lives_on(&self) -> Option<&LinkRef> {
+        match self {
+            Self::SetLink { at, .. } => Some(at),
+            Self::AddAddr(addr) | Self::DelAddr(addr) => Some(&addr.at),
+            Self::AddRoute(route) | Self::DelRoute(route) => Some(&route.at),
+            _ => None,
+        }
+    }
+}
+
+/// The steps that take `steps` back, newest first, without those that a deleted link takes along anyway.
+pub fn undo(steps: &[Step]) -> Vec<Step> {
+    let mut gone = Vec::new();
+    for step in steps {
+        if let Step::AddLink(link) = step {
+            gone.push(&link.at);
+            if let LinkKind::Veth { peer, .. } = &link.kind {
+                gone.push(peer);
+            }
+        }
+    }
+    let survives = |step: &Step| step.lives_on().is_none_or(|link| !gone.contains(&link));
+    steps.iter().rev().filter_map(Step::inverse).filter(survives).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::name::IfName;
+    use crate::plan::step::{Addr, Link, LinkAttr, Masquerade};
+
+    fn name(text: &str) -> IfName {
+        IfName::parse(text).expect("a good name")
+    }
+
+    fn veth() -> Step {
+        let peer = LinkRef::pod(name("eth0"));
+        Step::AddLink(Link {
+            at: LinkRef::host(name("veth1")),
+            mac: None,
+            mtu: None,
+            up: true,
+            master: None,
+            kind: LinkKind::Veth { peer, peer_mac: None },
+        })
+    }
+
+    fn addr(link: LinkRef) -> Addr {
+        Addr { at: link, net: "10.1.0.2/24".parse().expect("a net"), no_prefix_route: false, no_dad: false }
+    }
+
+    #[test]
+    fn undo_is_newest_first_and_leaves_out_what_dies_with_a_deleted_link() {
+        let masquerade = Masquerade {
+            source: "10.1.0.2".parse().expect("an address"),
+            network: "10.1.0.0/24".parse().expect("a net"),
+            owner: String::new(),
+        };
+        let bridge_addr = addr(LinkRef::host(name("cni0")));
+        let steps = [
+            veth(),
+            Step::AddAddr(addr(LinkRef::pod(name("eth0")))),
+            Step::AddAddr(bridge_addr.clone()),
+            Step::AddMasquerade(masquerade.clone()),
+        ];
+        assert_eq!(
+            undo(&steps),
+            [Step::DelMasquerade(masquerade), Step::DelAddr(bridge_addr), Step::DelLink(LinkRef::host(name("veth1")))]
+        );
+    }
+
+    #[test]
+    fn what_the_node_shares_is_never_undone() {
+        let step = Step::EnsureAddr(addr(LinkRef::host(name("cni0"))));
+        assert_eq!(step.inverse(), None);
+    }
+
+    #[test]
+    fn an_overwritten_attribute_goes_back_to_its_old_value() {
+        let at = LinkRef::pod(name("eth1"));
+        let set = |to, from| Step::SetLink { at: at.clone(), to: LinkAttr::Mtu(to), from: Some(LinkAttr::Mtu(from)) };
+        assert_eq!(set(1400, 1500).inverse(), Some(set(1500, 1400)));
+    }
+
+    #[test]
+    fn a_step_survives_its_record() {
+        let step = veth();
+        let text = serde_json::to_string(&step).expect("json");
+        assert_eq!(serde_json::from_str::<Step>(&text).expect("the step again"), step);
+    }
+}
