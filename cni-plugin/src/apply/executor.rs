@@ -3,13 +3,15 @@
 use super::kernel::Kernel;
 use super::{Error, make, reference_tuning, wait};
 use crate::plan::facts::Facts;
-use crate::plan::step::{LinkRef, Step, Sysctl};
+use crate::plan::request::in_one_request;
+use crate::plan::step::{LinkRef, Ns, Step};
 use crate::plan::verify;
 use crate::sys::netlink::{CREATE, EXCL, KernelError, Outcome};
 use crate::sys::nft::{mac_check, masquerade, reference};
 use crate::sys::rtnl::{self, addr, link, route};
 use crate::sys::sysctl;
 use nix::errno::Errno;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// How long one step, or one send of several, took.
@@ -46,10 +48,9 @@ pub enum OnError {
 /// Applies `steps`; a shared thing that the facts already show is left alone.
 pub fn execute(kernel: &mut Kernel, steps: &[Step], facts: &Facts, on_error: OnError) -> Report {
     let mut run = Run { kernel, steps, on_error, queue: Vec::new(), report: Report::default() };
-    for (at, step) in steps.iter().enumerate() {
-        if !is_there_already(step, facts) {
-            run.step(at, step);
-        }
+    let mut at = 0;
+    while let Some(step) = steps.get(at) {
+        at += if is_there_already(step, facts) { 1 } else { run.step(at, step) };
         if on_error == OnError::Stop && !run.report.errors.is_empty() {
             return run.report;
         }
@@ -72,8 +73,8 @@ struct Run<'a> {
     kernel: &'a mut Kernel,
     steps: &'a [Step],
     on_error: OnError,
-    /// Steps queued on one socket, not yet sent.
-    queue: Vec<usize>,
+    /// The steps of each request queued on one socket, not yet sent.
+    queue: Vec<Range<usize>>,
     report: Report,
 }
 
@@ -85,12 +86,13 @@ struct Request {
 }
 
 impl Run<'_> {
-    fn step(&mut self, at: usize, step: &Step) {
+    /// Does the step at `at`, perhaps with those behind it; returns how many.
+    fn step(&mut self, at: usize, step: &Step) -> usize {
         match step {
             Step::AddLink(link) | Step::EnsureLink(link) => {
                 self.alone(at, |run| make::link(run.kernel, link, matches!(step, Step::EnsureLink(_))));
             }
-            Step::SetSysctl(sysctl) | Step::EnsureSysctl(sysctl) => self.sysctl(at, sysctl),
+            Step::SetSysctl(sysctl) | Step::EnsureSysctl(sysctl) => return self.sysctls(at, sysctl.ns),
             Step::AddMasquerade(what) => self.alone(at, |run| masquerade::add(run.kernel.nft()?, what)),
             Step::DelMasquerade(what) => self.alone(at, |run| masquerade::del(run.kernel.nft()?, what)),
             Step::DelMasqueradesOf(owner) => self.alone(at, |run| masquerade::del_owner(run.kernel.nft()?, owner)),
@@ -104,8 +106,9 @@ impl Run<'_> {
             Step::AddMacCheck(check) => self.alone(at, |run| mac_check::add(run.kernel.nft()?, check)),
             Step::DelMacCheck(check) => self.alone(at, |run| mac_check::del_pair(run.kernel.nft()?, check)),
             Step::WaitDad(link) => self.alone(at, |run| wait::dad(run.kernel, link)),
-            _ => self.queue(at, step),
+            _ => return self.queue(at, step),
         }
+        1
     }
 
     /// Does one step by itself, after everything queued before it.
@@ -115,58 +118,64 @@ impl Run<'_> {
             let start = Instant::now();
             let result = work(self);
             self.report.timings.push(Timing { first: at, count: 1, took: start.elapsed() });
-            self.account(at, result);
+            self.account(at..at + 1, result);
         }
     }
 
-    fn account(&mut self, at: usize, result: Result<(), KernelError>) {
-        let step = &self.steps[at];
+    /// Notes what became of the steps of one request.
+    fn account(&mut self, range: Range<usize>, result: Result<(), KernelError>) {
+        let steps = &self.steps[range];
         match result {
-            Ok(()) => self.report.applied.push(step.clone()),
-            Err(err) if is_moot(step, err.errno, self.on_error) => {}
+            Ok(()) => self.report.applied.extend_from_slice(steps),
+            Err(err) if steps.iter().all(|step| is_moot(step, err.errno, self.on_error)) => {}
             Err(err) => {
                 // Nobody knows whether it was done. Undoing what was not is success.
-                self.report.applied.extend(err.unanswered.then(|| step.clone()));
-                self.report.errors.push(Error::new(step.to_string(), err));
+                self.report.applied.extend_from_slice(if err.unanswered { steps } else { &[] });
+                let doing = steps.iter().map(Step::to_string).collect::<Vec<_>>().join("; ");
+                self.report.errors.push(Error::new(doing, err));
             }
         }
     }
 
-    /// Queues a request behind others of the same namespace.
-    fn queue(&mut self, at: usize, step: &Step) {
+    /// Queues a request behind others of the same namespace; returns how many steps it carries.
+    fn queue(&mut self, at: usize, step: &Step) -> usize {
         let ns = step.ns();
-        let other_socket = self.queue.last().is_some_and(|last| self.steps[*last].ns() != ns);
+        let other_socket = self.queue.last().is_some_and(|last| self.steps[last.start].ns() != ns);
         // An unknown index is asked for on the same socket, so what is queued has to go first.
         if other_socket || link_of(step).is_some_and(|link| !self.kernel.knows(link)) {
             self.flush();
         }
-        let queued = self.request(step).and_then(|request| {
+        let range = at..at + in_one_request(&self.steps[at..]);
+        let queued = self.request(&self.steps[range.clone()]).and_then(|request| {
             let body = |out: &mut Vec<u8>| out.extend(&request.body);
             self.kernel.route(ns)?.push(request.kind, request.flags, body);
             Ok(())
         });
+        let count = range.len();
         match queued {
-            Ok(()) => self.queue.push(at),
-            Err(err) => self.account(at, Err(err)),
+            Ok(()) => self.queue.push(range),
+            Err(err) => self.account(range, Err(err)),
         }
+        count
     }
 
     /// Sends what is queued and accounts for each step.
     fn flush(&mut self) {
         let queue = std::mem::take(&mut self.queue);
-        let Some(first) = queue.first().copied() else { return };
+        let (Some(first), Some(last)) = (queue.first(), queue.last()) else { return };
+        let (first, count) = (first.start, queue.iter().map(ExactSizeIterator::len).sum());
         let steps = self.steps;
         let start = Instant::now();
-        let outcomes = self.kernel.route(self.steps[first].ns()).and_then(crate::sys::netlink::Socket::flush);
-        self.report.timings.push(Timing { first, count: queue.len(), took: start.elapsed() });
+        let outcomes = self.kernel.route(steps[last.start].ns()).and_then(crate::sys::netlink::Socket::flush);
+        self.report.timings.push(Timing { first, count, took: start.elapsed() });
         match outcomes {
             Ok(outcomes) => {
-                for (at, outcome) in queue.into_iter().zip(outcomes) {
-                    let result = self.answered(&steps[at], outcome);
-                    self.account(at, result);
+                for (range, outcome) in queue.into_iter().zip(outcomes) {
+                    let result = self.answered(&steps[range.start], outcome);
+                    self.account(range, result);
                 }
             }
-            Err(err) => queue.into_iter().for_each(|at| self.account(at, Err(err.clone()))),
+            Err(err) => queue.into_iter().for_each(|range| self.account(range, Err(err.clone()))),
         }
     }
 
@@ -182,13 +191,18 @@ impl Run<'_> {
         }
     }
 
-    fn request(&mut self, step: &Step) -> Result<Request, KernelError> {
+    /// The request that does all of `steps`.
+    fn request(&mut self, steps: &[Step]) -> Result<Request, KernelError> {
         let mut body = Vec::with_capacity(64);
         let out = &mut body;
         let kernel = &mut *self.kernel;
-        let (kind, flags) = match step {
-            Step::SetLink { at, to, .. } | Step::EnsureAttr { at, to } => {
-                link::set_attr(kernel.index(at)?, to, out);
+        let (kind, flags) = match &steps[0] {
+            Step::SetLink { at, .. } | Step::EnsureAttr { at, .. } => {
+                let attrs = steps.iter().filter_map(|step| match step {
+                    Step::SetLink { to, .. } | Step::EnsureAttr { to, .. } => Some(to),
+                    _ => None,
+                });
+                link::set_attrs(kernel.index(at)?, attrs, out);
                 (rtnl::NEWLINK, 0)
             }
             Step::DelLink(at) => {
@@ -229,36 +243,24 @@ impl Run<'_> {
         Ok(Request { kind, flags, body })
     }
 
-    /// Writes a sysctl; neighbours of the same namespace share one visit.
-    fn sysctl(&mut self, at: usize, sysctl: &Sysctl) {
-        let is_next_too = |step: &Step| matches!(step, Step::SetSysctl(next) if next.ns == sysctl.ns);
-        let is_continued = at.checked_sub(1).and_then(|before| self.steps.get(before)).is_some_and(is_next_too);
-        if is_continued && is_next_too(&self.steps[at]) {
-            return;
-        }
+    /// Writes the sysctls at `at` and behind it that one visit to the namespace can write; returns how many.
+    fn sysctls(&mut self, at: usize, ns: Ns) -> usize {
         self.flush();
-        let all: Vec<&Sysctl> = self.steps[at..]
-            .iter()
-            .map_while(|step| match step {
-                Step::SetSysctl(next) | Step::EnsureSysctl(next) if next.ns == sysctl.ns => Some(next),
-                _ => None,
-            })
-            .take(if matches!(self.steps[at], Step::SetSysctl(_)) { usize::MAX } else { 1 })
-            .collect();
+        let is_one = |step: &&Step| matches!(step, Step::SetSysctl(one) | Step::EnsureSysctl(one) if one.ns == ns);
+        let all: Vec<&Step> = self.steps[at..].iter().take_while(is_one).collect();
+        let write = |step: &&Step| match step {
+            Step::SetSysctl(sysctl) => sysctl::write(&sysctl.key, &sysctl.value),
+            Step::EnsureSysctl(sysctl) => sysctl::ensure(&sysctl.key, &sysctl.value),
+            _ => Ok(true),
+        };
         let start = Instant::now();
-        let write = if matches!(self.steps[at], Step::SetSysctl(_)) { sysctl::write } else { sysctl::ensure };
-        let write_all = || all.iter().map(|s| write(&s.key, &s.value)).collect::<Vec<_>>();
-        let written = self.kernel.run_in(sysctl.ns, write_all);
+        let written = self.kernel.run_in(ns, || all.iter().map(write).collect::<Vec<_>>());
         self.report.timings.push(Timing { first: at, count: all.len(), took: start.elapsed() });
         match written {
-            Ok(results) => {
-                for (offset, result) in results.into_iter().enumerate() {
-                    let Some(step) = self.steps.get(at + offset) else { continue };
-                    self.sysctl_written(step, result);
-                }
-            }
+            Ok(results) => all.iter().zip(results).for_each(|(step, result)| self.sysctl_written(step, result)),
             Err(err) => self.report.errors.push(err),
         }
+        all.len()
     }
 
     fn sysctl_written(&mut self, step: &Step, result: std::io::Result<bool>) {

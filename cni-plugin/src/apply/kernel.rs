@@ -9,6 +9,9 @@ use crate::sys::rtnl::{self, link};
 use nix::errno::Errno;
 use std::collections::BTreeMap;
 
+/// Index of `lo` in every network namespace, which it never leaves (`LOOPBACK_IFINDEX`, include/net/flow.h).
+const LOOPBACK: u32 = 1;
+
 /// The kernel as one call sees it.
 #[derive(Debug)]
 pub struct Kernel {
@@ -121,6 +124,9 @@ impl Kernel {
 
     /// A link's index, asked for only once.
     pub fn index(&mut self, at: &LinkRef) -> Result<u32, KernelError> {
+        if at.name.as_str() == "lo" {
+            return Ok(LOOPBACK);
+        }
         if let Some(index) = self.indexes.get(at) {
             return Ok(*index);
         }
@@ -129,6 +135,6 @@ impl Kernel {
 
     /// Whether the index is known without asking.
     pub fn knows(&self, at: &LinkRef) -> bool {
-        self.indexes.contains_key(at)
+        at.name.as_str() == "lo" || self.indexes.contains_key(at)
     }
 }

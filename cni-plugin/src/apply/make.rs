@@ -4,7 +4,7 @@ use super::kernel::Kernel;
 use crate::plan::step::{Link, LinkAttr, LinkKind, LinkRef, Ns};
 use crate::sys::netlink::{CREATE, ECHO, EXCL, KernelError, Message};
 use crate::sys::rtnl;
-use crate::sys::rtnl::link::{NewKind, NewLink, new_link, parse, set_attr};
+use crate::sys::rtnl::link::{NewKind, NewLink, new_link, parse, set_attrs};
 use nix::errno::Errno;
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -61,7 +61,7 @@ fn adopt(kernel: &mut Kernel, link: &Link, refused: KernelError) -> Result<(), K
     match kernel.link(&link.at)? {
         Some(fact) if fact.kind != link.kind.name() => Err(refused),
         Some(fact) if link.up && !fact.up => {
-            let up = |out: &mut Vec<u8>| set_attr(fact.index, &LinkAttr::Up(true), out);
+            let up = |out: &mut Vec<u8>| set_attrs(fact.index, [&LinkAttr::Up(true)], out);
             kernel.route(link.at.ns)?.call(rtnl::NEWLINK, 0, up).map(drop)
         }
         Some(_) => Ok(()),

@@ -41,7 +41,7 @@ pub(super) fn restore(kernel: &mut Kernel, at: &LinkRef, file: &str) -> Result<(
     let backup: Backup = serde_json::from_slice(&noted).unwrap_or_default();
     if let Ok(index) = kernel.index(at) {
         for attr in backup.attrs() {
-            let set = kernel.route(at.ns)?.call(rtnl::NEWLINK, 0, |out| link::set_attr(index, &attr, out));
+            let set = kernel.route(at.ns)?.call(rtnl::NEWLINK, 0, |out| link::set_attrs(index, [&attr], out));
             if let Err(err) = set {
                 eprintln!("give {at} back {attr:?}, noted in {file}: {err}");
             }

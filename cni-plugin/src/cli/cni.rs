@@ -6,6 +6,7 @@ use crate::attach::chain::BRAID;
 use crate::cni::request::Environment;
 use crate::cni::version::version_reply;
 use crate::cni::{Command, Error, Version};
+use crate::sys::priority;
 use nix::errno::Errno;
 use std::ffi::{OsStr, OsString};
 
@@ -36,6 +37,9 @@ fn answer(face: &str, version: &mut Version) -> Result<String, Error> {
     let Some(environment) = Environment::parse(&env)? else { return Ok(String::new()) };
     if environment.command() == Some(Command::Version) {
         return Ok(version_reply(&Version::ALL));
+    }
+    if matches!(environment.command(), Some(Command::Add | Command::Del)) {
+        priority::raise();
     }
     let stdin = read_input().map_err(|err| Error::io(format!("read standard input: {err}")))?;
     let request = environment.request(&stdin, &Version::ALL)?;

@@ -6,6 +6,7 @@ pub mod facts;
 pub mod feature;
 pub mod name;
 pub mod render;
+pub mod request;
 pub mod step;
 pub mod undo;
 pub mod verify;

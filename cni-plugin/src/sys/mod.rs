@@ -5,7 +5,7 @@
 //!  rtnl   ─ links, addresses, routes      nft     ─ masquerading and the hardware address check
 //!  sysctl ─ /proc/sys of a namespace      probe   ─ what this kernel can do
 //!  bpf    ─ the bpf system call           signal  ─ Ctrl-C while cleaning up
-//!  start  ─ before anything else
+//!  start  ─ before anything else          priority ─ how soon the scheduler lets a call run
 //! ```
 
 mod bpf;
@@ -13,6 +13,7 @@ mod kernel_error;
 pub mod netlink;
 pub mod netns;
 pub mod nft;
+pub mod priority;
 pub mod probe;
 pub mod rtnl;
 pub mod signal;

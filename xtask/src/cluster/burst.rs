@@ -5,11 +5,17 @@ use super::{node_config, pods, wait};
 use crate::sh;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
+use std::fs;
 use std::io::{Write, stdout};
 use std::ops::{Add, Sub};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 const APP: &str = pods::BURST;
+/// How long the machine has to be at rest before the pods are created, and what that means. The cluster itself takes a
+/// tenth of two processors.
+const REST: Duration = Duration::from_secs(2);
+const IDLE_SHARE: f64 = 0.8;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -58,6 +64,7 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     let nodes = cluster.nodes()?;
     sh::read(&mut cluster.kubectl(["delete", "pod", "-l", "app=burst", "--ignore-not-found"]))?;
     await_collection(cluster, &nodes)?;
+    wait::until("the machine is at rest", Duration::from_mins(3), || is_at_rest(REST))?;
     let before = nodes.iter().map(|node| timers(cluster, *node)).collect::<Result<Vec<_>>>()?;
     let mut watch = pods::Watch::start(cluster, APP)?;
     let start = Instant::now();
@@ -89,6 +96,45 @@ fn await_collection(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
         }
         Ok(true)
     })
+}
+
+/// Whether the machine does little else for `time`: what earlier pods left to clean up would be in the mean.
+fn is_at_rest(time: Duration) -> Result<bool> {
+    let before = CpuTime::now()?;
+    sleep(time);
+    Ok((CpuTime::now()? - before).idle_share() >= IDLE_SHARE)
+}
+
+/// Time of all processors in ticks, from /proc/stat.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct CpuTime {
+    idle: f64,
+    all: f64,
+}
+
+impl CpuTime {
+    fn now() -> Result<Self> {
+        let stat = fs::read_to_string("/proc/stat").context("read /proc/stat")?;
+        Self::parse(&stat).context("/proc/stat does not begin with the sum of all processors")
+    }
+
+    /// The first line: `cpu`, then user, nice, system, idle and more.
+    fn parse(stat: &str) -> Option<Self> {
+        let fields = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
+        let ticks = fields.map(|field| field.parse().ok()).collect::<Option<Vec<f64>>>()?;
+        Some(Self { idle: *ticks.get(3)?, all: ticks.iter().sum() })
+    }
+
+    fn idle_share(self) -> f64 {
+        self.idle / self.all
+    }
+}
+
+impl Sub for CpuTime {
+    type Output = Self;
+    fn sub(self, before: Self) -> Self {
+        Self { idle: self.idle - before.idle, all: self.all - before.all }
+    }
 }
 
 fn manifests(options: &Options) -> Vec<Value> {
@@ -152,6 +198,13 @@ fn print(options: &Options, ready_s: f64, gone_s: f64, rows: &[(String, Timers)]
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn idle_time_is_the_fourth_field() {
+        let time = CpuTime::parse("cpu  10 0 20 70 0 0 0 0 0 0\ncpu0 5 0 10 35 0 0 0 0 0 0\n").expect("a sum");
+        assert_eq!(time, CpuTime { idle: 70.0, all: 100.0 });
+        assert_eq!(CpuTime::parse("cpu0 1 2 3 4\n"), None);
+    }
 
     #[test]
     fn a_timer_is_read_from_prometheus_text() {

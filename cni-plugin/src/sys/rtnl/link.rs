@@ -37,6 +37,7 @@ mod ifla {
     pub(super) const BRIDGE_VLAN_INFO: u16 = 2;
 }
 
+const AF_INET: u16 = 2;
 const IFF_UP: u32 = 0x1;
 const IFF_PROMISC: u32 = 0x100;
 const IFF_ALLMULTI: u32 = 0x200;
@@ -140,20 +141,27 @@ const ARP_NOTIFY: u16 = 22;
 
 /// `IFLA_AF_SPEC` with one value of `/proc/sys/net/ipv4/conf/<link>`: family, then `IFLA_INET_CONF`, then the value.
 fn ipv4_devconf(which: u16, value: u32) -> LinkAttribute {
-    const AF_INET: u16 = 2;
     const INET_CONF: u16 = 1;
-    let nested = |kind: u16, inside: Vec<u8>| {
-        let len = u16::try_from(inside.len() + 4).unwrap_or(u16::MAX);
-        [len.to_ne_bytes(), kind.to_ne_bytes()].concat().into_iter().chain(inside).collect::<Vec<u8>>()
-    };
     let value = nested(which, value.to_ne_bytes().to_vec());
     LinkAttribute::Other(DefaultNla::new(ifla::AF_SPEC, nested(AF_INET, nested(INET_CONF, value))))
 }
 
-/// Body of `RTM_NEWLINK` that sets one attribute of the link with this index.
-pub fn set_attr(index: u32, attr: &LinkAttr, out: &mut Vec<u8>) {
+fn nested(kind: u16, inside: Vec<u8>) -> Vec<u8> {
+    let len = u16::try_from(inside.len() + 4).unwrap_or(u16::MAX);
+    [len.to_ne_bytes(), kind.to_ne_bytes()].concat().into_iter().chain(inside).collect()
+}
+
+/// Body of `RTM_NEWLINK` that sets attributes of the link with this index.
+pub fn set_attrs<'a>(index: u32, attrs: impl IntoIterator<Item = &'a LinkAttr>, out: &mut Vec<u8>) {
     let mut message = LinkMessage::default();
     message.header.index = index;
+    for attr in attrs {
+        set_attr(&mut message, attr);
+    }
+    emit(&message, out);
+}
+
+fn set_attr(message: &mut LinkMessage, attr: &LinkAttr) {
     let mut flag = |flag, on: bool| {
         message.header.change_mask |= flag;
         if on {
@@ -178,7 +186,6 @@ pub fn set_attr(index: u32, attr: &LinkAttr, out: &mut Vec<u8>) {
         LinkAttr::ArpNotify(on) => message.attributes.push(ipv4_devconf(ARP_NOTIFY, u32::from(*on))),
         LinkAttr::Isolated(on) => message.attributes.push(port(InfoBridgePort::Isolated(*on))),
     }
-    emit(&message, out);
 }
 
 /// Body of `RTM_SETLINK` or `RTM_DELLINK`, family bridge, for one VLAN of a port.

@@ -1,0 +1,59 @@
+//! Which neighbouring steps one request to the kernel can carry.
+
+use super::step::{LinkAttr, LinkRef, Step};
+
+/// How many of the first steps fit into one request: attributes of one link, none of them undone by itself, as far as
+/// they stand in the order in which the kernel sets them. Each request less is one wait less for the kernel's lock on all
+/// networks.
+pub fn in_one_request(steps: &[Step]) -> usize {
+    let continues = |pair: &&[Step]| match (settable(&pair[0]), settable(&pair[1])) {
+        (Some((link, place)), Some((next_link, next_place))) => link == next_link && place < next_place,
+        _ => false,
+    };
+    1 + steps.windows(2).take_while(continues).count()
+}
+
+fn settable(step: &Step) -> Option<(&LinkRef, u8)> {
+    match step {
+        Step::SetLink { at, to, from: None } => Some((at, place(to)?)),
+        _ => None,
+    }
+}
+
+/// When the kernel sets an attribute among those of one request, whatever their order there (v6.12
+/// net/core/rtnetlink.c, `do_setlink()`); none for what needs a request of its own.
+fn place(attr: &LinkAttr) -> Option<u8> {
+    Some(match attr {
+        LinkAttr::Mac(_) => 0,
+        LinkAttr::Mtu(_) => 1,
+        LinkAttr::Alias(_) => 2,
+        LinkAttr::Up(_) | LinkAttr::Promisc(_) | LinkAttr::AllMulti(_) => 3,
+        LinkAttr::TxQueueLen(_) => 4,
+        LinkAttr::ArpNotify(_) => 5,
+        LinkAttr::Announce(_) | LinkAttr::Hairpin(_) | LinkAttr::Isolated(_) => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::IfName;
+
+    fn set(name: &str, to: LinkAttr, from: Option<LinkAttr>) -> Step {
+        Step::SetLink { at: LinkRef::host(IfName::parse(name).expect("a name")), to, from }
+    }
+
+    #[test]
+    fn attributes_of_one_link_share_a_request_in_the_kernels_order() {
+        let alias = |name| set(name, LinkAttr::Alias("a pod's".to_owned()), None);
+        let up = |name| set(name, LinkAttr::Up(true), None);
+        let notify = |name| set(name, LinkAttr::ArpNotify(true), None);
+        assert_eq!(in_one_request(&[alias("a"), up("a"), notify("a")]), 3);
+        assert_eq!(in_one_request(&[alias("a"), up("b")]), 1, "two links");
+        assert_eq!(in_one_request(&[notify("a"), up("a")]), 1, "the kernel would set it up first");
+        assert_eq!(in_one_request(&[up("a"), up("a")]), 1);
+        let back = Some(LinkAttr::Mtu(1500));
+        assert_eq!(in_one_request(&[set("a", LinkAttr::Mtu(1400), back), up("a")]), 1, "undone by itself");
+        assert_eq!(in_one_request(&[Step::WaitUp(LinkRef::host(IfName::parse("a").expect("a name")))]), 1);
+    }
+}
