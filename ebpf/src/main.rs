@@ -1,9 +1,14 @@
-//! The eBPF programs of braid, one file each; `cargo xtask ebpf` makes one object of them.
+//! The eBPF programs of braid, one object made by `cargo xtask ebpf`.
 
 #![no_std]
 #![no_main]
+#![feature(core_intrinsics)]
+#![expect(internal_features, reason = "the only way to an atomic instruction on this target")]
 
-mod count;
+mod guard;
+mod number;
+mod program;
+mod shape;
 
 // The kernel reads the licence from this section and lends GPL-only helpers by it.
 #[unsafe(link_section = "license")]

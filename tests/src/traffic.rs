@@ -3,7 +3,7 @@
 use crate::ns::Ns;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest wait for an answer that is expected.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -17,6 +17,42 @@ impl Ns {
     /// Whether `to` stays silent: three pings within a second.
     pub fn cannot_ping(&self, to: &str) -> bool {
         self.try_run(&format!("ping -q -c 3 -i 0.2 -W 1 {to}")).is_err()
+    }
+
+    /// Sends as fast as it can to `server` in `there` for two seconds and a half; returns what arrived in the last two,
+    /// in bits per second.
+    #[track_caller]
+    pub fn goodput_to(&self, there: &Ns, server: &str) -> f64 {
+        const RUN_UP: Duration = Duration::from_millis(500);
+        const MEASURED: Duration = Duration::from_secs(2);
+        let server: IpAddr = server.parse().expect("an address");
+        let listener = there.enter(|| TcpListener::bind(SocketAddr::new(server, 0))).expect("listen");
+        let to = listener.local_addr().expect("own address");
+        std::thread::scope(|scope| {
+            let sender = scope.spawn(|| {
+                let stream = self.enter(|| TcpStream::connect_timeout(&to, PATIENCE));
+                let mut stream = stream.expect("connect");
+                // Ends when the other side does.
+                let bulk = vec![0; 64 * 1024];
+                while stream.write_all(&bulk).is_ok() {}
+            });
+            let (mut stream, _) = listener.accept().expect("a connection");
+            let mut buffer = vec![0; 1 << 20];
+            let mut receive_for = |time: Duration| {
+                let (start, mut bytes) = (Instant::now(), 0);
+                while start.elapsed() < time {
+                    bytes += stream.read(&mut buffer).expect("bytes");
+                }
+                (bytes, start.elapsed())
+            };
+            receive_for(RUN_UP);
+            let (bytes, time) = receive_for(MEASURED);
+            drop((stream, listener));
+            sender.join().expect("the sender's thread");
+            #[expect(clippy::cast_precision_loss, reason = "a rate to three digits")]
+            let bits = (bytes * 8) as f64;
+            bits / time.as_secs_f64()
+        })
     }
 
     /// Connects to `server` in `there`, sends a byte and has it echoed. Returns the address that the server saw.

@@ -3,6 +3,7 @@
 //! A plain `cargo build` needs stable Rust only, because braid carries the object that this verb made. Beside it lies
 //! a list of checksums in the format of sha256sum(1), which says of what source it was made.
 
+mod flat;
 mod load;
 mod object;
 mod source;
@@ -15,6 +16,8 @@ use toolchain::Toolchain;
 
 /// The object that braid carries, below the root.
 const OBJECT: &str = "cni-plugin/src/sys/bpf/braid.o";
+/// The instructions of the program `shape`, below the root: what braid loads.
+const SHAPE: &str = "cni-plugin/src/sys/bpf/shape.insns";
 /// The checksums of [`OBJECT`] and of the files that it was made from, below the root.
 const SOURCE: &str = "cni-plugin/src/sys/bpf/braid.o.source";
 
@@ -60,6 +63,8 @@ fn build() -> Result<()> {
     }
     let path = sh::root().join(OBJECT);
     fs::write(&path, &object).with_context(|| format!("write {}", path.display()))?;
+    let path = sh::root().join(SHAPE);
+    fs::write(&path, flat::instructions(&object, "shape")?).with_context(|| format!("write {}", path.display()))?;
     let path = sh::root().join(SOURCE);
     fs::write(&path, source::checksums()?).with_context(|| format!("write {}", path.display()))?;
     eprintln!("{OBJECT}: {} bytes", object.len());

@@ -1,7 +1,7 @@
 //! Carrying out steps in order, neighbouring requests to one socket in one send.
 
 use super::kernel::Kernel;
-use super::{Error, make, reference_tuning, wait};
+use super::{Error, make, reference_tuning, shape, wait};
 use crate::plan::facts::Facts;
 use crate::plan::request::in_one_request;
 use crate::plan::step::{LinkRef, Ns, Step};
@@ -105,6 +105,8 @@ impl Run<'_> {
             }
             Step::AddMacCheck(check) => self.alone(at, |run| mac_check::add(run.kernel.nft()?, check)),
             Step::DelMacCheck(check) => self.alone(at, |run| mac_check::del_pair(run.kernel.nft()?, check)),
+            Step::AddShaping(shaping) => self.alone(at, |run| shape::add(run.kernel, shaping)),
+            Step::DelShaping(shaping) => self.alone(at, |run| shape::del(run.kernel, shaping)),
             Step::WaitDad(link) => self.alone(at, |run| wait::dad(run.kernel, link)),
             _ => return self.queue(at, step),
         }
@@ -297,6 +299,7 @@ fn is_making(step: &Step) -> bool {
             | Step::DelReferenceMasquerade { .. }
             | Step::RestoreReferenceTuning { .. }
             | Step::DelMacCheck(_)
+            | Step::DelShaping(_)
     )
 }
 

@@ -3,6 +3,7 @@
 //! ```text
 //!  kernel ─ the sockets of one call         observe ─ needs ─► facts
 //!  executor ─ steps ─► batched requests     transaction ─ record, apply, roll back
+//!  shape ─ programs and queues              make ─ a link, wait ─ an event
 //!  record ─ what was done, on tmpfs         delegate ─ foreign plugins by libcni's rules
 //! ```
 
@@ -13,6 +14,7 @@ mod make;
 pub mod observe;
 pub mod record;
 mod reference_tuning;
+mod shape;
 pub mod transaction;
 mod wait;
 

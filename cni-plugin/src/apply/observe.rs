@@ -2,6 +2,7 @@
 
 use super::Error;
 use super::kernel::Kernel;
+use super::shape;
 use crate::plan::IfName;
 use crate::plan::facts::{Facts, Need, RouteFact};
 use crate::plan::step::{LinkRef, Ns};
@@ -43,27 +44,26 @@ fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error
             facts.sysctls.extend(value.map(|value| ((*ns, key.clone()), value)));
             Ok(())
         }
-        Need::File(path) => match std::fs::read_to_string(path) {
-            Ok(text) => {
-                facts.files.insert(path.clone(), text);
-                Ok(())
-            }
-            Err(err) if err.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            Err(err) => Err(Error::io(format!("read {path}"), &err)),
-        },
+        Need::File(path) => read_file(path, facts),
         Need::BootIdWithout(link) => {
             read_link(kernel, link, facts)?;
-            if facts.link(link).is_none() {
-                let found =
-                    std::fs::read_to_string(BOOT_ID).map_err(|err| Error::io(format!("read {BOOT_ID}"), &err))?;
-                found.trim().clone_into(&mut facts.boot_id);
-            }
-            Ok(())
+            if facts.link(link).is_none() { read_boot_id(facts) } else { Ok(()) }
         }
         Need::Vlans => read_vlans(kernel, facts),
         Need::Masquerades => {
             let found = kernel.nft().and_then(masquerade::list);
             facts.masquerades.extend(found.map_err(|cause| Error::new("list masqueraded sources", cause))?);
+            Ok(())
+        }
+        Need::Shaped(at) => {
+            let fact = shape::observe(kernel, at);
+            let fact = fact.map_err(|cause| Error::new(format!("look how link {at} is shaped"), cause))?;
+            facts.shaped.insert(at.clone(), fact);
+            Ok(())
+        }
+        Need::Queue => {
+            let queue = shape::best_queue();
+            facts.queue = queue.map_err(|err| Error::io("ask the kernel for its queues", &err))?;
             Ok(())
         }
         Need::MacChecks => {
@@ -72,6 +72,24 @@ fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error
             Ok(())
         }
     }
+}
+
+/// Reads a text file; one that does not exist has no entry.
+fn read_file(path: &str, facts: &mut Facts) -> Result<(), Error> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => {
+            facts.files.insert(path.to_owned(), text);
+            Ok(())
+        }
+        Err(err) if err.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(err) => Err(Error::io(format!("read {path}"), &err)),
+    }
+}
+
+fn read_boot_id(facts: &mut Facts) -> Result<(), Error> {
+    let found = std::fs::read_to_string(BOOT_ID).map_err(|err| Error::io(format!("read {BOOT_ID}"), &err))?;
+    found.trim().clone_into(&mut facts.boot_id);
+    Ok(())
 }
 
 fn read_link(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {

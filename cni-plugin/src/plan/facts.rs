@@ -1,6 +1,7 @@
 //! What was read from the host before deciding.
 
 use super::name::{IfName, Mac};
+use super::shaping::{Queue, ShapedFact};
 use super::step::{Addr, Link, LinkAttr, LinkKind, LinkRef, Ns, Step, Vlan};
 use ipnet::IpNet;
 use std::collections::BTreeMap;
@@ -27,6 +28,10 @@ pub enum Need {
     Masquerades,
     /// The bridge ports held to one hardware address.
     MacChecks,
+    /// How a link is shaped.
+    Shaped(LinkRef),
+    /// The best queue of this kernel.
+    Queue,
     /// The number of this boot, unless the link is there: only the name of something new depends on it.
     BootIdWithout(LinkRef),
 }
@@ -52,6 +57,10 @@ pub struct Facts {
     pub masquerades: BTreeMap<IpAddr, String>,
     /// Bridge ports held to one hardware address.
     pub mac_checks: BTreeMap<IfName, Mac>,
+    /// How links are shaped.
+    pub shaped: BTreeMap<LinkRef, ShapedFact>,
+    /// The best queue of this kernel; none where it can't shape.
+    pub queue: Option<Queue>,
     /// Differs between nodes and between boots.
     pub boot_id: String,
 }
@@ -157,6 +166,8 @@ impl Facts {
         self.vlans.extend(other.vlans);
         self.masquerades.extend(other.masquerades);
         self.mac_checks.extend(other.mac_checks);
+        self.shaped.extend(other.shaped);
+        self.queue = other.queue.or(self.queue);
         if !other.boot_id.is_empty() {
             self.boot_id = other.boot_id;
         }

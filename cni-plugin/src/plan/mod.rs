@@ -7,6 +7,7 @@ pub mod feature;
 pub mod name;
 pub mod render;
 pub mod request;
+pub mod shaping;
 pub mod step;
 pub mod undo;
 pub mod verify;

@@ -2,6 +2,7 @@
 //!
 //! The container's namespace is written `pod`. The same text is the dry run, the golden file and the error's subject.
 
+use super::shaping::{Rate, Shaping};
 use super::step::{Addr, Link, LinkAttr, LinkKind, LinkRef, MacCheck, Masquerade, Ns, Route, Step, Sysctl, Vlan};
 use std::fmt;
 use std::fmt::Write;
@@ -31,6 +32,8 @@ impl fmt::Display for Step {
             Self::RestoreReferenceTuning { at, file } => write!(f, "# give {} back what {file} notes", at.name),
             Self::AddMacCheck(check) => mac_check(f, "add", check),
             Self::DelMacCheck(check) => mac_check(f, "delete", check),
+            Self::AddShaping(shaping) => add_shaping(f, shaping),
+            Self::DelShaping(shaping) => del_shaping(f, shaping),
             Self::WaitUp(at) => write!(f, "# wait until {} is operationally up", at.name),
             Self::WaitDad(at) => write!(f, "# wait until no address of {} is tentative", at.name),
         }
@@ -59,8 +62,49 @@ impl Step {
             | Self::DelReferenceMasquerade { .. }
             | Self::AddMacCheck(_)
             | Self::DelMacCheck(_) => Ns::Host,
+            Self::AddShaping(shaping) | Self::DelShaping(shaping) => {
+                shaping.links().next().map_or(Ns::Host, |at| at.ns)
+            }
         }
     }
+}
+
+/// `tc` of each place; the rate is the program's, whose map no command writes.
+fn add_shaping(f: &mut fmt::Formatter<'_>, shaping: &Shaping) -> fmt::Result {
+    let program = |at: &LinkRef, hook: &str| {
+        format!(
+            "tc qdisc add dev {0} clsact; tc filter replace dev {0} {hook} bpf da obj braid.o sec classifier",
+            at.name
+        )
+    };
+    let mut places = Vec::new();
+    for shaper in &shaping.shapers {
+        let Rate { bps, burst } = shaper.rate;
+        let queue = format!("tc qdisc replace dev {} root {}", shaper.at.name, shaping.queue);
+        places.push(format!("{}; {queue} # {bps} bit/s, burst {burst} bit", program(&shaper.at, "egress")));
+    }
+    places.extend(shaping.guard.iter().map(|at| program(at, "ingress")));
+    in_places(f, shaping, &places)
+}
+
+fn del_shaping(f: &mut fmt::Formatter<'_>, shaping: &Shaping) -> fmt::Result {
+    let shapers = shaping
+        .shapers
+        .iter()
+        .map(|shaper| format!("tc qdisc del dev {0} root; tc filter del dev {0} egress pref 1", shaper.at.name));
+    let guard = shaping.guard.iter().map(|at| format!("tc filter del dev {} ingress pref 1", at.name));
+    in_places(f, shaping, &shapers.chain(guard).collect::<Vec<_>>())
+}
+
+/// One line for each link, each behind its namespace, as lines of a plan are.
+fn in_places(f: &mut fmt::Formatter<'_>, shaping: &Shaping, lines: &[String]) -> fmt::Result {
+    for (number, (at, line)) in shaping.links().zip(lines).enumerate() {
+        match number {
+            0 => f.write_str(line)?,
+            _ => write!(f, "\n{:<5}{line}", at.ns.to_string())?,
+        }
+    }
+    Ok(())
 }
 
 fn add_link(f: &mut fmt::Formatter<'_>, link: &Link) -> fmt::Result {

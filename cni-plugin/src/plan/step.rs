@@ -4,6 +4,7 @@
 //! missing and never undone by one attachment. A step that overwrites carries the old value, so that its inverse is pure.
 
 use super::name::{IfName, Mac};
+use super::shaping::Shaping;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -108,6 +109,10 @@ pub enum Step {
     AddMacCheck(MacCheck),
     /// Ends it.
     DelMacCheck(MacCheck),
+    /// Shapes what an attachment receives and sends.
+    AddShaping(Shaping),
+    /// Ends it.
+    DelShaping(Shaping),
     /// Waits until a link is operationally up.
     WaitUp(LinkRef),
     /// Waits until no address of the link is tentative (IPv6 duplicate address detection).

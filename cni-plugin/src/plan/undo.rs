@@ -13,18 +13,20 @@ impl Step {
             Self::AddAddr(addr) => Self::DelAddr(addr.clone()),
             Self::AddRoute(route) => Self::DelRoute(route.clone()),
             Self::AddMasquerade(masquerade) => Self::DelMasquerade(masquerade.clone()),
+            Self::AddShaping(shaping) => Self::DelShaping(shaping.clone()),
             Self::AddMacCheck(check) => Self::DelMacCheck(check.clone()),
             _ => return None,
         })
     }
 
-    /// The link without which the change does not exist either.
-    fn lives_on(&self) -> Option<&LinkRef> {
+    /// The links without which the change does not exist either; none where it is no link's.
+    fn lives_on(&self) -> Vec<&LinkRef> {
         match self {
-            Self::SetLink { at, .. } => Some(at),
-            Self::AddAddr(addr) | Self::DelAddr(addr) => Some(&addr.at),
-            Self::AddRoute(route) | Self::DelRoute(route) => Some(&route.at),
-            _ => None,
+            Self::SetLink { at, .. } => vec![at],
+            Self::AddAddr(addr) | Self::DelAddr(addr) => vec![&addr.at],
+            Self::AddRoute(route) | Self::DelRoute(route) => vec![&route.at],
+            Self::AddShaping(shaping) | Self::DelShaping(shaping) => shaping.links().collect(),
+            _ => Vec::new(),
         }
     }
 }
@@ -40,7 +42,10 @@ pub fn undo(steps: &[Step]) -> Vec<Step> {
             }
         }
     }
-    let survives = |step: &Step| step.lives_on().is_none_or(|link| !gone.contains(&link));
+    let survives = |step: &Step| {
+        let links = step.lives_on();
+        links.is_empty() || links.iter().any(|link| !gone.contains(link))
+    };
     steps.iter().rev().filter_map(Step::inverse).filter(survives).collect()
 }
 

@@ -22,6 +22,9 @@ impl Step {
             Self::DelReferenceMasquerade { .. } | Self::RestoreReferenceTuning { .. } => Vec::new(),
             Self::AddMasquerade(_) | Self::DelMasquerade(_) | Self::DelMasqueradesOf(_) => vec![Need::Masquerades],
             Self::AddMacCheck(_) | Self::DelMacCheck(_) => vec![Need::MacChecks],
+            Self::AddShaping(shaping) | Self::DelShaping(shaping) => {
+                shaping.links().cloned().map(Need::Shaped).collect()
+            }
         }
     }
 }
@@ -76,6 +79,11 @@ pub fn holds(step: &Step, facts: &Facts) -> Result<(), String> {
         | Step::DelMasqueradesOf(_)
         | Step::AddMacCheck(_)
         | Step::DelMacCheck(_) => nft_holds(step, facts),
+        Step::AddShaping(shaping) => shaping.holds(|at| facts.shaped.get(at).cloned().unwrap_or_default()),
+        Step::DelShaping(shaping) => {
+            let left = shaping.links().find(|at| facts.shaped.get(at).is_some_and(|fact| !fact.programs.is_empty()));
+            left.map_or(Ok(()), |at| Err(format!("link {at} is still shaped")))
+        }
         Step::WaitUp(at) => refuse_if(!found(at, facts)?.oper_up, || format!("link {at} is not operationally up")),
         Step::WaitDad(_) | Step::DelReferenceMasquerade { .. } | Step::RestoreReferenceTuning { .. } => Ok(()),
     }

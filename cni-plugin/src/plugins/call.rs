@@ -5,7 +5,7 @@
 use crate::cni::AddResult;
 use crate::plan::step::{LinkAttr, LinkRef, Step};
 use crate::plan::{IfName, Mac};
-use sha2::{Digest, Sha256};
+use sha2::{Digest, Sha256, Sha512};
 
 /// Longest alias that the kernel takes with its NUL (`IFALIASZ` less one for each), in bytes.
 const ALIAS_LEN: usize = 254;
@@ -64,6 +64,13 @@ impl<'a> Call<'a> {
     /// Whose a rule or a link is, in comments and aliases.
     pub fn owner(&self) -> String {
         owner(self.network, self.container_id, self.ifname.as_str())
+    }
+
+    /// The ifb by which the reference `bandwidth` shapes what this container sends.
+    pub fn reference_ifb(&self) -> IfName {
+        let digest = Sha512::digest([self.network, self.container_id].concat());
+        let name = digest[..6].iter().fold(String::from("bwp"), |name, byte| name + &format!("{byte:02x}"));
+        IfName::parse(&name).unwrap_or_else(|_| unreachable!("letters and digits"))
     }
 
     /// Writes on the host end whose it is, for GC after the record is lost: [`Call::owner`] behind the program's name.
@@ -135,6 +142,13 @@ pub(crate) mod tests {
         assert_ne!(one.host_veth(), other.host_veth());
         assert_ne!(one.host_mac(), one.pod_mac());
         assert_eq!(one.pod_mac(), call(&eth0).pod_mac());
+    }
+
+    #[test]
+    fn the_reference_ifb_has_the_name_that_its_own_tests_expect() {
+        let eth0 = IfName::parse("eth0").expect("a name");
+        let call = Call::new("cni-plugin-bandwidth-test", "dummy", &eth0, "", None);
+        assert_eq!(call.reference_ifb().as_str(), "bwpa8eda89404b7");
     }
 
     #[test]

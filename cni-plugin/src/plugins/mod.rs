@@ -75,7 +75,7 @@ pub trait Plugin: Debug {
 }
 
 /// The types that are no IPAM and done in this process.
-pub const TYPES: &[&str] = &["bridge", "ptp", "veth", "macvlan", "ipvlan", "loopback", "tuning"];
+pub const TYPES: &[&str] = &["bridge", "ptp", "veth", "macvlan", "ipvlan", "loopback", "bandwidth", "tuning"];
 
 /// Parses the configuration of a known type; `None` for a foreign one.
 pub fn parse(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Error> {
@@ -85,6 +85,7 @@ pub fn parse(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Erro
         "macvlan" => Box::new(main::macvlan::Macvlan::parse(conf, args)?),
         "ipvlan" => Box::new(main::ipvlan::Ipvlan::parse(conf)?),
         "loopback" => Box::new(main::loopback::Loopback),
+        "bandwidth" => Box::new(meta::bandwidth::Bandwidth::parse(conf)?),
         "tuning" => Box::new(meta::tuning::Tuning::parse(conf, args)?),
         _ => return Ok(None),
     }))

@@ -1,11 +1,13 @@
-//! The bpf system call, as far as it is only asked what the kernel can do.
+//! The bpf system call: what the kernel can do, and the program that shapes.
 
 #![expect(unsafe_code, reason = "the system call has no wrapper")]
+
+pub mod shape;
 
 use nix::errno::Errno;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-const PROG_LOAD: libc::c_long = 5;
+const LOAD: libc::c_long = 5;
 const PROG_QUERY: libc::c_long = 16;
 const SCHED_CLS: u32 = 3;
 /// `BPF_TCX_INGRESS`, Linux 6.6.
@@ -15,11 +17,18 @@ const LOOPBACK: u32 = 1;
 
 /// Start of `union bpf_attr` for `BPF_PROG_LOAD`; what the kernel knows beyond it is zero.
 #[repr(C)]
+#[derive(Default)]
 struct Load {
     prog_type: u32,
     insn_cnt: u32,
     insns: u64,
     license: u64,
+    log_level: u32,
+    log_size: u32,
+    log_buf: u64,
+    kern_version: u32,
+    prog_flags: u32,
+    name: [u8; 16],
 }
 
 /// Start of `union bpf_attr` for `BPF_PROG_QUERY`; `target` is an interface index for tcx.
@@ -49,12 +58,16 @@ pub(super) fn load_classifier() -> Result<(), Errno> {
         insn_cnt: u32::try_from(PROGRAM.len()).unwrap_or_default(),
         insns: PROGRAM.as_ptr() as u64,
         license: c"GPL".as_ptr() as u64,
+        ..Load::default()
     };
-    let fd = call(PROG_LOAD, &mut attr)?;
-    let fd = i32::try_from(fd).or(Err(Errno::EBADF))?;
+    fd_of(call(LOAD, &mut attr)?).map(drop)
+}
+
+/// The descriptor that a call returned.
+fn fd_of(returned: libc::c_long) -> Result<OwnedFd, Errno> {
+    let fd = i32::try_from(returned).or(Err(Errno::EBADF))?;
     // SAFETY: the kernel just returned this descriptor to us, and nobody else knows it.
-    drop(unsafe { OwnedFd::from_raw_fd(fd) });
-    Ok(())
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Lists the tcx programs of `lo` in this thread's namespace: none, or EINVAL where the kernel has no tcx.

@@ -8,7 +8,7 @@
 //!  start  ─ before anything else          priority ─ how soon the scheduler lets a call run
 //! ```
 
-mod bpf;
+pub mod bpf;
 mod kernel_error;
 pub mod netlink;
 pub mod netns;

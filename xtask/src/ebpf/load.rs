@@ -3,17 +3,22 @@
 //! All of it happens in a thread with a network namespace of its own, which takes the devices and the programs with it.
 
 use crate::sh;
-use anyhow::{Context, Result, ensure};
-use aya::maps::PerCpuArray;
-use aya::programs::SchedClassifier;
+use anyhow::{Context, Result, bail, ensure};
+use aya::maps::Array;
 use aya::programs::tc::{NlOptions, TcAttachOptions, TcAttachType, qdisc_add_clsact};
+use aya::programs::{Program, SchedClassifier};
 use aya::{Ebpf, EbpfLoader, VerifierLogLevel};
-use braid_ebpf_types::Count;
+use braid_ebpf_types::shape::{Conf, Count, Shape};
 use nix::sched::{CloneFlags, unshare};
 use std::fs;
 use std::net::UdpSocket;
 
 const DEVICE: &str = "braid0";
+/// A rate at which no datagram waits.
+const RATE_BPS: u64 = 1_000_000_000_000;
+/// Length of the map's value in numbers, of which those of [`Conf`] come first and those of [`Count`] next.
+const VALUE: usize = size_of::<Shape>() / 8;
+const CONF: usize = size_of::<Conf>() / 8;
 const DATAGRAMS: u64 = 10;
 const PAYLOAD: usize = 100;
 // Ethernet 14 + IPv4 20 + UDP 8 + payload
@@ -30,7 +35,7 @@ pub(super) fn run(object: &[u8]) -> Result<()> {
     })?;
     let kernel = sh::read(&mut sh::cmd("uname", ["-r"]))?;
     eprintln!(
-        "Linux {}: count saw {} packets, {} bytes, all that were sent",
+        "Linux {}: shape saw {} packets, {} bytes, all that were sent",
         kernel.trim(),
         count.packets,
         count.bytes
@@ -44,6 +49,11 @@ fn count_datagrams(object: &[u8]) -> Result<Count> {
         .verifier_log_level(VerifierLogLevel::STATS)
         .load(object)
         .context("load the object into the kernel")?;
+    let mut value = [0u64; VALUE];
+    value[0] = RATE_BPS;
+    let map = ebpf.map_mut("SHAPES").context("the object has no map \"SHAPES\"")?;
+    let mut map: Array<_, [u64; VALUE]> = Array::try_from(map).context("map \"SHAPES\"")?;
+    map.set(0, value, 0).context("write map \"SHAPES\"")?;
     attach(&mut ebpf)?;
     // The peer goes up first: a veth that goes up before its peer gets its queue later, from another thread.
     ip("link set braid1 up")?;
@@ -52,10 +62,10 @@ fn count_datagrams(object: &[u8]) -> Result<Count> {
     send_datagrams().context("send datagrams to 192.0.2.2 by braid0")?;
 
     let count = read_count(&ebpf)?;
-    let sent = Count { packets: DATAGRAMS, bytes: DATAGRAMS * FRAME_BYTES };
+    let sent = Count { packets: DATAGRAMS, bytes: DATAGRAMS * FRAME_BYTES, ..Count::default() };
     let device = transmitted()?;
-    ensure!(count == sent, "count saw {count:?}, sent were {sent:?}");
-    ensure!(count == device, "count saw {count:?}, the device {device:?}");
+    ensure!(count == sent, "shape saw {count:?}, sent were {sent:?}");
+    ensure!(count == device, "shape saw {count:?}, the device {device:?}");
     Ok(count)
 }
 
@@ -71,14 +81,12 @@ fn make_device() -> Result<()> {
 
 /// By clsact and `cls_bpf`, as braid does it, and not by tcx, which aya prefers.
 fn attach(ebpf: &mut Ebpf) -> Result<()> {
-    let program = ebpf.program_mut("count").context("the object has no program \"count\"")?;
-    let program: &mut SchedClassifier = program.try_into().context("program \"count\"")?;
-    program.load().context("verify program \"count\"")?;
+    let program = verify(ebpf.program_mut("shape").context("the object has no program \"shape\"")?)?;
     qdisc_add_clsact(DEVICE).with_context(|| format!("add clsact to {DEVICE}"))?;
     let options = TcAttachOptions::Netlink(NlOptions::default());
     program
         .attach_with_options(DEVICE, TcAttachType::Egress, options)
-        .with_context(|| format!("attach count to {DEVICE}"))?;
+        .with_context(|| format!("attach shape to {DEVICE}"))?;
     Ok(())
 }
 
@@ -95,16 +103,20 @@ fn send_datagrams() -> std::io::Result<()> {
     Ok(())
 }
 
+fn verify(program: &mut Program) -> Result<&mut SchedClassifier> {
+    let program: &mut SchedClassifier = program.try_into().context("a program of another kind")?;
+    program.load().context("verify a program")?;
+    Ok(program)
+}
+
 fn read_count(ebpf: &Ebpf) -> Result<Count> {
-    let map = ebpf.map("COUNTS").context("the object has no map \"COUNTS\"")?;
-    let counts = PerCpuArray::<_, [u64; 2]>::try_from(map).context("map \"COUNTS\"")?;
-    let mut sum = Count::default();
-    for cpu in counts.get(&0, 0).context("read map \"COUNTS\"")?.iter() {
-        let count = Count::from(*cpu);
-        sum.packets += count.packets;
-        sum.bytes += count.bytes;
-    }
-    Ok(sum)
+    let map = ebpf.map("SHAPES").context("the object has no map \"SHAPES\"")?;
+    let map: Array<_, [u64; VALUE]> = map.try_into().context("map \"SHAPES\"")?;
+    let value = map.get(&0, 0).context("read map \"SHAPES\"")?;
+    let [packets, bytes, delayed, dropped, marked, bypassed, guarded] = value[CONF..][..7] else {
+        bail!("map \"SHAPES\" is too short")
+    };
+    Ok(Count { packets, bytes, delayed, dropped, marked, bypassed, guarded })
 }
 
 /// What the device itself counted: bytes and packets are the first two of the eight transmit columns.
@@ -114,7 +126,7 @@ fn transmitted() -> Result<Count> {
     let columns = table.lines().find_map(|line| line.trim().strip_prefix(DEVICE)?.strip_prefix(':'));
     let columns: Vec<u64> = columns.unwrap_or_default().split_whitespace().flat_map(str::parse).collect();
     match columns[..] {
-        [_, _, _, _, _, _, _, _, bytes, packets, ..] => Ok(Count { packets, bytes }),
-        _ => anyhow::bail!("{path}: no line of 16 columns for {DEVICE}"),
+        [_, _, _, _, _, _, _, _, bytes, packets, ..] => Ok(Count { packets, bytes, ..Count::default() }),
+        _ => bail!("{path}: no line of 16 columns for {DEVICE}"),
     }
 }

@@ -1,3 +1,4 @@
 //! Plugins that change what an earlier one made.
 
+pub mod bandwidth;
 pub mod tuning;

@@ -1,0 +1,224 @@
+//! Shaping of one direction of an attachment: what is asked for, and the numbers that follow from it.
+
+use super::step::LinkRef;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+const SECOND_NS: u128 = 1_000_000_000;
+const MS_NS: u64 = 1_000_000;
+/// Largest packet that the stack hands to a device in one piece, in bytes.
+const GSO_MAX: u64 = 64 * 1024;
+
+/// A rate and what may come at once beyond it, both counted at layer 2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rate {
+    /// Bits per second, 8 at least.
+    pub bps: u64,
+    /// Bits.
+    pub burst: u64,
+}
+
+impl Rate {
+    /// How long so many bytes take at the rate, in nanoseconds.
+    pub fn time_of(self, bytes: u64) -> u64 {
+        nanoseconds(u128::from(bytes) * 8, self.bps)
+    }
+
+    /// How long the burst takes at the rate, in nanoseconds.
+    pub fn burst_ns(self) -> u64 {
+        nanoseconds(u128::from(self.burst), self.bps)
+    }
+
+    /// So many milliseconds' worth of it, in bytes.
+    pub fn bytes_in(self, ms: u64) -> u64 {
+        u64::try_from(u128::from(self.bps) * u128::from(ms) / 8000).unwrap_or(u64::MAX)
+    }
+}
+
+fn nanoseconds(bits: u128, bps: u64) -> u64 {
+    u64::try_from(bits * SECOND_NS / u128::from(bps.max(1))).unwrap_or(u64::MAX)
+}
+
+/// Which way the packets go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Toward {
+    /// From the network to the container: `ingress` in configurations.
+    Pod,
+    /// From the container to the network: `egress` in configurations.
+    Network,
+}
+
+/// What holds the packets until they may leave, the best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Queue {
+    /// `fq` by the departure time that the program writes.
+    Fq,
+    /// `htb` with two classes between which the program chooses.
+    Htb,
+}
+
+impl fmt::Display for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Fq => "fq",
+            Self::Htb => "htb",
+        })
+    }
+}
+
+/// Shaping of all that leaves through one link.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shaper {
+    /// The link.
+    pub at: LinkRef,
+    /// Which way its packets go.
+    pub toward: Toward,
+    /// How much.
+    pub rate: Rate,
+}
+
+impl Shaper {
+    /// A packet that would wait longer is dropped, in nanoseconds. What the container sends is held back at its sockets, so
+    /// its queue ends by itself and may be longer.
+    pub fn horizon_ns(&self) -> u64 {
+        let least = match self.toward {
+            Toward::Pod => 50 * MS_NS,
+            Toward::Network => 200 * MS_NS,
+        };
+        least.max(self.rate.time_of(2 * GSO_MAX))
+    }
+
+    /// A packet that waits longer is marked, in nanoseconds: two of the largest packets must fit, or a flow alone would be
+    /// slowed below the rate.
+    pub fn ecn_ns(&self) -> u64 {
+        (5 * MS_NS).max(self.rate.time_of(2 * GSO_MAX))
+    }
+
+    /// What the guard lets pass of it, a tenth above the rate so that it never meets what the shaper let through, in bits
+    /// per second.
+    pub fn guard_bps(&self) -> u64 {
+        self.rate.bps.saturating_add(self.rate.bps / 10)
+    }
+
+    /// How much time's worth the guard lets pass at once, in nanoseconds.
+    pub fn guard_depth_ns(&self) -> u64 {
+        self.rate.burst_ns().saturating_add(100 * MS_NS)
+    }
+}
+
+/// Shaping of one attachment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shaping {
+    /// By what.
+    pub queue: Queue,
+    /// One for each direction that is shaped.
+    pub shapers: Vec<Shaper>,
+    /// The host's end of the container's link, where what the container sends is checked once more, should it take its own
+    /// shaper away; none where there is no such end.
+    pub guard: Option<LinkRef>,
+}
+
+impl Shaping {
+    /// The shaper of one direction.
+    pub fn shaper(&self, toward: Toward) -> Option<&Shaper> {
+        self.shapers.iter().find(|shaper| shaper.toward == toward)
+    }
+}
+
+/// Which packets of a link a program sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hook {
+    /// Those that come in.
+    Ingress,
+    /// Those that leave, before they are queued.
+    Egress,
+}
+
+/// How a link is shaped, as the kernel shows it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ShapedFact {
+    /// Kind of the root queue, empty for the kernel's own.
+    pub queue: String,
+    /// braid's programs on it.
+    pub programs: Vec<ProgramFact>,
+}
+
+/// A program that shapes or guards.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgramFact {
+    /// What it sees.
+    pub hook: Hook,
+    /// What it holds that to, in bits per second.
+    pub bps: u64,
+    /// How much time's worth may come at once, in nanoseconds.
+    pub burst_ns: u64,
+}
+
+impl Shaping {
+    /// Whether `fact`, which shows a link, shows all that shapes or guards there; otherwise what differs.
+    pub fn holds(&self, fact: impl Fn(&LinkRef) -> ShapedFact) -> Result<(), String> {
+        for shaper in &self.shapers {
+            let (at, shown) = (&shaper.at, fact(&shaper.at));
+            if shown.queue != self.queue.to_string() {
+                return Err(format!("link {at} is queued by {:?}, not by {}", shown.queue, self.queue));
+            }
+            let burst_ns = shaper.rate.burst_ns();
+            let wanted = ProgramFact { hook: Hook::Egress, bps: shaper.rate.bps, burst_ns };
+            found(&shown, at, &wanted)?;
+        }
+        match (&self.guard, self.shaper(Toward::Network)) {
+            (Some(at), Some(shaper)) => {
+                let (bps, burst_ns) = (shaper.guard_bps(), shaper.guard_depth_ns());
+                found(&fact(at), at, &ProgramFact { hook: Hook::Ingress, bps, burst_ns })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// All links that it touches.
+    pub fn links(&self) -> impl Iterator<Item = &LinkRef> {
+        self.shapers.iter().map(|shaper| &shaper.at).chain(&self.guard)
+    }
+}
+
+fn found(shown: &ShapedFact, at: &LinkRef, wanted: &ProgramFact) -> Result<(), String> {
+    let ProgramFact { hook, bps, .. } = wanted;
+    match shown.programs.iter().find(|program| program.hook == *hook) {
+        None => Err(format!("no program shapes {hook:?} of link {at}")),
+        Some(program) if program == wanted => Ok(()),
+        Some(program) => Err(format!("{hook:?} of link {at} is held to {} bit/s, not to {bps}", program.bps)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::IfName;
+
+    fn shaper(toward: Toward, bps: u64) -> Shaper {
+        let at = LinkRef::pod(IfName::parse("eth0").expect("a name"));
+        Shaper { at, toward, rate: Rate { bps, burst: 8_000 } }
+    }
+
+    #[test]
+    fn the_horizon_and_the_mark_leave_room_for_two_of_the_largest_packets() {
+        let fast = shaper(Toward::Pod, 1_000_000_000);
+        assert_eq!((fast.horizon_ns(), fast.ecn_ns()), (50 * MS_NS, 5 * MS_NS));
+        let slow = shaper(Toward::Pod, 1_000_000);
+        // 128 KiB at 1 Mbit/s
+        assert_eq!((slow.horizon_ns(), slow.ecn_ns()), (1_048_576_000, 1_048_576_000));
+        assert_eq!(shaper(Toward::Network, 1_000_000_000).horizon_ns(), 200 * MS_NS);
+    }
+
+    #[test]
+    fn times_of_extreme_rates_saturate() {
+        let slow = Rate { bps: 8, burst: u64::MAX };
+        assert_eq!(slow.burst_ns(), u64::MAX);
+        assert_eq!(slow.time_of(1), 1_000_000_000);
+        assert_eq!(Rate { bps: u64::MAX, burst: 1 }.burst_ns(), 0);
+        let fastest = Shaper { rate: Rate { bps: u64::MAX, burst: 0 }, ..shaper(Toward::Network, 8) };
+        assert_eq!((fastest.guard_bps(), fastest.guard_depth_ns()), (u64::MAX, 100 * MS_NS));
+    }
+}

@@ -1,0 +1,207 @@
+//! The program `shape`: loaded for one attachment, and found again by a filter that runs it.
+
+use super::{LOAD, Load, SCHED_CLS, call, fd_of};
+use braid_ebpf_types::shape::{Conf, Count, FLOWS, Shape};
+use nix::errno::Errno;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+/// Made by `cargo xtask ebpf`.
+const INSTRUCTIONS: &[u8] = include_bytes!("shape.insns");
+/// Length of `struct bpf_insn`.
+const INSTRUCTION: usize = 8;
+/// The first byte of an instruction that loads 64 bits, and the source register that makes them a map's descriptor.
+const LOAD_64: u8 = 0x18;
+const MAP_FD: u8 = 1 << 4;
+/// As `bpftool prog` shows it, and its map.
+pub const NAME: &str = "braid_shape";
+/// Both directions.
+const DIRECTIONS: u32 = 2;
+
+const MAP_CREATE: libc::c_long = 0;
+const MAP_LOOKUP: libc::c_long = 1;
+const MAP_UPDATE: libc::c_long = 2;
+const PROG_GET_FD_BY_ID: libc::c_long = 13;
+const MAP_GET_FD_BY_ID: libc::c_long = 14;
+const OBJ_GET_INFO: libc::c_long = 15;
+const ARRAY: u32 = 2;
+
+/// Start of `union bpf_attr` for `BPF_MAP_CREATE`.
+#[repr(C)]
+struct Create {
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    map_flags: u32,
+    inner_map_fd: u32,
+    numa_node: u32,
+    name: [u8; 16],
+    padding: u32,
+}
+
+/// Start of `union bpf_attr` for `BPF_MAP_LOOKUP_ELEM` and `BPF_MAP_UPDATE_ELEM`.
+#[repr(C)]
+struct Element {
+    map_fd: u32,
+    padding: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+/// Start of `union bpf_attr` for `BPF_*_GET_FD_BY_ID`.
+#[repr(C)]
+struct ById {
+    id: u32,
+    next_id: u32,
+    open_flags: u32,
+}
+
+/// Start of `union bpf_attr` for `BPF_OBJ_GET_INFO_BY_FD`.
+#[repr(C)]
+struct GetInfo {
+    fd: u32,
+    info_len: u32,
+    info: u64,
+}
+
+/// Start of `struct bpf_prog_info`.
+#[repr(C)]
+#[derive(Default)]
+struct ProgInfo {
+    prog_type: u32,
+    id: u32,
+    tag: [u8; 8],
+    jited_len: u32,
+    xlated_len: u32,
+    jited: u64,
+    xlated: u64,
+    load_time: u64,
+    created_by_uid: u32,
+    nr_map_ids: u32,
+    map_ids: u64,
+    name: [u8; 16],
+}
+
+/// A loaded program; the filters that run it keep it and its map when this is gone.
+#[derive(Debug)]
+pub struct Program(OwnedFd);
+
+impl AsRawFd for Program {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+impl Program {
+    /// Loads it for an attachment whose directions, to the container and from it, are to be treated so.
+    pub fn load(directions: [Conf; 2]) -> Result<Self, Errno> {
+        let map = create()?;
+        for (index, conf) in (0..).zip(directions) {
+            let shape =
+                Shape { conf, count: Count::default(), clock: 0, bypass_clock: 0, guard_clock: 0, flows: [0; FLOWS] };
+            element(MAP_UPDATE, &map, index, &raw const shape as u64)?;
+        }
+        let map = map.as_raw_fd().to_ne_bytes();
+        let mut instructions = INSTRUCTIONS.to_vec();
+        for instruction in instructions.chunks_exact_mut(INSTRUCTION) {
+            if instruction[0] == LOAD_64 && instruction[1] & MAP_FD != 0 {
+                instruction[4..].copy_from_slice(&map);
+            }
+        }
+        let mut attr = Load {
+            prog_type: SCHED_CLS,
+            insn_cnt: u32::try_from(instructions.len() / INSTRUCTION).unwrap_or_default(),
+            insns: instructions.as_ptr() as u64,
+            license: c"Dual MIT/GPL".as_ptr() as u64,
+            name: name(),
+            ..Load::default()
+        };
+        fd_of(call(LOAD, &mut attr)?).map(Self)
+    }
+
+    /// The program with this id, as a filter shows it; none where it is not ours, or of another layout.
+    pub fn by_id(id: u32) -> Result<Option<Found>, Errno> {
+        let mut attr = ById { id, next_id: 0, open_flags: 0 };
+        let program = fd_of(call(PROG_GET_FD_BY_ID, &mut attr)?)?;
+        let mut map_ids = [0u32; 1];
+        let mut info = ProgInfo { nr_map_ids: 1, map_ids: map_ids.as_mut_ptr() as u64, ..ProgInfo::default() };
+        let mut attr = GetInfo {
+            fd: raw(&program),
+            info_len: u32::try_from(size_of::<ProgInfo>()).unwrap_or_default(),
+            info: &raw mut info as u64,
+        };
+        call(OBJ_GET_INFO, &mut attr)?;
+        if info.name != name() || info.nr_map_ids != 1 {
+            return Ok(None);
+        }
+        let mut attr = ById { id: map_ids[0], next_id: 0, open_flags: 0 };
+        Ok(Some(Found { map: fd_of(call(MAP_GET_FD_BY_ID, &mut attr)?)? }))
+    }
+}
+
+/// A program that runs somewhere.
+#[derive(Debug)]
+pub struct Found {
+    map: OwnedFd,
+}
+
+impl Found {
+    /// What one direction is held to, and what became of its packets.
+    pub fn direction(&self, index: u32) -> Result<(Conf, Count), Errno> {
+        let empty = (Conf::default(), Count::default());
+        let mut shape =
+            Shape { conf: empty.0, count: empty.1, clock: 0, bypass_clock: 0, guard_clock: 0, flows: [0; FLOWS] };
+        element(MAP_LOOKUP, &self.map, index, &raw mut shape as u64)?;
+        Ok((shape.conf, shape.count))
+    }
+}
+
+fn create() -> Result<OwnedFd, Errno> {
+    let mut attr = Create {
+        map_type: ARRAY,
+        key_size: u32::try_from(size_of::<u32>()).unwrap_or_default(),
+        value_size: u32::try_from(size_of::<Shape>()).unwrap_or_default(),
+        max_entries: DIRECTIONS,
+        map_flags: 0,
+        inner_map_fd: 0,
+        numa_node: 0,
+        name: name(),
+        padding: 0,
+    };
+    fd_of(call(MAP_CREATE, &mut attr)?)
+}
+
+fn element(command: libc::c_long, map: &OwnedFd, index: u32, value: u64) -> Result<(), Errno> {
+    let mut attr = Element { map_fd: raw(map), padding: 0, key: &raw const index as u64, value, flags: 0 };
+    call(command, &mut attr).map(drop)
+}
+
+fn raw(fd: &OwnedFd) -> u32 {
+    u32::try_from(fd.as_raw_fd()).unwrap_or_default()
+}
+
+fn name() -> [u8; 16] {
+    let mut name = [0; 16];
+    name[..NAME.len()].copy_from_slice(NAME.as_bytes());
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_takes_the_program_and_keeps_what_each_direction_is_held_to() {
+        let conf = |rate_bps| Conf { rate_bps, burst_ns: 7, ..Conf::default() };
+        let program = Program::load([conf(1), conf(2)]).expect("the verifier agrees");
+        let mut info = ProgInfo::default();
+        let len = u32::try_from(size_of::<ProgInfo>()).expect("small");
+        let mut attr = GetInfo { fd: raw(&program.0), info_len: len, info: &raw mut info as u64 };
+        call(OBJ_GET_INFO, &mut attr).expect("it is there");
+        let found = Program::by_id(info.id).expect("it is there").expect("it is ours");
+        assert_eq!(found.direction(0).expect("a value"), (conf(1), Count::default()));
+        assert_eq!(found.direction(1).expect("a value"), (conf(2), Count::default()));
+        assert_eq!(found.direction(2), Err(Errno::ENOENT));
+    }
+}

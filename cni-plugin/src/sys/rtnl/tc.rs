@@ -1,0 +1,221 @@
+//! Queueing disciplines and filters (`include/uapi/linux/pkt_sched.h`, `pkt_cls.h`).
+
+use super::{text_of, u32_of};
+use crate::plan::shaping::Hook;
+use crate::sys::netlink::attributes_of;
+use std::os::fd::RawFd;
+
+/// Makes a queueing discipline.
+pub const NEWQDISC: u16 = 36;
+/// Takes one away with all below it.
+pub const DELQDISC: u16 = 37;
+/// Shows them.
+pub const GETQDISC: u16 = 38;
+/// Makes a class.
+pub const NEWTCLASS: u16 = 40;
+/// Makes a filter.
+pub const NEWTFILTER: u16 = 44;
+/// Takes one away.
+pub const DELTFILTER: u16 = 45;
+/// Shows filters.
+pub const GETTFILTER: u16 = 46;
+
+const TCA_KIND: u16 = 1;
+const TCA_OPTIONS: u16 = 2;
+/// `TCA_BPF_CLASSID` and `TCA_BPF_ID`.
+const CLASSID: u16 = 3;
+const ID: u16 = 11;
+/// Length of `struct tcmsg`.
+const HEAD_LEN: usize = 20;
+const ROOT: u32 = 0xffff_ffff;
+const CLSACT: u32 = 0xffff_fff1;
+const CLSACT_HANDLE: u32 = 0xffff_0000;
+/// Handle of the root that braid makes, `1:`.
+const HANDLE: u32 = 0x1_0000;
+/// Which of several filters is asked first, and the number of braid's own among its equals.
+const PREFERENCE: u32 = 1;
+const FILTER: u32 = 1;
+/// `ETH_P_ALL` in network byte order.
+const ALL_PROTOCOLS: u32 = 0x0300;
+
+/// The side of clsact where a program hangs.
+fn side(hook: Hook) -> u32 {
+    match hook {
+        Hook::Ingress => 0xffff_fff2,
+        Hook::Egress => 0xffff_fff3,
+    }
+}
+
+/// A class of `htb`.
+#[derive(Debug, Clone, Copy)]
+pub struct Class {
+    /// The class above it, 0 for the root.
+    pub parent: u32,
+    /// Its number below `1:`.
+    pub number: u32,
+    /// What it has in any case, in bytes per second.
+    pub rate: u64,
+    /// What it may borrow up to, in bytes per second.
+    pub ceil: u64,
+    /// What it may send at once, in nanoseconds at its ceiling.
+    pub burst_ns: u64,
+    /// Who may borrow first: 0 before 7.
+    pub prio: u32,
+}
+
+/// Body of `RTM_NEWQDISC` for the place where filters hang.
+pub fn clsact(index: u32, out: &mut Vec<u8>) {
+    head(index, CLSACT_HANDLE, CLSACT, 0, out);
+    attr(TCA_KIND, b"clsact\0", out);
+}
+
+/// Body of `RTM_NEWTFILTER`: a program that decides by itself; `class_id` is what it reads in each packet.
+pub fn program(index: u32, hook: Hook, program: RawFd, name: &str, class_id: u32, out: &mut Vec<u8>) {
+    const FD: u16 = 6;
+    const NAME: u16 = 7;
+    const FLAGS: u16 = 8;
+    const DIRECT: u32 = 1;
+    filter(index, hook, out);
+    nest(TCA_OPTIONS, out, |out| {
+        attr(CLASSID, &class_id.to_ne_bytes(), out);
+        attr(FD, &program.to_ne_bytes(), out);
+        attr(NAME, &[name.as_bytes(), b"\0"].concat(), out);
+        attr(FLAGS, &DIRECT.to_ne_bytes(), out);
+    });
+}
+
+/// Body of `RTM_DELTFILTER` for braid's own.
+pub fn filter(index: u32, hook: Hook, out: &mut Vec<u8>) {
+    head(index, FILTER, side(hook), PREFERENCE << 16 | ALL_PROTOCOLS, out);
+    attr(TCA_KIND, b"bpf\0", out);
+}
+
+/// Body of `RTM_NEWQDISC` for a root that lets each packet leave at its time, up to `horizon_us` microseconds ahead.
+pub fn fq(index: u32, horizon_us: u32, out: &mut Vec<u8>) {
+    const LIMIT: u16 = 1;
+    const FLOW_LIMIT: u16 = 2;
+    const ORPHAN_MASK: u16 = 10;
+    const HORIZON: u16 = 14;
+    head(index, HANDLE, ROOT, 0, out);
+    attr(TCA_KIND, b"fq\0", out);
+    nest(TCA_OPTIONS, out, |out| {
+        // Packets. The program drops before either is reached; fq's own 100 for a flow would come first.
+        attr(LIMIT, &20_000u32.to_ne_bytes(), out);
+        attr(FLOW_LIMIT, &10_000u32.to_ne_bytes(), out);
+        attr(ORPHAN_MASK, &16_383u32.to_ne_bytes(), out);
+        attr(HORIZON, &horizon_us.to_ne_bytes(), out);
+    });
+}
+
+/// Body of `RTM_NEWQDISC` for a root with classes; what names none goes to `default`.
+pub fn htb(index: u32, default: u32, out: &mut Vec<u8>) {
+    const INIT: u16 = 2;
+    const VERSION: u32 = 3;
+    const RATE_TO_QUANTUM: u32 = 10;
+    head(index, HANDLE, ROOT, 0, out);
+    attr(TCA_KIND, b"htb\0", out);
+    nest(TCA_OPTIONS, out, |out| {
+        let glob = [VERSION, RATE_TO_QUANTUM, default, 0, 0];
+        attr(INIT, &glob.map(u32::to_ne_bytes).concat(), out);
+    });
+}
+
+/// Body of `RTM_NEWTCLASS`.
+pub fn class(index: u32, class: Class, out: &mut Vec<u8>) {
+    const PARMS: u16 = 1;
+    const RATE64: u16 = 6;
+    const CEIL64: u16 = 7;
+    // Bytes that a class may send in its turn: two packets at least, or the kernel complains.
+    const QUANTA: std::ops::RangeInclusive<u64> = 3_028..=60_000;
+    let parent = if class.parent == 0 { HANDLE } else { HANDLE | class.parent };
+    head(index, HANDLE | class.number, parent, 0, out);
+    attr(TCA_KIND, b"htb\0", out);
+    nest(TCA_OPTIONS, out, |out| {
+        let quantum = (class.rate / 10).clamp(*QUANTA.start(), *QUANTA.end());
+        let numbers = [ticks(class.burst_ns), ticks(class.burst_ns), narrow(quantum), 0, class.prio];
+        let parms = [&rate_spec(class.rate)[..], &rate_spec(class.ceil), &numbers.map(u32::to_ne_bytes).concat()];
+        attr(PARMS, &parms.concat(), out);
+        attr(RATE64, &class.rate.to_ne_bytes(), out);
+        attr(CEIL64, &class.ceil.to_ne_bytes(), out);
+    });
+}
+
+/// Body of `RTM_NEWQDISC` for a queue of so many bytes below the class with this number.
+pub fn bfifo(index: u32, class: u32, bytes: u32, out: &mut Vec<u8>) {
+    // Handle `20:` below class `1:20`.
+    head(index, class << 16, HANDLE | class, 0, out);
+    attr(TCA_KIND, b"bfifo\0", out);
+    attr(TCA_OPTIONS, &bytes.to_ne_bytes(), out);
+}
+
+/// Body of `RTM_DELQDISC` for the root that braid made.
+pub fn root(index: u32, out: &mut Vec<u8>) {
+    head(index, HANDLE, ROOT, 0, out);
+}
+
+/// Body of `RTM_GETQDISC` for a dump of all.
+pub fn dump_queues(out: &mut Vec<u8>) {
+    head(0, 0, 0, 0, out);
+}
+
+/// Reads `RTM_NEWQDISC`: the kind, if it is the root of this link.
+pub fn parse_root(body: &[u8], index: u32) -> Option<String> {
+    let attrs = body.get(HEAD_LEN..)?;
+    if u32_of(&body[4..8])? != index || u32_of(&body[12..16])? != ROOT {
+        return None;
+    }
+    attributes_of(attrs).find(|(kind, _)| *kind == TCA_KIND).map(|(_, kind)| text_of(kind))
+}
+
+/// Body of `RTM_GETTFILTER` for a dump of one side of clsact.
+pub fn dump_filters(index: u32, hook: Hook, out: &mut Vec<u8>) {
+    head(index, 0, side(hook), 0, out);
+}
+
+/// Reads `RTM_NEWTFILTER`: the program's id and its class id; none for what runs none.
+pub fn parse_program(body: &[u8]) -> Option<(u32, u32)> {
+    let attrs = body.get(HEAD_LEN..)?;
+    let (_, options) = attributes_of(attrs).find(|(kind, _)| *kind == TCA_OPTIONS)?;
+    let number = |wanted| attributes_of(options).find(|(kind, _)| *kind == wanted).and_then(|(_, value)| u32_of(value));
+    Some((number(ID)?, number(CLASSID).unwrap_or_default()))
+}
+
+/// `struct tc_ratespec`; the link layer is Ethernet, so the kernel asks for no table. A rate beyond 32 bits stands in an
+/// attribute of its own.
+fn rate_spec(rate: u64) -> [u8; 12] {
+    const ETHERNET: u8 = 1;
+    let mut spec = [0; 12];
+    spec[1] = ETHERNET;
+    spec[8..].copy_from_slice(&narrow(rate).to_ne_bytes());
+    spec
+}
+
+/// Time in the packet schedulers' unit of 64 ns.
+fn ticks(ns: u64) -> u32 {
+    narrow(ns >> 6)
+}
+
+fn narrow(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// `struct tcmsg`.
+fn head(index: u32, handle: u32, parent: u32, info: u32, out: &mut Vec<u8>) {
+    for number in [0, index, handle, parent, info] {
+        out.extend(number.to_ne_bytes());
+    }
+}
+
+fn attr(kind: u16, value: &[u8], out: &mut Vec<u8>) {
+    nest(kind, out, |out| out.extend(value));
+}
+
+fn nest(kind: u16, out: &mut Vec<u8>, inside: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend([0; 4]);
+    inside(out);
+    let len = u16::try_from(out.len() - start).unwrap_or(u16::MAX);
+    out[start..start + 2].copy_from_slice(&len.to_ne_bytes());
+    out[start + 2..start + 4].copy_from_slice(&kind.to_ne_bytes());
+    out.resize(out.len().next_multiple_of(4), 0);
+}

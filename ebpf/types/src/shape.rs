@@ -1,0 +1,78 @@
+//! The map of the program `shape`: one value for each direction of one attachment.
+
+/// Place of the program, and index of the direction: egress of the device that leads to the container.
+pub const TO_POD: u32 = 0;
+/// Place of the program, and index of the direction: egress of the container's own device.
+pub const FROM_POD: u32 = 1;
+/// Place of the program: ingress of the device that leads to the container.
+pub const GUARD: u32 = 2;
+
+/// How many flows are told apart, a power of two; others share a place.
+pub const FLOWS: usize = 1024;
+/// The class of `htb` for packets that may pass others: 1:10 as `skb->priority`.
+pub const CLASS_SPARSE: u32 = 0x1_0010;
+/// The class of `htb` for all others: 1:20.
+pub const CLASS_BULK: u32 = 0x1_0020;
+
+/// What is asked for; written before the program is attached and never again.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Conf {
+    /// Bits per second at layer 2, headers of all segments included; 0 lets all pass.
+    pub rate_bps: u64,
+    /// The time that the burst takes at the rate, in nanoseconds.
+    pub burst_ns: u64,
+    /// A packet that would wait longer is dropped, in nanoseconds.
+    pub horizon_ns: u64,
+    /// A packet that waits longer is marked, if its flow knows ECN, in nanoseconds.
+    pub ecn_ns: u64,
+    /// 1 where the queue sorts by departure time (`fq`), 0 where it has classes (`htb`).
+    pub sorts: u64,
+    /// How long a flow's last packet must have left before another may pass others, in nanoseconds: a queue that does not
+    /// sort would turn them round.
+    pub gap_ns: u64,
+    /// What the guard lets pass, in bits per second; 0 for all.
+    pub guard_bps: u64,
+    /// How much time's worth the guard lets pass at once, in nanoseconds.
+    pub guard_depth_ns: u64,
+}
+
+/// What became of the packets.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Let through; a packet of several segments counts once.
+    pub packets: u64,
+    /// Bytes let through, with the headers of all segments.
+    pub bytes: u64,
+    /// Of the packets, those that had to wait.
+    pub delayed: u64,
+    /// Not let through: they would have waited too long.
+    pub dropped: u64,
+    /// Of the packets, those marked with ECN.
+    pub marked: u64,
+    /// Of the packets, those that passed others.
+    pub bypassed: u64,
+    /// Dropped by the guard.
+    pub guarded: u64,
+}
+
+/// One direction.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// What is asked for.
+    pub conf: Conf,
+    /// What became of the packets.
+    pub count: Count,
+    /// When the next packet may leave, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub clock: u64,
+    /// The same for packets that pass others, at their share of the rate.
+    pub bypass_clock: u64,
+    /// The same for the guard, at its rate.
+    pub guard_clock: u64,
+    /// When the last packet of each flow leaves.
+    pub flows: [u64; FLOWS],
+}
+
+const _: () = assert!(size_of::<Shape>() == (8 + 7 + 3 + FLOWS) * 8 && align_of::<Shape>() == 8);
