@@ -14,7 +14,7 @@ use std::path::Path;
 /// A case as it is written. All keys but `conf` may be absent.
 ///
 /// `args`: `CNI_ARGS`. `ifname`: default `eth0`. `prev`: the result before. `lease`: what the IPAM gave, as a result.
-/// `host` and `pod`: links by name. `sysctl`: values by `host` or `pod` and key. `default`: links of default routes.
+/// `queue`: what the kernel shapes by. `host` and `pod`: links by name, numbered from 2 in each; `peer` is such a number. `sysctl`: values by `host` or `pod` and key. `default`: links of default routes.
 pub(crate) struct Case(Value);
 
 impl Case {
@@ -65,7 +65,8 @@ impl Case {
     }
 
     fn facts(&self) -> Facts {
-        let mut facts = Facts { boot_id: "a boot".to_owned(), ..Facts::default() };
+        let queue = serde_json::from_value(self.0["queue"].clone()).unwrap();
+        let mut facts = Facts { boot_id: "a boot".to_owned(), queue, ..Facts::default() };
         for (ns, key) in [(Ns::Host, "host"), (Ns::Pod, "pod")] {
             for (at, (link, given)) in self.entries(&[key]).into_iter().enumerate() {
                 let link = LinkRef { ns, name: name(&link) };
@@ -97,6 +98,7 @@ fn link(at: usize, given: &Value) -> LinkFact {
     let mtu = given["mtu"].as_u64().map_or(1500, |mtu| u32::try_from(mtu).unwrap());
     let mut fact = LinkFact::planned(given["kind"].as_str().unwrap_or("veth"), mac, mtu, true);
     fact.index = u32::try_from(at).unwrap() + 2;
+    fact.parent = given["peer"].as_u64().map(|peer| u32::try_from(peer).unwrap());
     fact.vlan_filtering = given["vlan_filtering"] == true;
     fact
 }

@@ -31,6 +31,12 @@ impl Bandwidth {
     /// Reads the configuration; any of the four keys in it outdoes all of `runtimeConfig.bandwidth`.
     pub fn parse(conf: &NetConf) -> Result<Self, Error> {
         const KEYS: [&str; 4] = ["ingressRate", "ingressBurst", "egressRate", "egressBurst"];
+        // Shaping more than was asked for would be worse than none.
+        for key in ["shapedSubnets", "unshapedSubnets"] {
+            if conf.json.list(key)?.is_some_and(|subnets| !subnets.is_empty()) {
+                return Err(Error::config(format!("{key:?}: braid shapes all traffic of an interface or none")));
+            }
+        }
         let runtime = conf.json.object("runtimeConfig")?.map(|runtime| runtime.object("bandwidth")).transpose()?;
         let of = match runtime.flatten() {
             Some(runtime) if !KEYS.iter().any(|key| conf.json.has(key)) => runtime,
