@@ -27,6 +27,11 @@ fn host_link(result: &Value) -> String {
     veth.into_iter().find(|name| name.starts_with("veth")).unwrap().to_owned()
 }
 
+/// All that `tc` shows of a link.
+fn queues(ns: &Ns, link: &str) -> Vec<Value> {
+    ns.list(&format!("tc -j qdisc show dev {link}")).iter().map(|queue| queue["kind"].clone()).collect()
+}
+
 /// Kind of the root queue, and the programs before it and at the entrance.
 fn seen(ns: &Ns, link: &str) -> (String, usize, usize) {
     let root = ns.list(&format!("tc -j qdisc show dev {link} root"));
@@ -97,14 +102,14 @@ fn a_plugin_of_its_own_shapes_and_ends_it_before_the_link_goes() {
     let main = host.call("bridge", &pod, conf::bridge());
     let result = main.add().result();
     let veth = host_link(&result);
-    let before = (seen(host.host(), &veth), seen(&pod, "eth0"));
+    let before = (queues(host.host(), &veth), queues(&pod, "eth0"));
     let chained = json!({"cniVersion": "1.1.0", "name": "net", "type": "bandwidth"});
     let call = host.call("bandwidth", &pod, chained).with("runtimeConfig", json!({"bandwidth": limits()}));
     assert_eq!(call.clone().prev(&result).add().result(), result);
     assert!(is_best(&seen(host.host(), &veth).0) && is_best(&seen(&pod, "eth0").0));
     call.check(&result).ok();
     call.clone().prev(&result).del().ok();
-    assert_eq!((seen(host.host(), &veth), seen(&pod, "eth0")), before);
+    assert_eq!((queues(host.host(), &veth), queues(&pod, "eth0")), before);
     main.del().ok();
     call.del().ok();
     host.assert_nothing_left();

@@ -42,15 +42,24 @@ pub(super) fn del(kernel: &mut Kernel, shaping: &Shaping) -> Result<(), KernelEr
     for shaper in &shaping.shapers {
         let Some(index) = found(kernel.index(&shaper.at))? else { continue };
         let socket = kernel.route(shaper.at.ns)?;
-        socket.push(tc::DELQDISC, 0, |out| tc::root(index, out));
-        socket.push(tc::DELTFILTER, 0, |out| tc::filter(index, Hook::Egress, out));
-        found(first_refusal(socket.flush()?))?;
+        found(socket.call(tc::DELQDISC, 0, |out| tc::root(index, out)))?;
+        detach(kernel, &shaper.at, Hook::Egress)?;
     }
-    let Some(at) = &shaping.guard else { return Ok(()) };
+    shaping.guard.iter().try_for_each(|at| detach(kernel, at, Hook::Ingress))
+}
+
+/// Takes the program off one side of a link, and the place where it hung when nothing else hangs there.
+fn detach(kernel: &mut Kernel, at: &LinkRef, hook: Hook) -> Result<(), KernelError> {
     let Some(index) = found(kernel.index(at))? else { return Ok(()) };
     let socket = kernel.route(at.ns)?;
-    socket.push(tc::DELTFILTER, 0, |out| tc::filter(index, Hook::Ingress, out));
-    found(first_refusal(socket.flush()?)).map(drop)
+    found(socket.call(tc::DELTFILTER, 0, |out| tc::filter(index, hook, out)))?;
+    for side in [Hook::Egress, Hook::Ingress] {
+        let filters = found(socket.dump(tc::GETTFILTER, |out| tc::dump_filters(index, side, out)))?;
+        if filters.is_some_and(|filters| !filters.is_empty()) {
+            return Ok(());
+        }
+    }
+    found(socket.call(tc::DELQDISC, 0, |out| tc::clsact(index, out))).map(drop)
 }
 
 /// How a link is shaped.
