@@ -34,6 +34,16 @@ fn bridge_del_can_stop_anywhere() {
 }
 
 #[test]
+fn a_shaped_add_can_stop_anywhere() {
+    trials::add("braid");
+}
+
+#[test]
+fn a_shaped_del_can_stop_anywhere() {
+    trials::del("braid");
+}
+
+#[test]
 fn ptp_add_can_stop_anywhere() {
     trials::add("ptp");
 }

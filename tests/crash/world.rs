@@ -92,12 +92,18 @@ const ADDRESSES: usize = 5;
 
 /// A configuration with all that has to be taken back, and few addresses, so that a lost one is soon missed.
 fn conf(plugin: &str) -> Value {
+    let ipam = json!({"type": "host-local", "subnet": "10.1.0.0/29", "routes": [{"dst": "0.0.0.0/0"}]});
     let keys = match plugin {
+        // The whole list in one call.
+        "braid" => json!({"plugins": [
+            {"type": "bridge", "bridge": "br0", "isGateway": true, "ipMasq": true, "ipam": ipam},
+            {"type": "bandwidth", "ingressRate": 10_000_000, "ingressBurst": 800_000,
+                "egressRate": 10_000_000, "egressBurst": 800_000},
+        ]}),
         "bridge" => json!({"bridge": "br0", "isGateway": true, "ipMasq": true, "macspoofchk": true}),
         "ptp" => json!({"ipMasq": true}),
         _ => json!({"master": PARENT}),
     };
-    let ipam = json!({"type": "host-local", "subnet": "10.1.0.0/29", "routes": [{"dst": "0.0.0.0/0"}]});
     let mut conf = json!({"cniVersion": "1.1.0", "name": "net", "type": plugin, "ipam": ipam});
     for (key, value) in keys.as_object().into_iter().flatten() {
         conf[key] = value.clone();
