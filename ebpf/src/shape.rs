@@ -158,7 +158,7 @@ impl Packet {
     /// Moves the clock on by the packet and returns when it may leave.
     #[inline(always)]
     fn reserve(&self) -> u64 {
-        let stood = self.clock.add(self.took);
+        let stood = self.clock.fetch_add(self.took);
         // A burst may be longer than the time since the kernel started.
         let earliest = self.wanted.saturating_sub(self.conf.burst_ns);
         if stood >= earliest {

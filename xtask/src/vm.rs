@@ -83,7 +83,7 @@ fn tests(lacking: bool) -> Result<Vec<String>> {
     let (netns, crash) = (find(&built, "netns")?, find(&built, "crash")?);
     let reference = sh::cache().join("reference");
     let run = if lacking {
-        format!("{netns} ipvlan ports:: bridge_with_vlans")
+        format!("{netns} ipvlan ports:: bridge_with_vlans bandwidth::")
     } else {
         let most = format!("{netns} --skip hostile:: --skip parallel:: --skip reference::");
         format!("{most} && {netns} reference::ipvlan && BRAID_CRASH_STEP=9 {crash} ipvlan")
