@@ -10,7 +10,7 @@ mod source;
 mod toolchain;
 
 use crate::sh;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use toolchain::Toolchain;
 
@@ -49,6 +49,8 @@ pub(crate) fn check() -> Result<()> {
     let recorded = fs::read_to_string(sh::root().join(SOURCE)).with_context(|| format!("read {SOURCE}"))?;
     let differences = source::differences(&recorded, &source::checksums()?);
     if differences.is_empty() {
+        let loaded = fs::read(sh::root().join(SHAPE)).with_context(|| format!("read {SHAPE}"))?;
+        ensure!(loaded == flat::instructions(&committed()?, "shape")?, "{SHAPE} was not taken out of {OBJECT}");
         return Ok(());
     }
     bail!("{OBJECT} was not made from this source: {}; run `cargo xtask ebpf`", differences.join(", "))
