@@ -102,9 +102,9 @@ pub(super) fn best_queue() -> io::Result<Option<Queue>> {
     let queue = if has(Feature::Fq) { Some(Queue::Fq) } else { Some(Queue::Htb).filter(|_| has(Feature::Htb)) };
     if let Some(queue) = queue {
         let path = Path::new(KNOWN_QUEUE);
-        let temp = path.with_extension(std::process::id().to_string());
         fs::create_dir_all(path.parent().unwrap_or(path))?;
-        fs::write(&temp, queue.to_string()).and_then(|()| fs::rename(&temp, path))?;
+        // In place: who finds it half written asks the kernel again, and a call that is killed leaves no other file.
+        fs::write(path, queue.to_string())?;
     }
     Ok(queue)
 }
