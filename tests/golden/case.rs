@@ -3,10 +3,11 @@
 use braid::cni::{AddResult, Json, NetConf, Version};
 use braid::ipam::Lease;
 use braid::plan::facts::{AddrFact, LinkFact};
+use braid::plan::ladder::LADDER;
 use braid::plan::render::render;
 use braid::plan::step::LinkRef;
 use braid::plan::undo::undo;
-use braid::plan::{Facts, IfName, Mac, Ns};
+use braid::plan::{Facts, Feature, IfName, Mac, Ns};
 use braid::plugins::{self, Call, Plugin};
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -14,7 +15,7 @@ use std::path::Path;
 /// A case as it is written. All keys but `conf` may be absent.
 ///
 /// `args`: `CNI_ARGS`. `ifname`: default `eth0`. `prev`: the result before. `lease`: what the IPAM gave, as a result.
-/// `queue`: what the kernel shapes by. `host` and `pod`: links by name, numbered from 2 in each; `peer` is such a number. `sysctl`: values by `host` or `pod` and key. `default`: links of default routes.
+/// `lacks`: what the kernel has not. `host` and `pod`: links by name, numbered from 2 in each; `peer` is such a number. `sysctl`: values by `host` or `pod` and key. `default`: links of default routes.
 pub(crate) struct Case(Value);
 
 impl Case {
@@ -65,8 +66,10 @@ impl Case {
     }
 
     fn facts(&self) -> Facts {
-        let queue = serde_json::from_value(self.0["queue"].clone()).unwrap();
-        let mut facts = Facts { boot_id: "a boot".to_owned(), queue, ..Facts::default() };
+        let lacks: Vec<&str> = self.0["lacks"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let said = |feature: &Feature| lacks.contains(&feature.name()).then(|| "not here".to_owned());
+        let features = LADDER.iter().map(|feature| (*feature, said(feature))).collect();
+        let mut facts = Facts { boot_id: "a boot".to_owned(), features, ..Facts::default() };
         for (ns, key) in [(Ns::Host, "host"), (Ns::Pod, "pod")] {
             for (at, (link, given)) in self.entries(&[key]).into_iter().enumerate() {
                 let link = LinkRef { ns, name: name(&link) };
@@ -98,6 +101,8 @@ fn link(at: usize, given: &Value) -> LinkFact {
     let mtu = given["mtu"].as_u64().map_or(1500, |mtu| u32::try_from(mtu).unwrap());
     let mut fact = LinkFact::planned(given["kind"].as_str().unwrap_or("veth"), mac, mtu, true);
     fact.index = u32::try_from(at).unwrap() + 2;
+    let modes = ["bridge", "l2", "l3", "l3s"];
+    fact.mode = given["mode"].as_str().and_then(|mode| modes.into_iter().find(|known| *known == mode));
     fact.parent = given["peer"].as_u64().map(|peer| u32::try_from(peer).unwrap());
     fact.vlan_filtering = given["vlan_filtering"] == true;
     fact

@@ -1,12 +1,12 @@
 //! Carrying out steps in order, neighbouring requests to one socket in one send.
 
 use super::kernel::Kernel;
-use super::{Error, make, reference_tuning, shape, wait};
+use super::{Error, make, reference_tuning, shape, unmake, wait};
 use crate::plan::facts::Facts;
 use crate::plan::request::in_one_request;
 use crate::plan::step::{LinkRef, Ns, Step};
 use crate::plan::verify;
-use crate::sys::netlink::{CREATE, EXCL, KernelError, Outcome};
+use crate::sys::netlink::{CREATE, EXCL, KernelError, Outcome, Socket};
 use crate::sys::nft::{mac_check, masquerade, reference};
 use crate::sys::rtnl::{self, addr, link, route};
 use crate::sys::sysctl;
@@ -51,7 +51,8 @@ pub fn execute(kernel: &mut Kernel, steps: &[Step], facts: &Facts, on_error: OnE
     let mut at = 0;
     while let Some(step) = steps.get(at) {
         at += if is_there_already(step, facts) { 1 } else { run.step(at, step) };
-        if on_error == OnError::Stop && !run.report.errors.is_empty() {
+        if run.is_over() {
+            run.drop_queue();
             return run.report;
         }
     }
@@ -86,6 +87,19 @@ struct Request {
 }
 
 impl Run<'_> {
+    /// Whether a failure has ended the run.
+    fn is_over(&self) -> bool {
+        self.on_error == OnError::Stop && !self.report.errors.is_empty()
+    }
+
+    /// Forgets what is queued: nobody knows of it, so nobody would take it back.
+    fn drop_queue(&mut self) {
+        if let Some(last) = self.queue.pop() {
+            // A socket that can't be had has nothing queued.
+            let _ = self.kernel.route(self.steps[last.start].ns()).map(Socket::drop_queue);
+        }
+    }
+
     /// Does the step at `at`, perhaps with those behind it; returns how many.
     fn step(&mut self, at: usize, step: &Step) -> usize {
         match step {
@@ -107,6 +121,9 @@ impl Run<'_> {
             Step::DelMacCheck(check) => self.alone(at, |run| mac_check::del_pair(run.kernel.nft()?, check)),
             Step::AddShaping(shaping) => self.alone(at, |run| shape::add(run.kernel, shaping)),
             Step::DelShaping(shaping) => self.alone(at, |run| shape::del(run.kernel, shaping)),
+            Step::AddRedirect { from, to } => self.alone(at, |run| shape::redirect(run.kernel, from, to)),
+            Step::DelRedirect { from, .. } => self.alone(at, |run| shape::end_redirect(run.kernel, from)),
+            Step::DelLink(_) => return self.del_links(at),
             Step::WaitDad(link) => self.alone(at, |run| wait::dad(run.kernel, link)),
             _ => return self.queue(at, step),
         }
@@ -146,6 +163,9 @@ impl Run<'_> {
         // An unknown index is asked for on the same socket, so what is queued has to go first.
         if other_socket || link_of(step).is_some_and(|link| !self.kernel.knows(link)) {
             self.flush();
+            if self.is_over() {
+                return 1;
+            }
         }
         let range = at..at + in_one_request(&self.steps[at..]);
         let queued = self.request(&self.steps[range.clone()]).and_then(|request| {
@@ -168,7 +188,7 @@ impl Run<'_> {
         let (first, count) = (first.start, queue.iter().map(ExactSizeIterator::len).sum());
         let steps = self.steps;
         let start = Instant::now();
-        let outcomes = self.kernel.route(steps[last.start].ns()).and_then(crate::sys::netlink::Socket::flush);
+        let outcomes = self.kernel.route(steps[last.start].ns()).and_then(Socket::flush);
         self.report.timings.push(Timing { first, count, took: start.elapsed() });
         match outcomes {
             Ok(outcomes) => {
@@ -183,9 +203,6 @@ impl Run<'_> {
 
     /// Judges the kernel's answer to a step that was sent with others.
     fn answered(&mut self, step: &Step, Outcome { error, messages }: Outcome) -> Result<(), KernelError> {
-        if let Step::DelLink(link) = step {
-            self.kernel.forget(link);
-        }
         match (error, step) {
             (Some(err), _) => Err(err),
             (None, Step::WaitUp(link)) if self.report.errors.is_empty() => wait::up(self.kernel, link, &messages),
@@ -206,10 +223,6 @@ impl Run<'_> {
                 });
                 link::set_attrs(kernel.index(at)?, attrs, out);
                 (rtnl::NEWLINK, 0)
-            }
-            Step::DelLink(at) => {
-                link::by_name(&at.name, out);
-                (rtnl::DELLINK, 0)
             }
             Step::EnsureVlan { at, vlan } => {
                 link::vlan(kernel.index(at)?, vlan, out);
@@ -243,6 +256,24 @@ impl Run<'_> {
             _ => return Err(Errno::EOPNOTSUPP.into()),
         };
         Ok(Request { kind, flags, body })
+    }
+
+    /// Takes the link at `at` away with those behind it in the same namespace; returns how many.
+    fn del_links(&mut self, at: usize) -> usize {
+        self.flush();
+        let ns = self.steps[at].ns();
+        let link = |step| match step {
+            Step::DelLink(link) if link.ns == ns => Some(link),
+            _ => None,
+        };
+        let links: Vec<LinkRef> = self.steps[at..].iter().cloned().map_while(link).collect();
+        let start = Instant::now();
+        let results = unmake::links(self.kernel, ns, &links);
+        self.report.timings.push(Timing { first: at, count: links.len(), took: start.elapsed() });
+        for (place, result) in results.into_iter().enumerate() {
+            self.account(at + place..at + place + 1, result);
+        }
+        links.len()
     }
 
     /// Writes the sysctls at `at` and behind it that one visit to the namespace can write; returns how many.
@@ -300,6 +331,7 @@ fn is_making(step: &Step) -> bool {
             | Step::RestoreReferenceTuning { .. }
             | Step::DelMacCheck(_)
             | Step::DelShaping(_)
+            | Step::DelRedirect { .. }
     )
 }
 

@@ -22,7 +22,7 @@ pub(super) fn link(kernel: &mut Kernel, link: &Link, shared: bool) -> Result<(),
         new.parent = Some(kernel.index(parent)?);
         new.netns = netns_of(kernel, link.at.ns, from);
     }
-    new.one_queue = matches!(link.kind, LinkKind::Veth { .. });
+    new.one_queue = matches!(link.kind, LinkKind::Veth { .. } | LinkKind::Ifb);
     let kind = kind(kernel, link)?;
     match kernel.route(from)?.call(rtnl::NEWLINK, CREATE | EXCL | ECHO, |out| new_link(&new, &kind, out)) {
         Ok(echo) => {
@@ -52,6 +52,7 @@ fn kind<'a>(kernel: &Kernel, link: &'a Link) -> Result<NewKind<'a>, KernelError>
         LinkKind::Bridge { vlan_filtering } => NewKind::Bridge { vlan_filtering: *vlan_filtering },
         LinkKind::Macvlan { mode, bc_queue_len, .. } => NewKind::Macvlan(*mode, *bc_queue_len),
         LinkKind::Ipvlan { mode, .. } => NewKind::Ipvlan(*mode),
+        LinkKind::Ifb => NewKind::Ifb,
         LinkKind::Other(_) => return Err(Errno::EOPNOTSUPP.into()),
     })
 }

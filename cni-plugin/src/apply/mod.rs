@@ -3,19 +3,22 @@
 //! ```text
 //!  kernel ─ the sockets of one call         observe ─ needs ─► facts
 //!  executor ─ steps ─► batched requests     transaction ─ record, apply, roll back
-//!  shape ─ programs and queues              make ─ a link, wait ─ an event
+//!  shape ─ programs and queues              make, unmake ─ links, wait ─ an event
+//!  features ─ what the kernel has
 //!  record ─ what was done, on tmpfs         delegate ─ foreign plugins by libcni's rules
 //! ```
 
 pub mod delegate;
 pub mod executor;
+pub mod features;
 pub mod kernel;
 mod make;
 pub mod observe;
 pub mod record;
 mod reference_tuning;
-mod shape;
+pub mod shape;
 pub mod transaction;
+mod unmake;
 mod wait;
 
 use crate::sys::netlink::KernelError;

@@ -2,7 +2,7 @@
 
 use super::Error;
 use super::kernel::Kernel;
-use super::shape;
+use super::{features, shape};
 use crate::plan::IfName;
 use crate::plan::facts::{Facts, Need, RouteFact};
 use crate::plan::step::{LinkRef, Ns};
@@ -61,9 +61,8 @@ fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error
             facts.shaped.insert(at.clone(), fact);
             Ok(())
         }
-        Need::Queue => {
-            let queue = shape::best_queue();
-            facts.queue = queue.map_err(|err| Error::io("ask the kernel for its queues", &err))?;
+        Need::Features(wanted) => {
+            facts.features.extend(features::known(wanted));
             Ok(())
         }
         Need::MacChecks => {

@@ -1,18 +1,15 @@
 //! Shaping an attachment: one program for all its places, and a queue for each direction.
 
 use super::kernel::Kernel;
-use crate::plan::Feature;
-use crate::plan::shaping::{Hook, ProgramFact, Queue, ShapedFact, Shaper, Shaping, Toward};
-use crate::plan::step::LinkRef;
+use crate::plan::ladder::Queue;
+use crate::plan::shaping::{Hook, Limit, ProgramFact, ShapedFact, Shaper, Shaping, Toward, Traffic};
+use crate::plan::step::{LinkRef, Ns};
 use crate::sys::bpf::shape::{NAME, Program};
-use crate::sys::netlink::{CREATE, EXCL, KernelError, Outcome, REPLACE};
-use crate::sys::probe::{self, Finding};
+use crate::sys::netlink::{CREATE, EXCL, KernelError, REPLACE, Socket};
 use crate::sys::rtnl::tc::{self, Class};
-use braid_ebpf_types::shape::{CLASS_BULK, CLASS_SPARSE, Conf, FROM_POD, GUARD, TO_POD};
+use braid_ebpf_types::shape::{CLASS_BULK, CLASS_SPARSE, Conf, Count, FROM_POD, GUARD, TO_POD};
 use nix::errno::Errno;
 use std::os::fd::AsRawFd;
-use std::path::Path;
-use std::{fs, io};
 
 /// `htb` does not sort a flow by time, so a flow's last packet must have left for so long before another may pass it.
 const UNSORTED_GAP_NS: u64 = 20_000_000;
@@ -22,19 +19,33 @@ const CLASS_NUMBER: u32 = 0xffff;
 /// The class above both.
 const CLASS_ALL: u32 = 1;
 
-/// Loads the program and attaches it with its queues.
+/// Loads the program and attaches it with its queues, all of one namespace in one send.
 pub(super) fn add(kernel: &mut Kernel, shaping: &Shaping) -> Result<(), KernelError> {
     let conf = |toward| shaping.shaper(toward).map_or_else(Conf::default, |shaper| conf(shaper, shaping));
-    let program = Program::load([conf(Toward::Pod), conf(Toward::Network)])?;
-    for shaper in &shaping.shapers {
-        let place = if shaper.toward == Toward::Pod { TO_POD } else { FROM_POD };
-        attach(kernel, &shaper.at, Hook::Egress, &program, place)?;
-        queue(kernel, shaper, shaping.queue)?;
+    let has_program = shaping.queue.has_program();
+    let program = has_program.then(|| Program::load([conf(Toward::Pod), conf(Toward::Network)])).transpose()?;
+    for ns in [Ns::Host, Ns::Pod] {
+        let shapers = shaping.shapers.iter().filter(|shaper| shaper.at.ns == ns);
+        let shapers = shapers.map(|shaper| kernel.index(&shaper.at).map(|index| (shaper, index)));
+        let shapers = shapers.collect::<Result<Vec<_>, _>>()?;
+        let guard = shaping.guard.as_ref().filter(|at| at.ns == ns).map(|at| kernel.index(at)).transpose()?;
+        if shapers.is_empty() && guard.is_none() {
+            continue;
+        }
+        let mut batch = Batch::on(kernel.route(ns)?);
+        for (shaper, index) in shapers {
+            if let Some(program) = &program {
+                let place = if shaper.toward == Toward::Pod { TO_POD } else { FROM_POD };
+                batch.attach(index, Hook::Egress, program, place);
+            }
+            batch.queue(index, shaper, shaping.queue);
+        }
+        if let (Some(index), Some(program)) = (guard, &program) {
+            batch.attach(index, Hook::Ingress, program, GUARD);
+        }
+        batch.send()?;
     }
-    match &shaping.guard {
-        Some(at) => attach(kernel, at, Hook::Ingress, &program, GUARD),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// Takes away what [`add`] made; what is not there is success.
@@ -48,7 +59,21 @@ pub(super) fn del(kernel: &mut Kernel, shaping: &Shaping) -> Result<(), KernelEr
     shaping.guard.iter().try_for_each(|at| detach(kernel, at, Hook::Ingress))
 }
 
-/// Takes the program off one side of a link, and the place where it hung when nothing else hangs there.
+/// Sends all that comes in from one link out through another.
+pub(super) fn redirect(kernel: &mut Kernel, from: &LinkRef, to: &LinkRef) -> Result<(), KernelError> {
+    let (index, to) = (kernel.index(from)?, kernel.index(to)?);
+    let mut batch = Batch::on(kernel.route(from.ns)?);
+    batch.clsact(index);
+    batch.socket.push(tc::NEWTFILTER, CREATE | EXCL, |out| tc::redirect(index, to, out));
+    batch.send()
+}
+
+/// Ends it; what is not there is success.
+pub(super) fn end_redirect(kernel: &mut Kernel, from: &LinkRef) -> Result<(), KernelError> {
+    detach(kernel, from, Hook::Ingress)
+}
+
+/// Takes braid's filter off one side of a link, and the place where it hung when nothing else hangs there.
 fn detach(kernel: &mut Kernel, at: &LinkRef, hook: Hook) -> Result<(), KernelError> {
     let Some(index) = found(kernel.index(at))? else { return Ok(()) };
     let socket = kernel.route(at.ns)?;
@@ -63,50 +88,47 @@ fn detach(kernel: &mut Kernel, at: &LinkRef, hook: Hook) -> Result<(), KernelErr
 }
 
 /// How a link is shaped.
-pub(super) fn observe(kernel: &mut Kernel, at: &LinkRef) -> Result<ShapedFact, KernelError> {
+pub fn observe(kernel: &mut Kernel, at: &LinkRef) -> Result<ShapedFact, KernelError> {
     let Some(index) = found(kernel.index(at))? else { return Ok(ShapedFact::default()) };
     let socket = kernel.route(at.ns)?;
     // All of them: asked for one, some kernels send nothing unless somebody listens to changes.
     let queues = socket.dump(tc::GETQDISC, tc::dump_queues)?;
-    let queue = queues.iter().find_map(|message| tc::parse_root(&message.body, index)).unwrap_or_default();
-    let mut programs = Vec::new();
+    let root = queues.iter().find_map(|message| tc::parse_root(&message.body, index)).unwrap_or_default();
+    let mut rate = root.rate;
+    if root.kind == Queue::Htb.kind() {
+        let classes = found(socket.dump(tc::GETTCLASS, |out| tc::dump_classes(index, out)))?.unwrap_or_default();
+        rate = classes.iter().find_map(|message| tc::parse_class_rate(&message.body, CLASS_ALL));
+    }
+    let mut fact = ShapedFact {
+        queue: root.kind,
+        bps: rate.map(|rate| rate.saturating_mul(8)),
+        passed: root.passed,
+        ..ShapedFact::default()
+    };
     for hook in [Hook::Egress, Hook::Ingress] {
         let filters = found(socket.dump(tc::GETTFILTER, |out| tc::dump_filters(index, hook, out)))?.unwrap_or_default();
-        for (id, place) in filters.iter().filter_map(|message| tc::parse_program(&message.body)) {
-            let Some(program) = Program::by_id(id)? else { continue };
-            let (conf, _) = program.direction(if place == GUARD { FROM_POD } else { place })?;
-            programs.push(match hook {
-                Hook::Egress => ProgramFact { hook, bps: conf.rate_bps, burst_ns: conf.burst_ns },
-                Hook::Ingress => ProgramFact { hook, bps: conf.guard_bps, burst_ns: conf.guard_depth_ns },
-            });
+        for message in &filters {
+            if hook == Hook::Ingress {
+                fact.redirected_to = fact.redirected_to.or_else(|| tc::parse_redirect(&message.body));
+            }
+            fact.programs.extend(program(&message.body, hook)?);
         }
     }
-    Ok(ShapedFact { queue, programs })
+    Ok(fact)
 }
 
-/// Where the answer is kept until the next boot: to ask the kernel takes longer than an ADD.
-const KNOWN_QUEUE: &str = "/run/braid/queue";
-
-/// The best queue of this kernel; none where it lacks something that all need.
-pub(super) fn best_queue() -> io::Result<Option<Queue>> {
-    let known = fs::read_to_string(KNOWN_QUEUE).unwrap_or_default();
-    if let Some(queue) = [Queue::Fq, Queue::Htb].into_iter().find(|queue| known == queue.to_string()) {
-        return Ok(Some(queue));
-    }
-    let wanted = [Feature::Fq, Feature::Htb, Feature::Clsact, Feature::ClsBpf, Feature::Bpf];
-    let findings = probe::find(&wanted).map_err(io::Error::other)?;
-    let has = |feature| findings.iter().any(|(probe, found)| probe.feature == feature && *found == Finding::Present);
-    if ![Feature::Clsact, Feature::ClsBpf, Feature::Bpf].into_iter().all(has) {
-        return Ok(None);
-    }
-    let queue = if has(Feature::Fq) { Some(Queue::Fq) } else { Some(Queue::Htb).filter(|_| has(Feature::Htb)) };
-    if let Some(queue) = queue {
-        let path = Path::new(KNOWN_QUEUE);
-        fs::create_dir_all(path.parent().unwrap_or(path))?;
-        // In place: who finds it half written asks the kernel again, and a call that is killed leaves no other file.
-        fs::write(path, queue.to_string())?;
-    }
-    Ok(queue)
+/// What braid's program in a filter does; none for any other filter.
+fn program(filter: &[u8], hook: Hook) -> Result<Option<ProgramFact>, KernelError> {
+    let Some((id, place)) = tc::parse_program(filter) else { return Ok(None) };
+    let Some(program) = Program::by_id(id)? else { return Ok(None) };
+    let (conf, count) = program.direction(if place == GUARD { FROM_POD } else { place })?;
+    let limit = match hook {
+        Hook::Egress => Limit { bps: conf.rate_bps, burst_ns: conf.burst_ns },
+        Hook::Ingress => Limit { bps: conf.guard_bps, burst_ns: conf.guard_depth_ns },
+    };
+    let Count { packets, bytes, delayed, dropped, marked, bypassed, guarded } = count;
+    let passed = Traffic { bytes, packets, delayed, dropped, marked, bypassed, guarded };
+    Ok(Some(ProgramFact { hook, limit, passed }))
 }
 
 /// What the program is told of one direction.
@@ -125,44 +147,6 @@ fn conf(shaper: &Shaper, shaping: &Shaping) -> Conf {
     }
 }
 
-fn attach(kernel: &mut Kernel, at: &LinkRef, hook: Hook, program: &Program, place: u32) -> Result<(), KernelError> {
-    let index = kernel.index(at)?;
-    let socket = kernel.route(at.ns)?;
-    socket.push(tc::NEWQDISC, CREATE | EXCL, |out| tc::clsact(index, out));
-    socket.push(tc::NEWTFILTER, CREATE | REPLACE, |out| {
-        tc::program(index, hook, program.as_raw_fd(), NAME, place, out);
-    });
-    let mut outcomes = socket.flush()?;
-    // Somebody else's clsact serves as well.
-    if let Some(outcome) = outcomes.first_mut() {
-        outcome.error = outcome.error.take().filter(|err| err.errno != Errno::EEXIST);
-    }
-    first_refusal(outcomes)
-}
-
-fn queue(kernel: &mut Kernel, shaper: &Shaper, queue: Queue) -> Result<(), KernelError> {
-    let index = kernel.index(&shaper.at)?;
-    let socket = kernel.route(shaper.at.ns)?;
-    match queue {
-        Queue::Fq => {
-            let horizon = FQ_HORIZON_US.max(shaper.horizon_ns() / 1000 * 2);
-            let horizon = u32::try_from(horizon).unwrap_or(u32::MAX);
-            socket.push(tc::NEWQDISC, CREATE | REPLACE, |out| tc::fq(index, horizon, out));
-        }
-        Queue::Htb => {
-            let (sparse, bulk) = (CLASS_SPARSE & CLASS_NUMBER, CLASS_BULK & CLASS_NUMBER);
-            socket.push(tc::NEWQDISC, CREATE | REPLACE, |out| tc::htb(index, bulk, out));
-            for class in classes(shaper, sparse, bulk) {
-                socket.push(tc::NEWTCLASS, CREATE | EXCL, |out| tc::class(index, class, out));
-            }
-            let bytes = shaper.rate.bytes_in(2 * shaper.horizon_ns() / 1_000_000);
-            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-            socket.push(tc::NEWQDISC, CREATE | EXCL, |out| tc::bfifo(index, bulk, bytes, out));
-        }
-    }
-    first_refusal(socket.flush()?)
-}
-
 /// All at the rate; a quarter of it is the sparse flows', which may borrow the rest first.
 fn classes(shaper: &Shaper, sparse: u32, bulk: u32) -> [Class; 3] {
     let rate = shaper.rate.bps / 8;
@@ -171,8 +155,66 @@ fn classes(shaper: &Shaper, sparse: u32, bulk: u32) -> [Class; 3] {
     [all, part(sparse, rate / 4, 0), part(bulk, rate - rate / 4, 1)]
 }
 
-fn first_refusal(outcomes: Vec<Outcome>) -> Result<(), KernelError> {
-    outcomes.into_iter().find_map(|outcome| outcome.error).map_or(Ok(()), Err)
+/// Requests of one namespace, sent together.
+struct Batch<'a> {
+    socket: &'a mut Socket,
+    /// Which of them make a place where filters hang: somebody else's serves as well.
+    clsacts: Vec<usize>,
+}
+
+impl<'a> Batch<'a> {
+    fn on(socket: &'a mut Socket) -> Self {
+        Self { socket, clsacts: Vec::new() }
+    }
+
+    fn clsact(&mut self, index: u32) {
+        self.clsacts.push(self.socket.queued());
+        self.socket.push(tc::NEWQDISC, CREATE | EXCL, |out| tc::clsact(index, out));
+    }
+
+    fn attach(&mut self, index: u32, hook: Hook, program: &Program, place: u32) {
+        self.clsact(index);
+        self.socket.push(tc::NEWTFILTER, CREATE | EXCL, |out| {
+            tc::program(index, hook, program.as_raw_fd(), NAME, place, out);
+        });
+    }
+
+    fn queue(&mut self, index: u32, shaper: &Shaper, queue: Queue) {
+        let socket = &mut *self.socket;
+        match queue {
+            Queue::Fq => {
+                let horizon = FQ_HORIZON_US.max(shaper.horizon_ns() / 1000 * 2);
+                let horizon = u32::try_from(horizon).unwrap_or(u32::MAX);
+                socket.push(tc::NEWQDISC, CREATE | REPLACE, |out| tc::fq(index, horizon, out));
+            }
+            Queue::Htb => {
+                let (sparse, bulk) = (CLASS_SPARSE & CLASS_NUMBER, CLASS_BULK & CLASS_NUMBER);
+                socket.push(tc::NEWQDISC, CREATE | REPLACE, |out| tc::htb(index, bulk, out));
+                for class in classes(shaper, sparse, bulk) {
+                    socket.push(tc::NEWTCLASS, CREATE | EXCL, |out| tc::class(index, class, out));
+                }
+                let waiting = shaper.rate.bytes_in(2 * shaper.horizon_ns() / 1_000_000);
+                let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
+                socket.push(tc::NEWQDISC, CREATE | EXCL, |out| tc::bfifo(index, bulk, waiting, out));
+            }
+            Queue::TbfFqCodel | Queue::Tbf => {
+                let (rate, bucket, limit) = (shaper.rate.bps / 8, shaper.bucket(), shaper.bucket_queue());
+                socket.push(tc::NEWQDISC, CREATE | REPLACE, |out| tc::tbf(index, rate, bucket, limit, out));
+            }
+        }
+        if queue == Queue::TbfFqCodel {
+            let target_us = u32::try_from(shaper.codel_target_ns() / 1000).unwrap_or(u32::MAX);
+            socket.push(tc::NEWQDISC, CREATE | REPLACE, |out| tc::fq_codel(index, target_us, out));
+        }
+    }
+
+    /// Sends them; the first refusal that matters.
+    fn send(self) -> Result<(), KernelError> {
+        let outcomes = self.socket.flush()?.into_iter().enumerate();
+        let matters = |at: usize, err: &KernelError| err.errno != Errno::EEXIST || !self.clsacts.contains(&at);
+        let mut refusals = outcomes.filter_map(|(at, outcome)| outcome.error.filter(|err| matters(at, err)));
+        refusals.next().map_or(Ok(()), Err)
+    }
 }
 
 /// `None` for what is not there.

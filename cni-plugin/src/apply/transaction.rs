@@ -5,6 +5,7 @@ use super::executor::{OnError, Timing, execute};
 use super::kernel::Kernel;
 use super::record::{Folder, Record};
 use crate::plan::facts::Facts;
+use crate::plan::order::shape_before_up;
 use crate::plan::step::Step;
 use crate::plan::undo::undo;
 use std::fmt;
@@ -57,7 +58,7 @@ impl<'a> Transaction<'a> {
     pub fn run(&mut self, kernel: &mut Kernel, parts: &[Vec<Step>], facts: &Facts) -> Result<(), Error> {
         self.record.parts.extend(parts.iter().cloned());
         self.folder.store(&self.record)?;
-        let steps: Vec<Step> = parts.iter().flatten().cloned().collect();
+        let steps = shape_before_up(parts.iter().flatten().cloned().collect());
         let report = execute(kernel, &steps, facts, OnError::Stop);
         self.applied.extend(report.applied);
         for timing in report.timings {

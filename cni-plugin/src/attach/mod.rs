@@ -13,7 +13,6 @@ pub mod add;
 pub mod chain;
 pub mod check;
 pub mod del;
-pub mod features;
 pub mod gc;
 pub mod liveness;
 pub mod planner;

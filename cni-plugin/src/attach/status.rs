@@ -1,12 +1,14 @@
 //! STATUS: whether an ADD could be served now, and if not, why.
 
 use super::chain::{Chain, From, Work};
+use super::joined;
 use super::liveness::Known;
-use super::{features, joined};
+use crate::apply::features;
 use crate::apply::kernel::Kernel;
 use crate::apply::observe::observe;
 use crate::apply::record;
 use crate::cni::{Command, Error, Request};
+use crate::plan::Feature;
 
 /// Looks at the store, the kernel, what each plugin needs of the host, and the addresses.
 pub fn status(_request: &Request, chain: &Chain) -> Result<(), Error> {
@@ -29,12 +31,13 @@ fn lacks(chain: &Chain) -> Vec<Error> {
     let mut errors = Vec::new();
     for item in &chain.items {
         let Work::Native(plugin) = &item.work else { continue };
-        let sentence = |(feature, kernel_said): (&str, String)| {
+        let sentence = |(feature, kernel_said): (Feature, Option<String>)| {
             let (network, plugin, release) = (chain.network(), &item.conf.plugin, features::release());
+            let feature = feature.name();
             let lack = format!("network {network:?}: {plugin} needs {feature}, which kernel {release} lacks");
-            Error::not_available(format!("{lack}: {kernel_said}"))
+            kernel_said.map(|said| Error::not_available(format!("{lack}: {said}")))
         };
-        errors.extend(features::missing(&plugin.features()).into_iter().map(sentence));
+        errors.extend(features::known(&plugin.features()).into_iter().filter_map(sentence));
     }
     errors
 }
@@ -45,7 +48,10 @@ fn of_item(chain: &Chain, at: usize, kernel: &mut Kernel) -> Result<(), Error> {
         Work::Foreign => return chain.delegate(&item.conf.plugin, at, Command::Status, None, None).map(drop),
         Work::Native(plugin) => {
             let facts = observe(kernel, &plugin.status_needs());
-            plugin.status(&facts.map_err(|err| Error::not_available(err.to_string()))?)?;
+            let note = plugin.status(&facts.map_err(|err| Error::not_available(err.to_string()))?)?;
+            if let Some(note) = note {
+                eprintln!("network {:?}: {note}", chain.network());
+            }
         }
         Work::Ipam => {}
     }

@@ -1,7 +1,9 @@
 //! What was read from the host before deciding.
 
+use super::feature::Feature;
+use super::ladder::Queue;
 use super::name::{IfName, Mac};
-use super::shaping::{Queue, ShapedFact};
+use super::shaping::ShapedFact;
 use super::step::{Addr, Link, LinkAttr, LinkKind, LinkRef, Ns, Step, Vlan};
 use ipnet::IpNet;
 use std::collections::BTreeMap;
@@ -30,8 +32,8 @@ pub enum Need {
     MacChecks,
     /// How a link is shaped.
     Shaped(LinkRef),
-    /// The best queue of this kernel.
-    Queue,
+    /// Which of these features the kernel has.
+    Features(&'static [Feature]),
     /// The number of this boot, unless the link is there: only the name of something new depends on it.
     BootIdWithout(LinkRef),
 }
@@ -59,8 +61,8 @@ pub struct Facts {
     pub mac_checks: BTreeMap<IfName, Mac>,
     /// How links are shaped.
     pub shaped: BTreeMap<LinkRef, ShapedFact>,
-    /// The best queue of this kernel; none where it can't shape.
-    pub queue: Option<Queue>,
+    /// Features that were asked for: nothing where the kernel has one, otherwise what it said.
+    pub features: BTreeMap<Feature, Option<String>>,
     /// Differs between nodes and between boots.
     pub boot_id: String,
 }
@@ -155,6 +157,16 @@ impl Facts {
         self.sysctls.get(&(ns, key.to_owned())).is_some_and(|found| found == value)
     }
 
+    /// Whether the kernel has a feature that was asked for.
+    pub fn has(&self, feature: Feature) -> bool {
+        self.features.get(&feature).is_some_and(Option::is_none)
+    }
+
+    /// The best that the kernel shapes by; none where it can't. Known where [`super::ladder::LADDER`] was asked for.
+    pub fn best_queue(&self) -> Option<Queue> {
+        Queue::best(|feature| self.has(feature))
+    }
+
     /// Takes over what another reading found.
     pub fn merge(&mut self, other: Self) {
         self.links.extend(other.links);
@@ -167,7 +179,7 @@ impl Facts {
         self.masquerades.extend(other.masquerades);
         self.mac_checks.extend(other.mac_checks);
         self.shaped.extend(other.shaped);
-        self.queue = other.queue.or(self.queue);
+        self.features.extend(other.features);
         if !other.boot_id.is_empty() {
             self.boot_id = other.boot_id;
         }
@@ -243,7 +255,7 @@ impl LinkFact {
             LinkAttr::Hairpin(on) => self.hairpin == *on,
             LinkAttr::Isolated(on) => self.isolated == *on,
             // Not judged: who changes it later knows why.
-            LinkAttr::ArpNotify(_) | LinkAttr::Alias(_) | LinkAttr::Announce(_) => true,
+            LinkAttr::GsoMaxSize(_) | LinkAttr::ArpNotify(_) | LinkAttr::Alias(_) | LinkAttr::Announce(_) => true,
         }
     }
 
@@ -258,7 +270,7 @@ impl LinkFact {
             LinkAttr::Hairpin(on) => self.hairpin = *on,
             LinkAttr::Isolated(on) => self.isolated = *on,
             LinkAttr::Alias(text) => self.alias.clone_from(text),
-            LinkAttr::ArpNotify(_) | LinkAttr::Announce(_) => {}
+            LinkAttr::GsoMaxSize(_) | LinkAttr::ArpNotify(_) | LinkAttr::Announce(_) => {}
         }
     }
 }

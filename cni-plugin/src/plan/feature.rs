@@ -25,6 +25,8 @@ pub enum Feature {
     Fq,
     Htb,
     Tbf,
+    FqCodel,
+    Mirred,
     Bpf,
     Tcx,
 }
@@ -54,6 +56,8 @@ impl Feature {
             Self::Fq => "fq",
             Self::Htb => "htb",
             Self::Tbf => "tbf",
+            Self::FqCodel => "fq_codel",
+            Self::Mirred => "act_mirred",
             Self::Bpf => "bpf",
             Self::Tcx => "tcx",
         }

@@ -4,7 +4,9 @@
 
 pub mod facts;
 pub mod feature;
+pub mod ladder;
 pub mod name;
+pub mod order;
 pub mod render;
 pub mod request;
 pub mod shaping;

@@ -2,7 +2,8 @@
 //!
 //! The container's namespace is written `pod`. The same text is the dry run, the golden file and the error's subject.
 
-use super::shaping::{Rate, Shaping};
+use super::ladder::Queue;
+use super::shaping::{Rate, Shaper, Shaping};
 use super::step::{Addr, Link, LinkAttr, LinkKind, LinkRef, MacCheck, Masquerade, Ns, Route, Step, Sysctl, Vlan};
 use std::fmt;
 use std::fmt::Write;
@@ -34,6 +35,16 @@ impl fmt::Display for Step {
             Self::DelMacCheck(check) => mac_check(f, "delete", check),
             Self::AddShaping(shaping) => add_shaping(f, shaping),
             Self::DelShaping(shaping) => del_shaping(f, shaping),
+            Self::AddRedirect { from, to } => {
+                let filter =
+                    format!("tc filter add dev {} ingress pref 1 bpf bytecode '1,6 0 0 4294967295'", from.name);
+                write!(
+                    f,
+                    "tc qdisc add dev {} clsact; {filter} action mirred egress redirect dev {}",
+                    from.name, to.name
+                )
+            }
+            Self::DelRedirect { from, .. } => write!(f, "tc filter del dev {} ingress pref 1", from.name),
             Self::WaitUp(at) => write!(f, "# wait until {} is operationally up", at.name),
             Self::WaitDad(at) => write!(f, "# wait until no address of {} is tentative", at.name),
         }
@@ -53,6 +64,7 @@ impl Step {
             | Self::RestoreReferenceTuning { at, .. }
             | Self::WaitUp(at)
             | Self::WaitDad(at) => at.ns,
+            Self::AddRedirect { from, .. } | Self::DelRedirect { from, .. } => from.ns,
             Self::AddAddr(addr) | Self::EnsureAddr(addr) | Self::DelAddr(addr) => addr.at.ns,
             Self::AddRoute(route) | Self::DelRoute(route) => route.at.ns,
             Self::SetSysctl(sysctl) | Self::EnsureSysctl(sysctl) => sysctl.ns,
@@ -72,28 +84,46 @@ impl Step {
 /// `tc` of each place; the rate is the program's, whose map no command writes.
 fn add_shaping(f: &mut fmt::Formatter<'_>, shaping: &Shaping) -> fmt::Result {
     let program = |at: &LinkRef, hook: &str| {
-        format!(
-            "tc qdisc add dev {0} clsact; tc filter replace dev {0} {hook} bpf da obj braid.o sec classifier",
-            at.name
-        )
+        format!("tc qdisc add dev {0} clsact; tc filter add dev {0} {hook} pref 1 bpf da obj braid.o", at.name)
     };
     let mut places = Vec::new();
     for shaper in &shaping.shapers {
         let Rate { bps, burst } = shaper.rate;
-        let queue = format!("tc qdisc replace dev {} root {}", shaper.at.name, shaping.queue);
-        places.push(format!("{}; {queue} # {bps} bit/s, burst {burst} bit", program(&shaper.at, "egress")));
+        let queue = queue(shaper, shaping.queue);
+        let line = if shaping.queue.has_program() {
+            format!("{}; {queue} # {bps} bit/s, burst {burst} bit", program(&shaper.at, "egress"))
+        } else {
+            queue
+        };
+        places.push(line);
     }
     places.extend(shaping.guard.iter().map(|at| program(at, "ingress")));
     in_places(f, shaping, &places)
 }
 
+fn queue(shaper: &Shaper, queue: Queue) -> String {
+    let (name, kind) = (&shaper.at.name, queue.kind());
+    let root = format!("tc qdisc replace dev {name} root handle 1: {kind}");
+    let bucket = format!("{root} rate {}bit burst {} limit", shaper.rate.bps, shaper.bucket());
+    match queue {
+        Queue::Fq | Queue::Htb => root,
+        Queue::Tbf => format!("{bucket} {}", shaper.bucket_queue()),
+        Queue::TbfFqCodel => {
+            let target = format!("fq_codel target {}us", shaper.codel_target_ns() / 1000);
+            format!("{bucket} {}; tc qdisc add dev {name} parent 1:1 {target}", shaper.bucket_queue())
+        }
+    }
+}
+
 fn del_shaping(f: &mut fmt::Formatter<'_>, shaping: &Shaping) -> fmt::Result {
-    let shapers = shaping
-        .shapers
-        .iter()
-        .map(|shaper| format!("tc qdisc del dev {0} root; tc filter del dev {0} egress pref 1", shaper.at.name));
-    let guard = shaping.guard.iter().map(|at| format!("tc filter del dev {} ingress pref 1", at.name));
-    in_places(f, shaping, &shapers.chain(guard).collect::<Vec<_>>())
+    let mut lines = Vec::new();
+    for shaper in &shaping.shapers {
+        let root = format!("tc qdisc del dev {} root", shaper.at.name);
+        let filter = format!("; tc filter del dev {} egress pref 1", shaper.at.name);
+        lines.push(root + if shaping.queue.has_program() { &filter } else { "" });
+    }
+    lines.extend(shaping.guard.iter().map(|at| format!("tc filter del dev {} ingress pref 1", at.name)));
+    in_places(f, shaping, &lines)
 }
 
 /// One line for each link, each behind its namespace, as lines of a plan are.
@@ -146,7 +176,7 @@ fn add_link(f: &mut fmt::Formatter<'_>, link: &Link) -> fmt::Result {
             bc_queue_len.map_or(Ok(()), |len| write!(f, " bcqueuelen {len}"))
         }
         LinkKind::Ipvlan { mode, .. } => write!(f, " mode {}", mode.name()),
-        LinkKind::Bridge { .. } | LinkKind::Other(_) => Ok(()),
+        LinkKind::Bridge { .. } | LinkKind::Ifb | LinkKind::Other(_) => Ok(()),
     }
 }
 
@@ -160,6 +190,7 @@ fn set_link(f: &mut fmt::Formatter<'_>, at: &LinkRef, to: &LinkAttr) -> fmt::Res
         LinkAttr::Promisc(on) => write!(f, "ip link set {} promisc {}", at.name, on_off(*on)),
         LinkAttr::AllMulti(on) => write!(f, "ip link set {} allmulticast {}", at.name, on_off(*on)),
         LinkAttr::TxQueueLen(len) => write!(f, "ip link set {} txqueuelen {len}", at.name),
+        LinkAttr::GsoMaxSize(size) => write!(f, "ip link set {} gso_max_size {size}", at.name),
         LinkAttr::Alias(text) => write!(f, "ip link set {} alias {text:?}", at.name),
         LinkAttr::Hairpin(on) => write!(f, "bridge link set dev {} hairpin {}", at.name, on_off(*on)),
         LinkAttr::ArpNotify(on) => write!(f, "sysctl -w net/ipv4/conf/{}/arp_notify={}", at.name, u8::from(*on)),

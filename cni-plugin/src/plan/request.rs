@@ -29,7 +29,8 @@ fn place(attr: &LinkAttr) -> Option<u8> {
         LinkAttr::Alias(_) => 2,
         LinkAttr::Up(_) | LinkAttr::Promisc(_) | LinkAttr::AllMulti(_) => 3,
         LinkAttr::TxQueueLen(_) => 4,
-        LinkAttr::ArpNotify(_) => 5,
+        LinkAttr::GsoMaxSize(_) => 5,
+        LinkAttr::ArpNotify(_) => 6,
         LinkAttr::Announce(_) | LinkAttr::Hairpin(_) | LinkAttr::Isolated(_) => return None,
     })
 }

@@ -1,13 +1,19 @@
 //! Shaping of one direction of an attachment: what is asked for, and the numbers that follow from it.
 
+use super::ladder::Queue;
 use super::step::LinkRef;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 const SECOND_NS: u128 = 1_000_000_000;
 const MS_NS: u64 = 1_000_000;
-/// Largest packet that the stack hands to a device in one piece, in bytes.
+/// Largest packet that the stack hands to a device in one piece, in bytes (`GSO_LEGACY_MAX_SIZE`).
 const GSO_MAX: u64 = 64 * 1024;
+/// How long the largest packet may take at the rate, in milliseconds. With less than 2 the sender's stack hands over too
+/// little at a time to reach the rate.
+const GSO_MS: u64 = 5;
+/// How long a packet may wait in the reference plugin's queue, in milliseconds.
+const REFERENCE_MS: u64 = 25;
+const ETHERNET_HEADER: u64 = 14;
 
 /// A rate and what may come at once beyond it, both counted at layer 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,25 +55,6 @@ pub enum Toward {
     Network,
 }
 
-/// What holds the packets until they may leave, the best first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Queue {
-    /// `fq` by the departure time that the program writes.
-    Fq,
-    /// `htb` with two classes between which the program chooses.
-    Htb,
-}
-
-impl fmt::Display for Queue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Fq => "fq",
-            Self::Htb => "htb",
-        })
-    }
-}
-
 /// Shaping of all that leaves through one link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shaper {
@@ -77,6 +64,8 @@ pub struct Shaper {
     pub toward: Toward,
     /// How much.
     pub rate: Rate,
+    /// The link's MTU in bytes.
+    pub mtu: u32,
 }
 
 impl Shaper {
@@ -94,6 +83,29 @@ impl Shaper {
     /// slowed below the rate.
     pub fn ecn_ns(&self) -> u64 {
         (5 * MS_NS).max(self.rate.time_of(2 * GSO_MAX))
+    }
+
+    /// What a token bucket lets pass at once, in bytes: a packet that does not fit would never pass.
+    pub fn bucket(&self) -> u64 {
+        (self.rate.burst / 8).max(u64::from(self.mtu) + ETHERNET_HEADER)
+    }
+
+    /// What may wait before a token bucket alone, in bytes: as much as the reference plugin lets wait.
+    pub fn bucket_queue(&self) -> u64 {
+        self.rate.bytes_in(REFERENCE_MS).saturating_add(self.bucket())
+    }
+
+    /// How long packets may wait behind a token bucket before some are marked or dropped, in nanoseconds: two must fit.
+    pub fn codel_target_ns(&self) -> u64 {
+        (5 * MS_NS).max(self.rate.time_of(2 * (u64::from(self.mtu) + ETHERNET_HEADER)))
+    }
+
+    /// The largest packet that the container's stack should hand over in one piece, in bytes, so that one does not hold
+    /// up all others for long at a low rate; none where the largest possible does not.
+    pub fn gso_max_size(&self) -> Option<u32> {
+        let least = 2 * u64::from(self.mtu);
+        let size = self.rate.bytes_in(GSO_MS).clamp(least.min(GSO_MAX), GSO_MAX);
+        u32::try_from(size).ok().filter(|_| size < GSO_MAX)
     }
 
     /// What the guard lets pass of it, a tenth above the rate so that it never meets what the shaper let through, in bits
@@ -141,8 +153,14 @@ pub enum Hook {
 pub struct ShapedFact {
     /// Kind of the root queue, empty for the kernel's own.
     pub queue: String,
+    /// What the root queue itself holds to, in bits per second; none where it leaves that to a program.
+    pub bps: Option<u64>,
+    /// What passed the root queue.
+    pub passed: Traffic,
     /// braid's programs on it.
     pub programs: Vec<ProgramFact>,
+    /// Index of the link through which all that comes in leaves.
+    pub redirected_to: Option<u32>,
 }
 
 /// A program that shapes or guards.
@@ -150,10 +168,38 @@ pub struct ShapedFact {
 pub struct ProgramFact {
     /// What it sees.
     pub hook: Hook,
-    /// What it holds that to, in bits per second.
+    /// What it holds that to.
+    pub limit: Limit,
+    /// What passed it.
+    pub passed: Traffic,
+}
+
+/// What a program is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit {
+    /// Bits per second.
     pub bps: u64,
     /// How much time's worth may come at once, in nanoseconds.
     pub burst_ns: u64,
+}
+
+/// What became of the packets of one direction.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Traffic {
+    /// Bytes let through at layer 2.
+    pub bytes: u64,
+    /// Packets let through; one of several segments counts once.
+    pub packets: u64,
+    /// Of the packets, those that had to wait.
+    pub delayed: u64,
+    /// Not let through: they would have waited too long.
+    pub dropped: u64,
+    /// Of the packets, those marked with ECN.
+    pub marked: u64,
+    /// Of the packets, those that passed others.
+    pub bypassed: u64,
+    /// Dropped by the guard.
+    pub guarded: u64,
 }
 
 impl Shaping {
@@ -161,17 +207,21 @@ impl Shaping {
     pub fn holds(&self, fact: impl Fn(&LinkRef) -> ShapedFact) -> Result<(), String> {
         for shaper in &self.shapers {
             let (at, shown) = (&shaper.at, fact(&shaper.at));
-            if shown.queue != self.queue.to_string() {
-                return Err(format!("link {at} is queued by {:?}, not by {}", shown.queue, self.queue));
+            if shown.queue != self.queue.kind() {
+                return Err(format!("link {at} is queued by {:?}, not by {}", shown.queue, self.queue.kind()));
             }
-            let burst_ns = shaper.rate.burst_ns();
-            let wanted = ProgramFact { hook: Hook::Egress, bps: shaper.rate.bps, burst_ns };
-            found(&shown, at, &wanted)?;
+            let (bps, burst_ns) = (shaper.rate.bps, shaper.rate.burst_ns());
+            if let Some(held) = shown.bps.filter(|held| *held / 8 != bps / 8) {
+                return Err(format!("the queue of link {at} is held to {held} bit/s, not to {bps}"));
+            }
+            if self.queue.has_program() {
+                found(&shown, at, Hook::Egress, Limit { bps, burst_ns })?;
+            }
         }
         match (&self.guard, self.shaper(Toward::Network)) {
             (Some(at), Some(shaper)) => {
                 let (bps, burst_ns) = (shaper.guard_bps(), shaper.guard_depth_ns());
-                found(&fact(at), at, &ProgramFact { hook: Hook::Ingress, bps, burst_ns })
+                found(&fact(at), at, Hook::Ingress, Limit { bps, burst_ns })
             }
             _ => Ok(()),
         }
@@ -183,12 +233,13 @@ impl Shaping {
     }
 }
 
-fn found(shown: &ShapedFact, at: &LinkRef, wanted: &ProgramFact) -> Result<(), String> {
-    let ProgramFact { hook, bps, .. } = wanted;
-    match shown.programs.iter().find(|program| program.hook == *hook) {
+fn found(shown: &ShapedFact, at: &LinkRef, hook: Hook, wanted: Limit) -> Result<(), String> {
+    match shown.programs.iter().find(|program| program.hook == hook) {
         None => Err(format!("no program shapes {hook:?} of link {at}")),
-        Some(program) if program == wanted => Ok(()),
-        Some(program) => Err(format!("{hook:?} of link {at} is held to {} bit/s, not to {bps}", program.bps)),
+        Some(program) if program.limit == wanted => Ok(()),
+        Some(program) => {
+            Err(format!("{hook:?} of link {at} is held to {} bit/s, not to {}", program.limit.bps, wanted.bps))
+        }
     }
 }
 
@@ -199,7 +250,7 @@ mod tests {
 
     fn shaper(toward: Toward, bps: u64) -> Shaper {
         let at = LinkRef::pod(IfName::parse("eth0").expect("a name"));
-        Shaper { at, toward, rate: Rate { bps, burst: 8_000 } }
+        Shaper { at, toward, rate: Rate { bps, burst: 8_000 }, mtu: 1500 }
     }
 
     #[test]
@@ -220,5 +271,25 @@ mod tests {
         assert_eq!(Rate { bps: u64::MAX, burst: 1 }.burst_ns(), 0);
         let fastest = Shaper { rate: Rate { bps: u64::MAX, burst: 0 }, ..shaper(Toward::Network, 8) };
         assert_eq!((fastest.guard_bps(), fastest.guard_depth_ns()), (u64::MAX, 100 * MS_NS));
+    }
+
+    #[test]
+    fn a_large_packet_is_cut_at_low_rates_only() {
+        let of = |bps| shaper(Toward::Network, bps).gso_max_size();
+        assert_eq!(of(1_000_000_000), None);
+        // 5 ms of it
+        assert_eq!(of(20_000_000), Some(12_500));
+        assert_eq!(of(1_000_000), Some(3_000), "two packets of the MTU");
+        assert_eq!(Shaper { mtu: 65_535, ..shaper(Toward::Network, 1_000_000) }.gso_max_size(), None);
+    }
+
+    #[test]
+    fn a_token_bucket_holds_a_packet_and_queues_as_the_reference() {
+        let slow = shaper(Toward::Pod, 8_000_000);
+        assert_eq!((slow.bucket(), slow.bucket_queue()), (1514, 25_000 + 1514));
+        let wide = Shaper { rate: Rate { bps: 8_000_000, burst: 800_000 }, ..slow };
+        assert_eq!((wide.bucket(), wide.bucket_queue()), (100_000, 125_000));
+        assert_eq!(wide.codel_target_ns(), 5 * MS_NS);
+        assert_eq!(shaper(Toward::Pod, 1_000_000).codel_target_ns(), 24_224_000);
     }
 }

@@ -113,6 +113,20 @@ pub enum Step {
     AddShaping(Shaping),
     /// Ends it.
     DelShaping(Shaping),
+    /// Sends all that comes in from one link out through another of the same namespace.
+    AddRedirect {
+        /// Where it comes in.
+        from: LinkRef,
+        /// Where it leaves.
+        to: LinkRef,
+    },
+    /// Ends it.
+    DelRedirect {
+        /// Where it comes in.
+        from: LinkRef,
+        /// Where it leaves.
+        to: LinkRef,
+    },
     /// Waits until a link is operationally up.
     WaitUp(LinkRef),
     /// Waits until no address of the link is tentative (IPv6 duplicate address detection).
@@ -194,6 +208,8 @@ pub enum LinkKind {
         /// At which layer it switches.
         mode: IpvlanMode,
     },
+    /// Gives back what is sent through it as if it had come in where it came from: a place to queue what comes in.
+    Ifb,
     /// A link that an earlier plugin or the kernel made; only in facts.
     Other(String),
 }
@@ -206,6 +222,7 @@ impl LinkKind {
             Self::Bridge { .. } => "bridge",
             Self::Macvlan { .. } => "macvlan",
             Self::Ipvlan { .. } => "ipvlan",
+            Self::Ifb => "ifb",
             Self::Other(kind) => kind,
         }
     }
@@ -270,6 +287,8 @@ pub enum LinkAttr {
     AllMulti(bool),
     /// Length of the transmit queue in packets.
     TxQueueLen(u32),
+    /// Largest packet that the stack hands over in one piece, in bytes.
+    GsoMaxSize(u32),
     /// The hardware address that the link has already: writing it makes the kernel tell the neighbours of the link's
     /// addresses, where `arp_notify` and `ndisc_notify` ask for it (`NETDEV_CHANGEADDR`).
     Announce(Mac),

@@ -14,6 +14,7 @@ impl Step {
             Self::AddRoute(route) => Self::DelRoute(route.clone()),
             Self::AddMasquerade(masquerade) => Self::DelMasquerade(masquerade.clone()),
             Self::AddShaping(shaping) => Self::DelShaping(shaping.clone()),
+            Self::AddRedirect { from, to } => Self::DelRedirect { from: from.clone(), to: to.clone() },
             Self::AddMacCheck(check) => Self::DelMacCheck(check.clone()),
             _ => return None,
         })
@@ -26,6 +27,7 @@ impl Step {
             Self::AddAddr(addr) | Self::DelAddr(addr) => vec![&addr.at],
             Self::AddRoute(route) | Self::DelRoute(route) => vec![&route.at],
             Self::AddShaping(shaping) | Self::DelShaping(shaping) => shaping.links().collect(),
+            Self::AddRedirect { from, .. } | Self::DelRedirect { from, .. } => vec![from],
             _ => Vec::new(),
         }
     }

@@ -25,6 +25,9 @@ impl Step {
             Self::AddShaping(shaping) | Self::DelShaping(shaping) => {
                 shaping.links().cloned().map(Need::Shaped).collect()
             }
+            Self::AddRedirect { from, to } | Self::DelRedirect { from, to } => {
+                vec![Need::Shaped(from.clone()), Need::Link(to.clone())]
+            }
         }
     }
 }
@@ -34,7 +37,7 @@ fn link_needs(link: &Link) -> Vec<Need> {
     match &link.kind {
         LinkKind::Veth { peer, .. } => needs.push(Need::Link(peer.clone())),
         LinkKind::Macvlan { parent, .. } | LinkKind::Ipvlan { parent, .. } => needs.push(Need::Link(parent.clone())),
-        LinkKind::Bridge { .. } | LinkKind::Other(_) => {}
+        LinkKind::Bridge { .. } | LinkKind::Ifb | LinkKind::Other(_) => {}
     }
     needs.extend(link.master.clone().map(|master| Need::Link(LinkRef { ns: link.at.ns, name: master })));
     needs
@@ -84,9 +87,20 @@ pub fn holds(step: &Step, facts: &Facts) -> Result<(), String> {
             let left = shaping.links().find(|at| facts.shaped.get(at).is_some_and(|fact| !fact.programs.is_empty()));
             left.map_or(Ok(()), |at| Err(format!("link {at} is still shaped")))
         }
+        Step::AddRedirect { from, to } => refuse_if(!is_redirected(from, to, facts), || {
+            format!("what comes in from {from} does not leave through {to}")
+        }),
+        Step::DelRedirect { from, to } => {
+            refuse_if(is_redirected(from, to, facts), || format!("what comes in from {from} still leaves through {to}"))
+        }
         Step::WaitUp(at) => refuse_if(!found(at, facts)?.oper_up, || format!("link {at} is not operationally up")),
         Step::WaitDad(_) | Step::DelReferenceMasquerade { .. } | Step::RestoreReferenceTuning { .. } => Ok(()),
     }
+}
+
+fn is_redirected(from: &LinkRef, to: &LinkRef, facts: &Facts) -> bool {
+    let through = facts.shaped.get(from).and_then(|fact| fact.redirected_to);
+    through.is_some() && through == facts.link(to).map(|fact| fact.index)
 }
 
 fn nft_holds(step: &Step, facts: &Facts) -> Result<(), String> {
@@ -140,7 +154,7 @@ fn link_holds(link: &Link, facts: &Facts) -> Result<(), String> {
         }
         LinkKind::Macvlan { mode, .. } => mode_holds(&link.at, fact, mode.name())?,
         LinkKind::Ipvlan { mode, .. } => mode_holds(&link.at, fact, mode.name())?,
-        LinkKind::Bridge { .. } | LinkKind::Other(_) => {}
+        LinkKind::Bridge { .. } | LinkKind::Ifb | LinkKind::Other(_) => {}
     }
     refuse_if(link.up && !fact.up, || format!("link {} is down", link.at))?;
     // A shared bridge may have had an address before, and a later plugin may give the container's end another one.

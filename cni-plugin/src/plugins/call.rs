@@ -66,6 +66,12 @@ impl<'a> Call<'a> {
         owner(self.network, self.container_id, self.ifname.as_str())
     }
 
+    /// Where what comes in to the container's interface is queued, where it has no end on the host's side.
+    pub fn ifb(&self) -> LinkRef {
+        let hex = self.digest[18..24].iter().fold(String::from("ifb"), |name, byte| name + &format!("{byte:02x}"));
+        LinkRef::pod(IfName::parse(&hex).unwrap_or_else(|_| unreachable!("letters and digits")))
+    }
+
     /// The ifb by which the reference `bandwidth` shapes what this container sends.
     pub fn reference_ifb(&self) -> IfName {
         let digest = Sha512::digest([self.network, self.container_id].concat());

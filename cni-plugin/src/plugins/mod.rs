@@ -68,9 +68,9 @@ pub trait Plugin: Debug {
         Vec::new()
     }
 
-    /// Judges those facts.
-    fn status(&self, _facts: &Facts) -> Result<(), Error> {
-        Ok(())
+    /// Judges those facts; returns what the operator should know though an ADD will work.
+    fn status(&self, _facts: &Facts) -> Result<Option<String>, Error> {
+        Ok(None)
     }
 }
 
@@ -89,4 +89,26 @@ pub fn parse(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Erro
         "tuning" => Box::new(meta::tuning::Tuning::parse(conf, args)?),
         _ => return Ok(None),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plugin_asks_only_for_what_its_keys_need() {
+        let features = |conf: &str| {
+            let conf = NetConf::parse(format!(r#"{{"name":"n",{conf}}}"#).as_bytes()).expect("a configuration");
+            let plugin = parse(&conf, "").expect("parsed").expect("ours");
+            plugin.features().into_iter().map(Feature::name).collect::<Vec<_>>().join(", ")
+        };
+        assert_eq!(features(r#""type":"bridge""#), "veth, bridge");
+        let all = features(r#""type":"bridge","vlan":5,"ipMasq":true,"macspoofchk":true"#);
+        assert_eq!(all, "veth, bridge, bridge vlan_filtering, nf_tables masquerade, nf_tables bridge");
+        assert_eq!(features(r#""type":"bridge","vlanTrunk":[{"id":7}]"#), "veth, bridge, bridge vlan_filtering");
+        assert_eq!(features(r#""type":"ptp","ipMasq":true"#), "veth, nf_tables masquerade");
+        assert_eq!(features(r#""type":"macvlan""#), "macvlan");
+        assert_eq!(features(r#""type":"ipvlan""#), "ipvlan");
+        assert_eq!(features(r#""type":"tuning""#), "");
+    }
 }

@@ -127,6 +127,11 @@ impl Socket {
         self.last_start = start;
     }
 
+    /// Forgets what is queued.
+    pub fn drop_queue(&mut self) {
+        self.queued.clear();
+    }
+
     /// How many requests are queued.
     pub fn queued(&self) -> usize {
         if self.queued.is_empty() { 0 } else { (self.last_seq + 1 - self.first_seq) as usize }

@@ -6,7 +6,7 @@ use super::bpf;
 use super::netlink::{CREATE, EXCL, KernelError, Socket};
 use super::netns::{NetNs, NetNsError};
 use super::nft::{mac_check, masquerade};
-use super::rtnl::{self, link};
+use super::rtnl::{self, link, tc};
 use super::sysctl;
 use crate::plan::step::{MacCheck, Masquerade};
 use crate::plan::{Feature, IfName, Mac};
@@ -48,6 +48,8 @@ enum How {
     Qdisc(&'static str, u32),
     /// Put this classifier on a link, without options.
     Classifier(&'static str),
+    /// Send what comes in from a link out through another.
+    Redirect,
     /// This sysctl of a namespace is there.
     Sysctl(&'static str),
     /// Send `nf_tables` what an attachment sends.
@@ -83,6 +85,8 @@ const fn probe(feature: Feature, since: &'static str, needed_by: &'static str, c
     Probe { feature, since, needed_by, cost, how }
 }
 
+const NO_INGRESS: &str = "no limit on what such a pod receives";
+
 /// Every question, in the order in which people read the answers.
 pub const PROBES: &[Probe] = &[
     probe(Feature::Veth, "", "bridge, ptp", "no bridge and no ptp attachment", How::Link("veth", Extra::None)),
@@ -92,7 +96,7 @@ pub const PROBES: &[Probe] = &[
     probe(Feature::Ipvlan, "3.19", "ipvlan", "no ipvlan attachment", How::Link("ipvlan", Extra::Parent)),
     probe(Feature::Vlan, "", "vlan", "no vlan attachment", How::Link("vlan", Extra::ParentAndNumber(&[1, 1]))),
     probe(Feature::Dummy, "", "dummy", "no dummy attachment", How::Link("dummy", Extra::None)),
-    probe(Feature::Ifb, "", "bandwidth without eBPF", "no ingress shaping by tbf", How::Link("ifb", Extra::None)),
+    probe(Feature::Ifb, "", "bandwidth on macvlan, ipvlan", NO_INGRESS, How::Link("ifb", Extra::None)),
     probe(Feature::Vxlan, "3.7", "flannel", "no vxlan overlay", How::Link("vxlan", Extra::Number(&[0, 1, 1, 0]))),
     probe(Feature::Vrf, "4.3", "vrf", "no vrf", How::Link("vrf", Extra::Number(&[0, 1, 1, 0]))),
     probe(Feature::Netkit, "6.7", "nothing yet", "nothing", How::Link("netkit", Extra::None)),
@@ -113,6 +117,14 @@ pub const PROBES: &[Probe] = &[
     probe(Feature::Fq, "3.12", "bandwidth", "shaping by htb or tbf, with more delay", How::Qdisc("fq", ROOT)),
     probe(Feature::Htb, "", "bandwidth without fq", "shaping by tbf only", How::Qdisc("htb", ROOT)),
     probe(Feature::Tbf, "", "bandwidth without eBPF", "no shaping where eBPF is refused", How::Qdisc("tbf", ROOT)),
+    probe(
+        Feature::FqCodel,
+        "3.5",
+        "bandwidth without eBPF",
+        "all flows of a pod wait for each other",
+        How::Qdisc("fq_codel", ROOT),
+    ),
+    probe(Feature::Mirred, "", "bandwidth on macvlan, ipvlan", NO_INGRESS, How::Redirect),
     probe(Feature::Bpf, "5.12", "bandwidth", "shaping by tbf only", How::Bpf(bpf::load_classifier)),
     probe(Feature::Tcx, "6.6", "shared devices", "programs are attached by clsact", How::Bpf(bpf::query_tcx)),
 ];
@@ -158,6 +170,11 @@ impl Bench {
                 // The qdisc may be there already.
                 let _ = self.tc(NEWQDISC, "clsact", CLSACT, 0);
                 self.tc(NEWTFILTER, kind, INGRESS, 1 << 16 | u32::from(ALL_PROTOCOLS.to_be()))
+            }
+            How::Redirect => {
+                let index = self.parent.ok_or_else(|| said(Errno::ENODEV, "no link to try it on"))?;
+                let _ = self.tc(NEWQDISC, "clsact", CLSACT, 0);
+                self.socket()?.call(NEWTFILTER, CREATE, |out| tc::redirect(index, index, out)).map(drop)
             }
             How::Sysctl(key) => match sysctl::read(key) {
                 Ok(Some(_)) => Ok(()),

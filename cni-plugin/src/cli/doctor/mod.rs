@@ -5,8 +5,10 @@ mod host;
 use super::FAILURE;
 use super::output::{self, Format};
 use super::{Outcome, drop_in_names};
-use crate::attach::features;
+use crate::apply::features;
 use crate::plan::Feature;
+use crate::plan::ladder::Queue;
+use crate::plugins::meta::bandwidth;
 use crate::sys::probe::{Finding, Probe};
 use clap::Args;
 use serde::Serialize;
@@ -77,7 +79,12 @@ fn kernel() -> Vec<Check> {
     };
     let mut checks = vec![Check { name: "kernel".to_owned(), detail: features::release(), ..none.clone() }];
     match features::find_all() {
-        Ok(found) => checks.extend(found.into_iter().map(|(probe, finding)| of_probe(probe, finding))),
+        Ok(found) => {
+            let has =
+                |feature| found.iter().any(|(probe, found)| probe.feature == feature && *found == Finding::Present);
+            checks.push(shaping(has, &none));
+            checks.extend(found.into_iter().map(|(probe, finding)| of_probe(probe, finding)));
+        }
         Err(err) => checks.push(Check {
             name: "network namespaces".to_owned(),
             state: State::Missing,
@@ -88,6 +95,20 @@ fn kernel() -> Vec<Check> {
         }),
     }
     checks
+}
+
+/// By what a kernel with these features shapes.
+fn shaping(has: impl Fn(Feature) -> bool + Copy, none: &Check) -> Check {
+    let queue = Queue::best(has);
+    let why = |queue: Queue| bandwidth::shortcoming(queue, has).map(|why| format!(", since {why}")).unwrap_or_default();
+    Check {
+        name: "shaping".to_owned(),
+        state: if queue.is_some() { State::Ok } else { State::Missing },
+        needed_by: "bandwidth",
+        without_it: "no limits",
+        detail: queue.map(|queue| format!("by {queue}{}", why(queue))).unwrap_or_default(),
+        ..none.clone()
+    }
 }
 
 fn of_probe(probe: &Probe, finding: Finding) -> Check {

@@ -125,7 +125,7 @@ impl Plugin for Ipvlan {
         self.parent.status_need().into_iter().collect()
     }
 
-    fn status(&self, facts: &Facts) -> Result<(), Error> {
-        self.parent.status(facts)
+    fn status(&self, facts: &Facts) -> Result<Option<String>, Error> {
+        self.parent.status(facts).map(|()| None)
     }
 }

@@ -129,7 +129,7 @@ impl Plugin for Macvlan {
         self.parent.status_need().into_iter().collect()
     }
 
-    fn status(&self, facts: &Facts) -> Result<(), Error> {
-        self.parent.status(facts)
+    fn status(&self, facts: &Facts) -> Result<Option<String>, Error> {
+        self.parent.status(facts).map(|()| None)
     }
 }

@@ -1,10 +1,12 @@
 //! `bandwidth`: how much a container may receive and send, on whatever interface it has.
 
-use crate::cni::{AddResult, Error, Json, NetConf};
+use crate::cni::{AddResult, Error, Interface, Json, NetConf};
 use crate::ipam::Lease;
+use crate::plan::facts::LinkFact;
+use crate::plan::ladder::{LADDER, Queue};
 use crate::plan::shaping::{Rate, Shaper, Shaping, Toward};
-use crate::plan::step::{LinkRef, Step};
-use crate::plan::{Facts, Feature, IfName, Need};
+use crate::plan::step::{IpvlanMode, Link, LinkAttr, LinkKind, LinkRef, Step, Sysctl};
+use crate::plan::{Facts, Feature, IfName, Need, Ns};
 use crate::plugins::{Addresses, Call, Planned, Plugin};
 
 /// Least rate, in bits per second: one byte.
@@ -14,6 +16,8 @@ const BURST_LIMIT: u64 = u32::MAX as u64;
 /// What the kubelet and containerd write for "no burst given", in bits; CRI-O writes a little less than the limit.
 const UNSET_BURSTS: [u64; 2] = [(1 << 31) - 1, (1 << 32) - 1];
 const UNSET_BURST_FROM: u64 = 8 * (BURST_LIMIT - 1);
+/// Index of `lo` in every network namespace.
+const LOOPBACK: u32 = 1;
 /// The burst where none is given: so many milliseconds of the rate, and this many bytes at least.
 const BURST_MS: u64 = 10;
 const LEAST_BURST: u64 = 64 * 1024;
@@ -82,21 +86,95 @@ fn host_links(prev: &AddResult) -> impl Iterator<Item = LinkRef> {
     of_host.filter_map(|interface| IfName::parse(&interface.name).ok().map(LinkRef::host))
 }
 
-/// The host's end of the container's veth.
-fn host_end(call: &Call<'_>, prev: &AddResult, facts: &Facts) -> Result<LinkRef, Error> {
+/// Where the container's packets can be held up.
+enum Place {
+    /// A veth: on either end.
+    Veth {
+        /// The end on the host's side.
+        host: LinkRef,
+    },
+    /// Any other interface: all in the container.
+    Pod,
+}
+
+fn place(call: &Call<'_>, prev: &AddResult, facts: &Facts, pod: &LinkFact) -> Result<Place, Error> {
     let name = call.ifname.as_str();
-    let pod = facts.link(&call.pod());
-    let pod = pod.ok_or_else(|| Error::internal(format!("interface {name:?} does not exist in the container")))?;
-    if pod.kind != "veth" {
-        let kind = &pod.kind;
-        return Err(Error::internal(format!("container interface {name:?} has no veth peer: it is of kind {kind:?}")));
+    match pod.kind.as_str() {
+        "veth" => {}
+        _ if pod.index == LOOPBACK => {
+            return Err(Error::config(format!("container interface {name:?} is the loopback: nothing shapes it")));
+        }
+        _ => return Ok(Place::Pod),
     }
     let is_end = |at: &LinkRef| {
         let is_peer = |index: u32| pod.parent.map_or(*at == LinkRef::host(call.host_veth()), |peer| peer == index);
         facts.link(at).is_some_and(|fact| fact.kind == "veth" && is_peer(fact.index))
     };
-    let end = host_links(prev).find(is_end);
-    end.ok_or_else(|| Error::internal(format!("no veth peer of container interface {name:?} found in host ns")))
+    let host = host_links(prev).find(is_end);
+    let host =
+        host.ok_or_else(|| Error::internal(format!("no veth peer of container interface {name:?} found in host ns")))?;
+    Ok(Place::Veth { host })
+}
+
+impl Bandwidth {
+    /// The shaping of a veth.
+    fn of_veth(&self, call: &Call<'_>, queue: Queue, host: LinkRef, mtu: u32) -> Vec<Step> {
+        let to_pod = self.ingress.map(|rate| Shaper { at: host.clone(), toward: Toward::Pod, rate, mtu });
+        let from_pod = self.sent(call, mtu);
+        let guard = from_pod.is_some().then_some(host).filter(|_| queue.has_program());
+        let shapers = to_pod.into_iter().chain(from_pod).collect();
+        vec![Step::AddShaping(Shaping { queue, shapers, guard })]
+    }
+
+    /// The shaping of an interface that has no end on the host's side: what comes in is sent through an ifb.
+    fn of_pod(&self, call: &Call<'_>, queue: Queue, mtu: u32) -> Vec<Step> {
+        let ifb = call.ifb();
+        let to_pod = self.ingress.map(|rate| Shaper { at: ifb.clone(), toward: Toward::Pod, rate, mtu });
+        let shapers = to_pod.into_iter().chain(self.sent(call, mtu)).collect();
+        let shaping = Step::AddShaping(Shaping { queue, shapers, guard: None });
+        if self.ingress.is_none() {
+            return vec![shaping];
+        }
+        // An address of its own would only make it send.
+        let key = format!("net/ipv6/conf/{}/disable_ipv6", ifb.name);
+        vec![
+            Step::AddLink(Link {
+                at: ifb.clone(),
+                mac: None,
+                mtu: Some(mtu),
+                up: false,
+                master: None,
+                kind: LinkKind::Ifb,
+            }),
+            shaping,
+            Step::SetSysctl(Sysctl { ns: Ns::Pod, key, value: "1".to_owned(), optional: true }),
+            Step::SetLink { at: ifb.clone(), to: LinkAttr::Up(true), from: None },
+            Step::AddRedirect { from: call.pod(), to: ifb },
+        ]
+    }
+
+    fn sent(&self, call: &Call<'_>, mtu: u32) -> Option<Shaper> {
+        self.egress.map(|rate| Shaper { at: call.pod(), toward: Toward::Network, rate, mtu })
+    }
+
+    /// What comes in to this interface passes no filter of its own.
+    fn refuse_l3s(&self, call: &Call<'_>, pod: &LinkFact) -> Result<(), Error> {
+        if self.ingress.is_some() && pod.kind == "ipvlan" && pod.mode == Some(IpvlanMode::L3s.name()) {
+            let name = call.ifname.as_str();
+            let sentence = "what an ipvlan of mode l3s receives can't be shaped; modes l2 and l3 can";
+            return Err(Error::config(format!("\"ingressRate\" for container interface {name:?}: {sentence}")));
+        }
+        Ok(())
+    }
+}
+
+/// The best queue of this kernel.
+fn queue(facts: &Facts) -> Result<Queue, Error> {
+    facts.best_queue().ok_or_else(|| {
+        let missing = LADDER.iter().filter(|feature| !facts.has(**feature)).map(|feature| feature.name());
+        let missing = missing.collect::<Vec<_>>().join(", ");
+        Error::internal(format!("this kernel can't shape: it lacks {missing}; see `braid doctor`"))
+    })
 }
 
 impl Plugin for Bandwidth {
@@ -106,7 +184,7 @@ impl Plugin for Bandwidth {
 
     fn needs(&self, call: &Call<'_>) -> Vec<Need> {
         let Some(prev) = call.prev.filter(|_| !self.is_unlimited()) else { return Vec::new() };
-        [Need::Queue, Need::Link(call.pod())].into_iter().chain(host_links(prev).map(Need::Link)).collect()
+        [Need::Features(LADDER), Need::Link(call.pod())].into_iter().chain(host_links(prev).map(Need::Link)).collect()
     }
 
     fn plan(&self, call: &Call<'_>, facts: &Facts, _lease: Option<Lease>) -> Result<Planned, Error> {
@@ -118,27 +196,47 @@ impl Plugin for Bandwidth {
         if self.is_unlimited() {
             return Ok(Planned { result: prev, ..Planned::default() });
         }
-        let queue = facts.queue.ok_or_else(|| Error::internal("this kernel can't shape: see `braid doctor`"))?;
-        let host = host_end(call, &prev, facts)?;
-        let to_pod = self.ingress.map(|rate| Shaper { at: host.clone(), toward: Toward::Pod, rate });
-        let from_pod = self.egress.map(|rate| Shaper { at: call.pod(), toward: Toward::Network, rate });
-        let guard = from_pod.is_some().then_some(host);
-        let shapers = to_pod.into_iter().chain(from_pod).collect();
-        let steps = vec![Step::AddShaping(Shaping { queue, shapers, guard })];
-        Ok(Planned { steps, result: prev, warnings: Vec::new() })
+        let queue = queue(facts)?;
+        let name = call.ifname.as_str();
+        let pod = facts.link(&call.pod());
+        let pod = pod.ok_or_else(|| Error::internal(format!("interface {name:?} does not exist in the container")))?;
+        self.refuse_l3s(call, pod)?;
+        let mut result = prev;
+        let mut steps = match place(call, &result, facts, pod)? {
+            Place::Veth { host } => self.of_veth(call, queue, host, pod.mtu),
+            Place::Pod => self.of_pod(call, queue, pod.mtu),
+        };
+        if steps.iter().any(|step| matches!(step, Step::AddLink(_))) {
+            let (name, sandbox) = (call.ifb().name.to_string(), call.sandbox.to_owned());
+            result.interfaces.push(Interface { name, sandbox, ..Interface::default() });
+        }
+        let gso = self.sent(call, pod.mtu).and_then(|shaper| shaper.gso_max_size());
+        steps.extend(gso.map(|size| Step::SetLink { at: call.pod(), to: LinkAttr::GsoMaxSize(size), from: None }));
+        Ok(Planned { steps, result, warnings: Vec::new() })
     }
 
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
-        vec![Step::DelLink(LinkRef::host(call.reference_ifb()))]
+        vec![Step::DelLink(LinkRef::host(call.reference_ifb())), Step::DelLink(call.ifb())]
     }
 
     fn kind(&self) -> Option<&'static str> {
         None
     }
 
-    fn features(&self) -> Vec<Feature> {
-        vec![Feature::Clsact, Feature::ClsBpf, Feature::Bpf]
+    fn status_needs(&self) -> Vec<Need> {
+        vec![Need::Features(LADDER)]
     }
+
+    fn status(&self, facts: &Facts) -> Result<Option<String>, Error> {
+        let queue = queue(facts).map_err(|err| Error::not_available(err.msg))?;
+        Ok(shortcoming(queue, |feature| facts.has(feature)).map(|why| format!("bandwidth by {queue}: {why}")))
+    }
+}
+
+/// Why this kernel does no better than `queue`; none where nothing is better.
+pub fn shortcoming(queue: Queue, has: impl Fn(Feature) -> bool) -> Option<String> {
+    let lacking: Vec<&str> = queue.lacking(has).into_iter().map(Feature::name).collect();
+    (!lacking.is_empty()).then(|| format!("the kernel lacks {}", lacking.join(", ")))
 }
 
 #[cfg(test)]

@@ -107,6 +107,7 @@ fn present(fact: &LinkFact, attr: &LinkAttr) -> Option<LinkAttr> {
         | LinkAttr::Announce(_)
         | LinkAttr::Hairpin(_)
         | LinkAttr::Isolated(_)
+        | LinkAttr::GsoMaxSize(_)
         | LinkAttr::ArpNotify(_) => return None,
     })
 }

@@ -81,6 +81,8 @@ pub enum NewKind<'a> {
     Macvlan(MacvlanMode, Option<u32>),
     /// An ipvlan.
     Ipvlan(IpvlanMode),
+    /// An ifb.
+    Ifb,
 }
 
 fn message(link: &NewLink<'_>) -> LinkMessage {
@@ -111,6 +113,7 @@ pub fn new_link(link: &NewLink<'_>, kind: &NewKind<'_>, out: &mut Vec<u8>) {
             let data = vlan_filtering.then(|| InfoData::Bridge(vec![InfoBridge::VlanFiltering(true)]));
             (InfoKind::Bridge, data)
         }
+        NewKind::Ifb => (InfoKind::Ifb, None),
         NewKind::Macvlan(mode, bc_queue_len) => {
             let mut data = vec![InfoMacVlan::Mode(match mode {
                 MacvlanMode::Private => MacVlanMode::Private,
@@ -181,6 +184,7 @@ fn set_attr(message: &mut LinkMessage, attr: &LinkAttr) {
         LinkAttr::Mac(mac) | LinkAttr::Announce(mac) => message.attributes.push(LinkAttribute::Address(mac.0.to_vec())),
         LinkAttr::Mtu(mtu) => message.attributes.push(LinkAttribute::Mtu(*mtu)),
         LinkAttr::TxQueueLen(len) => message.attributes.push(LinkAttribute::TxQueueLen(*len)),
+        LinkAttr::GsoMaxSize(size) => message.attributes.push(LinkAttribute::GsoMaxSize(*size)),
         LinkAttr::Alias(text) => message.attributes.push(LinkAttribute::IfAlias(text.clone())),
         LinkAttr::Hairpin(on) => message.attributes.push(port(InfoBridgePort::HairpinMode(*on))),
         LinkAttr::ArpNotify(on) => message.attributes.push(ipv4_devconf(ARP_NOTIFY, u32::from(*on))),
@@ -220,6 +224,20 @@ pub fn get_by_name(name: &IfName, out: &mut Vec<u8>) {
 pub fn by_name(name: &IfName, out: &mut Vec<u8>) {
     let mut message = LinkMessage::default();
     message.attributes.push(LinkAttribute::IfName(name.to_string()));
+    emit(&message, out);
+}
+
+/// Body of `RTM_SETLINK` that puts a link into a group.
+pub fn into_group(name: &IfName, group: u32, out: &mut Vec<u8>) {
+    let mut message = LinkMessage::default();
+    message.attributes.extend([LinkAttribute::IfName(name.to_string()), LinkAttribute::Group(group)]);
+    emit(&message, out);
+}
+
+/// Body of `RTM_DELLINK` for all links of a group.
+pub fn by_group(group: u32, out: &mut Vec<u8>) {
+    let mut message = LinkMessage::default();
+    message.attributes.push(LinkAttribute::Group(group));
     emit(&message, out);
 }
 

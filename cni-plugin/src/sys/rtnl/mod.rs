@@ -45,6 +45,10 @@ fn u32_of(value: &[u8]) -> Option<u32> {
     value.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
 }
 
+fn u64_of(value: &[u8]) -> Option<u64> {
+    value.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))
+}
+
 fn u16_of(value: &[u8]) -> Option<u16> {
     value.first_chunk().map(|bytes| u16::from_ne_bytes(*bytes))
 }

@@ -1,7 +1,7 @@
 //! Queueing disciplines and filters (`include/uapi/linux/pkt_sched.h`, `pkt_cls.h`).
 
-use super::{text_of, u32_of};
-use crate::plan::shaping::Hook;
+use super::{text_of, u32_of, u64_of};
+use crate::plan::shaping::{Hook, Traffic};
 use crate::sys::netlink::attributes_of;
 use std::os::fd::RawFd;
 
@@ -13,6 +13,8 @@ pub const DELQDISC: u16 = 37;
 pub const GETQDISC: u16 = 38;
 /// Makes a class.
 pub const NEWTCLASS: u16 = 40;
+/// Shows them.
+pub const GETTCLASS: u16 = 42;
 /// Makes a filter.
 pub const NEWTFILTER: u16 = 44;
 /// Takes one away.
@@ -32,9 +34,10 @@ const CLSACT: u32 = 0xffff_fff1;
 const CLSACT_HANDLE: u32 = 0xffff_0000;
 /// Handle of the root that braid makes, `1:`.
 const HANDLE: u32 = 0x1_0000;
-/// Which of several filters is asked first, and the number of braid's own among its equals.
+/// Which of several filters is asked first; one that other programs choose as well.
 const PREFERENCE: u32 = 1;
-const FILTER: u32 = 1;
+/// The number of braid's own among its equals; one that nobody else chooses.
+const FILTER: u32 = 0xb1a1d;
 /// `ETH_P_ALL` in network byte order.
 const ALL_PROTOCOLS: u32 = 0x0300;
 
@@ -84,6 +87,47 @@ pub fn program(index: u32, hook: Hook, program: RawFd, name: &str, class_id: u32
     });
 }
 
+/// Body of `RTM_NEWTFILTER`: all that comes in leaves through the link with index `to`. The filter is a classic program
+/// that matches everything, since not every kernel has `cls_matchall`.
+pub fn redirect(index: u32, to: u32, out: &mut Vec<u8>) {
+    const ACT: u16 = 1;
+    const OPS_LEN: u16 = 4;
+    const OPS: u16 = 5;
+    /// `struct sock_filter`: return -1, which is "matches".
+    const MATCH: [u8; 8] = [0x06, 0, 0, 0, 0xff, 0xff, 0xff, 0xff];
+    filter(index, Hook::Ingress, out);
+    nest(TCA_OPTIONS, out, |out| {
+        attr(OPS_LEN, &1u16.to_ne_bytes(), out);
+        attr(OPS, &MATCH, out);
+        nest(ACT, out, |out| nest(1, out, |out| mirred(to, out)));
+    });
+}
+
+/// An action that takes a packet and sends it through another link (`include/uapi/linux/tc_act/tc_mirred.h`).
+fn mirred(to: u32, out: &mut Vec<u8>) {
+    const ACT_KIND: u16 = 1;
+    const ACT_OPTIONS: u16 = 2;
+    const PARMS: u16 = 2;
+    const STOLEN: u32 = 4;
+    const EGRESS_REDIR: u32 = 1;
+    attr(ACT_KIND, b"mirred\0", out);
+    nest(ACT_OPTIONS, out, |out| {
+        let parms = [0, 0, STOLEN, 0, 0, EGRESS_REDIR, to];
+        attr(PARMS, &parms.map(u32::to_ne_bytes).concat(), out);
+    });
+}
+
+/// Reads `RTM_NEWTFILTER`: where it sends what it takes; none for what runs no such action first.
+pub fn parse_redirect(body: &[u8]) -> Option<u32> {
+    const ACT: u16 = 1;
+    let inside = |bytes, wanted| attributes_of(bytes).find(|(kind, _)| *kind == wanted).map(|(_, value)| value);
+    let options = inside(body.get(HEAD_LEN..)?, TCA_OPTIONS)?;
+    let action = inside(inside(options, ACT)?, 1)?;
+    let is_mirred = inside(action, 1).is_some_and(|kind| text_of(kind) == "mirred");
+    let parms = inside(inside(action, 2).filter(|_| is_mirred)?, 2)?;
+    u32_of(parms.get(24..28)?)
+}
+
 /// Body of `RTM_DELTFILTER` for braid's own.
 pub fn filter(index: u32, hook: Hook, out: &mut Vec<u8>) {
     head(index, FILTER, side(hook), PREFERENCE << 16 | ALL_PROTOCOLS, out);
@@ -104,6 +148,38 @@ pub fn fq(index: u32, horizon_us: u32, out: &mut Vec<u8>) {
         attr(FLOW_LIMIT, &10_000u32.to_ne_bytes(), out);
         attr(ORPHAN_MASK, &16_383u32.to_ne_bytes(), out);
         attr(HORIZON, &horizon_us.to_ne_bytes(), out);
+    });
+}
+
+/// Body of `RTM_NEWQDISC` for a root that lets so many bytes a second pass, `bucket` bytes at once, and `limit` bytes wait.
+pub fn tbf(index: u32, rate: u64, bucket: u64, limit: u64, out: &mut Vec<u8>) {
+    const PARMS: u16 = 1;
+    const RATE64: u16 = 4;
+    const BURST: u16 = 6;
+    head(index, HANDLE, ROOT, 0, out);
+    attr(TCA_KIND, b"tbf\0", out);
+    nest(TCA_OPTIONS, out, |out| {
+        let numbers = [narrow(limit), 0, 0];
+        let parms = [&rate_spec(rate)[..], &[0; 12], &numbers.map(u32::to_ne_bytes).concat()];
+        attr(PARMS, &parms.concat(), out);
+        attr(RATE64, &rate.to_ne_bytes(), out);
+        attr(BURST, &narrow(bucket).to_ne_bytes(), out);
+    });
+}
+
+/// Body of `RTM_NEWQDISC` for a queue behind `tbf` that keeps flows apart and none waiting longer than `target_us`.
+pub fn fq_codel(index: u32, target_us: u32, out: &mut Vec<u8>) {
+    const TARGET: u16 = 1;
+    const INTERVAL: u16 = 3;
+    const ECN: u16 = 4;
+    /// The interval is a round trip; the target is to be a twentieth of it (RFC 8289, section 4.4).
+    const TARGETS: u32 = 20;
+    head(index, 2 << 16, HANDLE | 1, 0, out);
+    attr(TCA_KIND, b"fq_codel\0", out);
+    nest(TCA_OPTIONS, out, |out| {
+        attr(TARGET, &target_us.to_ne_bytes(), out);
+        attr(INTERVAL, &target_us.saturating_mul(TARGETS).to_ne_bytes(), out);
+        attr(ECN, &1u32.to_ne_bytes(), out);
     });
 }
 
@@ -158,13 +234,70 @@ pub fn dump_queues(out: &mut Vec<u8>) {
     head(0, 0, 0, 0, out);
 }
 
-/// Reads `RTM_NEWQDISC`: the kind, if it is the root of this link.
-pub fn parse_root(body: &[u8], index: u32) -> Option<String> {
+/// The root queue of a link.
+#[derive(Debug, Default)]
+pub struct Root {
+    /// What it is.
+    pub kind: String,
+    /// What it holds to, in bytes per second; none but of `tbf`.
+    pub rate: Option<u64>,
+    /// What passed it.
+    pub passed: Traffic,
+}
+
+/// Reads `RTM_NEWQDISC`, if it is the root of this link.
+pub fn parse_root(body: &[u8], index: u32) -> Option<Root> {
+    const STATS2: u16 = 7;
     let attrs = body.get(HEAD_LEN..)?;
     if u32_of(&body[4..8])? != index || u32_of(&body[12..16])? != ROOT {
         return None;
     }
-    attributes_of(attrs).find(|(kind, _)| *kind == TCA_KIND).map(|(_, kind)| text_of(kind))
+    let mut root = Root::default();
+    for (kind, value) in attributes_of(attrs) {
+        match kind {
+            TCA_KIND => root.kind = text_of(value),
+            TCA_OPTIONS if root.kind == "tbf" => root.rate = rate_in(value, 4),
+            STATS2 => root.passed = passed(value),
+            _ => {}
+        }
+    }
+    Some(root)
+}
+
+/// `TCA_STATS_BASIC` and `TCA_STATS_QUEUE` (`include/uapi/linux/gen_stats.h`).
+fn passed(stats: &[u8]) -> Traffic {
+    const BASIC: u16 = 1;
+    const QUEUE: u16 = 3;
+    let mut passed = Traffic::default();
+    for (kind, value) in attributes_of(stats) {
+        let number = |at: usize| value.get(at..at + 4).and_then(u32_of).map_or(0, u64::from);
+        match kind {
+            BASIC => (passed.bytes, passed.packets) = (value.get(..8).and_then(u64_of).unwrap_or_default(), number(8)),
+            QUEUE => (passed.dropped, passed.delayed) = (number(8), number(16)),
+            _ => {}
+        }
+    }
+    passed
+}
+
+/// The rate in the options of `tbf` or of a class of `htb`, in bytes per second: in the first attribute, and in another
+/// where it needs 64 bits.
+fn rate_in(options: &[u8], wide: u16) -> Option<u64> {
+    let of = |wanted| attributes_of(options).find(|(kind, _)| *kind == wanted).map(|(_, value)| value);
+    of(wide).and_then(u64_of).or_else(|| of(1).and_then(|parms| u32_of(parms.get(8..12)?)).map(u64::from))
+}
+
+/// Body of `RTM_GETTCLASS` for a dump of a link's.
+pub fn dump_classes(index: u32, out: &mut Vec<u8>) {
+    head(index, 0, 0, 0, out);
+}
+
+/// Reads `RTM_NEWTCLASS`: the rate of the class with this number, in bytes per second.
+pub fn parse_class_rate(body: &[u8], class: u32) -> Option<u64> {
+    const RATE64: u16 = 6;
+    let attrs = body.get(HEAD_LEN..).filter(|_| u32_of(&body[8..12]) == Some(HANDLE | class))?;
+    let options = attributes_of(attrs).find(|(kind, _)| *kind == TCA_OPTIONS).map(|(_, value)| value)?;
+    rate_in(options, RATE64)
 }
 
 /// Body of `RTM_GETTFILTER` for a dump of one side of clsact.

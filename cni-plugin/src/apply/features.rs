@@ -5,7 +5,7 @@ use crate::sys::probe::{Finding, PROBES, Probe, find};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::{fs, io, process};
+use std::{fs, io};
 
 /// On tmpfs: an answer lasts as long as the kernel that gave it.
 const PATH: &str = "/run/braid/kernel.json";
@@ -24,10 +24,11 @@ pub fn release() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
 }
 
-/// The features of `wanted` that the kernel lacks, with its own words. What can't be tried is not called missing.
-pub fn missing(wanted: &[Feature]) -> Vec<(&'static str, String)> {
+/// What is known of the features of `wanted`: nothing where the kernel has one, otherwise its own words. One that can't be
+/// tried has no entry.
+pub fn known(wanted: &[Feature]) -> BTreeMap<Feature, Option<String>> {
     if wanted.is_empty() {
-        return Vec::new();
+        return BTreeMap::new();
     }
     let mut known = load(Path::new(PATH), &release());
     let unasked: Vec<Feature> =
@@ -38,8 +39,7 @@ pub fn missing(wanted: &[Feature]) -> Vec<(&'static str, String)> {
             Err(err) => eprintln!("ask the kernel for its features: {err}"),
         }
     }
-    let lack = |feature: &Feature| Some((feature.name(), known.features.get(feature.name())?.clone()?));
-    wanted.iter().filter_map(lack).collect()
+    wanted.iter().filter_map(|feature| Some((*feature, known.features.get(feature.name())?.clone()))).collect()
 }
 
 /// Asks for every feature, whatever is known. Where STATUS has asked before, it is told of modules installed meanwhile.
@@ -76,34 +76,13 @@ fn load(path: &Path, release: &str) -> Known {
 
 fn store(path: &Path, known: &Known) -> io::Result<()> {
     fs::create_dir_all(path.parent().unwrap_or(path))?;
-    // Calls run side by side, so each writes a file of its own; the last one stays.
-    let temp = path.with_extension(format!("{}.tmp", process::id()));
-    fs::write(&temp, serde_json::to_vec(known)?)?;
-    fs::rename(&temp, path)
+    // In place: who finds it half written asks the kernel again, and a call that is killed leaves no other file.
+    fs::write(path, serde_json::to_vec(known)?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cni::NetConf;
-    use crate::plugins;
-
-    #[test]
-    fn a_plugin_asks_only_for_what_its_keys_need() {
-        let features = |conf: &str| {
-            let conf = NetConf::parse(format!(r#"{{"name":"n",{conf}}}"#).as_bytes()).expect("a configuration");
-            let plugin = plugins::parse(&conf, "").expect("parsed").expect("ours");
-            plugin.features().into_iter().map(Feature::name).collect::<Vec<_>>().join(", ")
-        };
-        assert_eq!(features(r#""type":"bridge""#), "veth, bridge");
-        let all = features(r#""type":"bridge","vlan":5,"ipMasq":true,"macspoofchk":true"#);
-        assert_eq!(all, "veth, bridge, bridge vlan_filtering, nf_tables masquerade, nf_tables bridge");
-        assert_eq!(features(r#""type":"bridge","vlanTrunk":[{"id":7}]"#), "veth, bridge, bridge vlan_filtering");
-        assert_eq!(features(r#""type":"ptp","ipMasq":true"#), "veth, nf_tables masquerade");
-        assert_eq!(features(r#""type":"macvlan""#), "macvlan");
-        assert_eq!(features(r#""type":"ipvlan""#), "ipvlan");
-        assert_eq!(features(r#""type":"tuning""#), "");
-    }
 
     #[test]
     fn answers_are_kept_for_one_kernel_only() {
@@ -116,6 +95,5 @@ mod tests {
         assert!(load(&path, "6.2").features.is_empty());
         fs::write(&path, "{").expect("written");
         assert!(load(&path, "6.1").features.is_empty());
-        assert_eq!(fs::read_dir(dir.path().join("braid")).expect("a folder").count(), 1, "a temporary file is left");
     }
 }

@@ -1,0 +1,103 @@
+//! What shapes on this kernel: the best that it has.
+
+use super::feature::Feature;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What holds the packets until they may leave, the best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Queue {
+    /// `fq` by the departure time that the program writes.
+    #[serde(rename = "fq")]
+    Fq,
+    /// `htb` with two classes between which the program chooses.
+    #[serde(rename = "htb")]
+    Htb,
+    /// `tbf`, and behind it `fq_codel`, which lets a flow with little to send pass others; no program.
+    #[serde(rename = "tbf+fq_codel")]
+    TbfFqCodel,
+    /// `tbf` alone, as the reference plugin.
+    #[serde(rename = "tbf")]
+    Tbf,
+}
+
+/// All that the choice depends on.
+pub const LADDER: &[Feature] =
+    &[Feature::Fq, Feature::Htb, Feature::Tbf, Feature::FqCodel, Feature::Clsact, Feature::ClsBpf, Feature::Bpf];
+
+/// What each rung needs, the best first.
+const RUNGS: [(Queue, &[Feature]); 4] = [
+    (Queue::Fq, &[Feature::Fq, Feature::Clsact, Feature::ClsBpf, Feature::Bpf]),
+    (Queue::Htb, &[Feature::Htb, Feature::Clsact, Feature::ClsBpf, Feature::Bpf]),
+    (Queue::TbfFqCodel, &[Feature::Tbf, Feature::FqCodel]),
+    (Queue::Tbf, &[Feature::Tbf]),
+];
+
+impl Queue {
+    /// The best of a kernel that has these features; none where it can't shape.
+    pub fn best(has: impl Fn(Feature) -> bool) -> Option<Self> {
+        RUNGS.iter().find(|(_, needs)| needs.iter().all(|feature| has(*feature))).map(|(queue, _)| *queue)
+    }
+
+    /// Why a kernel that has these features does no better: what the rungs above need and it lacks.
+    pub fn lacking(self, has: impl Fn(Feature) -> bool) -> Vec<Feature> {
+        let above = RUNGS.iter().filter(|(queue, _)| *queue < self);
+        let mut lacking: Vec<Feature> = above.flat_map(|(_, needs)| *needs).copied().filter(|f| !has(*f)).collect();
+        lacking.sort_unstable();
+        lacking.dedup();
+        lacking
+    }
+
+    /// The kernel's word for the root queue.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::Fq => "fq",
+            Self::Htb => "htb",
+            Self::TbfFqCodel | Self::Tbf => "tbf",
+        }
+    }
+
+    /// Whether braid's program decides when each packet leaves.
+    pub fn has_program(self) -> bool {
+        matches!(self, Self::Fq | Self::Htb)
+    }
+}
+
+impl fmt::Display for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Fq => "fq with eBPF",
+            Self::Htb => "htb with eBPF",
+            Self::TbfFqCodel => "tbf with fq_codel",
+            Self::Tbf => "tbf",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn best_without(lacks: &[Feature]) -> Option<Queue> {
+        Queue::best(|feature| !lacks.contains(&feature))
+    }
+
+    #[test]
+    fn each_rung_is_taken_where_those_above_lack_something() {
+        assert_eq!(best_without(&[]), Some(Queue::Fq));
+        assert_eq!(best_without(&[Feature::Fq]), Some(Queue::Htb));
+        for program in [Feature::Clsact, Feature::ClsBpf, Feature::Bpf] {
+            assert_eq!(best_without(&[program]), Some(Queue::TbfFqCodel), "{program:?}");
+        }
+        assert_eq!(best_without(&[Feature::Bpf, Feature::FqCodel]), Some(Queue::Tbf));
+        assert_eq!(best_without(&[Feature::Bpf, Feature::Tbf]), None);
+    }
+
+    #[test]
+    fn what_a_better_rung_lacks_is_named_once() {
+        let lacks = [Feature::Fq, Feature::Bpf];
+        assert_eq!(Queue::Htb.lacking(|feature| feature != Feature::Fq), [Feature::Fq]);
+        assert_eq!(Queue::TbfFqCodel.lacking(|feature| !lacks.contains(&feature)), [Feature::Fq, Feature::Bpf]);
+        assert!(Queue::Fq.lacking(|_| true).is_empty());
+    }
+}
