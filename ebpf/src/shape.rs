@@ -18,6 +18,8 @@ use core::cmp::max;
 use core::ptr::addr_of_mut;
 
 const BITS_NS: u64 = 8 * 1_000_000_000;
+/// A stamp further ahead is none of this clock: a device noted there when the packet came in, by the clock of the day.
+const STAMP_AHEAD_NS: u64 = 10_000_000_000;
 /// How much time's worth of bypassing packets may come at once, at their share of the rate.
 const BYPASS_DEPTH_NS: u64 = 20_000_000;
 /// Bypassing packets may take one part in so many of the rate.
@@ -91,7 +93,7 @@ impl Packet {
                     bypassed: Number::at(addr_of_mut!((*count).bypassed)),
                 },
                 now,
-                wanted: max(now, stamp),
+                wanted: if stamp.wrapping_sub(now) < STAMP_AHEAD_NS { stamp } else { now },
                 took: bytes * BITS_NS / conf.rate_bps,
                 bytes,
             })

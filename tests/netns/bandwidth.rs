@@ -1,11 +1,14 @@
 //! `bandwidth`: shaping by braid's own program.
 
 use crate::conf;
-use braid_tests::{Call, Ns, Sandbox, Value, json};
+use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
 
 /// Both ways, and the burst, in bits.
 const RATE: u64 = 20_000_000;
 const BURST: u64 = 160_000;
+/// The same as a measured number.
+const RATE_F: f64 = 20_000_000.0;
+const BURST_F: f64 = 160_000.0;
 /// What TCP gets of it at an MTU of 1500: 1448 of 1514 bytes.
 const GOODPUT: f64 = 19_128_000.0;
 
@@ -43,6 +46,27 @@ fn seen(ns: &Ns, link: &str) -> (String, usize, usize) {
     (kind, programs("egress"), programs("ingress"))
 }
 
+/// Sends both ways and judges what arrives: at most what rate and burst allow, whatever else the machine does, and not
+/// much less.
+fn assert_held(one: (&Ns, &str), other: (&Ns, &str)) {
+    for ((from, _), (there, to)) in [(one, other), (other, one)] {
+        let (bits, seconds) = from.send_to(there, to);
+        let (least, most) = (0.7 * GOODPUT * seconds, 1.01 * RATE_F * seconds + BURST_F);
+        assert!(bits > least && bits < most, "{} sends {bits} bits in {seconds} s", from.name());
+    }
+}
+
+/// Tells braid that the kernel lacks these of the features that the choice of a queue depends on.
+fn lacking(lacks: &[&str]) {
+    let asked = ["fq", "htb", "tbf", "fq_codel", "clsact", "cls_bpf", "bpf"];
+    let said = |name: &&str| if lacks.contains(name) { json!("not here") } else { Value::Null };
+    let features: serde_json::Map<String, Value> = asked.iter().map(|name| ((*name).to_owned(), said(name))).collect();
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    std::fs::create_dir_all("/run/braid").unwrap();
+    let known = json!({"release": release.trim(), "features": features});
+    std::fs::write("/run/braid/kernel.json", known.to_string()).unwrap();
+}
+
 fn is_best(queue: &str) -> bool {
     ["fq", "htb"].contains(&queue)
 }
@@ -61,11 +85,7 @@ fn a_container_is_held_to_its_rate_in_both_directions() {
         assert!(is_best(&queue) && (out, inside) == (1, guarded), "{queue} {out} {inside}");
         assert_eq!(seen(&pod, "eth0"), (queue, 1, 0));
 
-        for (from, there, to) in [(host.host(), &*pod, &address), (&*pod, host.host(), &gateway)] {
-            let got = from.goodput_to(there, to);
-            // What waited in a socket when the measuring began is counted too.
-            assert!(got > 0.75 * GOODPUT && got < 1.1 * GOODPUT, "{} gets {got} bit/s", from.name());
-        }
+        assert_held((host.host(), &gateway), (&pod, &address));
         call.check(&result).ok();
         call.prev(&result).del().ok();
         host.assert_nothing_left();
@@ -87,14 +107,151 @@ fn an_answer_passes_the_bulk_that_waits() {
     let result = call.add().result();
     let (node, there) = (host.host(), &*pod);
     std::thread::scope(|scope| {
-        let bulk = scope.spawn(|| node.goodput_to(there, "10.1.0.2"));
+        let bulk = scope.spawn(|| node.send_to(there, "10.1.0.2"));
         // Until the bulk has used up the burst and waits.
         while node.list("tc -j -s qdisc show").iter().all(|queue| queue["backlog"].as_u64().unwrap_or(0) == 0) {}
         let took = round_trip(node, "10.1.0.2");
         assert!(took < 5.0, "{took} ms");
-        assert!(bulk.join().unwrap() > 0.7 * GOODPUT);
+        let (bits, seconds) = bulk.join().unwrap();
+        assert!(bits > 0.7 * GOODPUT * seconds, "{bits} bits in {seconds} s");
     });
     call.prev(&result).del().ok();
+    host.assert_nothing_left();
+}
+
+/// On a kernel that lacks these features both ends are queued by `queue`, with or without a program.
+fn assert_rung(lacks: &[&str], queue: &str, programs: usize) {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    lacking(lacks);
+    let call = shaped(&host, &pod, &conf::bridge(), &limits());
+    let result = call.add().result();
+    assert_eq!(seen(host.host(), &host_link(&result)), (queue.to_owned(), programs, programs));
+    assert_eq!(seen(&pod, "eth0"), (queue.to_owned(), programs, 0));
+    assert_eq!(queues(&pod, "eth0").contains(&json!("fq_codel")), lacks == ["bpf"]);
+    call.check(&result).ok();
+    assert_held((host.host(), "10.1.0.1"), (&pod, "10.1.0.2"));
+    match queue {
+        "tbf" => pod.run("tc qdisc change dev eth0 root tbf rate 1gbit burst 100k limit 100k"),
+        _ => pod.run("tc class change dev eth0 classid 1:1 htb rate 1gbit"),
+    };
+    call.check(&result).refused(999, &["1000000000", "20000000"]);
+    call.prev(&result).del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn without_fq_two_classes_of_htb_hold_the_rate() {
+    assert_rung(&["fq"], "htb", 1);
+}
+
+#[test]
+fn without_bpf_a_token_bucket_keeps_flows_apart() {
+    needs!(FqCodel);
+    assert_rung(&["bpf"], "tbf", 0);
+}
+
+#[test]
+fn without_bpf_and_fq_codel_a_token_bucket_alone_holds_the_rate() {
+    assert_rung(&["clsact", "fq_codel"], "tbf", 0);
+}
+
+#[test]
+fn a_kernel_that_shapes_by_nothing_is_told_so_before_anything_changes() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    lacking(&["bpf", "tbf"]);
+    let call = shaped(&host, &pod, &conf::bridge(), &limits());
+    call.add().refused(999, &["can't shape", "tbf", "bpf"]);
+    host.assert_nothing_left();
+    assert_eq!((host.link("br0"), pod.link("eth0")), (None, None));
+    call.status().refused(50, &["can't shape"]);
+    lacking(&["fq"]);
+    let said = call.status();
+    said.ok();
+    assert!(said.stderr.contains("htb with eBPF: the kernel lacks fq"), "{said:?}");
+}
+
+/// A child of a link is shaped inside the container.
+fn assert_child_is_held(main: &Value) {
+    let host = Sandbox::new();
+    let far = host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
+    let pod = host.pod("a");
+    let call = shaped(&host, &pod, main, &limits());
+    let result = call.add().result();
+    let ifb = result["interfaces"][1]["name"].as_str().unwrap().to_owned();
+    for link in ["eth0", &ifb] {
+        let (queue, programs, _) = seen(&pod, link);
+        assert!(is_best(&queue) && programs == 1, "{link} {queue} {programs}");
+    }
+    call.check(&result).ok();
+    if main["mode"] == "l3" {
+        // Nobody answers for the container at layer 2.
+        far.run("ip route add 10.3.0.2/32 via 10.3.0.253");
+        host.run("ip neigh add 10.3.0.254 dev lan lladdr 02:00:00:00:00:01");
+    }
+    assert_held((&far, "10.3.0.254"), (&pod, "10.3.0.2"));
+    pod.run("tc filter del dev eth0 ingress");
+    call.check(&result).refused(999, &["eth0", &ifb]);
+    call.prev(&result).del().ok();
+    host.assert_nothing_left();
+    assert_eq!(pod.link_names(), Vec::<String>::new());
+}
+
+#[test]
+fn a_macvlan_is_held_in_both_directions() {
+    assert_child_is_held(&conf::macvlan());
+}
+
+#[test]
+fn an_ipvlan_is_held_in_both_directions_but_not_in_mode_l3s() {
+    needs!(Ipvlan);
+    for mode in ["l2", "l3"] {
+        let mut ipvlan = conf::macvlan();
+        (ipvlan["type"], ipvlan["mode"]) = (json!("ipvlan"), json!(mode));
+        assert_child_is_held(&ipvlan);
+    }
+    let host = Sandbox::new();
+    host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
+    let pod = host.pod("a");
+    let mut ipvlan = conf::macvlan();
+    (ipvlan["type"], ipvlan["mode"]) = (json!("ipvlan"), json!("l3s"));
+    let before = host.state();
+    shaped(&host, &pod, &ipvlan, &limits()).add().refused(7, &["ingressRate", "l3s"]);
+    before.assert_same(&host.state());
+}
+
+#[test]
+fn a_strangers_filter_stays_and_a_taken_place_is_refused() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let main = host.call("bridge", &pod, conf::bridge());
+    let result = main.add().result();
+    let veth = host_link(&result);
+    host.run(&format!("tc qdisc add dev {veth} clsact"));
+    // A classic program that matches nothing.
+    std::fs::write("/run/stranger", "1,6 0 0 0,").unwrap();
+    host.run(&format!("tc filter add dev {veth} egress pref 1 bpf bytecode-file /run/stranger"));
+    let chained = json!({"cniVersion": "1.1.0", "name": "net", "type": "bandwidth"});
+    let call = host.call("bandwidth", &pod, chained).with("runtimeConfig", json!({"bandwidth": limits()}));
+    let filters = || host.list(&format!("tc -j filter show dev {veth} egress")).len();
+    let before = filters();
+    call.clone().prev(&result).add().result();
+    assert!(filters() > before);
+    call.clone().prev(&result).del().ok();
+    assert_eq!(filters(), before);
+    host.run(&format!("tc filter del dev {veth} egress"));
+    host.run(&format!("tc filter add dev {veth} egress pref 1 protocol all u32 match u32 0 0 classid 1:1"));
+    let state = host.state();
+    call.clone().prev(&result).add().refused(999, &["tc filter add", &veth]);
+    state.assert_same(&host.state());
+    host.run(&format!("tc filter del dev {veth} egress"));
+    host.run(&format!("tc qdisc add dev {veth} root tbf rate 1mbit burst 10k limit 10k"));
+    let state = host.state();
+    call.clone().prev(&result).add().refused(999, &[&veth, "tbf"]);
+    state.assert_same(&host.state());
+    main.del().ok();
+    call.del().ok();
     host.assert_nothing_left();
 }
 

@@ -17,6 +17,8 @@ pub enum Feature {
     Vlan,
     /// Links of kind dummy.
     Dummy,
+    /// Queues of kind `fq_codel`.
+    FqCodel,
     /// The reference plugins.
     Reference,
 }
@@ -24,10 +26,10 @@ pub enum Feature {
 impl Feature {
     /// Why a test that needs it can't run here; `None` where it can.
     pub fn missing(self) -> Option<String> {
-        static KERNEL: [OnceLock<bool>; 4] = [const { OnceLock::new() }; 4];
+        static KERNEL: [OnceLock<bool>; 5] = [const { OnceLock::new() }; 5];
         let run_by = "run by cargo xtask vm 6.12";
-        let kernel = |at: usize, what: &str, link: &'static str| {
-            let has = *KERNEL[at].get_or_init(|| can_add(link));
+        let kernel = |at: usize, what: &str, thing: &'static str| {
+            let has = *KERNEL[at].get_or_init(|| can_add(thing));
             (!has).then(|| format!("needs {what}, {run_by}"))
         };
         match self {
@@ -35,6 +37,7 @@ impl Feature {
             Self::VlanFiltering => kernel(1, "bridge VLAN filtering", "name probe type bridge vlan_filtering 1"),
             Self::Vlan => kernel(2, "vlan", "link lo name probe type vlan id 5"),
             Self::Dummy => kernel(3, "dummy", "name probe type dummy"),
+            Self::FqCodel => kernel(4, "fq_codel", "qdisc add dev lo root fq_codel"),
             Self::Reference => binary::reference()
                 .is_none()
                 .then(|| "needs the reference plugins in $BRAID_REFERENCE, built by cargo xtask bench".to_owned()),
@@ -43,19 +46,22 @@ impl Feature {
 }
 
 /// Tries in a namespace of its own.
-fn can_add(link: &str) -> bool {
+fn can_add(thing: &str) -> bool {
     let attempt = || {
         unshare(CloneFlags::CLONE_NEWNET).expect("new network namespace");
+        if thing.starts_with("qdisc") {
+            return run("tc", thing);
+        }
         // ipvlan and vlan refuse lo as their parent on a kernel that has them, so they get a bridge.
-        let parent = link.contains("link lo").then(|| ip("link add parent type bridge"));
-        parent.is_none_or(|made| made) && ip(&format!("link add {}", link.replace("link lo", "link parent")))
+        let parent = thing.contains("link lo").then(|| run("ip", "link add parent type bridge"));
+        parent.is_none_or(|made| made) && run("ip", &format!("link add {}", thing.replace("link lo", "link parent")))
     };
     std::thread::scope(|scope| scope.spawn(attempt).join()).expect("thread of a new network namespace")
 }
 
-fn ip(args: &str) -> bool {
+fn run(tool: &str, args: &str) -> bool {
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
-    Command::new("ip").args(args.split(' ')).env("PATH", path).output().is_ok_and(|output| output.status.success())
+    Command::new(tool).args(args.split(' ')).env("PATH", path).output().is_ok_and(|output| output.status.success())
 }
 
 /// Tells that a test did not run, past the harness, which would keep it to itself.

@@ -19,39 +19,32 @@ impl Ns {
         self.try_run(&format!("ping -q -c 3 -i 0.2 -W 1 {to}")).is_err()
     }
 
-    /// Sends as fast as it can to `server` in `there` for two seconds and a half; returns what arrived in the last two,
-    /// in bits per second.
+    /// Sends as fast as it can to `server` in `there` for two seconds; returns how many bits arrived, and in how many
+    /// seconds from the first connect.
     #[track_caller]
-    pub fn goodput_to(&self, there: &Ns, server: &str) -> f64 {
-        const RUN_UP: Duration = Duration::from_millis(500);
+    pub fn send_to(&self, there: &Ns, server: &str) -> (f64, f64) {
         const MEASURED: Duration = Duration::from_secs(2);
         let server: IpAddr = server.parse().expect("an address");
         let listener = there.enter(|| TcpListener::bind(SocketAddr::new(server, 0))).expect("listen");
         let to = listener.local_addr().expect("own address");
+        let start = Instant::now();
+        let mut sending = self.enter(|| TcpStream::connect_timeout(&to, PATIENCE)).expect("connect");
+        let (mut stream, _) = listener.accept().expect("a connection");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a time limit");
         std::thread::scope(|scope| {
-            let sender = scope.spawn(|| {
-                let stream = self.enter(|| TcpStream::connect_timeout(&to, PATIENCE));
-                let mut stream = stream.expect("connect");
-                // Ends when the other side does.
-                let bulk = vec![0; 64 * 1024];
-                while stream.write_all(&bulk).is_ok() {}
-            });
-            let (mut stream, _) = listener.accept().expect("a connection");
+            // Ends when the other side does.
+            let sender = scope.spawn(move || while sending.write_all(&[0; 64 * 1024]).is_ok() {});
             let mut buffer = vec![0; 1 << 20];
-            let mut receive_for = |time: Duration| {
-                let (start, mut bytes) = (Instant::now(), 0);
-                while start.elapsed() < time {
-                    bytes += stream.read(&mut buffer).expect("bytes");
-                }
-                (bytes, start.elapsed())
-            };
-            receive_for(RUN_UP);
-            let (bytes, time) = receive_for(MEASURED);
+            let mut bytes = 0;
+            while start.elapsed() < MEASURED {
+                bytes += stream.read(&mut buffer).expect("bytes");
+            }
+            let time = start.elapsed();
             drop((stream, listener));
             sender.join().expect("the sender's thread");
             #[expect(clippy::cast_precision_loss, reason = "a rate to three digits")]
             let bits = (bytes * 8) as f64;
-            bits / time.as_secs_f64()
+            (bits, time.as_secs_f64())
         })
     }
 

@@ -148,8 +148,9 @@ impl Run<'_> {
             Ok(()) => self.report.applied.extend_from_slice(steps),
             Err(err) if steps.iter().all(|step| is_moot(step, err.errno, self.on_error)) => {}
             Err(err) => {
-                // Nobody knows whether it was done. Undoing what was not is success.
-                self.report.applied.extend_from_slice(if err.unanswered { steps } else { &[] });
+                // Nobody knows whether it was done, or how much of it. Undoing what was not is success.
+                let is_unknown = err.unanswered || steps.iter().any(is_several);
+                self.report.applied.extend_from_slice(if is_unknown { steps } else { &[] });
                 let doing = steps.iter().map(Step::to_string).collect::<Vec<_>>().join("; ");
                 self.report.errors.push(Error::new(doing, err));
             }
@@ -319,6 +320,11 @@ fn link_of(step: &Step) -> Option<&LinkRef> {
         Step::AddRoute(route) | Step::DelRoute(route) => Some(&route.at),
         _ => None,
     }
+}
+
+/// Whether the step is several requests, of which a failure leaves some done.
+fn is_several(step: &Step) -> bool {
+    matches!(step, Step::AddShaping(_) | Step::AddRedirect { .. })
 }
 
 /// Whether the step brings something into being, so that it must not follow a failure.

@@ -101,6 +101,7 @@ pub fn observe(kernel: &mut Kernel, at: &LinkRef) -> Result<ShapedFact, KernelEr
     }
     let mut fact = ShapedFact {
         queue: root.kind,
+        is_chosen: root.is_chosen,
         bps: rate.map(|rate| rate.saturating_mul(8)),
         passed: root.passed,
         ..ShapedFact::default()

@@ -34,6 +34,13 @@ pub struct Native {
     pub observed: Facts,
 }
 
+impl Native {
+    /// The facts as the steps so far will leave them.
+    fn facts(&self) -> Facts {
+        self.parts.iter().fold(self.observed.clone(), |facts, steps| facts.after(steps))
+    }
+}
+
 /// Gives item `at` of the chain its addresses; it is lent the result so far.
 pub type Leases<'l> = dyn FnMut(usize, Option<&AddResult>) -> Result<Option<Lease>, Error> + 'l;
 
@@ -83,8 +90,8 @@ impl<'a> Planner<'a> {
             return Err(Error::config(format!("{:?} can't be part of a list: it is an IPAM", item.conf.plugin)));
         };
         let call = call(self.chain, self.attachment, &self.sandbox, self.prev.as_ref());
-        read_more(kernel, plugin.as_ref(), &call, &mut before.observed)?;
-        let facts = before.parts.iter().fold(before.observed.clone(), |facts, steps| facts.after(steps));
+        read_more(kernel, plugin.as_ref(), &call, before)?;
+        let facts = before.facts();
         plugin.refuse(&call, &facts)?;
         let lease = leases(at, self.prev.as_ref())?;
         let planned = plugin.plan(&call, &facts, lease)?;
@@ -102,9 +109,17 @@ pub fn call<'a>(
     Call::new(chain.network(), &attachment.container_id, &attachment.ifname, sandbox, prev)
 }
 
-/// Reads what the plugin needs and no earlier one asked for.
-fn read_more(kernel: &mut Kernel, plugin: &dyn Plugin, call: &Call<'_>, facts: &mut Facts) -> Result<(), Error> {
-    let needs: Vec<Need> = plugin.needs(call);
-    facts.merge(observe(kernel, &needs).map_err(|err| Error::internal(err.to_string()))?);
+/// Reads what the plugin needs and no earlier one asked for; a link that an earlier one makes is not there to be read.
+fn read_more(kernel: &mut Kernel, plugin: &dyn Plugin, call: &Call<'_>, before: &mut Native) -> Result<(), Error> {
+    let mut needs: Vec<Need> = plugin.needs(call);
+    if !before.parts.is_empty() {
+        let facts = before.facts();
+        needs.retain(|need| match need {
+            Need::Link(at) => facts.link(at).is_none(),
+            Need::Shaped(at) => facts.link(at).is_none() || before.observed.link(at).is_some(),
+            _ => true,
+        });
+    }
+    before.observed.merge(observe(kernel, &needs).map_err(|err| Error::internal(err.to_string()))?);
     Ok(())
 }

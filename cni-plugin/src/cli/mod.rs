@@ -3,6 +3,7 @@
 //! ```text
 //!  cni     ─ the plugin call             plan   ─ dry run             try     ─ attach a sandbox, show, detach
 //!  install ─ drop-in names               doctor ─ what the node has   status, gc, detach ─ what is attached
+//!  top     ─ what passes shaped interfaces
 //! ```
 
 pub mod cni;
@@ -13,7 +14,9 @@ mod gc;
 mod install;
 mod output;
 mod plan;
+mod shaped;
 mod status;
+mod top;
 mod trial;
 
 use crate::cni::Version;
@@ -46,6 +49,7 @@ enum Face {
     Plan(plan::Arguments),
     Try(trial::Arguments),
     Status(status::Arguments),
+    Top(top::Arguments),
     Detach(detach::Arguments),
     Gc(gc::Arguments),
     Doctor(doctor::Arguments),
@@ -67,6 +71,7 @@ pub fn run(arguments: Vec<OsString>) -> u8 {
         Face::Plan(arguments) => plan::run(&arguments),
         Face::Try(arguments) => trial::run(&arguments),
         Face::Status(arguments) => status::run(&arguments),
+        Face::Top(arguments) => top::run(&arguments),
         Face::Detach(arguments) => detach::run(&arguments),
         Face::Gc(arguments) => gc::run(&arguments),
         Face::Doctor(arguments) => doctor::run(&arguments),

@@ -2,10 +2,12 @@
 
 use super::Outcome;
 use super::output::{self, Format};
+use super::shaped::{self, Direction, short};
 use crate::apply::record::{self, Record};
 use crate::attach::chain::BRAID;
 use crate::attach::gc::is_alive;
 use crate::cni::{Json, NetConf, NetConfList};
+use crate::plan::shaping::Traffic;
 use crate::plan::step::{LinkKind, LinkRef, Ns, Step};
 use clap::Args;
 use serde::Serialize;
@@ -41,6 +43,8 @@ struct Shown {
     netns_state: &'static str,
     /// Since the record was last written.
     age_seconds: u64,
+    /// Its shaped directions.
+    bandwidth: Vec<Direction>,
 }
 
 pub(super) fn run(arguments: &Arguments) -> Outcome {
@@ -67,6 +71,7 @@ fn shown(record: &Record, age: Duration, is_alive: bool) -> Shown {
         netns: record.netns.as_ref().map(|path| path.display().to_string()),
         netns_state: if is_alive { "alive" } else { "gone" },
         age_seconds: age.as_secs(),
+        bandwidth: shaped::of(record),
     }
 }
 
@@ -102,8 +107,7 @@ pub(super) fn host_link(step: &Step) -> Option<&LinkRef> {
 
 fn table(all: &[Shown]) -> String {
     let row = |one: &Shown| {
-        let id = &one.container_id;
-        let short = id.get(..SHORT_ID_LEN).filter(|_| id.len() >= LONG_ID_LEN).unwrap_or(id).to_owned();
+        let short = short_id(&one.container_id);
         let host_link = one.host_link.clone().unwrap_or_default();
         let columns = [&one.network, &one.plugin, &short, &one.ifname, &one.addresses.join(" "), &host_link];
         let mut row: Vec<String> = columns.into_iter().cloned().collect();
@@ -111,7 +115,44 @@ fn table(all: &[Shown]) -> String {
         row
     };
     let header = ["network", "type", "container", "ifname", "addresses", "host link", "netns", "age"];
-    output::table(&header, all.iter().map(row))
+    let attachments = output::table(&header, all.iter().map(row));
+    let shaped = all.iter().flat_map(|one| one.bandwidth.iter().map(move |direction| limit_row(one, direction)));
+    let shaped: Vec<Vec<String>> = shaped.collect();
+    if shaped.is_empty() {
+        return attachments;
+    }
+    let header = [
+        "container",
+        "ifname",
+        "direction",
+        "limit",
+        "burst",
+        "shaped by",
+        "bytes",
+        "packets",
+        "delayed",
+        "dropped",
+        "marked",
+        "bypassed",
+        "guarded",
+    ];
+    attachments + "\n" + &output::table(&header, shaped)
+}
+
+fn limit_row(one: &Shown, direction: &Direction) -> Vec<String> {
+    let mut row = vec![short_id(&one.container_id), one.ifname.clone(), direction.toward.to_owned()];
+    row.extend([short(direction.rate), short(direction.burst), direction.queue.clone()]);
+    let of = |passed: Traffic| {
+        let Traffic { bytes, packets, delayed, dropped, marked, bypassed, guarded } = passed;
+        [bytes, packets, delayed, dropped, marked, bypassed, guarded].map(|number| number.to_string())
+    };
+    row.extend(direction.passed.map_or_else(|| [const { String::new() }; 7], of));
+    row
+}
+
+/// A container id as people need to see it.
+pub(super) fn short_id(id: &str) -> String {
+    id.get(..SHORT_ID_LEN).filter(|_| id.len() >= LONG_ID_LEN).unwrap_or(id).to_owned()
 }
 
 /// The two largest units: `45s`, `3m5s`, `2h10m`, `9d4h`.
@@ -168,7 +209,7 @@ mod tests {
         let expected = concat!(
             r#"{"network":"pods","type":"ptp+tuning","container_id":"4f1c5d0e9a7b33","ifname":"eth0","#,
             r#""addresses":["10.1.0.2/24"],"host_link":"veth1","netns":"/run/netns/a","netns_state":"alive","#,
-            r#""age_seconds":7}"#
+            r#""age_seconds":7,"bandwidth":[]}"#
         );
         assert_eq!(json, expected);
     }

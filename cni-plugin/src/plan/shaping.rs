@@ -151,8 +151,10 @@ pub enum Hook {
 /// How a link is shaped, as the kernel shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShapedFact {
-    /// Kind of the root queue, empty for the kernel's own.
+    /// Kind of the root queue.
     pub queue: String,
+    /// Somebody chose the root queue: it is not the one that the kernel gives each link.
+    pub is_chosen: bool,
     /// What the root queue itself holds to, in bits per second; none where it leaves that to a program.
     pub bps: Option<u64>,
     /// What passed the root queue.

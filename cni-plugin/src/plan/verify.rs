@@ -82,19 +82,30 @@ pub fn holds(step: &Step, facts: &Facts) -> Result<(), String> {
         | Step::DelMasqueradesOf(_)
         | Step::AddMacCheck(_)
         | Step::DelMacCheck(_) => nft_holds(step, facts),
+        Step::AddShaping(_) | Step::DelShaping(_) | Step::AddRedirect { .. } | Step::DelRedirect { .. } => {
+            shaping_holds(step, facts)
+        }
+        Step::WaitUp(at) => refuse_if(!found(at, facts)?.oper_up, || format!("link {at} is not operationally up")),
+        Step::WaitDad(_) | Step::DelReferenceMasquerade { .. } | Step::RestoreReferenceTuning { .. } => Ok(()),
+    }
+}
+
+fn shaping_holds(step: &Step, facts: &Facts) -> Result<(), String> {
+    match step {
         Step::AddShaping(shaping) => shaping.holds(|at| facts.shaped.get(at).cloned().unwrap_or_default()),
         Step::DelShaping(shaping) => {
             let left = shaping.links().find(|at| facts.shaped.get(at).is_some_and(|fact| !fact.programs.is_empty()));
             left.map_or(Ok(()), |at| Err(format!("link {at} is still shaped")))
         }
-        Step::AddRedirect { from, to } => refuse_if(!is_redirected(from, to, facts), || {
-            format!("what comes in from {from} does not leave through {to}")
-        }),
-        Step::DelRedirect { from, to } => {
-            refuse_if(is_redirected(from, to, facts), || format!("what comes in from {from} still leaves through {to}"))
+        Step::AddRedirect { from, to } => {
+            let there = is_redirected(from, to, facts);
+            refuse_if(!there, || format!("what comes in from {from} does not leave through {to}"))
         }
-        Step::WaitUp(at) => refuse_if(!found(at, facts)?.oper_up, || format!("link {at} is not operationally up")),
-        Step::WaitDad(_) | Step::DelReferenceMasquerade { .. } | Step::RestoreReferenceTuning { .. } => Ok(()),
+        Step::DelRedirect { from, to } => {
+            let there = is_redirected(from, to, facts);
+            refuse_if(there, || format!("what comes in from {from} still leaves through {to}"))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -57,8 +57,19 @@ impl Add for Timer {
     }
 }
 
-/// Set-up and tear-down of one node.
-type Timers = [Timer; 2];
+/// The timers of one node, in the order of [`TIMERS`].
+type Timers = [Timer; TIMERS.len()];
+
+/// containerd's timers, each with its labels: what the network plugin took to set up and to tear down, and the same with
+/// all that containerd does itself for a sandbox's network, above all making and unmounting the namespace.
+const TIMERS: [(&str, &str); 4] = [
+    ("containerd_cri_network_plugin_operations_duration_seconds_seconds", r#"{operation_type="set_up_pod"}"#),
+    ("containerd_cri_network_plugin_operations_duration_seconds_seconds", r#"{operation_type="tear_down_pod"}"#),
+    ("containerd_cri_sandbox_create_network_seconds", ""),
+    ("containerd_cri_sandbox_delete_network_seconds", ""),
+];
+/// Their names in the table, and in JSON with `_` between words.
+const NAMES: [&str; TIMERS.len()] = ["set up", "tear down", "create network", "delete network"];
 
 pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     let nodes = cluster.nodes()?;
@@ -77,12 +88,16 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     let gone_s = start.elapsed().as_secs_f64();
     let after = nodes.iter().map(|node| timers(cluster, *node)).collect::<Result<Vec<_>>>()?;
 
-    let spent = |(after, before): (&Timers, &Timers)| [after[0] - before[0], after[1] - before[1]];
+    let spent = |(after, before): (&Timers, &Timers)| each(after, before, Timer::sub);
     let mut rows: Vec<(String, Timers)> =
         nodes.iter().map(Node::to_string).zip(after.iter().zip(&before).map(spent)).collect();
-    let all = rows.iter().fold(Timers::default(), |sum, (_, node)| [sum[0] + node[0], sum[1] + node[1]]);
+    let all = rows.iter().fold(Timers::default(), |sum, (_, node)| each(&sum, node, Timer::add));
     rows.push(("all".into(), all));
     print(options, ready_s, gone_s, &rows).context("print the result")
+}
+
+fn each(one: &Timers, other: &Timers, what: fn(Timer, Timer) -> Timer) -> Timers {
+    std::array::from_fn(|at| what(one[at], other[at]))
 }
 
 /// Waits until the runtimes have forgotten ended sandboxes, which the kubelet collects each minute: it tears each down
@@ -154,13 +169,18 @@ fn manifests(options: &Options) -> Vec<Value> {
 fn timers(cluster: &Cluster, node: Node) -> Result<Timers> {
     let url = format!("http://{}/v1/metrics", node_config::METRICS);
     let metrics = sh::read(&mut cluster.on(node, ["busybox", "wget", "-qO-", &url])?)?;
-    Ok(["create", "delete"].map(|what| timer(&metrics, &format!("containerd_cri_sandbox_{what}_network_seconds"))))
+    Ok(TIMERS.map(|(name, labels)| timer(&metrics, name, labels)))
 }
 
-/// Reads the timer `name` from metrics in Prometheus' text format; one that never ran is absent, which is zero.
-fn timer(metrics: &str, name: &str) -> Timer {
+/// Reads the timer `name` with these labels from metrics in Prometheus' text format; one that never ran is absent, which
+/// is zero.
+fn timer(metrics: &str, name: &str, labels: &str) -> Timer {
     let value = |ending: &str| {
-        let lines = metrics.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(ending)?.strip_prefix(' '));
+        let value = |line: &'_ str| -> Option<String> {
+            let rest = line.strip_prefix(name)?.strip_prefix(ending)?.strip_prefix(labels)?;
+            rest.strip_prefix(' ').map(str::to_owned)
+        };
+        let lines = metrics.lines().filter_map(value);
         lines.filter_map(|value| value.parse::<f64>().ok()).sum()
     };
     Timer { count: value("_count"), seconds: value("_sum") }
@@ -172,8 +192,9 @@ fn print(options: &Options, ready_s: f64, gone_s: f64, rows: &[(String, Timers)]
         let side = |timer: Timer| json!({"count": timer.count, "mean_ms": timer.mean_ms()});
         let nodes: serde_json::Map<String, Value> = rows
             .iter()
-            .map(|(name, [set_up, tear_down])| {
-                (name.clone(), json!({"set_up": side(*set_up), "tear_down": side(*tear_down)}))
+            .map(|(name, timers)| {
+                let named = NAMES.iter().map(|name| name.replace(' ', "_"));
+                (name.clone(), named.zip(timers.map(side)).collect())
             })
             .collect();
         let result = json!({
@@ -187,10 +208,10 @@ fn print(options: &Options, ready_s: f64, gone_s: f64, rows: &[(String, Timers)]
         "{} pods: all Ready after {ready_s:.1} s, all gone {gone_s:.1} s after their deletion",
         options.pods
     )?;
-    writeln!(out, "{:5} {:>7} {:>11} {:>10} {:>14}", "node", "set-ups", "set up ms", "tear-downs", "tear down ms")?;
-    for (name, [set_up, tear_down]) in rows {
-        let ms = |timer: &Timer| timer.mean_ms().map_or_else(|| "-".into(), |ms| format!("{ms:.0}"));
-        writeln!(out, "{name:5} {:>7} {:>11} {:>10} {:>14}", set_up.count, ms(set_up), tear_down.count, ms(tear_down))?;
+    writeln!(out, "{:5} {}   (mean ms, calls)", "node", NAMES.map(|name| format!("{name:>18}")).concat())?;
+    for (name, timers) in rows {
+        let ms = |timer: &Timer| timer.mean_ms().map_or_else(|| "-".into(), |ms| format!("{ms:.0} {:>4}", timer.count));
+        writeln!(out, "{name:5} {}", timers.each_ref().map(|timer| format!("{:>18}", ms(timer))).concat())?;
     }
     Ok(())
 }
@@ -210,7 +231,10 @@ mod tests {
     fn a_timer_is_read_from_prometheus_text() {
         let metrics =
             "# TYPE net_seconds histogram\nnet_seconds_bucket{le=\"1\"} 2\nnet_seconds_sum 1.5\nnet_seconds_count 3\n";
-        assert_eq!(timer(metrics, "net_seconds"), Timer { count: 3.0, seconds: 1.5 });
-        assert_eq!(timer(metrics, "other").mean_ms(), None);
+        assert_eq!(timer(metrics, "net_seconds", ""), Timer { count: 3.0, seconds: 1.5 });
+        assert_eq!(timer(metrics, "other", "").mean_ms(), None);
+        let labelled =
+            "ops_sum{kind=\"a\"} 2\nops_count{kind=\"a\"} 4\nops_sum{kind=\"b\"} 9\nops_count{kind=\"b\"} 9\n";
+        assert_eq!(timer(labelled, "ops", "{kind=\"a\"}"), Timer { count: 4.0, seconds: 2.0 });
     }
 }

@@ -168,6 +168,20 @@ impl Bandwidth {
     }
 }
 
+/// Refuses to replace a queue that somebody chose, who would not get it back.
+fn refuse_queued(steps: &[Step], facts: &Facts) -> Result<(), Error> {
+    let shapers = steps.iter().filter_map(|step| match step {
+        Step::AddShaping(shaping) => Some(&shaping.shapers),
+        _ => None,
+    });
+    for Shaper { at, .. } in shapers.flatten() {
+        if let Some(fact) = facts.shaped.get(at).filter(|fact| fact.is_chosen) {
+            return Err(Error::internal(format!("link {at} is queued by {:?} already", fact.queue)));
+        }
+    }
+    Ok(())
+}
+
 /// The best queue of this kernel.
 fn queue(facts: &Facts) -> Result<Queue, Error> {
     facts.best_queue().ok_or_else(|| {
@@ -184,7 +198,11 @@ impl Plugin for Bandwidth {
 
     fn needs(&self, call: &Call<'_>) -> Vec<Need> {
         let Some(prev) = call.prev.filter(|_| !self.is_unlimited()) else { return Vec::new() };
-        [Need::Features(LADDER), Need::Link(call.pod())].into_iter().chain(host_links(prev).map(Need::Link)).collect()
+        let mut needs = vec![Need::Features(LADDER), Need::Link(call.pod()), Need::Shaped(call.pod())];
+        for at in host_links(prev) {
+            needs.extend([Need::Link(at.clone()), Need::Shaped(at)]);
+        }
+        needs
     }
 
     fn plan(&self, call: &Call<'_>, facts: &Facts, _lease: Option<Lease>) -> Result<Planned, Error> {
@@ -202,10 +220,12 @@ impl Plugin for Bandwidth {
         let pod = pod.ok_or_else(|| Error::internal(format!("interface {name:?} does not exist in the container")))?;
         self.refuse_l3s(call, pod)?;
         let mut result = prev;
-        let mut steps = match place(call, &result, facts, pod)? {
+        let steps = match place(call, &result, facts, pod)? {
             Place::Veth { host } => self.of_veth(call, queue, host, pod.mtu),
             Place::Pod => self.of_pod(call, queue, pod.mtu),
         };
+        refuse_queued(&steps, facts)?;
+        let mut steps = steps;
         if steps.iter().any(|step| matches!(step, Step::AddLink(_))) {
             let (name, sandbox) = (call.ifb().name.to_string(), call.sandbox.to_owned());
             result.interfaces.push(Interface { name, sandbox, ..Interface::default() });

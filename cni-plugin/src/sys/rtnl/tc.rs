@@ -121,8 +121,7 @@ fn mirred(to: u32, out: &mut Vec<u8>) {
 pub fn parse_redirect(body: &[u8]) -> Option<u32> {
     const ACT: u16 = 1;
     let inside = |bytes, wanted| attributes_of(bytes).find(|(kind, _)| *kind == wanted).map(|(_, value)| value);
-    let options = inside(body.get(HEAD_LEN..)?, TCA_OPTIONS)?;
-    let action = inside(inside(options, ACT)?, 1)?;
+    let action = inside(inside(bpf_options(body)?, ACT)?, 1)?;
     let is_mirred = inside(action, 1).is_some_and(|kind| text_of(kind) == "mirred");
     let parms = inside(inside(action, 2).filter(|_| is_mirred)?, 2)?;
     u32_of(parms.get(24..28)?)
@@ -239,6 +238,8 @@ pub fn dump_queues(out: &mut Vec<u8>) {
 pub struct Root {
     /// What it is.
     pub kind: String,
+    /// Somebody chose it: the one that the kernel gives each link has no handle.
+    pub is_chosen: bool,
     /// What it holds to, in bytes per second; none but of `tbf`.
     pub rate: Option<u64>,
     /// What passed it.
@@ -252,7 +253,7 @@ pub fn parse_root(body: &[u8], index: u32) -> Option<Root> {
     if u32_of(&body[4..8])? != index || u32_of(&body[12..16])? != ROOT {
         return None;
     }
-    let mut root = Root::default();
+    let mut root = Root { is_chosen: u32_of(&body[8..12])? != 0, ..Root::default() };
     for (kind, value) in attributes_of(attrs) {
         match kind {
             TCA_KIND => root.kind = text_of(value),
@@ -305,10 +306,15 @@ pub fn dump_filters(index: u32, hook: Hook, out: &mut Vec<u8>) {
     head(index, 0, side(hook), 0, out);
 }
 
+/// The options of a filter of kind `bpf`; other kinds use the same numbers for something else.
+fn bpf_options(body: &[u8]) -> Option<&[u8]> {
+    let of = |wanted| attributes_of(body.get(HEAD_LEN..)?).find(|(kind, _)| *kind == wanted).map(|(_, value)| value);
+    of(TCA_OPTIONS).filter(|_| of(TCA_KIND).is_some_and(|kind| text_of(kind) == "bpf"))
+}
+
 /// Reads `RTM_NEWTFILTER`: the program's id and its class id; none for what runs none.
 pub fn parse_program(body: &[u8]) -> Option<(u32, u32)> {
-    let attrs = body.get(HEAD_LEN..)?;
-    let (_, options) = attributes_of(attrs).find(|(kind, _)| *kind == TCA_OPTIONS)?;
+    let options = bpf_options(body)?;
     let number = |wanted| attributes_of(options).find(|(kind, _)| *kind == wanted).and_then(|(_, value)| u32_of(value));
     Some((number(ID)?, number(CLASSID).unwrap_or_default()))
 }

@@ -1,0 +1,107 @@
+//! What is shaped on this node: each direction of an attachment with its limit and its counters.
+
+use crate::apply::kernel::Kernel;
+use crate::apply::record::Record;
+use crate::apply::shape::observe;
+use crate::plan::shaping::{Hook, Shaper, Shaping, Toward, Traffic};
+use crate::plan::step::{Ns, Step};
+use crate::sys::netns::NetNs;
+use serde::Serialize;
+
+/// One direction of an attachment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Direction {
+    /// `ingress` towards the container, `egress` from it, as in configurations.
+    #[serde(rename = "direction")]
+    pub toward: &'static str,
+    /// Bits per second.
+    pub rate: u64,
+    /// Bits.
+    pub burst: u64,
+    /// By what it is shaped.
+    pub queue: String,
+    /// What became of its packets so far; none where the kernel could not be asked.
+    #[serde(flatten)]
+    pub passed: Option<Traffic>,
+}
+
+/// The shaped directions of one attachment.
+pub(super) fn of(record: &Record) -> Vec<Direction> {
+    let shapings = record.steps().filter_map(|step| match step {
+        Step::AddShaping(shaping) => Some(shaping),
+        _ => None,
+    });
+    let mut kernel = None;
+    let mut directions = Vec::new();
+    for shaping in shapings {
+        let kernel = kernel.get_or_insert_with(|| open(record));
+        directions.extend(shaping.shapers.iter().map(|shaper| direction(kernel.as_mut(), shaping, shaper)));
+    }
+    directions
+}
+
+/// The host and, where it is still there, the container.
+fn open(record: &Record) -> Option<Kernel> {
+    Kernel::open(record.netns.as_deref().and_then(|path| NetNs::open(path).ok())).ok()
+}
+
+fn direction(kernel: Option<&mut Kernel>, shaping: &Shaping, shaper: &Shaper) -> Direction {
+    let kernel = kernel.filter(|kernel| shaper.at.ns == Ns::Host || kernel.has_pod());
+    let fact = kernel.and_then(|kernel| observe(kernel, &shaper.at).ok());
+    let passed = fact.and_then(|fact| {
+        let program = fact.programs.iter().find(|program| program.hook == Hook::Egress);
+        let program = program.map(|program| program.passed);
+        if shaping.queue.has_program() { program } else { Some(fact.passed) }
+    });
+    Direction {
+        toward: match shaper.toward {
+            Toward::Pod => "ingress",
+            Toward::Network => "egress",
+        },
+        rate: shaper.rate.bps,
+        burst: shaper.rate.burst,
+        queue: shaping.queue.to_string(),
+        passed,
+    }
+}
+
+/// A number of bits or bytes with a prefix of the decimal kind: `20M`, `1.5G`.
+pub(super) fn short(number: u64) -> String {
+    const PREFIXES: [(u64, &str); 4] = [(1_000_000_000_000, "T"), (1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")];
+    let Some((unit, prefix)) = PREFIXES.into_iter().find(|(unit, _)| number >= *unit) else {
+        return number.to_string();
+    };
+    match (number / unit, number % unit / (unit / 10)) {
+        (whole, 0) => format!("{whole}{prefix}"),
+        (whole @ ..10, tenths) => format!("{whole}.{tenths}{prefix}"),
+        (whole, _) => format!("{whole}{prefix}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_number_has_two_digits_at_least() {
+        let texts = [0, 999, 1_000, 1_550, 20_000_000, 12_345_678, 4_294_967_295].map(short);
+        assert_eq!(texts, ["0", "999", "1k", "1.5k", "20M", "12M", "4.2G"]);
+    }
+
+    #[test]
+    fn json_keys_are_those_of_the_counters() {
+        let direction = Direction {
+            toward: "ingress",
+            rate: 8_000,
+            burst: 800,
+            queue: "tbf".to_owned(),
+            passed: Some(Traffic { bytes: 7, ..Traffic::default() }),
+        };
+        let json = serde_json::to_string(&direction).expect("json");
+        let expected = concat!(
+            r#"{"direction":"ingress","rate":8000,"burst":800,"queue":"tbf","bytes":7,"packets":0,"delayed":0,"#,
+            r#""dropped":0,"marked":0,"bypassed":0,"guarded":0}"#
+        );
+        assert_eq!(json, expected);
+    }
+}
