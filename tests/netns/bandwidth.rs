@@ -188,7 +188,6 @@ fn assert_child_is_held(main: &Value) {
     if main["mode"] == "l3" {
         // Nobody answers for the container at layer 2.
         far.run("ip route add 10.3.0.2/32 via 10.3.0.253");
-        host.run("ip neigh add 10.3.0.254 dev lan lladdr 02:00:00:00:00:01");
     }
     assert_held((&far, "10.3.0.254"), (&pod, "10.3.0.2"));
     pod.run("tc filter del dev eth0 ingress");

@@ -33,7 +33,7 @@ impl Ns {
         stream.set_read_timeout(Some(PATIENCE)).expect("a time limit");
         std::thread::scope(|scope| {
             // Ends when the other side does.
-            let sender = scope.spawn(move || while sending.write_all(&[0; 64 * 1024]).is_ok() {});
+            let sender = scope.spawn(move || while sending.write_all(&vec![0; 64 * 1024]).is_ok() {});
             let mut buffer = vec![0; 1 << 20];
             let mut bytes = 0;
             while start.elapsed() < MEASURED {
