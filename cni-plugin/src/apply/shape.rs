@@ -22,7 +22,7 @@ const CLASS_ALL: u32 = 1;
 /// Loads the program and attaches it with its queues, all of one namespace in one send.
 pub(super) fn add(kernel: &mut Kernel, shaping: &Shaping) -> Result<(), KernelError> {
     let conf = |toward| shaping.shaper(toward).map_or_else(Conf::default, |shaper| conf(shaper, shaping));
-    let has_program = shaping.queue.has_program();
+    let has_program = shaping.shapers.iter().any(|shaper| shaper.queue.has_program());
     let program = has_program.then(|| Program::load([conf(Toward::Pod), conf(Toward::Network)])).transpose()?;
     for ns in [Ns::Host, Ns::Pod] {
         let shapers = shaping.shapers.iter().filter(|shaper| shaper.at.ns == ns);
@@ -34,11 +34,11 @@ pub(super) fn add(kernel: &mut Kernel, shaping: &Shaping) -> Result<(), KernelEr
         }
         let mut batch = Batch::on(kernel.route(ns)?);
         for (shaper, index) in shapers {
-            if let Some(program) = &program {
+            if let Some(program) = program.as_ref().filter(|_| shaper.queue.has_program()) {
                 let place = if shaper.toward == Toward::Pod { TO_POD } else { FROM_POD };
                 batch.attach(index, Hook::Egress, program, place);
             }
-            batch.queue(index, shaper, shaping.queue);
+            batch.queue(index, shaper);
         }
         if let (Some(index), Some(program)) = (guard, &program) {
             batch.attach(index, Hook::Ingress, program, GUARD);
@@ -134,7 +134,7 @@ fn program(filter: &[u8], hook: Hook) -> Result<Option<ProgramFact>, KernelError
 
 /// What the program is told of one direction.
 fn conf(shaper: &Shaper, shaping: &Shaping) -> Conf {
-    let sorts = shaping.queue == Queue::Fq;
+    let sorts = shaper.queue == Queue::Fq;
     let is_guarded = shaper.toward == Toward::Network && shaping.guard.is_some();
     Conf {
         rate_bps: shaper.rate.bps,
@@ -180,9 +180,9 @@ impl<'a> Batch<'a> {
         });
     }
 
-    fn queue(&mut self, index: u32, shaper: &Shaper, queue: Queue) {
+    fn queue(&mut self, index: u32, shaper: &Shaper) {
         let socket = &mut *self.socket;
-        match queue {
+        match shaper.queue {
             Queue::Fq => {
                 let horizon = FQ_HORIZON_US.max(shaper.horizon_ns() / 1000 * 2);
                 let horizon = u32::try_from(horizon).unwrap_or(u32::MAX);
@@ -203,7 +203,7 @@ impl<'a> Batch<'a> {
                 socket.push(tc::NEWQDISC, CREATE | REPLACE, |out| tc::tbf(index, rate, bucket, limit, out));
             }
         }
-        if queue == Queue::TbfFqCodel {
+        if shaper.queue == Queue::TbfFqCodel {
             let target_us = u32::try_from(shaper.codel_target_ns() / 1000).unwrap_or(u32::MAX);
             socket.push(tc::NEWQDISC, CREATE | REPLACE, |out| tc::fq_codel(index, target_us, out));
         }

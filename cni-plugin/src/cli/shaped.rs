@@ -3,7 +3,7 @@
 use crate::apply::kernel::Kernel;
 use crate::apply::record::Record;
 use crate::apply::shape::observe;
-use crate::plan::shaping::{Hook, Shaper, Shaping, Toward, Traffic};
+use crate::plan::shaping::{Hook, Shaper, Toward, Traffic};
 use crate::plan::step::{Ns, Step};
 use crate::sys::netns::NetNs;
 use serde::Serialize;
@@ -35,7 +35,7 @@ pub(super) fn of(record: &Record) -> Vec<Direction> {
     let mut directions = Vec::new();
     for shaping in shapings {
         let kernel = kernel.get_or_insert_with(|| open(record));
-        directions.extend(shaping.shapers.iter().map(|shaper| direction(kernel.as_mut(), shaping, shaper)));
+        directions.extend(shaping.shapers.iter().map(|shaper| direction(kernel.as_mut(), shaper)));
     }
     directions
 }
@@ -45,13 +45,13 @@ fn open(record: &Record) -> Option<Kernel> {
     Kernel::open(record.netns.as_deref().and_then(|path| NetNs::open(path).ok())).ok()
 }
 
-fn direction(kernel: Option<&mut Kernel>, shaping: &Shaping, shaper: &Shaper) -> Direction {
+fn direction(kernel: Option<&mut Kernel>, shaper: &Shaper) -> Direction {
     let kernel = kernel.filter(|kernel| shaper.at.ns == Ns::Host || kernel.has_pod());
     let fact = kernel.and_then(|kernel| observe(kernel, &shaper.at).ok());
     let passed = fact.and_then(|fact| {
         let program = fact.programs.iter().find(|program| program.hook == Hook::Egress);
         let program = program.map(|program| program.passed);
-        if shaping.queue.has_program() { program } else { Some(fact.passed) }
+        if shaper.queue.has_program() { program } else { Some(fact.passed) }
     });
     Direction {
         toward: match shaper.toward {
@@ -60,7 +60,7 @@ fn direction(kernel: Option<&mut Kernel>, shaping: &Shaping, shaper: &Shaper) ->
         },
         rate: shaper.rate.bps,
         burst: shaper.rate.burst,
-        queue: shaping.queue.to_string(),
+        queue: shaper.queue.to_string(),
         passed,
     }
 }

@@ -209,11 +209,14 @@ impl Facts {
 
     fn will_have(&mut self, link: &Link) {
         let mut fact = LinkFact::planned(link.kind.name(), link.mac, link.mtu.unwrap_or(1500), link.up);
-        if let LinkKind::Veth { peer, peer_mac } = &link.kind {
-            self.links.insert(peer.clone(), LinkFact::planned("veth", *peer_mac, fact.mtu, false));
-        }
-        if let LinkKind::Bridge { vlan_filtering } = link.kind {
-            fact.vlan_filtering = vlan_filtering;
+        match &link.kind {
+            LinkKind::Veth { peer, peer_mac } => {
+                self.links.insert(peer.clone(), LinkFact::planned("veth", *peer_mac, fact.mtu, false));
+            }
+            LinkKind::Bridge { vlan_filtering } => fact.vlan_filtering = *vlan_filtering,
+            LinkKind::Macvlan { mode, .. } => fact.mode = Some(mode.name()),
+            LinkKind::Ipvlan { mode, .. } => fact.mode = Some(mode.name()),
+            LinkKind::Ifb | LinkKind::Other(_) => {}
         }
         self.links.insert(link.at.clone(), fact);
     }

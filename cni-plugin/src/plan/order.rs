@@ -74,13 +74,9 @@ mod tests {
         let toward = [Toward::Pod, Toward::Network];
         let of = |(at, toward): (&LinkRef, Toward)| {
             let rate = Rate { bps: 8_000, burst: 8_000 };
-            Shaper { at: at.clone(), toward, rate, mtu: 1500 }
+            Shaper { at: at.clone(), toward, queue: Queue::Fq, rate, mtu: 1500 }
         };
-        Step::AddShaping(Shaping {
-            queue: Queue::Fq,
-            shapers: at.into_iter().zip(toward).map(of).collect(),
-            guard: None,
-        })
+        Step::AddShaping(Shaping { shapers: at.into_iter().zip(toward).map(of).collect(), guard: None })
     }
 
     #[test]

@@ -89,8 +89,8 @@ fn add_shaping(f: &mut fmt::Formatter<'_>, shaping: &Shaping) -> fmt::Result {
     let mut places = Vec::new();
     for shaper in &shaping.shapers {
         let Rate { bps, burst } = shaper.rate;
-        let queue = queue(shaper, shaping.queue);
-        let line = if shaping.queue.has_program() {
+        let queue = queue(shaper);
+        let line = if shaper.queue.has_program() {
             format!("{}; {queue} # {bps} bit/s, burst {burst} bit", program(&shaper.at, "egress"))
         } else {
             queue
@@ -101,11 +101,11 @@ fn add_shaping(f: &mut fmt::Formatter<'_>, shaping: &Shaping) -> fmt::Result {
     in_places(f, shaping, &places)
 }
 
-fn queue(shaper: &Shaper, queue: Queue) -> String {
-    let (name, kind) = (&shaper.at.name, queue.kind());
+fn queue(shaper: &Shaper) -> String {
+    let (name, kind) = (&shaper.at.name, shaper.queue.kind());
     let root = format!("tc qdisc replace dev {name} root handle 1: {kind}");
     let bucket = format!("{root} rate {}bit burst {} limit", shaper.rate.bps, shaper.bucket());
-    match queue {
+    match shaper.queue {
         Queue::Fq | Queue::Htb => root,
         Queue::Tbf => format!("{bucket} {}", shaper.bucket_queue()),
         Queue::TbfFqCodel => {
@@ -120,7 +120,7 @@ fn del_shaping(f: &mut fmt::Formatter<'_>, shaping: &Shaping) -> fmt::Result {
     for shaper in &shaping.shapers {
         let root = format!("tc qdisc del dev {} root", shaper.at.name);
         let filter = format!("; tc filter del dev {} egress pref 1", shaper.at.name);
-        lines.push(root + if shaping.queue.has_program() { &filter } else { "" });
+        lines.push(root + if shaper.queue.has_program() { &filter } else { "" });
     }
     lines.extend(shaping.guard.iter().map(|at| format!("tc filter del dev {} ingress pref 1", at.name)));
     in_places(f, shaping, &lines)

@@ -62,6 +62,8 @@ pub struct Shaper {
     pub at: LinkRef,
     /// Which way its packets go.
     pub toward: Toward,
+    /// What holds them.
+    pub queue: Queue,
     /// How much.
     pub rate: Rate,
     /// The link's MTU in bytes.
@@ -123,8 +125,6 @@ impl Shaper {
 /// Shaping of one attachment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shaping {
-    /// By what.
-    pub queue: Queue,
     /// One for each direction that is shaped.
     pub shapers: Vec<Shaper>,
     /// The host's end of the container's link, where what the container sends is checked once more, should it take its own
@@ -209,14 +209,15 @@ impl Shaping {
     pub fn holds(&self, fact: impl Fn(&LinkRef) -> ShapedFact) -> Result<(), String> {
         for shaper in &self.shapers {
             let (at, shown) = (&shaper.at, fact(&shaper.at));
-            if shown.queue != self.queue.kind() {
-                return Err(format!("link {at} is queued by {:?}, not by {}", shown.queue, self.queue.kind()));
+            let kind = shaper.queue.kind();
+            if shown.queue != kind {
+                return Err(format!("link {at} is queued by {:?}, not by {kind}", shown.queue));
             }
             let (bps, burst_ns) = (shaper.rate.bps, shaper.rate.burst_ns());
             if let Some(held) = shown.bps.filter(|held| *held / 8 != bps / 8) {
                 return Err(format!("the queue of link {at} is held to {held} bit/s, not to {bps}"));
             }
-            if self.queue.has_program() {
+            if shaper.queue.has_program() {
                 found(&shown, at, Hook::Egress, Limit { bps, burst_ns })?;
             }
         }
@@ -252,7 +253,7 @@ mod tests {
 
     fn shaper(toward: Toward, bps: u64) -> Shaper {
         let at = LinkRef::pod(IfName::parse("eth0").expect("a name"));
-        Shaper { at, toward, rate: Rate { bps, burst: 8_000 }, mtu: 1500 }
+        Shaper { at, toward, queue: Queue::Fq, rate: Rate { bps, burst: 8_000 }, mtu: 1500 }
     }
 
     #[test]

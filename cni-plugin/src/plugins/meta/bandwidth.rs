@@ -119,33 +119,29 @@ fn place(call: &Call<'_>, prev: &AddResult, facts: &Facts, pod: &LinkFact) -> Re
 impl Bandwidth {
     /// The shaping of a veth.
     fn of_veth(&self, call: &Call<'_>, queue: Queue, host: LinkRef, mtu: u32) -> Vec<Step> {
-        let to_pod = self.ingress.map(|rate| Shaper { at: host.clone(), toward: Toward::Pod, rate, mtu });
-        let from_pod = self.sent(call, mtu);
+        let to_pod = self.ingress.map(|rate| Shaper { at: host.clone(), toward: Toward::Pod, queue, rate, mtu });
+        let from_pod = self.sent(call, queue, mtu);
         let guard = from_pod.is_some().then_some(host).filter(|_| queue.has_program());
-        let shapers = to_pod.into_iter().chain(from_pod).collect();
-        vec![Step::AddShaping(Shaping { queue, shapers, guard })]
+        vec![Step::AddShaping(Shaping { shapers: to_pod.into_iter().chain(from_pod).collect(), guard })]
     }
 
     /// The shaping of an interface that has no end on the host's side: what comes in is sent through an ifb.
-    fn of_pod(&self, call: &Call<'_>, queue: Queue, mtu: u32) -> Vec<Step> {
+    fn of_pod(&self, call: &Call<'_>, queue: Queue, facts: &Facts, mtu: u32) -> Vec<Step> {
         let ifb = call.ifb();
-        let to_pod = self.ingress.map(|rate| Shaper { at: ifb.clone(), toward: Toward::Pod, rate, mtu });
-        let shapers = to_pod.into_iter().chain(self.sent(call, mtu)).collect();
-        let shaping = Step::AddShaping(Shaping { queue, shapers, guard: None });
+        // What an ifb gives back still bears the departure time that `fq` went by, and a socket that asks when a packet
+        // came in would be told that.
+        let untimed = Queue::best(|feature| feature != Feature::Fq && facts.has(feature)).unwrap_or(queue);
+        let to_pod = |rate| Shaper { at: ifb.clone(), toward: Toward::Pod, queue: untimed, rate, mtu };
+        let shapers = self.ingress.map(to_pod).into_iter().chain(self.sent(call, queue, mtu)).collect();
+        let shaping = Step::AddShaping(Shaping { shapers, guard: None });
         if self.ingress.is_none() {
             return vec![shaping];
         }
+        let link = Link { at: ifb.clone(), mac: None, mtu: Some(mtu), up: false, master: None, kind: LinkKind::Ifb };
         // An address of its own would only make it send.
         let key = format!("net/ipv6/conf/{}/disable_ipv6", ifb.name);
         vec![
-            Step::AddLink(Link {
-                at: ifb.clone(),
-                mac: None,
-                mtu: Some(mtu),
-                up: false,
-                master: None,
-                kind: LinkKind::Ifb,
-            }),
+            Step::AddLink(link),
             shaping,
             Step::SetSysctl(Sysctl { ns: Ns::Pod, key, value: "1".to_owned(), optional: true }),
             Step::SetLink { at: ifb.clone(), to: LinkAttr::Up(true), from: None },
@@ -153,8 +149,9 @@ impl Bandwidth {
         ]
     }
 
-    fn sent(&self, call: &Call<'_>, mtu: u32) -> Option<Shaper> {
-        self.egress.map(|rate| Shaper { at: call.pod(), toward: Toward::Network, rate, mtu })
+    /// The shaper of what the container sends.
+    fn sent(&self, call: &Call<'_>, queue: Queue, mtu: u32) -> Option<Shaper> {
+        self.egress.map(|rate| Shaper { at: call.pod(), toward: Toward::Network, queue, rate, mtu })
     }
 
     /// What comes in to this interface passes no filter of its own.
@@ -222,7 +219,7 @@ impl Plugin for Bandwidth {
         let mut result = prev;
         let steps = match place(call, &result, facts, pod)? {
             Place::Veth { host } => self.of_veth(call, queue, host, pod.mtu),
-            Place::Pod => self.of_pod(call, queue, pod.mtu),
+            Place::Pod => self.of_pod(call, queue, facts, pod.mtu),
         };
         refuse_queued(&steps, facts)?;
         let mut steps = steps;
@@ -230,7 +227,7 @@ impl Plugin for Bandwidth {
             let (name, sandbox) = (call.ifb().name.to_string(), call.sandbox.to_owned());
             result.interfaces.push(Interface { name, sandbox, ..Interface::default() });
         }
-        let gso = self.sent(call, pod.mtu).and_then(|shaper| shaper.gso_max_size());
+        let gso = self.sent(call, queue, pod.mtu).and_then(|shaper| shaper.gso_max_size());
         steps.extend(gso.map(|size| Step::SetLink { at: call.pod(), to: LinkAttr::GsoMaxSize(size), from: None }));
         Ok(Planned { steps, result, warnings: Vec::new() })
     }
