@@ -9,6 +9,7 @@ mod guard;
 mod number;
 mod program;
 mod shape;
+mod subnets;
 
 // The kernel reads the licence from this section and lends GPL-only helpers by it.
 #[unsafe(link_section = "license")]

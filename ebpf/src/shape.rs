@@ -13,7 +13,7 @@ use aya_ebpf::{
         generated::{bpf_get_hash_recalc, bpf_skb_ecn_set_ce},
     },
 };
-use braid_ebpf_types::shape::{CLASS_BULK, CLASS_SPARSE, Conf, FLOWS, Shape};
+use braid_ebpf_types::shape::{CLASS_BULK, CLASS_FREE, CLASS_SPARSE, Conf, FLOWS, Shape};
 use core::cmp::max;
 use core::ptr::addr_of_mut;
 
@@ -32,6 +32,18 @@ pub fn verdict(skb: *mut __sk_buff, shape: *mut Shape) -> i32 {
         Some(packet) => packet.verdict(),
         None => TC_ACT_UNSPEC,
     }
+}
+
+/// Lets a packet pass beside the shaped ones.
+#[inline(always)]
+pub fn let_pass(skb: *mut __sk_buff, shape: *mut Shape) -> i32 {
+    // SAFETY: the map's value outlives the run, and the field is one that the verifier lets a classifier write.
+    unsafe {
+        if (*shape).conf.sorts == 0 {
+            (*skb).priority = CLASS_FREE;
+        }
+    }
+    TC_ACT_UNSPEC
 }
 
 /// One packet and the state of its direction.

@@ -315,6 +315,50 @@ fn one_direction_leaves_the_other_alone() {
 }
 
 #[test]
+fn a_networks_own_limits_and_the_runtimes_need_no_plugin_of_that_type() {
+    let own = |limits: Value| json!({"bandwidth": limits});
+    let runtime = |limits: Value| json!({"runtimeConfig": {"bandwidth": limits}});
+    for keys in [own(limits()), runtime(limits())] {
+        let host = Sandbox::new();
+        let pod = host.pod("a");
+        let mut conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "network": conf::bridge()});
+        conf.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+        let call = host.call("braid", &pod, conf);
+        let result = call.add().result();
+        assert!(is_best(&seen(host.host(), &host_link(&result)).0) && is_best(&seen(&pod, "eth0").0));
+        call.check(&result).ok();
+        call.prev(&result).del().ok();
+        host.assert_nothing_left();
+    }
+}
+
+#[test]
+fn only_the_named_subnets_are_held_or_all_but_those() {
+    for (key, held, free) in [("shapedSubnets", "10.9.0.1", "10.1.0.1"), ("unshapedSubnets", "10.1.0.1", "10.9.0.1")] {
+        let host = Sandbox::new();
+        let pod = host.pod("a");
+        let mut limits = limits();
+        limits[key] = json!(["10.9.0.0/16", "fd00:9::/32"]);
+        let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "network": conf::bridge(),
+            "bandwidth": limits});
+        let call = host.call("braid", &pod, conf);
+        let result = call.add().result();
+        host.run("ip addr add 10.9.0.1/32 dev lo");
+        pod.run("ip route add 10.9.0.0/16 via 10.1.0.1");
+        let sent = |from: &Ns, there: &Ns, to: &str| {
+            let (bits, seconds) = from.send_to(there, to);
+            bits / seconds
+        };
+        let (slow, fast) = (sent(&pod, host.host(), held), sent(&pod, host.host(), free));
+        assert!(slow < 1.1 * RATE_F && fast > 3.0 * RATE_F, "{key}: {slow} and {fast} bit/s");
+        call.check(&result).ok();
+        call.prev(&result).del().ok();
+        host.run("ip addr del 10.9.0.1/32 dev lo");
+        host.assert_nothing_left();
+    }
+}
+
+#[test]
 fn limits_that_make_no_sense_are_refused_before_anything_changes() {
     let host = Sandbox::new();
     let pod = host.pod("a");

@@ -16,8 +16,17 @@ use toolchain::Toolchain;
 
 /// The object that braid carries, below the root.
 const OBJECT: &str = "cni-plugin/src/sys/bpf/braid.o";
-/// The instructions of the program `shape`, below the root: what braid loads.
-const SHAPE: &str = "cni-plugin/src/sys/bpf/shape.insns";
+/// What braid loads: the instructions of a program, below the root, and its maps in the order in which braid names them.
+struct Flat {
+    path: &'static str,
+    program: &'static str,
+    maps: &'static [&'static str],
+}
+
+const FLAT: [Flat; 2] = [
+    Flat { path: "cni-plugin/src/sys/bpf/shape.insns", program: "shape", maps: &["SHAPES"] },
+    Flat { path: "cni-plugin/src/sys/bpf/shape_subnets.insns", program: "shape_subnets", maps: &["SHAPES", "SUBNETS"] },
+];
 /// The checksums of [`OBJECT`] and of the files that it was made from, below the root.
 const SOURCE: &str = "cni-plugin/src/sys/bpf/braid.o.source";
 
@@ -49,8 +58,11 @@ pub(crate) fn check() -> Result<()> {
     let recorded = fs::read_to_string(sh::root().join(SOURCE)).with_context(|| format!("read {SOURCE}"))?;
     let differences = source::differences(&recorded, &source::checksums()?);
     if differences.is_empty() {
-        let loaded = fs::read(sh::root().join(SHAPE)).with_context(|| format!("read {SHAPE}"))?;
-        ensure!(loaded == flat::instructions(&committed()?, "shape")?, "{SHAPE} was not taken out of {OBJECT}");
+        for Flat { path, program, maps } in FLAT {
+            let loaded = fs::read(sh::root().join(path)).with_context(|| format!("read {path}"))?;
+            let made = flat::instructions(&committed()?, program, maps)?;
+            ensure!(loaded == made, "{path} was not taken out of {OBJECT}");
+        }
         return Ok(());
     }
     bail!("{OBJECT} was not made from this source: {}; run `cargo xtask ebpf`", differences.join(", "))
@@ -65,8 +77,10 @@ fn build() -> Result<()> {
     }
     let path = sh::root().join(OBJECT);
     fs::write(&path, &object).with_context(|| format!("write {}", path.display()))?;
-    let path = sh::root().join(SHAPE);
-    fs::write(&path, flat::instructions(&object, "shape")?).with_context(|| format!("write {}", path.display()))?;
+    for Flat { path, program, maps } in FLAT {
+        let made = flat::instructions(&object, program, maps)?;
+        fs::write(sh::root().join(path), made).with_context(|| format!("write {path}"))?;
+    }
     let path = sh::root().join(SOURCE);
     fs::write(&path, source::checksums()?).with_context(|| format!("write {}", path.display()))?;
     eprintln!("{OBJECT}: {} bytes", object.len());

@@ -7,7 +7,9 @@ use crate::plan::step::{LinkRef, Ns};
 use crate::sys::bpf::shape::{NAME, Program};
 use crate::sys::netlink::{CREATE, EXCL, KernelError, REPLACE, Socket};
 use crate::sys::rtnl::tc::{self, Class};
-use braid_ebpf_types::shape::{CLASS_BULK, CLASS_SPARSE, Conf, Count, FROM_POD, GUARD, TO_POD};
+use braid_ebpf_types::shape::{
+    CLASS_BULK, CLASS_FREE, CLASS_SPARSE, Conf, Count, EXCEPT, FROM_POD, GUARD, ONLY, TO_POD,
+};
 use nix::errno::Errno;
 use std::os::fd::AsRawFd;
 
@@ -22,8 +24,10 @@ const CLASS_ALL: u32 = 1;
 /// Loads the program and attaches it with its queues, all of one namespace in one send.
 pub(super) fn add(kernel: &mut Kernel, shaping: &Shaping) -> Result<(), KernelError> {
     let conf = |toward| shaping.shaper(toward).map_or_else(Conf::default, |shaper| conf(shaper, shaping));
+    let subnets = shaping.subnets.as_ref().map_or(&[][..], |subnets| &subnets.nets);
     let has_program = shaping.shapers.iter().any(|shaper| shaper.queue.has_program());
-    let program = has_program.then(|| Program::load([conf(Toward::Pod), conf(Toward::Network)])).transpose()?;
+    let program =
+        has_program.then(|| Program::load([conf(Toward::Pod), conf(Toward::Network)], subnets)).transpose()?;
     for ns in [Ns::Host, Ns::Pod] {
         let shapers = shaping.shapers.iter().filter(|shaper| shaper.at.ns == ns);
         let shapers = shapers.map(|shaper| kernel.index(&shaper.at).map(|index| (shaper, index)));
@@ -145,6 +149,7 @@ fn conf(shaper: &Shaper, shaping: &Shaping) -> Conf {
         gap_ns: if sorts { 0 } else { UNSORTED_GAP_NS },
         guard_bps: if is_guarded { shaper.guard_bps() } else { 0 },
         guard_depth_ns: if is_guarded { shaper.guard_depth_ns() } else { 0 },
+        subnets: shaping.subnets.as_ref().map_or(0, |subnets| if subnets.only { ONLY } else { EXCEPT }),
     }
 }
 
@@ -191,7 +196,7 @@ impl<'a> Batch<'a> {
             Queue::Htb => {
                 let (sparse, bulk) = (CLASS_SPARSE & CLASS_NUMBER, CLASS_BULK & CLASS_NUMBER);
                 socket.push(tc::NEWQDISC, CREATE | REPLACE, |out| tc::htb(index, bulk, out));
-                for class in classes(shaper, sparse, bulk) {
+                for class in classes(shaper, sparse, bulk).into_iter().chain([free()]) {
                     socket.push(tc::NEWTCLASS, CREATE | EXCL, |out| tc::class(index, class, out));
                 }
                 let waiting = shaper.rate.bytes_in(2 * shaper.horizon_ns() / 1_000_000);
@@ -216,6 +221,15 @@ impl<'a> Batch<'a> {
         let mut refusals = outcomes.filter_map(|(at, outcome)| outcome.error.filter(|err| matters(at, err)));
         refusals.next().map_or(Ok(()), Err)
     }
+}
+
+/// For what is not shaped.
+fn free() -> Class {
+    /// Bytes per second: more than any link carries.
+    const UNBOUNDED: u64 = 1 << 40;
+    const BURST_NS: u64 = 100_000_000;
+    let number = CLASS_FREE & CLASS_NUMBER;
+    Class { parent: 0, number, rate: UNBOUNDED, ceil: UNBOUNDED, burst_ns: BURST_NS, prio: 0 }
 }
 
 /// `None` for what is not there.

@@ -42,7 +42,8 @@ impl NetConfList {
     }
 
     /// The list inside a `braid` plugin's configuration: its `plugins`, or its `network`, which is a conflist or a single
-    /// plugin. `None` where it has neither. Name and version default to those of `conf`.
+    /// plugin. `None` where it has neither. Name and version default to those of `conf`. Its `bandwidth`, and what the
+    /// runtime offers under that name, make a plugin of that type at the end of a list that has none.
     pub fn from_braid(conf: &NetConf) -> Result<Option<Self>, Error> {
         let json = &conf.json;
         let list = match (json.get("plugins"), json.object("network")?) {
@@ -51,10 +52,32 @@ impl NetConfList {
             (Some(_), None) => Self::read(json, conf.name.clone(), conf.version),
             (None, Some(network)) => Self::from_network(network, conf).map_err(|e| e.context("network")),
         }?;
-        match list.plugins.iter().position(|plugin| plugin.get("type").and_then(Json::as_str) == Some("braid")) {
+        match list.position("braid") {
             Some(index) => Err(Error::config(format!("plugins[{index}]: \"braid\" can't be part of its own list"))),
-            None => Ok(Some(list)),
+            None => list.with_bandwidth(json).map(Some),
         }
+    }
+
+    /// Where the list has a plugin of this type.
+    fn position(&self, plugin: &str) -> Option<usize> {
+        self.plugins.iter().position(|one| one.get("type").and_then(Json::as_str) == Some(plugin))
+    }
+
+    fn with_bandwidth(mut self, braid: &Json) -> Result<Self, Error> {
+        const BANDWIDTH: &str = "bandwidth";
+        let own = braid.object(BANDWIDTH)?;
+        let runtime = braid.object("runtimeConfig")?.map(|runtime| runtime.object(BANDWIDTH)).transpose()?.flatten();
+        if let Some(index) = self.position(BANDWIDTH) {
+            let sentence = || format!("\"{BANDWIDTH}\" and plugins[{index}] of that type exclude each other");
+            return if own.is_some() { Err(Error::config(sentence())) } else { Ok(self) };
+        }
+        if own.is_some() || runtime.is_some() {
+            let mut plugin = own.cloned().unwrap_or_else(|| Json::object_of([]));
+            plugin.set("type", BANDWIDTH);
+            plugin.set("capabilities", Json::object_of([(BANDWIDTH, true.into())]));
+            self.plugins.push(plugin);
+        }
+        Ok(self)
     }
 
     fn from_network(network: &Json, conf: &NetConf) -> Result<Self, Error> {
@@ -255,6 +278,12 @@ mod tests {
             (r#","network":{"type":"a"}"#, ("pods", Version::V1_0_0, "a")),
             (r#","network":{"type":"a","name":"own","cniVersion":"0.4.0"}"#, ("own", Version::V0_4_0, "a")),
             (r#","network":{"name":"own","plugins":[{"type":"a"}]}"#, ("own", Version::V1_0_0, "a")),
+            (r#","network":{"type":"a"},"bandwidth":{}"#, ("pods", Version::V1_0_0, "a,bandwidth")),
+            (r#","plugins":[{"type":"a"}],"runtimeConfig":{"bandwidth":{}}"#, ("pods", Version::V1_0_0, "a,bandwidth")),
+            (
+                r#","plugins":[{"type":"bandwidth"},{"type":"b"}],"runtimeConfig":{"bandwidth":{}}"#,
+                ("pods", Version::V1_0_0, "bandwidth,b"),
+            ),
         ] {
             let (name, version, plugins) = types(braid(rest).unwrap().unwrap());
             assert_eq!((name.as_str(), version, plugins.as_str()), expected, "{rest}");
@@ -267,6 +296,8 @@ mod tests {
         for rest in [
             r#","plugins":[{"type":"a"}],"network":{"type":"a"}"#,
             r#","plugins":[{"type":"braid"}]"#,
+            r#","plugins":[{"type":"bandwidth"}],"bandwidth":{}"#,
+            r#","plugins":[{"type":"a"}],"bandwidth":5"#,
             r#","network":{"type":"braid"}"#,
             r#","network":{"name":"../x","type":"a"}"#,
             r#","network":{"name":"x"}"#,

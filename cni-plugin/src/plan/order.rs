@@ -76,7 +76,7 @@ mod tests {
             let rate = Rate { bps: 8_000, burst: 8_000 };
             Shaper { at: at.clone(), toward, queue: Queue::Fq, rate, mtu: 1500 }
         };
-        Step::AddShaping(Shaping { shapers: at.into_iter().zip(toward).map(of).collect(), guard: None })
+        Step::AddShaping(Shaping { shapers: at.into_iter().zip(toward).map(of).collect(), guard: None, subnets: None })
     }
 
     #[test]

@@ -98,6 +98,10 @@ fn add_shaping(f: &mut fmt::Formatter<'_>, shaping: &Shaping) -> fmt::Result {
         places.push(line);
     }
     places.extend(shaping.guard.iter().map(|at| program(at, "ingress")));
+    if let (Some(last), Some(subnets)) = (places.last_mut(), &shaping.subnets) {
+        let nets = subnets.nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        let _ = write!(last, " # {} {nets}", if subnets.only { "only" } else { "all but" });
+    }
     in_places(f, shaping, &places)
 }
 

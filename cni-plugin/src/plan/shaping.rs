@@ -2,6 +2,7 @@
 
 use super::ladder::Queue;
 use super::step::LinkRef;
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 const SECOND_NS: u128 = 1_000_000_000;
@@ -130,6 +131,18 @@ pub struct Shaping {
     /// The host's end of the container's link, where what the container sends is checked once more, should it take its own
     /// shaper away; none where there is no such end.
     pub guard: Option<LinkRef>,
+    /// Which packets are shaped; none for all.
+    pub subnets: Option<Subnets>,
+}
+
+/// A part of the packets, by the address of the other end: the source of what the container receives, the destination
+/// of what it sends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Subnets {
+    /// Only these are shaped; otherwise all but these.
+    pub only: bool,
+    /// The subnets, 64 at most.
+    pub nets: Vec<IpNet>,
 }
 
 impl Shaping {

@@ -14,6 +14,15 @@ pub const CLASS_SPARSE: u32 = 0x1_0010;
 /// The class of `htb` for all others: 1:20.
 pub const CLASS_BULK: u32 = 0x1_0020;
 
+/// The class of `htb` for packets that are not shaped: 1:30.
+pub const CLASS_FREE: u32 = 0x1_0030;
+/// Most subnets that one attachment may name.
+pub const SUBNETS: usize = 64;
+/// [`Conf::subnets`]: only packets of the named subnets are shaped.
+pub const ONLY: u64 = 1;
+/// [`Conf::subnets`]: packets of the named subnets are not shaped.
+pub const EXCEPT: u64 = 2;
+
 /// What is asked for; written before the program is attached and never again.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,6 +44,8 @@ pub struct Conf {
     pub guard_bps: u64,
     /// How much time's worth the guard lets pass at once, in nanoseconds.
     pub guard_depth_ns: u64,
+    /// What the subnets in the second map mean, [`ONLY`] or [`EXCEPT`]; 0 where the program has no such map.
+    pub subnets: u64,
 }
 
 /// What became of the packets.
@@ -75,4 +86,4 @@ pub struct Shape {
     pub flows: [u64; FLOWS],
 }
 
-const _: () = assert!(size_of::<Shape>() == (8 + 7 + 3 + FLOWS) * 8 && align_of::<Shape>() == 8);
+const _: () = assert!(size_of::<Shape>() == (9 + 7 + 3 + FLOWS) * 8 && align_of::<Shape>() == 8);

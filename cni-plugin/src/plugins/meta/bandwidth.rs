@@ -4,10 +4,11 @@ use crate::cni::{AddResult, Error, Interface, Json, NetConf};
 use crate::ipam::Lease;
 use crate::plan::facts::LinkFact;
 use crate::plan::ladder::{LADDER, Queue};
-use crate::plan::shaping::{Rate, Shaper, Shaping, Toward};
+use crate::plan::shaping::{Rate, Shaper, Shaping, Subnets, Toward};
 use crate::plan::step::{IpvlanMode, Link, LinkAttr, LinkKind, LinkRef, Step, Sysctl};
 use crate::plan::{Facts, Feature, IfName, Need, Ns};
 use crate::plugins::{Addresses, Call, Planned, Plugin};
+use ipnet::IpNet;
 
 /// Least rate, in bits per second: one byte.
 const LEAST_BPS: u64 = 8;
@@ -16,6 +17,8 @@ const BURST_LIMIT: u64 = u32::MAX as u64;
 /// What the kubelet and containerd write for "no burst given", in bits; CRI-O writes a little less than the limit.
 const UNSET_BURSTS: [u64; 2] = [(1 << 31) - 1, (1 << 32) - 1];
 const UNSET_BURST_FROM: u64 = 8 * (BURST_LIMIT - 1);
+/// Most subnets that a configuration may name.
+const MOST_SUBNETS: usize = 64;
 /// Index of `lo` in every network namespace.
 const LOOPBACK: u32 = 1;
 /// The burst where none is given: so many milliseconds of the rate, and this many bytes at least.
@@ -29,29 +32,51 @@ pub struct Bandwidth {
     ingress: Option<Rate>,
     /// From the container.
     egress: Option<Rate>,
+    /// Which packets; none for all.
+    subnets: Option<Subnets>,
 }
 
 impl Bandwidth {
     /// Reads the configuration; any of the four keys in it outdoes all of `runtimeConfig.bandwidth`.
     pub fn parse(conf: &NetConf) -> Result<Self, Error> {
         const KEYS: [&str; 4] = ["ingressRate", "ingressBurst", "egressRate", "egressBurst"];
-        // Shaping more than was asked for would be worse than none.
-        for key in ["shapedSubnets", "unshapedSubnets"] {
-            if conf.json.list(key)?.is_some_and(|subnets| !subnets.is_empty()) {
-                return Err(Error::config(format!("{key:?}: braid shapes all traffic of an interface or none")));
-            }
-        }
         let runtime = conf.json.object("runtimeConfig")?.map(|runtime| runtime.object("bandwidth")).transpose()?;
         let of = match runtime.flatten() {
             Some(runtime) if !KEYS.iter().any(|key| conf.json.has(key)) => runtime,
             _ => &conf.json,
         };
-        Ok(Self { ingress: rate(of, "ingressRate", "ingressBurst")?, egress: rate(of, "egressRate", "egressBurst")? })
+        // The runtime knows no subnets, so those of the configuration hold for its rates as well.
+        let subnets = subnets(&conf.json)?;
+        let (ingress, egress) = (rate(of, "ingressRate", "ingressBurst")?, rate(of, "egressRate", "egressBurst")?);
+        Ok(Self { ingress, egress, subnets })
     }
 
     fn is_unlimited(&self) -> bool {
         self.ingress.is_none() && self.egress.is_none()
     }
+}
+
+/// Reads `shapedSubnets` or `unshapedSubnets`.
+fn subnets(json: &Json) -> Result<Option<Subnets>, Error> {
+    let of = |key: &str| {
+        let parse = |text: &String| {
+            let net =
+                text.parse::<IpNet>().map_err(|err| Error::config(format!("{key:?}: bad subnet {text:?}: {err}")));
+            net.map(|net| net.trunc())
+        };
+        json.strings(key)?.iter().map(parse).collect::<Result<Vec<_>, Error>>()
+    };
+    let (shaped, unshaped) = (of("shapedSubnets")?, of("unshapedSubnets")?);
+    let (only, nets) = match (shaped.len(), unshaped.len()) {
+        (0, 0) => return Ok(None),
+        (_, 0) => (true, shaped),
+        (0, _) => (false, unshaped),
+        _ => return Err(Error::config("\"shapedSubnets\" and \"unshapedSubnets\" exclude each other")),
+    };
+    if nets.len() > MOST_SUBNETS {
+        return Err(Error::config(format!("{} subnets are more than {MOST_SUBNETS}", nets.len())));
+    }
+    Ok(Some(Subnets { only, nets }))
 }
 
 /// Reads one direction; absent and zero mean no limit.
@@ -122,7 +147,8 @@ impl Bandwidth {
         let to_pod = self.ingress.map(|rate| Shaper { at: host.clone(), toward: Toward::Pod, queue, rate, mtu });
         let from_pod = self.sent(call, queue, mtu);
         let guard = from_pod.is_some().then_some(host).filter(|_| queue.has_program());
-        vec![Step::AddShaping(Shaping { shapers: to_pod.into_iter().chain(from_pod).collect(), guard })]
+        let shapers = to_pod.into_iter().chain(from_pod).collect();
+        vec![Step::AddShaping(Shaping { shapers, guard, subnets: self.subnets.clone() })]
     }
 
     /// The shaping of an interface that has no end on the host's side: what comes in is sent through an ifb.
@@ -133,7 +159,7 @@ impl Bandwidth {
         let untimed = Queue::best(|feature| feature != Feature::Fq && facts.has(feature)).unwrap_or(queue);
         let to_pod = |rate| Shaper { at: ifb.clone(), toward: Toward::Pod, queue: untimed, rate, mtu };
         let shapers = self.ingress.map(to_pod).into_iter().chain(self.sent(call, queue, mtu)).collect();
-        let shaping = Step::AddShaping(Shaping { shapers, guard: None });
+        let shaping = Step::AddShaping(Shaping { shapers, guard: None, subnets: self.subnets.clone() });
         if self.ingress.is_none() {
             return vec![shaping];
         }
@@ -212,6 +238,9 @@ impl Plugin for Bandwidth {
             return Ok(Planned { result: prev, ..Planned::default() });
         }
         let queue = queue(facts)?;
+        if self.subnets.is_some() && !queue.has_program() {
+            return Err(Error::internal(format!("subnets need eBPF, and this kernel shapes by {queue}")));
+        }
         let name = call.ifname.as_str();
         let pod = facts.link(&call.pod());
         let pod = pod.ok_or_else(|| Error::internal(format!("interface {name:?} does not exist in the container")))?;
@@ -265,6 +294,7 @@ mod tests {
         Ok(Bandwidth {
             ingress: rate(&json, "ingressRate", "ingressBurst").map_err(|err| err.msg)?,
             egress: rate(&json, "egressRate", "egressBurst").map_err(|err| err.msg)?,
+            subnets: subnets(&json).map_err(|err| err.msg)?,
         })
     }
 
@@ -282,6 +312,9 @@ mod tests {
             (r#"{"egressRate": 7, "egressBurst": 80}"#, "less than a byte"),
             (r#"{"egressRate": 8, "egressBurst": 34359738360}"#, "more than 4GB"),
             (r#"{"egressRate": 8, "egressBurst": 18446744073709551615}"#, "more than 4GB"),
+            (r#"{"shapedSubnets": ["10.0.0.0/8"], "unshapedSubnets": ["10.0.0.0/9"]}"#, "exclude each other"),
+            (r#"{"shapedSubnets": ["10.0.0.0"]}"#, "bad subnet \"10.0.0.0\""),
+            (r#"{"unshapedSubnets": ["10.0.0.0/33"]}"#, "bad subnet"),
         ] {
             let refused = parse(text).expect_err("refused");
             assert!(refused.contains(why), "{text}: {refused}");

@@ -1,12 +1,14 @@
 //! The program `shape`: loaded for one attachment, and found again by a filter that runs it.
 
 use super::{LOAD, Load, SCHED_CLS, call, fd_of};
-use braid_ebpf_types::shape::{Conf, Count, FLOWS, Shape};
+use braid_ebpf_types::shape::{Conf, Count, FLOWS, SUBNETS, Shape};
+use ipnet::IpNet;
 use nix::errno::Errno;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-/// Made by `cargo xtask ebpf`.
-const INSTRUCTIONS: &[u8] = include_bytes!("shape.insns");
+/// Made by `cargo xtask ebpf`: all packets, and a part of them by subnet.
+const ALL: &[u8] = include_bytes!("shape.insns");
+const BY_SUBNET: &[u8] = include_bytes!("shape_subnets.insns");
 /// Length of `struct bpf_insn`.
 const INSTRUCTION: usize = 8;
 /// The first byte of an instruction that loads 64 bits, and the source register that makes them a map's descriptor.
@@ -24,6 +26,9 @@ const PROG_GET_FD_BY_ID: libc::c_long = 13;
 const MAP_GET_FD_BY_ID: libc::c_long = 14;
 const OBJ_GET_INFO: libc::c_long = 15;
 const ARRAY: u32 = 2;
+const LPM_TRIE: u32 = 11;
+/// A trie is never allocated as a whole.
+const NO_PREALLOC: u32 = 1;
 
 /// Start of `union bpf_attr` for `BPF_MAP_CREATE`.
 #[repr(C)]
@@ -47,6 +52,13 @@ struct Element {
     key: u64,
     value: u64,
     flags: u64,
+}
+
+/// A key of the map of the subnets.
+#[repr(C)]
+struct SubnetKey {
+    prefix: u32,
+    address: [u8; 16],
 }
 
 /// Start of `union bpf_attr` for `BPF_*_GET_FD_BY_ID`.
@@ -94,21 +106,18 @@ impl AsRawFd for Program {
 }
 
 impl Program {
-    /// Loads it for an attachment whose directions, to the container and from it, are to be treated so.
-    pub fn load(directions: [Conf; 2]) -> Result<Self, Errno> {
-        let map = create()?;
+    /// Loads it for an attachment whose directions, to the container and from it, are to be treated so; with subnets
+    /// where [`Conf::subnets`] speaks of some.
+    pub fn load(directions: [Conf; 2], subnets: &[IpNet]) -> Result<Self, Errno> {
+        let map = create(ARRAY, size_of::<u32>(), size_of::<Shape>(), DIRECTIONS)?;
         for (index, conf) in (0..).zip(directions) {
             let shape =
                 Shape { conf, count: Count::default(), clock: 0, bypass_clock: 0, guard_clock: 0, flows: [0; FLOWS] };
             element(MAP_UPDATE, &map, index, &raw const shape as u64)?;
         }
-        let map = map.as_raw_fd().to_ne_bytes();
-        let mut instructions = INSTRUCTIONS.to_vec();
-        for instruction in instructions.chunks_exact_mut(INSTRUCTION) {
-            if instruction[0] == LOAD_64 && instruction[1] & MAP_FD != 0 {
-                instruction[4..].copy_from_slice(&map);
-            }
-        }
+        let trie = if subnets.is_empty() { None } else { Some(trie(subnets)?) };
+        let maps: Vec<i32> = [Some(&map), trie.as_ref()].into_iter().flatten().map(AsRawFd::as_raw_fd).collect();
+        let instructions = with_maps(if subnets.is_empty() { ALL } else { BY_SUBNET }, &maps);
         let mut attr = Load {
             prog_type: SCHED_CLS,
             insn_cnt: u32::try_from(instructions.len() / INSTRUCTION).unwrap_or_default(),
@@ -124,15 +133,16 @@ impl Program {
     pub fn by_id(id: u32) -> Result<Option<Found>, Errno> {
         let mut attr = ById { id, next_id: 0, open_flags: 0 };
         let program = fd_of(call(PROG_GET_FD_BY_ID, &mut attr)?)?;
-        let mut map_ids = [0u32; 1];
-        let mut info = ProgInfo { nr_map_ids: 1, map_ids: map_ids.as_mut_ptr() as u64, ..ProgInfo::default() };
+        // That of the directions is the first that the program uses.
+        let mut map_ids = [0u32; 2];
+        let mut info = ProgInfo { nr_map_ids: 2, map_ids: map_ids.as_mut_ptr() as u64, ..ProgInfo::default() };
         let mut attr = GetInfo {
             fd: raw(&program),
             info_len: u32::try_from(size_of::<ProgInfo>()).unwrap_or_default(),
             info: &raw mut info as u64,
         };
         call(OBJ_GET_INFO, &mut attr)?;
-        if info.name != name() || info.nr_map_ids != 1 {
+        if info.name != name() || !(1..=2).contains(&info.nr_map_ids) {
             return Ok(None);
         }
         let mut attr = ById { id: map_ids[0], next_id: 0, open_flags: 0 };
@@ -157,13 +167,43 @@ impl Found {
     }
 }
 
-fn create() -> Result<OwnedFd, Errno> {
+/// The instructions with the maps' descriptors in the places that bear their numbers.
+fn with_maps(instructions: &[u8], maps: &[RawFd]) -> Vec<u8> {
+    let mut instructions = instructions.to_vec();
+    for instruction in instructions.chunks_exact_mut(INSTRUCTION) {
+        if instruction[0] == LOAD_64 && instruction[1] & MAP_FD != 0 {
+            let place = instruction[4..].first_chunk().map_or(0, |place| u32::from_ne_bytes(*place));
+            let map = usize::try_from(place).ok().and_then(|place| maps.get(place)).copied().unwrap_or(-1);
+            instruction[4..].copy_from_slice(&map.to_ne_bytes());
+        }
+    }
+    instructions
+}
+
+/// The map of the subnets.
+fn trie(subnets: &[IpNet]) -> Result<OwnedFd, Errno> {
+    let map = create(LPM_TRIE, size_of::<SubnetKey>(), size_of::<u32>(), u32::try_from(SUBNETS).unwrap_or_default())?;
+    let listed = 1u32;
+    for net in subnets {
+        let (address, prefix) = match net {
+            IpNet::V4(net) => (net.network().to_ipv6_mapped(), net.prefix_len() + 96),
+            IpNet::V6(net) => (net.network(), net.prefix_len()),
+        };
+        let key = SubnetKey { prefix: prefix.into(), address: address.octets() };
+        let (key, value) = (&raw const key as u64, &raw const listed as u64);
+        let mut attr = Element { map_fd: raw(&map), padding: 0, key, value, flags: 0 };
+        call(MAP_UPDATE, &mut attr)?;
+    }
+    Ok(map)
+}
+
+fn create(map_type: u32, key: usize, value: usize, entries: u32) -> Result<OwnedFd, Errno> {
     let mut attr = Create {
-        map_type: ARRAY,
-        key_size: u32::try_from(size_of::<u32>()).unwrap_or_default(),
-        value_size: u32::try_from(size_of::<Shape>()).unwrap_or_default(),
-        max_entries: DIRECTIONS,
-        map_flags: 0,
+        map_type,
+        key_size: u32::try_from(key).unwrap_or_default(),
+        value_size: u32::try_from(value).unwrap_or_default(),
+        max_entries: entries,
+        map_flags: if map_type == LPM_TRIE { NO_PREALLOC } else { 0 },
         inner_map_fd: 0,
         numa_node: 0,
         name: name(),
@@ -194,7 +234,13 @@ mod tests {
     #[test]
     fn the_kernel_takes_the_program_and_keeps_what_each_direction_is_held_to() {
         let conf = |rate_bps| Conf { rate_bps, burst_ns: 7, ..Conf::default() };
-        let program = Program::load([conf(1), conf(2)]).expect("the verifier agrees");
+        let subnets = ["10.0.0.0/8", "fd00::/64"].map(|net| net.parse().expect("a net"));
+        for subnets in [&[][..], &subnets] {
+            assert_kept(&Program::load([conf(1), conf(2)], subnets).expect("the verifier agrees"), conf);
+        }
+    }
+
+    fn assert_kept(program: &Program, conf: impl Fn(u64) -> Conf) {
         let mut info = ProgInfo::default();
         let len = u32::try_from(size_of::<ProgInfo>()).expect("small");
         let mut attr = GetInfo { fd: raw(&program.0), info_len: len, info: &raw mut info as u64 };

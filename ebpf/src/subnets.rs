@@ -1,0 +1,56 @@
+//! Which packets are shaped where a configuration names subnets: the other end of each is looked up among them.
+
+use aya_ebpf::{
+    bindings::__sk_buff,
+    btf_maps::{LpmTrie, lpm_trie::Key},
+    helpers::generated::bpf_skb_load_bytes_relative,
+    macros::btf_map,
+};
+use braid_ebpf_types::shape::{ONLY, SUBNETS as MOST, TO_POD};
+use core::mem::MaybeUninit;
+
+/// 128 bits in network byte order; those of IPv4 are `::ffff:a.b.c.d`.
+type Address = [u32; 4];
+
+#[btf_map]
+static SUBNETS: LpmTrie<Address, u32, MOST> = LpmTrie::new();
+
+/// `0:ffff` in network byte order.
+const MAPPED: u32 = 0xffff_0000;
+
+/// `ETH_P_IP` and `ETH_P_IPV6` in network byte order, as `__sk_buff` holds them.
+const IPV4: u32 = 0x0008;
+const IPV6: u32 = 0xdd86;
+/// `BPF_HDR_START_NET`: offsets count from the network header.
+const FROM_NETWORK_HEADER: u32 = 1;
+
+/// Whether the packet passes unshaped; `subnets` says what the named ones mean.
+#[inline(always)]
+pub fn is_free(skb: *mut __sk_buff, place: u32, subnets: u64) -> bool {
+    let is_listed = other_end(skb, place).is_some_and(|address| SUBNETS.get(&Key::new(128, address)).is_some());
+    is_listed != (subnets == ONLY)
+}
+
+/// The source of what comes to the container, the destination of what it sends.
+#[inline(always)]
+fn other_end(skb: *mut __sk_buff, place: u32) -> Option<Address> {
+    let is_source = place == TO_POD;
+    // SAFETY: the context is valid for the run, and the verifier lets a classifier read the field.
+    match unsafe { (*skb).protocol } {
+        IPV4 => load::<u32>(skb, if is_source { 12 } else { 16 }).map(|address| [0, 0, MAPPED, address]),
+        IPV6 => load::<Address>(skb, if is_source { 8 } else { 24 }),
+        _ => None,
+    }
+}
+
+/// Reads what lies so many bytes behind the start of the network header.
+#[inline(always)]
+fn load<T>(skb: *mut __sk_buff, start: u32) -> Option<T> {
+    let mut value = MaybeUninit::<T>::uninit();
+    // SAFETY: the helper writes all bytes of the value, or fails.
+    unsafe {
+        let (to, len) = (value.as_mut_ptr().cast(), size_of::<T>() as u32);
+        let failed = bpf_skb_load_bytes_relative(skb.cast(), start, to, len, FROM_NETWORK_HEADER);
+        (failed == 0).then(|| value.assume_init())
+    }
+}
