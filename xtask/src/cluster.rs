@@ -8,6 +8,7 @@ mod down;
 mod image;
 mod lan;
 mod leftovers;
+mod limit_check;
 mod node;
 mod node_config;
 mod pki;
@@ -58,6 +59,8 @@ enum Verb {
     Smoke(smoke::Options),
     /// Break a node's address store, see the node not Ready, with the plugin's reason, mend it, see it Ready
     StatusCheck(status_check::Options),
+    /// Fail unless a pod is held to the limits of its annotations
+    LimitCheck,
     /// A node's inner start, inside its namespaces
     #[command(hide = true)]
     Node(node::Options),
@@ -74,6 +77,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Verb::Burst(options) => burst::run(&Cluster::running()?, options),
         Verb::Smoke(options) => smoke::run(&Cluster::running()?, options),
         Verb::StatusCheck(options) => status_check::run(&Cluster::running()?, options),
+        Verb::LimitCheck => limit_check::run(&Cluster::running()?),
         Verb::Node(options) => node::run(options),
     }
 }

@@ -91,5 +91,6 @@ fn on_cluster(plugins: &Path, conflist: &str) -> Result<()> {
     let conflist = format!("xtask/cluster/{conflist}.conflist");
     xtask(&["cluster", "up", "--cni-dir", plugins, "--conflist", &conflist])?;
     xtask(&["cluster", "smoke"])?;
+    xtask(&["cluster", "limit-check"])?;
     xtask(&["cluster", "status-check"])
 }

@@ -10,7 +10,6 @@ use crate::plan::step::{LinkRef, Ns};
 use crate::sys::netlink::KernelError;
 use crate::sys::rtnl::{self, link};
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
 use std::fs::File;
 
 /// The group of links that are going away; nobody else's by its number alone (`ip link show group 11641296`).
@@ -53,6 +52,7 @@ fn by_group(kernel: &mut Kernel, ns: Ns, links: &[LinkRef]) -> Result<Vec<Result
 }
 
 /// Waits until no other call takes links of the host away: the folder of all records stands for them. Without it all goes as well, one call after the other.
-fn turn() -> Option<Flock<File>> {
-    Flock::lock(File::open(record::ROOT).ok()?, FlockArg::LockExclusive).ok()
+fn turn() -> Option<File> {
+    // It ends with the file.
+    File::open(record::ROOT).ok().filter(|folder| folder.lock().is_ok())
 }

@@ -11,7 +11,8 @@ use std::process::{Child, ChildStdout, Stdio};
 /// The labels `app` of the pods of each verb that makes any.
 pub(crate) const BURST: &str = "burst";
 pub(crate) const SMOKE: &str = "smoke";
-pub(crate) const APPS: [&str; 2] = [BURST, SMOKE];
+pub(crate) const LIMIT: &str = "limit";
+pub(crate) const APPS: [&str; 3] = [BURST, SMOKE, LIMIT];
 
 /// The spec of a pod that runs `script` in busybox's shell, on any node.
 pub(crate) fn spec(script: &str) -> Value {
