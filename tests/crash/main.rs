@@ -34,13 +34,23 @@ fn bridge_del_can_stop_anywhere() {
 }
 
 #[test]
-fn a_shaped_add_can_stop_anywhere() {
-    trials::add("braid");
+fn shaped_bridge_add_can_stop_anywhere() {
+    trials::add("shaped-bridge");
 }
 
 #[test]
-fn a_shaped_del_can_stop_anywhere() {
-    trials::del("braid");
+fn shaped_bridge_del_can_stop_anywhere() {
+    trials::del("shaped-bridge");
+}
+
+#[test]
+fn shaped_macvlan_add_can_stop_anywhere() {
+    trials::add("shaped-macvlan");
+}
+
+#[test]
+fn shaped_macvlan_del_can_stop_anywhere() {
+    trials::del("shaped-macvlan");
 }
 
 #[test]

@@ -31,7 +31,7 @@ impl World {
 
     /// A call for `eth0` of container `id`.
     pub(crate) fn call(&self, id: &str) -> Call {
-        self.host.call(self.plugin, &self.pod, conf(self.plugin)).container(id)
+        self.host.call(face(self.plugin), &self.pod, conf(self.plugin)).container(id)
     }
 
     /// A call of the reference host-local, which shares the store.
@@ -91,20 +91,26 @@ impl World {
 const ADDRESSES: usize = 5;
 
 /// A configuration with all that has to be taken back, and few addresses, so that a lost one is soon missed.
+/// The type that is called: a shaped plugin is a list in one call.
+fn face(plugin: &str) -> &str {
+    if plugin.starts_with("shaped") { "braid" } else { plugin }
+}
+
 fn conf(plugin: &str) -> Value {
     let ipam = json!({"type": "host-local", "subnet": "10.1.0.0/29", "routes": [{"dst": "0.0.0.0/0"}]});
     let keys = match plugin {
-        // The whole list in one call.
-        "braid" => json!({"plugins": [
-            {"type": "bridge", "bridge": "br0", "isGateway": true, "ipMasq": true, "ipam": ipam},
-            {"type": "bandwidth", "ingressRate": 10_000_000, "ingressBurst": 800_000,
-                "egressRate": 10_000_000, "egressBurst": 800_000},
-        ]}),
+        "shaped-bridge" => {
+            let bridge = json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipMasq": true, "ipam": ipam});
+            json!({"network": bridge, "bandwidth": limits()})
+        }
+        "shaped-macvlan" => {
+            json!({"network": {"type": "macvlan", "master": PARENT, "ipam": ipam}, "bandwidth": limits()})
+        }
         "bridge" => json!({"bridge": "br0", "isGateway": true, "ipMasq": true, "macspoofchk": true}),
         "ptp" => json!({"ipMasq": true}),
         _ => json!({"master": PARENT}),
     };
-    let mut conf = json!({"cniVersion": "1.1.0", "name": "net", "type": plugin, "ipam": ipam});
+    let mut conf = json!({"cniVersion": "1.1.0", "name": "net", "type": face(plugin), "ipam": ipam});
     for (key, value) in keys.as_object().into_iter().flatten() {
         conf[key] = value.clone();
     }
@@ -117,4 +123,9 @@ pub(crate) fn ok(what: &str, answer: &Answer) -> Result<(), String> {
         (0, "") => Ok(()),
         (code, said) => Err(format!("{what} ended with {code}: {said} {}", answer.stderr)),
     }
+}
+
+fn limits() -> Value {
+    let (rate, burst) = (10_000_000, 800_000);
+    json!({"ingressRate": rate, "ingressBurst": burst, "egressRate": rate, "egressBurst": burst})
 }
