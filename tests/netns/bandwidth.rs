@@ -359,6 +359,54 @@ fn only_the_named_subnets_are_held_or_all_but_those() {
 }
 
 #[test]
+fn a_container_that_takes_its_shaper_away_is_held_by_the_host() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = shaped(&host, &pod, &conf::bridge(), &limits());
+    let result = call.add().result();
+    pod.run("tc qdisc del dev eth0 root");
+    pod.run("tc qdisc del dev eth0 clsact");
+    let (bits, seconds) = pod.send_to(host.host(), "10.1.0.1");
+    // A tenth above the rate, and a tenth of a second's worth at once.
+    let most = 1.1 * RATE_F * seconds + BURST_F + 0.11 * RATE_F;
+    assert!(bits < most, "{bits} bits in {seconds} s");
+    call.prev(&result).del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn status_and_top_show_what_the_device_counted() {
+    let braid = braid_tests::binary::braid().display();
+    for lacks in [&[][..], &["fq"], &["clsact", "fq_codel"]] {
+        let host = Sandbox::new();
+        let pod = host.pod("a");
+        if !lacks.is_empty() {
+            lacking(lacks);
+        }
+        let call = shaped(&host, &pod, &conf::bridge(), &limits());
+        let result = call.add().result();
+        pod.send_to(host.host(), "10.1.0.1");
+        let status = host.json(&format!("{braid} status -o json"));
+        let directions = status[0]["bandwidth"].as_array().unwrap();
+        let counted = |link: &Value| link["stats64"]["tx"]["bytes"].as_f64().unwrap();
+        let sent = counted(&pod.list("ip -j -s link show eth0")[0]);
+        let received = counted(&host.list(&format!("ip -j -s link show {}", host_link(&result)))[0]);
+        for (direction, (toward, device)) in directions.iter().zip([("ingress", received), ("egress", sent)]) {
+            assert_eq!((&direction["direction"], &direction["rate"]), (&json!(toward), &json!(RATE)));
+            let share = direction["bytes"].as_f64().unwrap() / device;
+            assert!((0.9..1.1).contains(&share), "{lacks:?}: {direction} of {device} bytes");
+        }
+        assert!(directions[1]["delayed"].as_u64() > Some(0), "{directions:?}");
+        let table = host.run(&format!("{braid} status"));
+        assert!(table.contains("20M") && table.contains("egress"), "{table}");
+        let top = host.run(&format!("{braid} top -n 1 -d 0.2"));
+        assert!(top.lines().count() == 3 && top.contains("ingress"), "{top}");
+        call.prev(&result).del().ok();
+        host.assert_nothing_left();
+    }
+}
+
+#[test]
 fn limits_that_make_no_sense_are_refused_before_anything_changes() {
     let host = Sandbox::new();
     let pod = host.pod("a");

@@ -42,7 +42,7 @@ pub(super) fn add(kernel: &mut Kernel, shaping: &Shaping) -> Result<(), KernelEr
                 let place = if shaper.toward == Toward::Pod { TO_POD } else { FROM_POD };
                 batch.attach(index, Hook::Egress, program, place);
             }
-            batch.queue(index, shaper);
+            batch.queue(index, shaper, shaping.subnets.is_some());
         }
         if let (Some(index), Some(program)) = (guard, &program) {
             batch.attach(index, Hook::Ingress, program, GUARD);
@@ -185,7 +185,7 @@ impl<'a> Batch<'a> {
         });
     }
 
-    fn queue(&mut self, index: u32, shaper: &Shaper) {
+    fn queue(&mut self, index: u32, shaper: &Shaper, has_free: bool) {
         let socket = &mut *self.socket;
         match shaper.queue {
             Queue::Fq => {
@@ -196,7 +196,7 @@ impl<'a> Batch<'a> {
             Queue::Htb => {
                 let (sparse, bulk) = (CLASS_SPARSE & CLASS_NUMBER, CLASS_BULK & CLASS_NUMBER);
                 socket.push(tc::NEWQDISC, CREATE | REPLACE, |out| tc::htb(index, bulk, out));
-                for class in classes(shaper, sparse, bulk).into_iter().chain([free()]) {
+                for class in classes(shaper, sparse, bulk).into_iter().chain(has_free.then(free)) {
                     socket.push(tc::NEWTCLASS, CREATE | EXCL, |out| tc::class(index, class, out));
                 }
                 let waiting = shaper.rate.bytes_in(2 * shaper.horizon_ns() / 1_000_000);
