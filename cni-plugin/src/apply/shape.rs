@@ -164,8 +164,8 @@ fn classes(shaper: &Shaper, sparse: u32, bulk: u32) -> [Class; 3] {
 /// Requests of one namespace, sent together.
 struct Batch<'a> {
     socket: &'a mut Socket,
-    /// Which of them make a place where filters hang: somebody else's serves as well.
-    clsacts: Vec<usize>,
+    /// Which of them make a place where filters hang, and on which link: somebody else's serves as well.
+    clsacts: Vec<(usize, u32)>,
 }
 
 impl<'a> Batch<'a> {
@@ -174,7 +174,10 @@ impl<'a> Batch<'a> {
     }
 
     fn clsact(&mut self, index: u32) {
-        self.clsacts.push(self.socket.queued());
+        if self.clsacts.iter().any(|(_, link)| *link == index) {
+            return;
+        }
+        self.clsacts.push((self.socket.queued(), index));
         self.socket.push(tc::NEWQDISC, CREATE | EXCL, |out| tc::clsact(index, out));
     }
 
@@ -217,7 +220,9 @@ impl<'a> Batch<'a> {
     /// Sends them; the first refusal that matters.
     fn send(self) -> Result<(), KernelError> {
         let outcomes = self.socket.flush()?.into_iter().enumerate();
-        let matters = |at: usize, err: &KernelError| err.errno != Errno::EEXIST || !self.clsacts.contains(&at);
+        let matters = |at: usize, err: &KernelError| {
+            err.errno != Errno::EEXIST || !self.clsacts.iter().any(|(place, _)| *place == at)
+        };
         let mut refusals = outcomes.filter_map(|(at, outcome)| outcome.error.filter(|err| matters(at, err)));
         refusals.next().map_or(Ok(()), Err)
     }

@@ -297,7 +297,6 @@ mod tests {
             r#","plugins":[{"type":"a"}],"network":{"type":"a"}"#,
             r#","plugins":[{"type":"braid"}]"#,
             r#","plugins":[{"type":"bandwidth"}],"bandwidth":{}"#,
-            r#","plugins":[{"type":"a"}],"bandwidth":5"#,
             r#","network":{"type":"braid"}"#,
             r#","network":{"name":"../x","type":"a"}"#,
             r#","network":{"name":"x"}"#,
