@@ -8,7 +8,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
 /// How much of a failure's reason the table shows, in characters.
-const REASON: usize = 60;
+const REASON: usize = 80;
 /// Columns from the plugins on, without the reason.
 const FIGURES: usize = 9;
 
@@ -67,8 +67,14 @@ pub(crate) struct Report {
 
 impl Failure {
     pub(crate) fn of(err: &Error) -> Self {
-        let reason = format!("{err:#}");
+        let reason = format!("{err:#}").split_whitespace().collect::<Vec<_>>().join(" ");
         Failure { refused: reason.starts_with("ADD bandwidth:"), reason }
+    }
+
+    /// As much as a table holds, without what every reason has.
+    fn short(&self) -> String {
+        let short = self.reason.strip_prefix("ADD ").unwrap_or(&self.reason).replacen("code 999: ", "", 1);
+        short.chars().take(REASON).collect()
     }
 
     /// What stands in place of figures.
@@ -135,7 +141,7 @@ impl Row {
         let Some(figures) = self.figures else {
             cells.push(self.failure.as_ref().map_or("", Failure::word).to_owned());
             cells.resize(FIGURES, String::new());
-            cells.extend(self.failure.iter().map(|failure| failure.reason.chars().take(REASON).collect()));
+            cells.extend(self.failure.iter().map(Failure::short));
             return cells;
         };
         cells.extend([format!("{:.2}", figures.goodput_mbps), format!("{:.1}", figures.of_ideal * 100.0)]);
@@ -216,13 +222,10 @@ pub(crate) mod tests {
     #[test]
     fn refusal_is_told_from_failure_with_its_reason() {
         let refused = failed("ref", "ADD bandwidth: code 999: no veth");
-        let broken = failed("more", "ADD bridge: code 999: no such thing");
+        let broken = failed("more", "ADD bridge: code 999: no\n  such thing");
         assert_eq!(
             lines(vec![refused, broken]),
-            [
-                "bridge 10M ingress tcp 1 4 ref refused ADD bandwidth: code 999: no veth",
-                "more failed ADD bridge: code 999: no such thing"
-            ]
+            ["bridge 10M ingress tcp 1 4 ref refused bandwidth: no veth", "more failed bridge: no such thing"]
         );
     }
 

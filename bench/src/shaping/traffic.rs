@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-/// What passes before the clock starts: by then the burst is used up and TCP knows the rate.
-const SKIP: Duration = Duration::from_millis(500);
+/// What passes before the clock starts: by then the burst is used up and TCP has made good its first losses.
+const SKIP: Duration = Duration::from_secs(1);
 /// Between two batches of datagrams.
 const PAUSE: Duration = Duration::from_millis(1);
 /// A sender that is late makes up for no more than this.
