@@ -23,7 +23,7 @@ const BURST_PARTS: u64 = 100;
 const LEAST_BURST: u64 = 64 * 1024 * 8;
 
 /// Bits per second, never zero.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) struct Rate(u64);
 
 /// Which way the traffic goes, seen from the pod.
@@ -152,11 +152,11 @@ impl fmt::Display for Family {
     }
 }
 
+/// Without the flows.
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Cell { rate, direction, protocol, flows, family } = self;
-        write!(f, "{rate} {direction} {protocol} IPv{family}")?;
-        if *flows == 1 { Ok(()) } else { write!(f, ", {flows} flows") }
+        let Cell { rate, direction, protocol, family, .. } = self;
+        write!(f, "{rate} {direction} {protocol} IPv{family}")
     }
 }
 

@@ -4,6 +4,7 @@ use super::attach::Attached;
 use super::cell::{Cell, Direction, Family, Protocol, Rate};
 use super::cpu;
 use super::report::{Failure, Figures, Row};
+use super::resent::Segments;
 use super::rr;
 use super::traffic::{self, Arrival, Load, Way, Window};
 use crate::conflist::Conflist;
@@ -102,13 +103,15 @@ fn load(way: Way<'_>, cell: Cell) -> Load<'_> {
 
 /// Goodput, and the processors' time for it.
 fn bulk(way: Way<'_>, cell: Cell, length: Duration) -> Result<Figures> {
-    let ((window, busy), arrivals) = traffic::during(&load(way, cell), || {
-        let before = cpu::busy()?;
+    let ((window, busy, resent), arrivals) = traffic::during(&load(way, cell), || {
+        let (segments, before) = (Segments::of(way.from.netns)?, cpu::busy()?);
         let window = Window::pass(length);
-        Ok((window, cpu::busy()?.saturating_sub(before)))
+        let busy = cpu::busy()?.saturating_sub(before);
+        Ok((window, busy, Segments::of(way.from.netns)?.part_since(segments)))
     })?;
     let mut figures = figures(window, &arrivals, cell)?;
     let gbit = figures.goodput_mbps / 1e3 * window.end.duration_since(window.start).as_secs_f64();
+    figures.resent = resent.filter(|_| cell.protocol == Protocol::Tcp);
     figures.cpu_s_per_gbit = Some(busy.as_secs_f64() / gbit);
     Ok(figures)
 }
@@ -118,6 +121,7 @@ fn figures(window: Window, arrivals: &[Arrival], cell: Cell) -> Result<Figures> 
     Ok(Figures {
         goodput_mbps: goodput_bps / 1e6,
         of_ideal: goodput_bps / cell.ideal_bps(),
+        resent: None,
         rr: None,
         cpu_s_per_gbit: None,
     })

@@ -4,7 +4,7 @@
 //!  cli ─► run: each conflist and cell (rate, direction, protocol, flows, family), contenders in turns
 //!           └─► measure ─► attach: node, shaped pods, the other end of their traffic
 //!                      ├─► traffic: bulk flows, what arrived ─► goodput
-//!                      ├─► cpu: busy time of the processors meanwhile
+//!                      ├─► cpu, resent: busy time of the processors and TCP's losses meanwhile
 //!                      └─► rr: round trips beside a bulk flow
 //!         rows ─► report (table, JSON), svg, budget
 //! ```
@@ -16,6 +16,7 @@ pub(crate) mod cli;
 mod cpu;
 mod measure;
 mod report;
+mod resent;
 mod rr;
 mod socket;
 mod svg;
@@ -87,7 +88,9 @@ fn rows(args: &Args) -> Result<Vec<Row>> {
                 bar.inc(1);
             }
             found.sort_by_key(|(at, _)| *at);
-            rows.extend(found.into_iter().flat_map(|(_, rows)| rows));
+            let mut found: Vec<_> = found.into_iter().flat_map(|(_, rows)| rows).collect();
+            found.sort_by_key(|row| row.cell.rate);
+            rows.extend(found);
         }
     }
     bar.finish_and_clear();
@@ -105,7 +108,7 @@ fn settings(args: &Args) -> Vec<Setting> {
 impl Setting {
     fn title(&self) -> String {
         match self {
-            Setting::Alone(cell, _) => cell.to_string(),
+            Setting::Alone(cell, _) => format!("{cell}, {} flows", cell.flows),
             Setting::Pair(family, direction) => format!("two pods, {direction} IPv{family}"),
         }
     }

@@ -10,7 +10,7 @@ use serde::Serialize;
 /// How much of a failure's reason the table shows, in characters.
 const REASON: usize = 80;
 /// Columns from the plugins on, without the reason.
-const FIGURES: usize = 9;
+const FIGURES: usize = 10;
 
 /// One directory's plugins in one setting.
 #[derive(Debug, Clone, Serialize)]
@@ -34,6 +34,9 @@ pub(crate) struct Figures {
     pub(crate) goodput_mbps: f64,
     /// Goodput over what the rate lets through at best.
     pub(crate) of_ideal: f64,
+    /// The part of TCP's segments that had to be sent again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) resent: Option<f64>,
     /// Round trips beside one bulk flow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) rr: Option<Summary>,
@@ -93,8 +96,18 @@ impl Report {
     /// A row a line; cells that repeat the line above are left blank.
     pub(crate) fn table(&self) -> Table {
         let over = format!("/ {}", self.baseline);
-        let mut header: Vec<&str> =
-            vec!["conflist", "rate", "direction", "protocol", "flows", "family", "plugins", "Mbit/s", "% ideal"];
+        let mut header: Vec<&str> = vec![
+            "conflist",
+            "rate",
+            "direction",
+            "protocol",
+            "flows",
+            "family",
+            "plugins",
+            "Mbit/s",
+            "% ideal",
+            "% resent",
+        ];
         header.extend(["rr p50 ms", &over, "rr p99 ms", &over, "cpu s/Gbit", &over]);
         let failed = self.rows.iter().any(|row| row.failure.is_some());
         header.extend(failed.then_some("why"));
@@ -109,7 +122,7 @@ impl Report {
             table.add_row(blank.chain(place.iter().skip(repeated).cloned()).chain(figures));
             above = place;
         }
-        for column in table.column_iter_mut().enumerate().filter(|(at, _)| (7..15).contains(at)).map(|(_, c)| c) {
+        for column in table.column_iter_mut().enumerate().filter(|(at, _)| (7..16).contains(at)).map(|(_, c)| c) {
             column.set_cell_alignment(CellAlignment::Right);
         }
         table
@@ -119,10 +132,13 @@ impl Report {
 impl Row {
     /// The cell as people call it.
     pub(crate) fn title(&self) -> String {
-        match self.beside {
-            Some(beside) => format!("{} beside {beside}", self.cell),
-            None => self.cell.to_string(),
-        }
+        [self.cell.to_string()].into_iter().chain(self.neighbours()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// What else goes through a shaper at the same time, if anything.
+    pub(crate) fn neighbours(&self) -> Option<String> {
+        let flows = (self.cell.flows > 1).then(|| format!("{} flows", self.cell.flows));
+        self.beside.map(|beside| format!("beside {beside}")).or(flows)
     }
 
     fn is_at(&self, other: &Row) -> bool {
@@ -145,6 +161,7 @@ impl Row {
             return cells;
         };
         cells.extend([format!("{:.2}", figures.goodput_mbps), format!("{:.1}", figures.of_ideal * 100.0)]);
+        cells.push(figures.resent.map_or(String::new(), |part| format!("{:.1}", part * 100.0)));
         let others = baseline.and_then(|row| row.figures);
         for of in [Figures::rr_p50_ms, Figures::rr_p99_ms, Figures::cpu] {
             let (own, other) = (of(&figures), others.and_then(|others| of(&others)));
@@ -181,6 +198,7 @@ pub(crate) mod tests {
         let figures = Figures {
             goodput_mbps: 9.5,
             of_ideal,
+            resent: Some(0.02),
             rr: Summary::of(&[Duration::from_millis(rr_ms)]),
             cpu_s_per_gbit: Some(cpu),
         };
@@ -213,8 +231,8 @@ pub(crate) mod tests {
         assert_eq!(
             lines(vec![row("ref", 0.5, 40, 3.0), mine]),
             [
-                "bridge 10M ingress tcp 1 4 ref 9.50 50.0 40.00 40.00 3.00",
-                "more 9.50 99.0 2.00 0.050 2.00 0.050 1.50 0.50"
+                "bridge 10M ingress tcp 1 4 ref 9.50 50.0 2.0 40.00 40.00 3.00",
+                "more 9.50 99.0 2.0 2.00 0.050 2.00 0.050 1.50 0.50"
             ]
         );
     }
@@ -232,7 +250,7 @@ pub(crate) mod tests {
     #[test]
     fn a_pod_beside_another_has_a_row_of_its_own() {
         let beside = Row { beside: Some(Rate::M50), ..row("ref", 1.0, 1, 1.0) };
-        assert_eq!(beside.title(), "10M ingress tcp IPv4 beside 50M");
+        assert_eq!(beside.title(), "10M ingress tcp IPv4, beside 50M");
         assert!(!beside.is_at(&row("ref", 1.0, 1, 1.0)));
     }
 

@@ -57,7 +57,10 @@ fn draw_conflist(out: &mut String, conflist: &str, rows: &[&Row], contenders: &[
     }
     let mut y = top + HEADING;
     for group in groups {
-        text(out, 14.0, y + 12.0, "small", &group.first().map(|row| row.title()).unwrap_or_default());
+        if let Some(row) = group.first() {
+            text(out, 14.0, y + 12.0, "small", &row.cell.to_string());
+            text(out, 14.0, y + 26.0, "small", &row.neighbours().unwrap_or_default());
+        }
         for (at, row) in (0_u16..).zip(group) {
             for panel in &panels {
                 panel.bar(out, row, colour(contenders, &row.plugins), y + f64::from(at) * BAR_STEP);
