@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Longest wait of a blocked read or write, after which a thread looks whether it must stop.
 const LOOK: Duration = Duration::from_millis(200);
 /// Longest wait for a connection, and until an IPv6 address can be used.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(15);
 /// So that a receiver that gets no CPU for a moment loses no datagram.
 const UDP_BUFFER: usize = 8 << 20;
 
