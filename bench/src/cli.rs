@@ -1,7 +1,8 @@
 //! The command line.
 
+use crate::shaping;
 use anyhow::{Context, Result, bail};
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -15,8 +16,10 @@ use std::str::FromStr;
 /// The floor is a row of its own: a veth into the pod with bridge, address and default route, made and deleted by netlink
 /// inside this process.
 #[derive(Parser)]
-#[command(name = "braid-bench", version)]
+#[command(name = "braid-bench", version, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) other: Option<Other>,
     /// A directory of plugins and how to call it in the report; repeat to compare
     #[arg(long, value_name = "NAME=DIR", required = true)]
     pub(crate) plugins: Vec<Named>,
@@ -53,6 +56,13 @@ pub(crate) struct Cli {
     pub(crate) syscalls: bool,
 }
 
+/// What else than attachment latency can be measured.
+#[derive(Subcommand)]
+pub(crate) enum Other {
+    /// Measure what `bandwidth` plugins do to traffic
+    Shaping(shaping::cli::Args),
+}
+
 /// `NAME=PATH`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Named {
@@ -82,15 +92,21 @@ impl Network {
 impl Cli {
     /// What clap can't see: names that don't exist, numbers that measure nothing.
     pub(crate) fn check(&self) -> Result<()> {
-        let known = |name: &str| self.plugins.iter().any(|plugins| plugins.name == name);
-        let own = self.conflist.iter().flat_map(|network| &network.own).map(|own| &own.name);
-        if let Some(unknown) = own.chain(&self.baseline).find(|name| !known(name)) {
-            bail!("\"{unknown}\" is none of the --plugins");
-        }
+        check_names(&self.plugins, &self.conflist, self.baseline.as_ref())?;
         if self.runs == 0 || self.concurrency.contains(&0) {
             bail!("--runs and --concurrency start at 1");
         }
         Ok(())
+    }
+}
+
+/// Refuses a name that stands for no directory.
+pub(crate) fn check_names(plugins: &[Named], conflists: &[Network], baseline: Option<&String>) -> Result<()> {
+    let known = |name: &str| plugins.iter().any(|plugins| plugins.name == name);
+    let own = conflists.iter().flat_map(|network| &network.own).map(|own| &own.name);
+    match own.chain(baseline).find(|name| !known(name)) {
+        Some(unknown) => bail!("\"{unknown}\" is none of the --plugins"),
+        None => Ok(()),
     }
 }
 

@@ -61,6 +61,22 @@ impl Conflist {
         Value::Object(conf).to_string().into_bytes()
     }
 
+    /// The list as it is for a pod that is attached with this value of a capability: it goes into the `runtimeConfig` of
+    /// the plugins that declare it.
+    pub(crate) fn with_capability(&self, capability: &str, value: &Value) -> Self {
+        let mut list = self.clone();
+        for plugin in &mut list.plugins {
+            let declared = plugin.get("capabilities").and_then(|all| all.get(capability)).and_then(Value::as_bool);
+            if declared == Some(true) {
+                let runtime = plugin.entry("runtimeConfig").or_insert_with(|| Map::new().into());
+                if let Some(runtime) = runtime.as_object_mut() {
+                    runtime.insert(capability.to_owned(), value.clone());
+                }
+            }
+        }
+        list
+    }
+
     /// DEL gets the result of ADD since version 0.4.0.
     pub(crate) fn del_has_prev_result(&self) -> bool {
         let mut numbers = self.version.split('.').map(|part| part.parse().unwrap_or(0));
@@ -141,6 +157,16 @@ mod tests {
             json!({"cniVersion": "1.1.0", "name": "lan", "type": "tuning", "prevResult": result,
                 "runtimeConfig": {"mac": "02:00:00:00:00:01"}})
         );
+    }
+
+    #[test]
+    fn a_capability_reaches_the_plugins_that_declare_it() {
+        let mut value = sample();
+        value["plugins"][1]["capabilities"] = json!({"mac": true, "ips": false});
+        let list = conflist(&value).with_capability("mac", &json!("02::2")).with_capability("ips", &json!([]));
+        let read = |at| serde_json::from_slice::<Value>(&list.stdin(at, None)).unwrap();
+        assert_eq!(read(0).get("runtimeConfig"), None);
+        assert_eq!(read(1)["runtimeConfig"], json!({"mac": "02::2"}));
     }
 
     #[test]

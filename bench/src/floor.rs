@@ -19,7 +19,7 @@ impl Floor {
     pub(crate) fn new() -> Result<Self> {
         let mut node = Socket::open()?;
         let (bridge, _) = netlink::made(&node.run([netlink::add_bridge("floor")])?).context("add bridge floor")?;
-        node.run([netlink::add_address(bridge, GATEWAY, 15)]).context("add the gateway to bridge floor")?;
+        node.run([netlink::add_address(bridge, GATEWAY.into(), 15)]).context("add the gateway to bridge floor")?;
         Ok(Floor { bridge })
     }
 
@@ -33,7 +33,7 @@ impl Floor {
         pod.socket
             .run([
                 netlink::set_up(inside),
-                netlink::add_address(inside, address, 15),
+                netlink::add_address(inside, address.into(), 15),
                 netlink::add_default_route(inside, GATEWAY),
             ])
             .with_context(|| format!("set up {ifname}"))?;

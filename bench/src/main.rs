@@ -7,6 +7,8 @@
 //!                 └─► floor: the kernel alone, by netlink
 //!         rows ─► report (table, JSON), svg
 //! ```
+//!
+//! `braid-bench shaping` measures what `bandwidth` plugins do to traffic: see [`shaping`].
 
 mod call;
 mod chain;
@@ -18,6 +20,7 @@ mod netlink;
 mod node;
 mod report;
 mod run;
+mod shaping;
 mod site;
 mod stats;
 mod strace;
@@ -30,7 +33,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match bench(&cli::Cli::parse()) {
+    let cli = cli::Cli::parse();
+    let done = match &cli.other {
+        Some(cli::Other::Shaping(args)) => shaping::run(args),
+        None => bench(&cli),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(err) => {
             eprintln!("error: {err:#}");
@@ -42,11 +50,6 @@ fn main() -> ExitCode {
 fn bench(cli: &cli::Cli) -> Result<()> {
     cli.check()?;
     let load = load()?;
-    if load > 0.5 {
-        eprintln!(
-            "warning: other work runs on this machine (load {load}): the figures are high, and ratios are off as well"
-        );
-    }
     let rows = run::run(cli)?;
     let baseline = cli.baseline.clone().or(cli.plugins.first().map(|first| first.name.clone()));
     let report = report::Report {
@@ -66,10 +69,17 @@ fn bench(cli: &cli::Cli) -> Result<()> {
     Ok(())
 }
 
-/// The load average of the last minute.
+/// The load average of the last minute, with a warning where it shows in the figures.
 fn load() -> Result<f64> {
     let text = read("/proc/loadavg")?;
-    text.split(' ').next().unwrap_or_default().parse().with_context(|| format!("/proc/loadavg: \"{}\"", text.trim()))
+    let parsed = text.split(' ').next().unwrap_or_default().parse();
+    let load = parsed.with_context(|| format!("/proc/loadavg: \"{}\"", text.trim()))?;
+    if load > 0.5 {
+        eprintln!(
+            "warning: other work runs on this machine (load {load}): the figures are high, and ratios are off as well"
+        );
+    }
+    Ok(load)
 }
 
 fn read(file: &str) -> Result<String> {

@@ -4,7 +4,7 @@ use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_ECHO, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
     NetlinkPayload,
 };
-use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
@@ -12,7 +12,7 @@ use netlink_packet_route::route::{
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 use nix::sys::socket::{self, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType};
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 
 /// Flags of a request that must make something new.
@@ -137,12 +137,24 @@ pub(crate) fn set_up(index: u32) -> Request {
     (Message::NewLink(link), 0)
 }
 
-pub(crate) fn add_address(index: u32, address: Ipv4Addr, prefix_len: u8) -> Request {
+/// Puts the link into another namespace, where it is down.
+pub(crate) fn move_link(index: u32, netns: BorrowedFd<'_>) -> Request {
+    let mut link = LinkMessage::default();
+    link.header.index = index;
+    link.attributes.push(LinkAttribute::NetNsFd(netns.as_raw_fd()));
+    (Message::SetLink(link), 0)
+}
+
+/// An address that can be used at once: an IPv6 one is not looked for on the network first.
+pub(crate) fn add_address(index: u32, address: IpAddr, prefix_len: u8) -> Request {
     let mut message = AddressMessage::default();
-    message.header.family = AddressFamily::Inet;
+    message.header.family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     message.header.prefix_len = prefix_len;
     message.header.index = index;
-    message.attributes.extend([AddressAttribute::Local(address.into()), AddressAttribute::Address(address.into())]);
+    if address.is_ipv6() {
+        message.header.flags = AddressHeaderFlags::Nodad;
+    }
+    message.attributes.extend([AddressAttribute::Local(address), AddressAttribute::Address(address)]);
     (Message::NewAddress(message), NEW)
 }
 

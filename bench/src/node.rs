@@ -13,6 +13,8 @@ const STATE: [&str; 2] = ["/run", "/var/lib/cni"];
 
 /// The node's uplink and the parent for macvlan and ipvlan.
 const UPLINK: &str = "eth0";
+/// The uplink's other end.
+pub(crate) const OUTSIDE: &str = "outside";
 // TEST-NET-1, which no configuration should give to pods.
 const UPLINK_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 const UPLINK_GATEWAY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
@@ -22,7 +24,7 @@ const UPLINK_GATEWAY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 /// Only these descriptors hold the namespaces, so the kernel removes everything in them when the bench ends, however it ends.
 pub(crate) struct Node {
     mount: File,
-    network: File,
+    pub(crate) network: File,
 }
 
 /// A pod's network namespace, bound to a path that exists only in its node.
@@ -80,6 +82,14 @@ impl Node {
     }
 }
 
+/// Runs `work` in a network namespace; the sockets that it opens stay there.
+pub(crate) fn in_netns<T: Send>(netns: &File, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    on_thread(|| {
+        setns(netns, CloneFlags::CLONE_NEWNET).context("enter a network namespace")?;
+        work()
+    })
+}
+
 /// Namespaces belong to threads: what changes one runs on a thread of its own.
 fn on_thread<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| scope.spawn(work).join()).map_err(|_panic| anyhow!("the thread in the node panicked"))?
@@ -118,11 +128,11 @@ fn mount_fs(kind: &str, target: &Path, options: &str) -> Result<()> {
 fn add_uplink() -> Result<()> {
     const LOOPBACK: u32 = 1;
     let mut socket = Socket::open()?;
-    let (uplink, peer) = netlink::made(&socket.run([netlink::add_veth(UPLINK, None, "outside", None)])?)?;
+    let (uplink, peer) = netlink::made(&socket.run([netlink::add_veth(UPLINK, None, OUTSIDE, None)])?)?;
     socket.run([
         netlink::set_up(LOOPBACK),
         netlink::set_up(peer),
-        netlink::add_address(uplink, UPLINK_ADDRESS, 24),
+        netlink::add_address(uplink, UPLINK_ADDRESS.into(), 24),
         netlink::add_default_route(uplink, UPLINK_GATEWAY),
     ])?;
     Ok(())

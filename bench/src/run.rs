@@ -155,7 +155,8 @@ fn order(round: usize, contenders: usize) -> Vec<usize> {
     order
 }
 
-fn progress(rounds: usize) -> Result<ProgressBar> {
+/// A bar for so many steps.
+pub(crate) fn progress(rounds: usize) -> Result<ProgressBar> {
     let style = ProgressStyle::with_template("{bar:30} {percent:>3} % {eta:>4} left  {msg}")?;
     Ok(ProgressBar::new(u64::try_from(rounds)?).with_style(style))
 }

@@ -50,17 +50,11 @@ impl<'a> Site<'a> {
 
     /// A node for the plugins in `dir`, with `leases` of other containers.
     pub(crate) fn chain(conflist: &'a Conflist, dir: &'a Path, leases: usize, pods: usize) -> Result<Self> {
-        let host_local = conflist.host_local();
-        let node = Node::new(&host_local.iter().map(|found| found.dir.clone()).collect::<Vec<_>>())?;
-        node.run(|| {
-            if let Some(missing) = conflist.types().find(|plugin| !dir.join(plugin).is_file()) {
-                bail!("no plugin \"{missing}\" in {} (the node hides /run and /var/lib/cni)", dir.display());
-            }
-            match &host_local {
-                Some(found) => lease::plant(found, leases),
-                None if leases > 0 => bail!("no host-local in which {leases} leases could be planted"),
-                None => Ok(()),
-            }
+        let node = node_for(conflist, dir)?;
+        node.run(|| match conflist.host_local() {
+            Some(found) => lease::plant(&found, leases),
+            None if leases > 0 => bail!("no host-local in which {leases} leases could be planted"),
+            None => Ok(()),
         })?;
         Self::with_pods(node, Driver::Chain { conflist, dir }, pods)
     }
@@ -136,6 +130,18 @@ impl Burst {
             trace: timings.iter().fold(Trace::default(), |sum, timing| sum.add(timing.trace)),
         }
     }
+}
+
+/// A node in which the conflist's leases start empty and the plugins in `dir` can be seen.
+pub(crate) fn node_for(conflist: &Conflist, dir: &Path) -> Result<Node> {
+    let node = Node::new(&conflist.host_local().iter().map(|found| found.dir.clone()).collect::<Vec<_>>())?;
+    node.run(|| match conflist.types().find(|plugin| !dir.join(plugin).is_file()) {
+        Some(missing) => {
+            bail!("no plugin \"{missing}\" in {} (the node hides /run and /var/lib/cni)", dir.display())
+        }
+        None => Ok(()),
+    })?;
+    Ok(node)
 }
 
 /// Runs `work` for all pods at once, each on a thread of its own in the node; none starts before all are there.

@@ -35,6 +35,12 @@ impl Summary {
     }
 }
 
+/// A count as a number to calculate with.
+#[expect(clippy::cast_precision_loss, reason = "no count of a bench needs more than 53 bits")]
+pub(crate) fn float(count: u64) -> f64 {
+    count as f64
+}
+
 fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }

@@ -5,14 +5,14 @@ use crate::run::FLOOR;
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 1000.0;
-const LABELS: f64 = 170.0;
+pub(crate) const LABELS: f64 = 170.0;
 /// What a panel keeps free at its right for the longest bar's figure.
 const FIGURE: f64 = 104.0;
-const PANEL: f64 = (WIDTH - LABELS) / 2.0;
-const BAR: f64 = 15.0;
-const BAR_STEP: f64 = 19.0;
-const GROUP_GAP: f64 = 14.0;
-const HEADING: f64 = 50.0;
+pub(crate) const PANEL: f64 = (WIDTH - LABELS) / 2.0;
+pub(crate) const BAR: f64 = 15.0;
+pub(crate) const BAR_STEP: f64 = 19.0;
+pub(crate) const GROUP_GAP: f64 = 14.0;
+pub(crate) const HEADING: f64 = 50.0;
 
 /// Colours that stay apart for colour-blind eyes, on light and on dark ground; the first is the floor's.
 const COLOURS: [&str; 7] = ["#8b949e", "#e69f00", "#2f81c7", "#1a9e77", "#c76fa3", "#d55e00", "#a08cd8"];
@@ -42,10 +42,14 @@ pub(crate) fn draw(report: &Report) -> String {
     for section in sections(report) {
         y = draw_section(&mut body, &section, &contenders, y);
     }
-    let height = y + 10.0;
+    page("Attachment latency", y + 10.0, &body)
+}
+
+/// A picture of its own, with the style.
+pub(crate) fn page(label: &str, height: f64, body: &str) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.0}\" width=\"{WIDTH}\" \
-         height=\"{height:.0}\" role=\"img\" aria-label=\"Attachment latency\">\n{STYLE}{body}</svg>\n"
+         height=\"{height:.0}\" role=\"img\" aria-label=\"{label}\">\n{STYLE}{body}</svg>\n"
     )
 }
 
@@ -110,32 +114,30 @@ fn figure(row: &Row) -> String {
     }
 }
 
-/// From zero to the longest whisker.
-struct Scale {
-    longest_ms: f64,
+/// From zero to the longest bar or whisker.
+pub(crate) struct Scale {
+    pub(crate) longest: f64,
 }
 
 impl Scale {
     fn of<'a>(rows: impl Iterator<Item = &'a Row>) -> Self {
-        Scale {
-            longest_ms: rows.map(|row| row.summary.p95_ms.max(row.summary.p50_ms)).fold(f64::MIN_POSITIVE, f64::max),
-        }
+        Scale { longest: rows.map(|row| row.summary.p95_ms.max(row.summary.p50_ms)).fold(f64::MIN_POSITIVE, f64::max) }
     }
 
-    fn width(&self, ms: f64) -> f64 {
-        ms / self.longest_ms * (PANEL - FIGURE)
+    pub(crate) fn width(&self, ms: f64) -> f64 {
+        ms / self.longest * (PANEL - FIGURE)
     }
 
     /// The distance of grid lines: 1, 2 or 5 times a power of ten, three to seven in a panel.
-    fn step_ms(&self) -> f64 {
-        let power = 10_f64.powf((self.longest_ms / 3.0).log10().floor());
-        [5.0, 2.0].into_iter().find(|times| times * power <= self.longest_ms / 3.0).unwrap_or(1.0) * power
+    fn step(&self) -> f64 {
+        let power = 10_f64.powf((self.longest / 3.0).log10().floor());
+        [5.0, 2.0].into_iter().find(|times| times * power <= self.longest / 3.0).unwrap_or(1.0) * power
     }
 
-    fn draw(&self, out: &mut String, left: f64, (top, bottom): (f64, f64)) {
+    pub(crate) fn draw(&self, out: &mut String, left: f64, (top, bottom): (f64, f64)) {
         line(out, "line", (left, top), (left, bottom));
-        let step = self.step_ms();
-        for ms in (1_u16..).map(|at| f64::from(at) * step).take_while(|ms| *ms <= self.longest_ms) {
+        let step = self.step();
+        for ms in (1_u16..).map(|at| f64::from(at) * step).take_while(|ms| *ms <= self.longest) {
             let x = left + self.width(ms);
             line(out, "grid", (x, top), (x, bottom));
             let label = format!("{:.*}", usize::from(step < 1.0), ms);
@@ -186,7 +188,7 @@ fn contenders(report: &Report) -> Vec<&str> {
     names
 }
 
-fn colour(contenders: &[&str], name: &str) -> &'static str {
+pub(crate) fn colour(contenders: &[&str], name: &str) -> &'static str {
     let place = contenders.iter().position(|contender| *contender == name).unwrap_or_default();
     COLOURS.iter().cycle().nth(place).unwrap_or(&"#8b949e")
 }
@@ -196,22 +198,22 @@ fn group_height(rows: &[&Row]) -> f64 {
     u16::try_from(bars).map_or(0.0, f64::from) * BAR_STEP + GROUP_GAP
 }
 
-fn width_of(text: &str) -> f64 {
+pub(crate) fn width_of(text: &str) -> f64 {
     u16::try_from(text.chars().count()).map_or(0.0, f64::from)
 }
 
-fn rect(out: &mut String, (x, y): (f64, f64), (width, height): (f64, f64), colour: &str) {
+pub(crate) fn rect(out: &mut String, (x, y): (f64, f64), (width, height): (f64, f64), colour: &str) {
     let _ = writeln!(
         out,
         "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height}\" rx=\"2\" fill=\"{colour}\"/>"
     );
 }
 
-fn line(out: &mut String, class: &str, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) {
+pub(crate) fn line(out: &mut String, class: &str, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) {
     let _ = writeln!(out, "<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>");
 }
 
-fn text(out: &mut String, x: f64, y: f64, class: &str, text: &str) {
+pub(crate) fn text(out: &mut String, x: f64, y: f64, class: &str, text: &str) {
     let safe = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let _ = writeln!(out, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{safe}</text>");
 }
@@ -250,10 +252,10 @@ mod tests {
 
     #[test]
     fn grid_lines_are_round_and_few() {
-        for longest_ms in [0.07, 1.0, 3.0, 29.0, 61.0, 4700.0] {
-            let scale = Scale { longest_ms };
-            let lines = longest_ms / scale.step_ms();
-            assert!((3.0..=7.5).contains(&lines), "{longest_ms} ms: {lines} lines");
+        for longest in [0.07, 1.0, 3.0, 29.0, 61.0, 4700.0] {
+            let scale = Scale { longest };
+            let lines = longest / scale.step();
+            assert!((3.0..=7.5).contains(&lines), "{longest} ms: {lines} lines");
         }
     }
 

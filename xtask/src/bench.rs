@@ -29,6 +29,7 @@ const CONFLISTS: [&str; 5] = ["bridge", "bridge-ipmasq", "ptp", "macvlan", "chai
 /// Conflists whose ADD has a budget beside the reference: one plugin and host-local.
 const SINGLE: [&str; 3] = ["bridge", "ptp", "macvlan"];
 const MANY_LEASES: u64 = 10_000;
+const SHAPED: [&str; 4] = ["shaped-bridge", "shaped-ptp", "shaped-macvlan", "shaped-ipvlan"];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -38,6 +39,9 @@ pub(crate) struct Args {
     /// ADDs and DELs to time for each directory in each setting
     #[arg(long, default_value_t = 60)]
     runs: usize,
+    /// Measure what `bandwidth` does to traffic instead of attachment latency
+    #[arg(long)]
+    shaping: bool,
     /// Fail when a budget is not kept
     #[arg(long)]
     enforce: bool,
@@ -51,19 +55,26 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let braid = build::linked(&dist::braid()?)?;
     let out = sh::root().join("target/bench");
     fs::create_dir_all(&out).with_context(|| format!("create {}", out.display()))?;
-    let json = out.join("report.json");
+    let plugins =
+        [("ref", &reference), ("braid", &braid)].map(|(name, dir)| format!("--plugins={name}={}", dir.display()));
     let mut bench = Command::new(build::package("braid-bench", "braid-bench")?);
+    if args.shaping {
+        // The budgets of shaping are the bench's own: bench/src/shaping/budget.rs.
+        bench.arg("shaping").args(plugins).args(SHAPED.map(conflist)).args(args.enforce.then_some("--enforce"));
+        bench.arg("--json").arg(out.join("shaping.json")).arg("--svg").arg(out.join("shaping.svg"));
+        return sh::run(&mut bench);
+    }
+    let json = out.join("report.json");
     bench.args(["--runs", &args.runs.to_string(), "--leases", &format!("0,{MANY_LEASES}"), "--syscalls"]);
-    bench.arg(format!("--plugins=ref={}", reference.display())).arg(format!("--plugins=braid={}", braid.display()));
-    bench.args(
-        CONFLISTS.map(|name| {
-            format!("--conflist={}", sh::root().join(format!("bench/conflists/{name}.conflist")).display())
-        }),
-    );
+    bench.args(plugins).args(CONFLISTS.map(conflist));
     bench.arg("--json").arg(&json).arg("--svg").arg(out.join("report.svg"));
     sh::run(&mut bench)?;
     let text = fs::read_to_string(&json).with_context(|| format!("read {}", json.display()))?;
     judge(&serde_json::from_str(&text)?, args.enforce)
+}
+
+fn conflist(name: &str) -> String {
+    format!("--conflist={}", sh::root().join(format!("bench/conflists/{name}.conflist")).display())
 }
 
 /// Makes sure of strace and of the reference plugins; returns the plugins' directory.

@@ -44,7 +44,7 @@ enum Verb {
     Cluster(cluster::Args),
     /// Build the binary that is shipped, static on musl
     Dist(dist::Args),
-    /// Measure attachment latency beside the reference plugins
+    /// Measure attachment latency, or shaping, beside the reference plugins
     Bench(bench::Args),
 }
 

@@ -1,0 +1,105 @@
+//! What shaping must keep, beside the baseline.
+
+use super::report::{Figures, Report, Row};
+use anyhow::{Result, bail};
+
+/// How far goodput may be from the ideal.
+const OFF_IDEAL: f64 = 0.03;
+/// Round trips beside bulk, over the baseline's.
+const ROUND_TRIP: f64 = 0.1;
+/// Processor time for a Gbit, over the baseline's.
+const CPU: f64 = 1.0;
+
+/// One promise and what became of it.
+#[derive(Debug, PartialEq)]
+struct Budget {
+    what: String,
+    /// Infinite where nothing could be measured.
+    figure: f64,
+    at_most: f64,
+}
+
+/// Prints all budgets of the directories that are not the baseline.
+pub(crate) fn judge(report: &Report, enforce: bool) -> Result<()> {
+    let budgets: Vec<_> = report.rows.iter().flat_map(|row| of_row(report, row)).collect();
+    if !budgets.is_empty() {
+        eprintln!("\nbudgets (goodput: distance from the ideal; others: ratios to {}):", report.baseline);
+    }
+    for budget in &budgets {
+        let verdict = if budget.is_kept() { "pass" } else { "FAIL" };
+        eprintln!("  {verdict}  {}: {:.3}, at most {:.3}", budget.what, budget.figure, budget.at_most);
+    }
+    let failed = budgets.iter().filter(|budget| !budget.is_kept()).count();
+    if enforce && failed > 0 {
+        bail!("{failed} of {} budgets not kept", budgets.len());
+    }
+    Ok(())
+}
+
+impl Budget {
+    fn is_kept(&self) -> bool {
+        self.figure <= self.at_most
+    }
+}
+
+fn of_row(report: &Report, row: &Row) -> Vec<Budget> {
+    if row.plugins == report.baseline {
+        return Vec::new();
+    }
+    let budget = |what: &str, figure, at_most| {
+        let what = format!("{} {}, {}: {what}", row.plugins, row.conflist, row.title());
+        Budget { what, figure, at_most }
+    };
+    let baseline = report.baseline_of(row);
+    let Some(figures) = row.figures else {
+        // Where the baseline's main plugin fails as well, the kernel lacks something.
+        let is_kernel = baseline.and_then(|row| row.failure.as_ref()).is_some_and(|failure| !failure.refused);
+        return if is_kernel { Vec::new() } else { vec![budget("goodput", f64::INFINITY, OFF_IDEAL)] };
+    };
+    let mut budgets = vec![budget("goodput", (figures.of_ideal - 1.0).abs(), OFF_IDEAL)];
+    let others = baseline.and_then(|row| row.figures);
+    let ratio = |of: fn(&Figures) -> Option<f64>| Some(of(&figures)? / of(&others?)?);
+    let ratios = [
+        ("round trip p50", ratio(Figures::rr_p50_ms), ROUND_TRIP),
+        ("round trip p99", ratio(Figures::rr_p99_ms), ROUND_TRIP),
+        ("processor time", ratio(Figures::cpu), CPU),
+    ];
+    budgets.extend(ratios.into_iter().filter_map(|(what, ratio, most)| Some(budget(what, ratio?, most))));
+    budgets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::tests::{failed, report, row};
+    use super::*;
+
+    fn broken(rows: Vec<Row>) -> String {
+        judge(&report(rows), true).err().map_or_else(|| "none".to_owned(), |err| err.to_string())
+    }
+
+    #[test]
+    fn figures_on_the_budget_pass() {
+        assert_eq!(broken(vec![row("ref", 0.5, 40, 3.0), row("braid", 0.971, 4, 3.0)]), "none");
+    }
+
+    #[test]
+    fn each_broken_promise_is_counted_only_when_enforced() {
+        let reference = row("ref", 1.0, 40, 3.0);
+        assert_eq!(broken(vec![reference.clone(), row("braid", 1.04, 4, 3.0)]), "1 of 4 budgets not kept");
+        assert_eq!(broken(vec![reference.clone(), row("braid", 0.96, 5, 3.1)]), "4 of 4 budgets not kept");
+        assert!(judge(&report(vec![reference, row("braid", 0.5, 50, 9.0)]), false).is_ok());
+    }
+
+    #[test]
+    fn without_a_baseline_goodput_is_what_counts() {
+        let refused = failed("ref", "ADD bandwidth: code 999: no veth");
+        assert_eq!(broken(vec![refused.clone(), row("braid", 1.0, 99, 99.0)]), "none");
+        assert_eq!(broken(vec![refused, failed("braid", "ADD bandwidth: no")]), "1 of 1 budgets not kept");
+    }
+
+    #[test]
+    fn what_the_kernel_lacks_is_nobody_s_fault() {
+        let rows = ["ref", "braid"].map(|name| failed(name, "ADD ipvlan: operation not supported"));
+        assert_eq!(broken(rows.into()), "none");
+    }
+}

@@ -1,0 +1,135 @@
+//! One directory's plugins in one setting.
+
+use super::attach::Attached;
+use super::cell::{Cell, Direction, Family, Protocol, Rate};
+use super::cpu;
+use super::report::{Failure, Figures, Row};
+use super::resent::Segments;
+use super::rr;
+use super::traffic::{self, Arrival, Load, Way, Window};
+use crate::conflist::Conflist;
+use crate::stats::Summary;
+use anyhow::{Context, Error, Result};
+use std::path::Path;
+use std::time::Duration;
+
+/// How much more than the rate UDP offers.
+const OFFERED: f64 = 1.5;
+/// The rates of two pods that are measured at the same time.
+const PAIR: [Rate; 2] = [Rate::M10, Rate::M50];
+
+/// Whose plugins attach by which list, and for how long a figure is measured.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) label: &'a str,
+    pub(crate) plugins: &'a str,
+    pub(crate) conflist: &'a Conflist,
+    pub(crate) dir: &'a Path,
+    pub(crate) seconds: u64,
+}
+
+/// One pod.
+pub(crate) fn alone(place: &Place<'_>, cell: Cell, with_round_trips: bool) -> Row {
+    let measured = attached(place, &[cell.rate], |attached| {
+        let way = attached.way(0, cell.direction, cell.family)?;
+        let mut figures = bulk(way, cell, place.length())?;
+        if with_round_trips {
+            figures.rr = Some(round_trips(way, cell, place.length())?);
+        }
+        Ok(figures)
+    });
+    place.row(cell, None, measured)
+}
+
+/// Two pods at once, a row each.
+pub(crate) fn pair(place: &Place<'_>, family: Family, direction: Direction) -> Vec<Row> {
+    let cells = PAIR.map(|rate| Cell { rate, direction, protocol: Protocol::Tcp, flows: 1, family });
+    let measured = attached(place, &PAIR, |attached| {
+        let [one, other] = [(0, 0), (1, 1)].map(|(slot, at): (usize, usize)| {
+            Ok::<_, Error>(load(attached.way(slot, direction, family)?, *cells.get(at).context("no such cell")?))
+        });
+        let ((window, others), ones) =
+            traffic::during(&one?, || traffic::during(&other?, || Ok(Window::pass(place.length()))))?;
+        Ok([ones, others].map(|arrivals| (window, arrivals)))
+    });
+    let [one, other] = cells;
+    match measured {
+        Ok([ones, others]) => {
+            let row = |cell: Cell, beside: Cell, (window, arrivals): (Window, Vec<Arrival>)| {
+                place.row(cell, Some(beside.rate), figures(window, &arrivals, cell))
+            };
+            vec![row(one, other, ones), row(other, one, others)]
+        }
+        Err(err) => {
+            let failure = Failure::of(&err);
+            [(one, other), (other, one)]
+                .map(|(cell, beside)| place.row_of(cell, Some(beside.rate), Err(failure.clone())))
+                .into()
+        }
+    }
+}
+
+impl Place<'_> {
+    fn length(&self) -> Duration {
+        Duration::from_secs(self.seconds)
+    }
+
+    fn row(&self, cell: Cell, beside: Option<Rate>, measured: Result<Figures>) -> Row {
+        self.row_of(cell, beside, measured.map_err(|err| Failure::of(&err)))
+    }
+
+    fn row_of(&self, cell: Cell, beside: Option<Rate>, measured: Result<Figures, Failure>) -> Row {
+        let (figures, failure) = match measured {
+            Ok(figures) => (Some(figures), None),
+            Err(failure) => (None, Some(failure)),
+        };
+        Row { conflist: self.label.to_owned(), cell, beside, plugins: self.plugins.to_owned(), figures, failure }
+    }
+}
+
+/// Attaches pods for the time of `work`.
+fn attached<T>(place: &Place<'_>, rates: &[Rate], work: impl FnOnce(&Attached<'_>) -> Result<T>) -> Result<T> {
+    let attached = Attached::new(place.conflist, place.dir, rates)?;
+    let done = work(&attached);
+    let deleted = attached.del();
+    let done = done?;
+    deleted?;
+    Ok(done)
+}
+
+fn load(way: Way<'_>, cell: Cell) -> Load<'_> {
+    Load { way, protocol: cell.protocol, flows: cell.flows, offered_bps: OFFERED * cell.rate.bps() }
+}
+
+/// Goodput, and the processors' time for it.
+fn bulk(way: Way<'_>, cell: Cell, length: Duration) -> Result<Figures> {
+    let ((window, busy, resent), arrivals) = traffic::during(&load(way, cell), || {
+        let (segments, before) = (Segments::of(way.from.netns)?, cpu::busy()?);
+        let window = Window::pass(length);
+        let busy = cpu::busy()?.saturating_sub(before);
+        Ok((window, busy, Segments::of(way.from.netns)?.part_since(segments)))
+    })?;
+    let mut figures = figures(window, &arrivals, cell)?;
+    let gbit = figures.goodput_mbps / 1e3 * window.end.duration_since(window.start).as_secs_f64();
+    figures.resent = resent.filter(|_| cell.protocol == Protocol::Tcp);
+    figures.cpu_s_per_gbit = Some(busy.as_secs_f64() / gbit);
+    Ok(figures)
+}
+
+fn figures(window: Window, arrivals: &[Arrival], cell: Cell) -> Result<Figures> {
+    let goodput_bps = window.goodput_bps(arrivals).context("nothing arrived")?;
+    Ok(Figures {
+        goodput_mbps: goodput_bps / 1e6,
+        of_ideal: goodput_bps / cell.ideal_bps(),
+        resent: None,
+        rr: None,
+        cpu_s_per_gbit: None,
+    })
+}
+
+/// Round trips of the cell's protocol beside one flow of TCP.
+fn round_trips(way: Way<'_>, cell: Cell, length: Duration) -> Result<Summary> {
+    let bulk = load(way, Cell { protocol: Protocol::Tcp, flows: 1, ..cell });
+    let (trips, _) = traffic::during(&bulk, || rr::measure(&way, cell.protocol, cell.rate, length))?;
+    Summary::of(&trips).context("no request was answered")
+}

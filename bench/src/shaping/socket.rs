@@ -1,0 +1,71 @@
+//! Sockets at the two ends of a way through a shaper.
+
+use super::traffic::{End, Way};
+use crate::node::in_netns;
+use anyhow::{Context, Result};
+use nix::sys::socket::{setsockopt, sockopt};
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longest wait of a blocked read or write, after which a thread looks whether it must stop.
+const LOOK: Duration = Duration::from_millis(200);
+/// Longest wait for a connection, and until an IPv6 address can be used.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// So that a receiver that gets no CPU for a moment loses no datagram.
+const UDP_BUFFER: usize = 8 << 20;
+
+/// A connection: the sender's socket and the receiver's.
+pub(crate) fn tcp(way: &Way<'_>) -> Result<(TcpStream, TcpStream)> {
+    let bind = |end: &End<'_>| in_netns(end.netns, || once_usable(|| TcpListener::bind((end.address, 0))));
+    let listener = bind(&way.to).with_context(|| format!("listen on {}", way.to.address))?;
+    let to = listener.local_addr()?;
+    let from = in_netns(way.from.netns, || once_usable(|| TcpStream::connect_timeout(&to, PATIENCE)))
+        .with_context(|| format!("connect {} to {to}", way.from.address))?;
+    let (accepted, _) = listener.accept().context("accept a connection")?;
+    for stream in [&from, &accepted] {
+        stream.set_read_timeout(Some(LOOK))?;
+        stream.set_write_timeout(Some(LOOK))?;
+    }
+    Ok((from, accepted))
+}
+
+/// Two sockets that are connected to each other: the sender's and the receiver's.
+pub(crate) fn udp(way: &Way<'_>) -> Result<(UdpSocket, UdpSocket)> {
+    let bind = |end: &End<'_>| {
+        let bound = in_netns(end.netns, || once_usable(|| UdpSocket::bind((end.address, 0))));
+        bound.with_context(|| format!("bind to {}", end.address))
+    };
+    let (from, to) = (bind(&way.from)?, bind(&way.to)?);
+    let (here, there): (SocketAddr, SocketAddr) = (from.local_addr()?, to.local_addr()?);
+    once_usable(|| from.connect(there)).with_context(|| format!("connect {here} to {there}"))?;
+    once_usable(|| to.connect(here)).with_context(|| format!("connect {there} to {here}"))?;
+    setsockopt(&to, sockopt::RcvBufForce, &UDP_BUFFER).context("enlarge a receive buffer")?;
+    for socket in [&from, &to] {
+        socket.set_read_timeout(Some(LOOK))?;
+        socket.set_write_timeout(Some(LOOK))?;
+    }
+    Ok((from, to))
+}
+
+/// Whether a blocked call only came back to look around.
+pub(crate) fn is_look(err: &io::Error) -> bool {
+    matches!(err.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
+}
+
+/// Tries again while an IPv6 address is not yet known to be the only one of its kind.
+fn once_usable<T>(open: impl Fn() -> io::Result<T>) -> Result<T> {
+    let start = Instant::now();
+    loop {
+        match open() {
+            Err(err) if is_not_yet(&err) && start.elapsed() < PATIENCE => thread::sleep(Duration::from_millis(50)),
+            done => return Ok(done?),
+        }
+    }
+}
+
+fn is_not_yet(err: &io::Error) -> bool {
+    use io::ErrorKind::{AddrNotAvailable, HostUnreachable, NetworkUnreachable};
+    [AddrNotAvailable, HostUnreachable, NetworkUnreachable].contains(&err.kind())
+}

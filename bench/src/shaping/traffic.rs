@@ -1,0 +1,209 @@
+//! Bulk traffic through a shaper, and how much of it arrived.
+//!
+//! Each flow has a thread that sends and one that receives; all of them sleep in the kernel when they can't go on.
+
+use super::cell::{DATAGRAM, Protocol};
+use super::socket::{self, is_look};
+use crate::stats::float;
+use anyhow::{Context, Result, anyhow};
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+/// What passes before the clock starts: by then the burst is used up and TCP has made good its first losses.
+const SKIP: Duration = Duration::from_secs(1);
+/// Between two batches of datagrams.
+const PAUSE: Duration = Duration::from_millis(1);
+/// A sender that is late makes up for no more than this.
+const CATCH_UP: Duration = Duration::from_millis(10);
+const TCP_WRITE: usize = 64 << 10;
+const TCP_READ: usize = 1 << 20;
+
+/// One end of the traffic.
+#[derive(Clone, Copy)]
+pub(crate) struct End<'a> {
+    pub(crate) netns: &'a File,
+    pub(crate) address: IpAddr,
+}
+
+/// From the sender to the receiver.
+#[derive(Clone, Copy)]
+pub(crate) struct Way<'a> {
+    pub(crate) from: End<'a>,
+    pub(crate) to: End<'a>,
+}
+
+/// Bulk traffic on its way.
+pub(crate) struct Load<'a> {
+    pub(crate) way: Way<'a>,
+    pub(crate) protocol: Protocol,
+    pub(crate) flows: u16,
+    /// Payload of all flows together, in bits per second; TCP sends what it can.
+    pub(crate) offered_bps: f64,
+}
+
+/// What one read brought.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Arrival {
+    pub(crate) at: Instant,
+    pub(crate) bytes: usize,
+}
+
+/// When it was measured.
+#[derive(Clone, Copy)]
+pub(crate) struct Window {
+    pub(crate) start: Instant,
+    pub(crate) end: Instant,
+}
+
+enum Flow {
+    Tcp { from: TcpStream, to: TcpStream },
+    Udp { from: UdpSocket, to: UdpSocket, every: Duration },
+}
+
+/// Does `work` beside the traffic, once this has settled; returns also what arrived from start to end.
+pub(crate) fn during<T>(load: &Load<'_>, work: impl FnOnce() -> Result<T>) -> Result<(T, Vec<Arrival>)> {
+    let flows = (0..load.flows).map(|_| Flow::open(load)).collect::<Result<Vec<_>>>()?;
+    let stop = &AtomicBool::new(false);
+    thread::scope(|scope| {
+        let receivers: Vec<_> = flows.iter().map(|flow| scope.spawn(move || flow.receive(stop))).collect();
+        let senders: Vec<_> = flows.iter().map(|flow| scope.spawn(move || flow.send(stop))).collect();
+        thread::sleep(SKIP);
+        let done = work();
+        stop.store(true, Ordering::Relaxed);
+        let mut arrivals = Vec::new();
+        for receiver in receivers {
+            arrivals.extend(join(receiver).context("receive")?);
+        }
+        for sender in senders {
+            join(sender).context("send")?;
+        }
+        arrivals.sort_by_key(|arrival| arrival.at);
+        Ok((done?, arrivals))
+    })
+}
+
+fn join<T>(thread: ScopedJoinHandle<'_, io::Result<T>>) -> Result<T> {
+    Ok(thread.join().map_err(|_panic| anyhow!("the flow's thread panicked"))??)
+}
+
+impl Window {
+    /// Sleeps from now on for `length`.
+    pub(crate) fn pass(length: Duration) -> Self {
+        let start = Instant::now();
+        thread::sleep(length);
+        Window { start, end: Instant::now() }
+    }
+
+    /// Bits of payload per second: from the first read in the window, which brought what came before, to the last one.
+    pub(crate) fn goodput_bps(&self, arrivals: &[Arrival]) -> Option<f64> {
+        let inside: Vec<_> = arrivals.iter().filter(|read| read.at >= self.start && read.at <= self.end).collect();
+        let (first, last) = (inside.first()?, inside.last()?);
+        let bytes: usize = inside.iter().skip(1).map(|read| read.bytes).sum();
+        let seconds = last.at.duration_since(first.at).as_secs_f64();
+        (seconds > 0.0).then(|| bits(bytes) / seconds)
+    }
+}
+
+pub(crate) fn bits(bytes: usize) -> f64 {
+    float(u64::try_from(bytes).unwrap_or(u64::MAX)) * 8.0
+}
+
+impl Flow {
+    fn open(load: &Load<'_>) -> Result<Self> {
+        match load.protocol {
+            Protocol::Tcp => socket::tcp(&load.way).map(|(from, to)| Flow::Tcp { from, to }),
+            Protocol::Udp => {
+                let (from, to) = socket::udp(&load.way)?;
+                let bps = load.offered_bps / f64::from(load.flows);
+                Ok(Flow::Udp { from, to, every: Duration::from_secs_f64(f64::from(DATAGRAM) * 8.0 / bps) })
+            }
+        }
+    }
+
+    fn send(&self, stop: &AtomicBool) -> io::Result<()> {
+        match self {
+            Flow::Tcp { from, .. } => {
+                let buffer = vec![0; TCP_WRITE];
+                let mut from = from;
+                until(stop, || from.write(&buffer).map(|_| ()))
+            }
+            Flow::Udp { from, every, .. } => send_paced(from, *every, stop),
+        }
+    }
+
+    fn receive(&self, stop: &AtomicBool) -> io::Result<Vec<Arrival>> {
+        let mut arrivals = Vec::new();
+        let mut note = |bytes| {
+            arrivals.push(Arrival { at: Instant::now(), bytes });
+            Ok(())
+        };
+        match self {
+            Flow::Tcp { to, .. } => {
+                let (mut to, mut buffer) = (to, vec![0; TCP_READ]);
+                until(stop, || match to.read(&mut buffer)? {
+                    0 => Err(io::ErrorKind::UnexpectedEof.into()),
+                    bytes => note(bytes),
+                })?;
+            }
+            Flow::Udp { to, .. } => {
+                let mut buffer = [0; DATAGRAM as usize];
+                until(stop, || note(to.recv(&mut buffer)?))?;
+            }
+        }
+        Ok(arrivals)
+    }
+}
+
+/// Sends a datagram `every` so often, in small batches between which it sleeps.
+fn send_paced(socket: &UdpSocket, every: Duration, stop: &AtomicBool) -> io::Result<()> {
+    let datagram = [0; DATAGRAM as usize];
+    let mut due = Instant::now();
+    until(stop, || {
+        let now = Instant::now();
+        due = due.max(now.checked_sub(CATCH_UP).unwrap_or(now));
+        while due <= now {
+            socket.send(&datagram)?;
+            due += every;
+        }
+        thread::sleep(PAUSE);
+        Ok(())
+    })
+}
+
+/// Repeats `step` until told to stop; a step that waited in vain is no failure.
+fn until(stop: &AtomicBool, mut step: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    while !stop.load(Ordering::Relaxed) {
+        match step() {
+            Err(err) if !is_look(&err) => return Err(err),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goodput_is_what_came_after_the_first_read_of_the_window() {
+        let start = Instant::now();
+        let read = |ms, bytes| Arrival { at: start + Duration::from_millis(ms), bytes };
+        let arrivals = [read(10, 999), read(100, 500), read(200, 1000), read(1100, 250), read(1300, 999)];
+        let window = Window { start: start + Duration::from_millis(50), end: start + Duration::from_millis(1200) };
+        let goodput = window.goodput_bps(&arrivals).unwrap();
+        assert!((goodput - 1250.0 * 8.0).abs() < 1e-6, "{goodput}");
+    }
+
+    #[test]
+    fn one_read_says_nothing() {
+        let at = Instant::now();
+        let window = Window { start: at, end: at };
+        assert_eq!(window.goodput_bps(&[Arrival { at, bytes: 1 }]), None);
+        assert_eq!(window.goodput_bps(&[]), None);
+    }
+}
