@@ -350,7 +350,7 @@ fn only_the_named_subnets_are_held_or_all_but_those() {
             bits / seconds
         };
         let (slow, fast) = (sent(&pod, host.host(), held), sent(&pod, host.host(), free));
-        assert!(slow < 1.1 * RATE_F && fast > 3.0 * RATE_F, "{key}: {slow} and {fast} bit/s");
+        assert!(slow < 1.1 * RATE_F && fast > 1.5 * RATE_F, "{key}: {slow} and {fast} bit/s");
         call.check(&result).ok();
         call.prev(&result).del().ok();
         host.run("ip addr del 10.9.0.1/32 dev lo");
