@@ -9,6 +9,7 @@ use super::record;
 use crate::plan::step::{LinkRef, Ns};
 use crate::sys::netlink::KernelError;
 use crate::sys::rtnl::{self, link};
+use crate::sys::signal;
 use nix::errno::Errno;
 use std::fs::File;
 
@@ -20,39 +21,46 @@ pub(super) fn links(kernel: &mut Kernel, ns: Ns, links: &[LinkRef]) -> Vec<Resul
     for at in links {
         kernel.forget(at);
     }
-    // In the container's namespace nobody else takes links away.
-    let result = match (ns, links) {
-        (Ns::Pod, [alone]) => by_name(kernel, alone).map(|result| vec![result]),
-        _ => by_group(kernel, ns, links),
+    match ns {
+        Ns::Host => by_group(kernel, links).unwrap_or_else(|err| vec![Err(err); links.len()]),
+        // In the container's namespace nobody else takes links away, and it may put its own into any group.
+        Ns::Pod => by_name(kernel, links),
+    }
+}
+
+fn by_name(kernel: &mut Kernel, links: &[LinkRef]) -> Vec<Result<(), KernelError>> {
+    let one = |at: &LinkRef| {
+        let socket = kernel.route(at.ns)?;
+        socket.call(rtnl::DELLINK, 0, |out| link::by_name(&at.name, out)).map(drop)
     };
-    result.unwrap_or_else(|err| vec![Err(err); links.len()])
+    links.iter().map(one).collect()
 }
 
-fn by_name(kernel: &mut Kernel, at: &LinkRef) -> Result<Result<(), KernelError>, KernelError> {
-    Ok(kernel.route(at.ns)?.call(rtnl::DELLINK, 0, |out| link::by_name(&at.name, out)).map(drop))
-}
-
-fn by_group(kernel: &mut Kernel, ns: Ns, links: &[LinkRef]) -> Result<Vec<Result<(), KernelError>>, KernelError> {
-    let socket = kernel.route(ns)?;
+fn by_group(kernel: &mut Kernel, links: &[LinkRef]) -> Result<Vec<Result<(), KernelError>>, KernelError> {
+    let socket = kernel.route(Ns::Host)?;
     for at in links {
         socket.push(rtnl::SETLINK, 0, |out| link::into_group(&at.name, GROUP, out));
     }
     let outcomes = socket.flush()?.into_iter();
-    let mut results: Vec<_> = outcomes.map(|outcome| outcome.error.map_or(Ok(()), Err)).collect();
+    let results: Vec<_> = outcomes.map(|outcome| outcome.error.map_or(Ok(()), Err)).collect();
     if results.iter().all(Result::is_err) {
         return Ok(results);
     }
-    let _turn = (ns == Ns::Host).then(turn).flatten();
+    let Some(_turn) = turn() else { return Ok(by_name(kernel, links)) };
     match socket.call(rtnl::DELLINK, 0, |out| link::by_group(GROUP, out)) {
+        Ok(_) => Ok(results),
         // Another call took ours along.
-        Ok(_) | Err(KernelError { errno: Errno::ENODEV, .. }) => {}
-        Err(err) => results.iter_mut().filter(|result| result.is_ok()).for_each(|result| *result = Err(err.clone())),
+        Err(err) if err.errno == Errno::ENODEV => Ok(results),
+        // Something is in the group that the kernel does not take away.
+        Err(_) => Ok(by_name(kernel, links)),
     }
-    Ok(results)
 }
 
-/// Waits until no other call takes links of the host away: the folder of all records stands for them. Without it all goes as well, one call after the other.
+/// Waits until no other call takes links of the host away: the folder of all records stands for them. None after a
+/// second, in which one would be done: what holds it up must not hold up all others.
 fn turn() -> Option<File> {
-    // It ends with the file.
-    File::open(record::ROOT).ok().filter(|folder| folder.lock().is_ok())
+    // The lock ends with the file.
+    let folder = File::open(record::ROOT).ok()?;
+    let locked = signal::interrupted_after(1, || folder.lock());
+    locked.ok()?.ok().map(|()| folder)
 }

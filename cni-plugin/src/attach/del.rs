@@ -106,6 +106,8 @@ fn take_back_all(
 fn undo_steps(chain: &Chain, attachment: &Attachment, record: Option<&Record>, start: usize, end: usize) -> Vec<Step> {
     match record {
         Some(record) if chain.has_foreign() => {
+            // The runtime may have offered at ADD what made the chain longer.
+            let end = if end == chain.items.len() { record.parts.len().max(end) } else { end };
             undo(&record.parts.iter().skip(start).take(end - start).flatten().cloned().collect::<Vec<_>>())
         }
         Some(record) => undo(&record.steps().cloned().collect::<Vec<_>>()),
