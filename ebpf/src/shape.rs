@@ -161,7 +161,7 @@ impl Packet {
     fn bypasses(&self) -> bool {
         // SAFETY: the context is valid for the run.
         let segments = unsafe { (*self.skb).gso_segs };
-        if self.clock.get() <= self.wanted || segments > 1 || self.flow.get() + self.conf.gap_ns > self.now {
+        if self.clock.get() <= self.now || segments > 1 || self.flow.get() + self.conf.gap_ns > self.now {
             return false;
         }
         let old = self.bypass_clock.get();
@@ -174,7 +174,7 @@ impl Packet {
     fn reserve(&self) -> u64 {
         let stood = self.clock.fetch_add(self.took);
         // A burst may be longer than the time since the kernel started.
-        let earliest = self.wanted.saturating_sub(self.conf.burst_ns);
+        let earliest = self.now.saturating_sub(self.conf.burst_ns);
         if stood >= earliest {
             return stood;
         }

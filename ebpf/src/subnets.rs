@@ -9,14 +9,14 @@ use aya_ebpf::{
 use braid_ebpf_types::shape::{ONLY, SUBNETS as MOST, TO_POD};
 use core::mem::MaybeUninit;
 
-/// 128 bits in network byte order; those of IPv4 are `::ffff:a.b.c.d`.
+/// 128 bits in network byte order; IPv4 has the first 32 of them.
 type Address = [u32; 4];
+/// The family as `__sk_buff` holds it, and the address.
+type End = [u32; 5];
+const END_BITS: u32 = 5 * u32::BITS;
 
 #[btf_map]
-static SUBNETS: LpmTrie<Address, u32, MOST> = LpmTrie::new();
-
-/// `0:ffff` in network byte order.
-const MAPPED: u32 = 0xffff_0000;
+static SUBNETS: LpmTrie<End, u32, MOST> = LpmTrie::new();
 
 /// `ETH_P_IP` and `ETH_P_IPV6` in network byte order, as `__sk_buff` holds them.
 const IPV4: u32 = 0x0008;
@@ -27,18 +27,18 @@ const FROM_NETWORK_HEADER: u32 = 1;
 /// Whether the packet passes unshaped; `subnets` says what the named ones mean.
 #[inline(always)]
 pub fn is_free(skb: *mut __sk_buff, place: u32, subnets: u64) -> bool {
-    let is_listed = other_end(skb, place).is_some_and(|address| SUBNETS.get(&Key::new(128, address)).is_some());
+    let is_listed = other_end(skb, place).is_some_and(|end| SUBNETS.get(&Key::new(END_BITS, end)).is_some());
     is_listed != (subnets == ONLY)
 }
 
 /// The source of what comes to the container, the destination of what it sends.
 #[inline(always)]
-fn other_end(skb: *mut __sk_buff, place: u32) -> Option<Address> {
+fn other_end(skb: *mut __sk_buff, place: u32) -> Option<End> {
     let is_source = place == TO_POD;
     // SAFETY: the context is valid for the run, and the verifier lets a classifier read the field.
     match unsafe { (*skb).protocol } {
-        IPV4 => load::<u32>(skb, if is_source { 12 } else { 16 }).map(|address| [0, 0, MAPPED, address]),
-        IPV6 => load::<Address>(skb, if is_source { 8 } else { 24 }),
+        IPV4 => load::<u32>(skb, if is_source { 12 } else { 16 }).map(|a| [IPV4, a, 0, 0, 0]),
+        IPV6 => load::<Address>(skb, if is_source { 8 } else { 24 }).map(|a| [IPV6, a[0], a[1], a[2], a[3]]),
         _ => None,
     }
 }

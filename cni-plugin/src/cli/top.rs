@@ -70,8 +70,9 @@ fn frame(before: &Look, now: &Look) -> String {
     let seconds = (now.at - before.at).as_secs_f64();
     let mut rows: Vec<(u64, Vec<String>)> = Vec::new();
     for (key, direction) in &now.directions {
-        let earlier = before.directions.get(key).and_then(|direction| direction.passed).unwrap_or_default();
-        let Some(passed) = direction.passed else { continue };
+        let earlier = before.directions.get(key).and_then(|direction| direction.passed);
+        // What was not seen before says nothing of the time since.
+        let (Some(passed), Some(earlier)) = (direction.passed, earlier) else { continue };
         let rate = |count: fn(&Traffic) -> u64| per_second(count(&passed).saturating_sub(count(&earlier)), seconds);
         let bits = rate(|passed| passed.bytes.saturating_mul(8));
         let counters: [fn(&Traffic) -> u64; 6] =

@@ -201,6 +201,12 @@ impl Facts {
                     let fact = AddrFact { net: *net, tentative: false, dad_failed: false, scope: 0 };
                     self.addrs.entry(at.clone()).or_default().push(fact);
                 }
+                Step::AddShaping(shaping) => {
+                    for at in shaping.shapers.iter().map(|shaper| &shaper.at) {
+                        let fact = self.shaped.entry(at.clone()).or_default();
+                        (fact.is_chosen, fact.queue) = (true, "bandwidth".to_owned());
+                    }
+                }
                 _ => {}
             }
         }
@@ -208,7 +214,13 @@ impl Facts {
     }
 
     fn will_have(&mut self, link: &Link) {
-        let mut fact = LinkFact::planned(link.kind.name(), link.mac, link.mtu.unwrap_or(1500), link.up);
+        // A child has its parent's MTU unless it is given another.
+        let parent = match &link.kind {
+            LinkKind::Macvlan { parent, .. } | LinkKind::Ipvlan { parent, .. } => self.links.get(parent),
+            _ => None,
+        };
+        let mtu = link.mtu.or(parent.map(|parent| parent.mtu)).unwrap_or(1500);
+        let mut fact = LinkFact::planned(link.kind.name(), link.mac, mtu, link.up);
         match &link.kind {
             LinkKind::Veth { peer, peer_mac } => {
                 self.links.insert(peer.clone(), LinkFact::planned("veth", *peer_mac, fact.mtu, false));

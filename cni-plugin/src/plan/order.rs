@@ -27,7 +27,8 @@ fn place_for(step: &Step, before: &[Step]) -> Option<usize> {
     let places: Vec<usize> = shaping.links().map(made_at).collect::<Option<_>>()?;
     let is_ifb = |at: &usize| matches!(&before[*at], Step::AddLink(link) if matches!(link.kind, LinkKind::Ifb));
     let place = places.into_iter().filter(|at| !is_ifb(at)).max()? + 1;
-    before[place..].iter().any(|step| !is_queue_of(step, shaping)).then_some(place)
+    let belongs_there = |step: &Step| is_queue_of(step, shaping) || matches!(step, Step::AddShaping(_));
+    before[place..].iter().any(|step| !belongs_there(step)).then_some(place)
 }
 
 fn makes(step: &Step, at: &LinkRef) -> bool {
@@ -88,6 +89,15 @@ mod tests {
         let ordered = shape_before_up(steps);
         assert_eq!(ordered, [link(host.clone(), false, kind()), shaping, up(&host), up(&pod)]);
         assert_eq!(shape_before_up(ordered.clone()), ordered);
+    }
+
+    #[test]
+    fn two_shapings_of_one_link_stand_behind_each_other() {
+        let (host, pod) = (LinkRef::host(name("veth1")), LinkRef::pod(name("eth0")));
+        let new = link(host.clone(), false, LinkKind::Veth { peer: pod.clone(), peer_mac: None });
+        let shaping = shaping([&host, &pod]);
+        let steps = vec![new.clone(), up(&pod), shaping.clone(), shaping.clone()];
+        assert_eq!(shape_before_up(steps), [new, shaping.clone(), shaping, up(&pod)]);
     }
 
     #[test]

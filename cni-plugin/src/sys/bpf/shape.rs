@@ -58,6 +58,8 @@ struct Element {
 #[repr(C)]
 struct SubnetKey {
     prefix: u32,
+    /// `ETH_P_IP` or `ETH_P_IPV6` in network byte order, as a packet bears it: no prefix of one family covers the other.
+    family: u32,
     address: [u8; 16],
 }
 
@@ -93,6 +95,18 @@ struct ProgInfo {
     nr_map_ids: u32,
     map_ids: u64,
     name: [u8; 16],
+}
+
+/// Start of `struct bpf_map_info`.
+#[repr(C)]
+#[derive(Default)]
+struct MapInfo {
+    map_type: u32,
+    id: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    map_flags: u32,
 }
 
 /// A loaded program; the filters that run it keep it and its map when this is gone.
@@ -146,7 +160,8 @@ impl Program {
             return Ok(None);
         }
         let mut attr = ById { id: map_ids[0], next_id: 0, open_flags: 0 };
-        Ok(Some(Found { map: fd_of(call(MAP_GET_FD_BY_ID, &mut attr)?)? }))
+        let map = fd_of(call(MAP_GET_FD_BY_ID, &mut attr)?)?;
+        Ok(is_ours(&map)?.then_some(Found { map }))
     }
 }
 
@@ -167,6 +182,20 @@ impl Found {
     }
 }
 
+/// Whether the map's values are those that [`Found::direction`] has room for: a container can give a program our name.
+fn is_ours(map: &OwnedFd) -> Result<bool, Errno> {
+    let mut info = MapInfo::default();
+    let mut attr = GetInfo {
+        fd: raw(map),
+        info_len: u32::try_from(size_of::<MapInfo>()).unwrap_or_default(),
+        info: &raw mut info as u64,
+    };
+    call(OBJ_GET_INFO, &mut attr)?;
+    let MapInfo { map_type, key_size, value_size, max_entries, .. } = info;
+    Ok((map_type, max_entries) == (ARRAY, DIRECTIONS)
+        && (usize::try_from(key_size), usize::try_from(value_size)) == (Ok(size_of::<u32>()), Ok(size_of::<Shape>())))
+}
+
 /// The instructions with the maps' descriptors in the places that bear their numbers.
 fn with_maps(instructions: &[u8], maps: &[RawFd]) -> Vec<u8> {
     let mut instructions = instructions.to_vec();
@@ -185,11 +214,19 @@ fn trie(subnets: &[IpNet]) -> Result<OwnedFd, Errno> {
     let map = create(LPM_TRIE, size_of::<SubnetKey>(), size_of::<u32>(), u32::try_from(SUBNETS).unwrap_or_default())?;
     let listed = 1u32;
     for net in subnets {
-        let (address, prefix) = match net {
-            IpNet::V4(net) => (net.network().to_ipv6_mapped(), net.prefix_len() + 96),
-            IpNet::V6(net) => (net.network(), net.prefix_len()),
+        let mut address = [0; 16];
+        let family: u16 = match net {
+            IpNet::V4(net) => {
+                address[..4].copy_from_slice(&net.network().octets());
+                0x0800
+            }
+            IpNet::V6(net) => {
+                address = net.network().octets();
+                0x86dd
+            }
         };
-        let key = SubnetKey { prefix: prefix.into(), address: address.octets() };
+        let prefix = u32::BITS + u32::from(net.prefix_len());
+        let key = SubnetKey { prefix, family: family.to_be().into(), address };
         let (key, value) = (&raw const key as u64, &raw const listed as u64);
         let mut attr = Element { map_fd: raw(&map), padding: 0, key, value, flags: 0 };
         call(MAP_UPDATE, &mut attr)?;
