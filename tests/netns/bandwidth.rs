@@ -338,7 +338,7 @@ fn only_the_named_subnets_are_held_or_all_but_those() {
         let host = Sandbox::new();
         let pod = host.pod("a");
         let mut limits = limits();
-        limits[key] = json!(["10.9.0.0/16", "fd00:9::/32"]);
+        limits[key] = json!(["10.9.0.0/16", "::/0"]);
         let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "network": conf::bridge(),
             "bandwidth": limits});
         let call = host.call("braid", &pod, conf);
