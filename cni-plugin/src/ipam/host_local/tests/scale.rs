@@ -89,8 +89,12 @@ fn trace(bed: &Bed, leases: u32) -> Option<[Vec<String>; 2]> {
     let text = fs::read_to_string(out).unwrap();
     let between = |from: &str, to: &str| {
         let is_mark = |line: &&str, mark: &str| line.contains(&format!("/braid-mark-{mark}"));
-        let lines = text.lines().skip_while(|l| !is_mark(l, from)).skip(1).take_while(|l| !is_mark(l, to));
-        lines.map(str::to_owned).collect::<Vec<_>>()
+        let thread = |line: &str| line.split(' ').next().map(str::to_owned);
+        let mut lines = text.lines().skip_while(|l| !is_mark(l, from));
+        let own = lines.next().and_then(thread);
+        // The harness's own thread may call meanwhile, and cuts a line in two.
+        let called = lines.take_while(|l| !is_mark(l, to)).filter(|l| thread(l) == own && !l.contains(" resumed>"));
+        called.map(str::to_owned).collect::<Vec<_>>()
     };
     Some([between("reserve", "release"), between("release", "end")])
 }

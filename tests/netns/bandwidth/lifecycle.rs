@@ -1,0 +1,180 @@
+//! Shaping beside other users of a link, through CHECK, `braid status` and DEL, and limits that are refused.
+
+use super::{BURST, RATE, host_link, is_best, lacking, limits, queues, seen, shaped};
+use crate::conf;
+use braid_tests::{Sandbox, Value, json};
+
+#[test]
+fn a_kernel_that_shapes_by_nothing_is_told_so_before_anything_changes() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    lacking(&["bpf", "tbf"]);
+    let call = shaped(&host, &pod, &conf::bridge(), &limits());
+    call.add().refused(999, &["can't shape", "tbf", "bpf"]);
+    host.assert_nothing_left();
+    assert_eq!((host.link("br0"), pod.link("eth0")), (None, None));
+    call.status().refused(50, &["can't shape"]);
+    lacking(&["fq"]);
+    let said = call.status();
+    said.ok();
+    assert!(said.stderr.contains("htb with eBPF: the kernel lacks fq"), "{said:?}");
+}
+
+#[test]
+fn a_strangers_filter_stays_and_a_taken_place_is_refused() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let main = host.call("bridge", &pod, conf::bridge());
+    let result = main.add().result();
+    let veth = host_link(&result);
+    host.run(&format!("tc qdisc add dev {veth} clsact"));
+    // A classic program that matches nothing.
+    std::fs::write("/run/stranger", "1,6 0 0 0,").unwrap();
+    host.run(&format!("tc filter add dev {veth} egress pref 1 bpf bytecode-file /run/stranger"));
+    let chained = json!({"cniVersion": "1.1.0", "name": "net", "type": "bandwidth"});
+    let call = host.call("bandwidth", &pod, chained).with("runtimeConfig", json!({"bandwidth": limits()}));
+    let filters = || host.list(&format!("tc -j filter show dev {veth} egress")).len();
+    let before = filters();
+    call.clone().prev(&result).add().result();
+    assert!(filters() > before);
+    call.clone().prev(&result).del().ok();
+    assert_eq!(filters(), before);
+    host.run(&format!("tc filter del dev {veth} egress"));
+    host.run(&format!("tc filter add dev {veth} egress pref 1 protocol all u32 match u32 0 0 classid 1:1"));
+    let state = host.state();
+    call.clone().prev(&result).add().refused(999, &["tc filter add", &veth]);
+    state.assert_same(&host.state());
+    host.run(&format!("tc filter del dev {veth} egress"));
+    host.run(&format!("tc qdisc add dev {veth} root tbf rate 1mbit burst 10k limit 10k"));
+    let state = host.state();
+    call.clone().prev(&result).add().refused(999, &[&veth, "tbf"]);
+    state.assert_same(&host.state());
+    main.del().ok();
+    call.del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn check_misses_a_program_and_a_queue() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = shaped(&host, &pod, &conf::bridge(), &limits());
+    let mut result = call.add().result();
+    let veth = host_link(&result);
+    let damages = [
+        (host.host(), format!("tc filter del dev {veth} egress"), "no program"),
+        (host.host(), format!("tc filter del dev {veth} ingress"), "no program"),
+        (&*pod, "tc filter del dev eth0 egress".to_owned(), "no program"),
+        (&*pod, "tc qdisc del dev eth0 root".to_owned(), "queued by"),
+    ];
+    for (at, damage, why) in damages {
+        call.check(&result).ok();
+        at.run(&damage);
+        call.check(&result).refused(999, &[why]);
+        call.clone().prev(&result).del().ok();
+        result = call.add().result();
+    }
+    call.prev(&result).del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn a_plugin_of_its_own_shapes_and_ends_it_before_the_link_goes() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let main = host.call("bridge", &pod, conf::bridge());
+    let result = main.add().result();
+    let veth = host_link(&result);
+    let before = (queues(host.host(), &veth), queues(&pod, "eth0"));
+    let chained = json!({"cniVersion": "1.1.0", "name": "net", "type": "bandwidth"});
+    let call = host.call("bandwidth", &pod, chained).with("runtimeConfig", json!({"bandwidth": limits()}));
+    assert_eq!(call.clone().prev(&result).add().result(), result);
+    assert!(is_best(&seen(host.host(), &veth).0) && is_best(&seen(&pod, "eth0").0));
+    call.check(&result).ok();
+    call.clone().prev(&result).del().ok();
+    assert_eq!((queues(host.host(), &veth), queues(&pod, "eth0")), before);
+    main.del().ok();
+    call.del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn one_direction_leaves_the_other_alone() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = shaped(&host, &pod, &conf::bridge(), &json!({"ingressRate": RATE, "ingressBurst": BURST}));
+    let result = call.add().result();
+    let (queue, out, inside) = seen(host.host(), &host_link(&result));
+    assert!(is_best(&queue) && (out, inside) == (1, 0));
+    assert_eq!(seen(&pod, "eth0"), ("noqueue".to_owned(), 0, 0));
+    call.prev(&result).del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn a_networks_own_limits_and_the_runtimes_need_no_plugin_of_that_type() {
+    let own = |limits: Value| json!({"bandwidth": limits});
+    let runtime = |limits: Value| json!({"runtimeConfig": {"bandwidth": limits}});
+    for keys in [own(limits()), runtime(limits())] {
+        let host = Sandbox::new();
+        let pod = host.pod("a");
+        let mut conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "network": conf::bridge()});
+        conf.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+        let call = host.call("braid", &pod, conf);
+        let result = call.add().result();
+        assert!(is_best(&seen(host.host(), &host_link(&result)).0) && is_best(&seen(&pod, "eth0").0));
+        call.check(&result).ok();
+        call.prev(&result).del().ok();
+        host.assert_nothing_left();
+    }
+}
+
+#[test]
+fn status_and_top_show_what_the_device_counted() {
+    let braid = braid_tests::binary::braid().display();
+    for lacks in [&[][..], &["fq"], &["clsact", "fq_codel"]] {
+        let host = Sandbox::new();
+        let pod = host.pod("a");
+        if !lacks.is_empty() {
+            lacking(lacks);
+        }
+        let call = shaped(&host, &pod, &conf::bridge(), &limits());
+        let result = call.add().result();
+        pod.send_to(host.host(), "10.1.0.1");
+        let status = host.json(&format!("{braid} status -o json"));
+        let directions = status[0]["bandwidth"].as_array().unwrap();
+        let counted = |link: &Value| link["stats64"]["tx"]["bytes"].as_f64().unwrap();
+        let sent = counted(&pod.list("ip -j -s link show eth0")[0]);
+        let received = counted(&host.list(&format!("ip -j -s link show {}", host_link(&result)))[0]);
+        for (direction, (toward, device)) in directions.iter().zip([("ingress", received), ("egress", sent)]) {
+            assert_eq!((&direction["direction"], &direction["rate"]), (&json!(toward), &json!(RATE)));
+            let share = direction["bytes"].as_f64().unwrap() / device;
+            assert!((0.9..1.1).contains(&share), "{lacks:?}: {direction} of {device} bytes");
+        }
+        assert!(directions[1]["delayed"].as_u64() > Some(0), "{directions:?}");
+        let table = host.run(&format!("{braid} status"));
+        assert!(table.contains("20M") && table.contains("egress"), "{table}");
+        let top = host.run(&format!("{braid} top -n 1 -d 0.2"));
+        assert!(top.lines().count() == 3 && top.contains("ingress"), "{top}");
+        call.prev(&result).del().ok();
+        host.assert_nothing_left();
+    }
+}
+
+#[test]
+fn limits_that_make_no_sense_are_refused_before_anything_changes() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let before = host.state();
+    for (limits, words) in [
+        (json!({"ingressRate": 1000}), ["ingressRate", "1000"]),
+        (json!({"egressBurst": 1000}), ["egressBurst", "1000"]),
+        (json!({"egressRate": 5, "egressBurst": 1000}), ["egressRate", "5"]),
+        (json!({"egressRate": 5000, "egressBurst": u64::MAX}), ["egressBurst", "4GB"]),
+        (json!({"egressRate": -1, "egressBurst": 5}), ["egressRate", "-1"]),
+    ] {
+        let refused = shaped(&host, &pod, &conf::bridge(), &limits).add().error();
+        assert!(words.iter().all(|word| refused.msg.contains(word)), "{limits}: {refused:?}");
+    }
+    before.assert_same(&host.state());
+}

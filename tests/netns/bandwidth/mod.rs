@@ -1,0 +1,65 @@
+//! `bandwidth`: shaping by braid's own program.
+
+mod lifecycle;
+mod traffic;
+
+use crate::conf;
+use braid_tests::{Call, Ns, Sandbox, Value, json};
+
+/// Both ways, and the burst, in bits.
+const RATE: u64 = 20_000_000;
+const BURST: u64 = 160_000;
+/// The same as a measured number.
+const RATE_F: f64 = 20_000_000.0;
+const BURST_F: f64 = 160_000.0;
+/// What TCP gets of it at an MTU of 1500: 1448 of 1514 bytes.
+const GOODPUT: f64 = 19_128_000.0;
+
+fn limits() -> Value {
+    json!({"ingressRate": RATE, "ingressBurst": BURST, "egressRate": RATE, "egressBurst": BURST})
+}
+
+/// A bridge or a ptp with `bandwidth` behind it, in one call.
+fn shaped(host: &Sandbox, pod: &Ns, main: &Value, limits: &Value) -> Call {
+    let bandwidth = json!({"type": "bandwidth", "capabilities": {"bandwidth": true}});
+    let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [main, bandwidth],
+        "runtimeConfig": {"bandwidth": limits}});
+    host.call("braid", pod, list)
+}
+
+fn host_link(result: &Value) -> String {
+    let interfaces = result["interfaces"].as_array().unwrap();
+    let veth = interfaces.iter().map(|interface| interface["name"].as_str().unwrap());
+    veth.into_iter().find(|name| name.starts_with("veth")).unwrap().to_owned()
+}
+
+/// All that `tc` shows of a link.
+fn queues(ns: &Ns, link: &str) -> Vec<Value> {
+    ns.list(&format!("tc -j qdisc show dev {link}")).iter().map(|queue| queue["kind"].clone()).collect()
+}
+
+/// Kind of the root queue, and the programs before it and at the entrance.
+fn seen(ns: &Ns, link: &str) -> (String, usize, usize) {
+    let root = ns.list(&format!("tc -j qdisc show dev {link} root"));
+    let kind = root.first().map_or_else(String::new, |root| root["kind"].as_str().unwrap_or_default().to_owned());
+    let programs = |side: &str| {
+        let filters = ns.list(&format!("tc -j filter show dev {link} {side}"));
+        filters.iter().filter(|filter| filter["options"]["bpf_name"] == "braid_shape").count()
+    };
+    (kind, programs("egress"), programs("ingress"))
+}
+
+/// Tells braid that the kernel lacks these of the features that the choice of a queue depends on.
+fn lacking(lacks: &[&str]) {
+    let asked = ["fq", "htb", "tbf", "fq_codel", "clsact", "cls_bpf", "bpf"];
+    let said = |name: &&str| if lacks.contains(name) { json!("not here") } else { Value::Null };
+    let features: serde_json::Map<String, Value> = asked.iter().map(|name| ((*name).to_owned(), said(name))).collect();
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    std::fs::create_dir_all("/run/braid").unwrap();
+    let known = json!({"release": release.trim(), "features": features});
+    std::fs::write("/run/braid/kernel.json", known.to_string()).unwrap();
+}
+
+fn is_best(queue: &str) -> bool {
+    ["fq", "htb"].contains(&queue)
+}

@@ -1,0 +1,211 @@
+//! What arrives at a shaped container, and when.
+
+use super::{BURST, BURST_F, GOODPUT, RATE, RATE_F, host_link, is_best, lacking, limits, queues, seen, shaped};
+use crate::conf;
+use braid_tests::{Ns, Sandbox, Value, json, needs};
+
+/// Sends both ways and judges what arrives: at most what rate and burst allow, whatever else the machine does, and not
+/// much less.
+fn assert_held(one: (&Ns, &str), other: (&Ns, &str)) {
+    for ((from, _), (there, to)) in [(one, other), (other, one)] {
+        let (bits, seconds) = from.send_to(there, to);
+        let (least, most) = (0.7 * GOODPUT * seconds, 1.01 * RATE_F * seconds + BURST_F);
+        assert!(bits > least && bits < most, "{} sends {bits} bits in {seconds} s", from.name());
+    }
+}
+
+#[test]
+fn a_container_is_held_to_its_rate_in_both_directions() {
+    for main in [conf::bridge(), conf::ptp()] {
+        let host = Sandbox::new();
+        let pod = host.pod("a");
+        let call = shaped(&host, &pod, &main, &limits());
+        let result = call.add().result();
+        let address = result["ips"][0]["address"].as_str().unwrap().split('/').next().unwrap().to_owned();
+        let gateway = result["ips"][0]["gateway"].as_str().unwrap().to_owned();
+        let (veth, guarded) = (host_link(&result), 1);
+        let (queue, out, inside) = seen(host.host(), &veth);
+        assert!(is_best(&queue) && (out, inside) == (1, guarded), "{queue} {out} {inside}");
+        assert_eq!(seen(&pod, "eth0"), (queue, 1, 0));
+
+        assert_held((host.host(), &gateway), (&pod, &address));
+        call.check(&result).ok();
+        call.prev(&result).del().ok();
+        host.assert_nothing_left();
+    }
+}
+
+/// The shortest of some round trips, in milliseconds.
+fn round_trip(from: &Ns, to: &str) -> f64 {
+    let said = from.run(&format!("ping -q -c 20 -i 0.05 {to}"));
+    let times = said.split(" = ").nth(1).unwrap();
+    times.split('/').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn an_answer_passes_the_bulk_that_waits() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = shaped(&host, &pod, &conf::bridge(), &limits());
+    let result = call.add().result();
+    let (node, there) = (host.host(), &*pod);
+    std::thread::scope(|scope| {
+        let bulk = scope.spawn(|| node.send_to(there, "10.1.0.2"));
+        // Until the bulk has used up the burst and waits.
+        while node.list("tc -j -s qdisc show").iter().all(|queue| queue["backlog"].as_u64().unwrap_or(0) == 0) {}
+        let took = round_trip(node, "10.1.0.2");
+        assert!(took < 5.0, "{took} ms");
+        let (bits, seconds) = bulk.join().unwrap();
+        assert!(bits > 0.7 * GOODPUT * seconds, "{bits} bits in {seconds} s");
+    });
+    call.prev(&result).del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn a_sender_on_the_node_is_held_back_and_loses_nothing() {
+    let braid = braid_tests::binary::braid().display();
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    // The lower the rate, the fewer of the largest packets may wait.
+    let slow = json!({"ingressRate": RATE / 2, "ingressBurst": BURST});
+    let call = shaped(&host, &pod, &conf::bridge(), &slow);
+    let result = call.add().result();
+    let (bits, seconds) = host.host().send_to(&pod, "10.1.0.2");
+    assert!(bits > 0.4 * GOODPUT * seconds, "{bits} bits in {seconds} s");
+    let status = host.json(&format!("{braid} status -o json"));
+    let counted = &status[0]["bandwidth"][0];
+    assert!(counted["delayed"].as_u64() > Some(0) && counted["dropped"] == 0, "{counted}");
+    call.prev(&result).del().ok();
+    host.assert_nothing_left();
+}
+
+/// On a kernel that lacks these features both ends are queued by `queue`, with or without a program.
+fn assert_rung(lacks: &[&str], queue: &str, programs: usize) {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    lacking(lacks);
+    let call = shaped(&host, &pod, &conf::bridge(), &limits());
+    let result = call.add().result();
+    assert_eq!(seen(host.host(), &host_link(&result)), (queue.to_owned(), programs, programs));
+    assert_eq!(seen(&pod, "eth0"), (queue.to_owned(), programs, 0));
+    assert_eq!(queues(&pod, "eth0").contains(&json!("fq_codel")), lacks == ["bpf"]);
+    call.check(&result).ok();
+    assert_held((host.host(), "10.1.0.1"), (&pod, "10.1.0.2"));
+    match queue {
+        "tbf" => pod.run("tc qdisc change dev eth0 root tbf rate 1gbit burst 100k limit 100k"),
+        _ => pod.run("tc class change dev eth0 classid 1:1 htb rate 1gbit"),
+    };
+    call.check(&result).refused(999, &["1000000000", "20000000"]);
+    call.prev(&result).del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn without_fq_two_classes_of_htb_hold_the_rate() {
+    assert_rung(&["fq"], "htb", 1);
+}
+
+#[test]
+fn without_bpf_a_token_bucket_keeps_flows_apart() {
+    needs!(FqCodel);
+    assert_rung(&["bpf"], "tbf", 0);
+}
+
+#[test]
+fn without_bpf_and_fq_codel_a_token_bucket_alone_holds_the_rate() {
+    assert_rung(&["clsact", "fq_codel"], "tbf", 0);
+}
+
+/// A child of a link is shaped inside the container.
+fn assert_child_is_held(main: &Value) {
+    let host = Sandbox::new();
+    let far = host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
+    let pod = host.pod("a");
+    let call = shaped(&host, &pod, main, &limits());
+    let result = call.add().result();
+    let ifb = result["interfaces"][1]["name"].as_str().unwrap().to_owned();
+    for link in ["eth0", &ifb] {
+        let (queue, programs, _) = seen(&pod, link);
+        assert!(is_best(&queue) && programs == 1, "{link} {queue} {programs}");
+    }
+    call.check(&result).ok();
+    if main["mode"] == "l3" {
+        // Nobody answers for the container at layer 2.
+        far.run("ip route add 10.3.0.2/32 via 10.3.0.253");
+    }
+    assert_held((&far, "10.3.0.254"), (&pod, "10.3.0.2"));
+    // It asks when each answer came in.
+    let pinged = pod.run("ping -c 2 -i 0.2 10.3.0.254");
+    assert!(!pinged.contains("time of day"), "{pinged}");
+    pod.run("tc filter del dev eth0 ingress");
+    call.check(&result).refused(999, &["eth0", &ifb]);
+    call.prev(&result).del().ok();
+    host.assert_nothing_left();
+    assert_eq!(pod.link_names(), Vec::<String>::new());
+}
+
+#[test]
+fn a_macvlan_is_held_in_both_directions() {
+    assert_child_is_held(&conf::macvlan());
+}
+
+#[test]
+fn an_ipvlan_is_held_in_both_directions_but_not_in_mode_l3s() {
+    needs!(Ipvlan);
+    for mode in ["l2", "l3"] {
+        let mut ipvlan = conf::macvlan();
+        (ipvlan["type"], ipvlan["mode"]) = (json!("ipvlan"), json!(mode));
+        assert_child_is_held(&ipvlan);
+    }
+    let host = Sandbox::new();
+    host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
+    let pod = host.pod("a");
+    let mut ipvlan = conf::macvlan();
+    (ipvlan["type"], ipvlan["mode"]) = (json!("ipvlan"), json!("l3s"));
+    shaped(&host, &pod, &ipvlan, &limits()).add().refused(7, &["ingressRate", "l3s"]);
+    host.assert_nothing_left();
+    assert_eq!(pod.link_names(), Vec::<String>::new());
+}
+
+#[test]
+fn only_the_named_subnets_are_held_or_all_but_those() {
+    for (key, held, free) in [("shapedSubnets", "10.9.0.1", "10.1.0.1"), ("unshapedSubnets", "10.1.0.1", "10.9.0.1")] {
+        let host = Sandbox::new();
+        let pod = host.pod("a");
+        let mut limits = limits();
+        limits[key] = json!(["10.9.0.0/16", "::/0"]);
+        let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "network": conf::bridge(),
+            "bandwidth": limits});
+        let call = host.call("braid", &pod, conf);
+        let result = call.add().result();
+        host.run("ip addr add 10.9.0.1/32 dev lo");
+        pod.run("ip route add 10.9.0.0/16 via 10.1.0.1");
+        let sent = |from: &Ns, there: &Ns, to: &str| {
+            let (bits, seconds) = from.send_to(there, to);
+            bits / seconds
+        };
+        let (slow, fast) = (sent(&pod, host.host(), held), sent(&pod, host.host(), free));
+        assert!(slow < 1.1 * RATE_F && fast > 1.5 * RATE_F, "{key}: {slow} and {fast} bit/s");
+        call.check(&result).ok();
+        call.prev(&result).del().ok();
+        host.run("ip addr del 10.9.0.1/32 dev lo");
+        host.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_container_that_takes_its_shaper_away_is_held_by_the_host() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = shaped(&host, &pod, &conf::bridge(), &limits());
+    let result = call.add().result();
+    pod.run("tc qdisc del dev eth0 root");
+    pod.run("tc qdisc del dev eth0 clsact");
+    let (bits, seconds) = pod.send_to(host.host(), "10.1.0.1");
+    // A tenth above the rate, and a tenth of a second's worth at once.
+    let most = 1.1 * RATE_F * seconds + BURST_F + 0.11 * RATE_F;
+    assert!(bits < most, "{bits} bits in {seconds} s");
+    call.prev(&result).del().ok();
+    host.assert_nothing_left();
+}
