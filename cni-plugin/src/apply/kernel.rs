@@ -98,7 +98,11 @@ impl Kernel {
 
     /// One link; `None` where it does not exist.
     pub fn link(&mut self, at: &LinkRef) -> Result<Option<LinkFact>, KernelError> {
-        let answer = self.route(at.ns)?.get(rtnl::GETLINK, |out| link::get_by_name(&at.name, out));
+        let socket = self.route(at.ns)?;
+        if at.ns == Ns::Pod && socket.lacks(at.name.as_str()) {
+            return Ok(None);
+        }
+        let answer = socket.get(rtnl::GETLINK, |out| link::get_by_name(&at.name, out));
         match answer {
             Ok(message) => {
                 let fact = link::parse(&message.body).map(|(_, fact)| fact);

@@ -2,14 +2,20 @@
 
 #![expect(unsafe_code, reason = "setsockopt of SOL_NETLINK has no safe wrapper")]
 
+mod wire;
+
 pub use super::kernel_error::KernelError;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send, socket,
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send, setsockopt, socket,
+    sockopt,
 };
+use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
+pub use wire::{HEADER_LEN, Message, Outcome, attributes_of};
+use wire::{Header, each_message, refusal};
 
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
@@ -17,10 +23,6 @@ const NLM_F_REQUEST: u16 = 0x1;
 const NLM_F_ACK: u16 = 0x4;
 const NLM_F_DUMP: u16 = 0x300;
 const NLM_F_DUMP_INTR: u16 = 0x10;
-const NLM_F_ACK_TLVS: u16 = 0x200;
-const NLMSGERR_ATTR_MSG: u16 = 1;
-/// Length of `struct nlmsghdr`.
-pub const HEADER_LEN: usize = 16;
 /// The kernel fills a dump datagram up to 32 KiB when the reader offers it (`net/netlink/af_netlink.c`).
 const RECEIVE_LEN: usize = 32 * 1024;
 /// How often a dump is repeated because the table changed under it. Eight were too few for a hundred calls at once on
@@ -37,24 +39,6 @@ pub const REPLACE: u16 = 0x100;
 pub const APPEND: u16 = 0x800;
 /// Show what was made.
 pub const ECHO: u16 = 0x8;
-
-/// One message received: its type and its body without the netlink header.
-#[derive(Debug, Clone)]
-pub struct Message {
-    /// `nlmsg_type`.
-    pub kind: u16,
-    /// What follows the header.
-    pub body: Vec<u8>,
-}
-
-/// What became of one request of a batch.
-#[derive(Debug, Clone, Default)]
-pub struct Outcome {
-    /// The kernel's refusal.
-    pub error: Option<KernelError>,
-    /// What it showed.
-    pub messages: Vec<Message>,
-}
 
 /// A netlink socket. It belongs to the network namespace it was opened in, whoever uses it later.
 #[derive(Debug)]
@@ -106,6 +90,20 @@ impl Socket {
         bind(self.fd.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
         let group = libc::c_int::try_from(group).unwrap_or_default();
         self.set(libc::NETLINK_ADD_MEMBERSHIP, group).map_err(KernelError::from)
+    }
+
+    /// Whether the socket's namespace certainly has no link of that name. To be bound to a link takes none of the locks
+    /// that a request waits for, so the usual answer before a link is made is had at once.
+    pub fn lacks(&self, link: &str) -> bool {
+        let bind = |name: &str| setsockopt(&self.fd, sockopt::BindToDevice, &OsString::from(name));
+        match bind(link) {
+            Err(errno) => errno == Errno::ENODEV,
+            Ok(()) => {
+                // Requests reach the kernel from a bound socket as well.
+                let _ = bind("");
+                false
+            }
+        }
     }
 
     /// Queues a request; it is sent by [`Socket::flush`] together with the others.
@@ -337,52 +335,6 @@ impl AsRawFd for Socket {
     }
 }
 
-struct Header {
-    kind: u16,
-    flags: u16,
-    seq: u32,
-}
-
-fn each_message(mut bytes: &[u8], mut see: impl FnMut(&Header, &[u8])) {
-    while let Some(head) = bytes.first_chunk::<HEADER_LEN>() {
-        let len = u32::from_ne_bytes([head[0], head[1], head[2], head[3]]) as usize;
-        let header = Header {
-            kind: u16::from_ne_bytes([head[4], head[5]]),
-            flags: u16::from_ne_bytes([head[6], head[7]]),
-            seq: u32::from_ne_bytes([head[8], head[9], head[10], head[11]]),
-        };
-        let Some(body) = bytes.get(HEADER_LEN..len) else { return };
-        see(&header, body);
-        bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
-    }
-}
-
-/// Reads `struct nlmsgerr`: the negative errno, then (capped) the request's header, then attributes.
-fn refusal(header: &Header, body: &[u8]) -> Option<KernelError> {
-    let code = i32::from_ne_bytes(*body.first_chunk()?);
-    if code == 0 {
-        return None;
-    }
-    let attributes = body.get(4 + HEADER_LEN..).filter(|_| header.flags & NLM_F_ACK_TLVS != 0).unwrap_or_default();
-    let ext_ack = attributes_of(attributes)
-        .find(|(kind, _)| *kind == NLMSGERR_ATTR_MSG)
-        .map(|(_, text)| String::from_utf8_lossy(text).trim_end_matches('\0').to_owned());
-    Some(KernelError { ext_ack, ..Errno::from_raw(-code).into() })
-}
-
-/// The attributes in `bytes`, type (without its flag bits) and value; what is cut off ends the list.
-pub fn attributes_of(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
-    const TYPE_MASK: u16 = 0x3fff;
-    std::iter::from_fn(move || {
-        let head = bytes.first_chunk::<4>()?;
-        let len = usize::from(u16::from_ne_bytes([head[0], head[1]]));
-        let kind = u16::from_ne_bytes([head[2], head[3]]) & TYPE_MASK;
-        let value = bytes.get(4..len)?;
-        bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
-        Some((kind, value))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -397,11 +349,5 @@ mod tests {
             out.extend([0; 8]);
         });
         assert_eq!(err.expect_err("no such link").errno, Errno::ENODEV);
-    }
-
-    #[test]
-    fn cut_off_attributes_end_the_list() {
-        let bytes = [8, 0, 1, 0, 1, 2, 3, 4, 9, 0, 2, 0, 1];
-        assert_eq!(attributes_of(&bytes).collect::<Vec<_>>(), [(1, &[1u8, 2, 3, 4][..])]);
     }
 }

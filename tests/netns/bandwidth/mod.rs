@@ -3,7 +3,6 @@
 mod lifecycle;
 mod traffic;
 
-use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, json};
 
 /// Both ways, and the burst, in bits.

@@ -5,7 +5,7 @@ use crate::cni::{AddResult, Dns, Error, Interface, NetConf};
 use crate::ipam::Lease;
 use crate::plan::step::{IpvlanMode, Link, LinkKind, Step};
 use crate::plan::{Facts, Feature, IfName, Need};
-use crate::plugins::interface::{self, Dad};
+use crate::plugins::interface::{self, Dad, Neighbours};
 use crate::plugins::{Addresses, Call, Planned, Plugin};
 
 /// An `ipvlan` configuration.
@@ -96,7 +96,7 @@ impl Plugin for Ipvlan {
         })];
         // Layer 3 modes have no neighbours, so nobody could answer.
         let dad = if self.mode == IpvlanMode::L2 { Dad::On } else { Dad::Off };
-        steps.extend(interface::configure(&call.pod(), &ips, &routes, dad));
+        steps.extend(interface::configure(&call.pod(), &ips, &routes, dad, Neighbours::Reached));
         steps.extend(interface::settle(&call.pod(), &ips, dad));
         let interface = Interface {
             name: call.ifname.to_string(),

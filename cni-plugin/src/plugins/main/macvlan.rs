@@ -5,7 +5,7 @@ use crate::cni::{AddResult, Dns, Error, Interface, NetConf};
 use crate::ipam::Lease;
 use crate::plan::step::{Link, LinkKind, MacvlanMode, Step};
 use crate::plan::{Facts, Feature, Mac, Need};
-use crate::plugins::interface::{self, Dad};
+use crate::plugins::interface::{self, Dad, Neighbours};
 use crate::plugins::{Addresses, Call, Planned, Plugin};
 
 /// A `macvlan` configuration.
@@ -103,7 +103,7 @@ impl Plugin for Macvlan {
             for ip in &mut ips {
                 ip.interface = Some(0);
             }
-            steps.extend(interface::configure(&call.pod(), &ips, &routes, Dad::On));
+            steps.extend(interface::configure(&call.pod(), &ips, &routes, Dad::On, Neighbours::Reached));
             steps.extend(interface::settle(&call.pod(), &ips, Dad::On));
             (result.ips, result.routes) = (ips, routes);
         } else {

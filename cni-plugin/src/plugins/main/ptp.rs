@@ -4,7 +4,7 @@ use crate::cni::{AddResult, Dns, Error, Interface, IpConfig, NetConf};
 use crate::ipam::Lease;
 use crate::plan::step::{Addr, Link, LinkKind, LinkRef, Ns, Route, Step, Sysctl};
 use crate::plan::{Facts, Feature, Need};
-use crate::plugins::interface::{self, Dad};
+use crate::plugins::interface::{self, Dad, Neighbours};
 use crate::plugins::{Addresses, Call, Planned, Plugin};
 use ipnet::IpNet;
 use std::net::IpAddr;
@@ -31,7 +31,7 @@ impl Ptp {
 
     /// The container's side: no route for the prefix but through the gateway, which is one hop away.
     fn container(call: &Call<'_>, ips: &[IpConfig], lease: &Lease) -> Result<Vec<Step>, Error> {
-        let mut steps = interface::configure(&call.pod(), ips, &lease.routes, Dad::Off);
+        let mut steps = interface::configure(&call.pod(), ips, &lease.routes, Dad::Off, Neighbours::None);
         let mut routes = Vec::new();
         for ip in ips {
             let gateway = gateway(ip)?;

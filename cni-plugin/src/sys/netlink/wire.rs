@@ -1,0 +1,86 @@
+//! Messages as the kernel writes them: headers, refusals, attributes.
+
+use super::KernelError;
+use nix::errno::Errno;
+
+const NLM_F_ACK_TLVS: u16 = 0x200;
+const NLMSGERR_ATTR_MSG: u16 = 1;
+/// Length of `struct nlmsghdr`.
+pub const HEADER_LEN: usize = 16;
+
+/// One message received: its type and its body without the netlink header.
+#[derive(Debug, Clone)]
+pub struct Message {
+    /// `nlmsg_type`.
+    pub kind: u16,
+    /// What follows the header.
+    pub body: Vec<u8>,
+}
+
+/// What became of one request of a batch.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    /// The kernel's refusal.
+    pub error: Option<KernelError>,
+    /// What it showed.
+    pub messages: Vec<Message>,
+}
+
+/// `struct nlmsghdr`, as far as an answer is judged by it.
+pub(super) struct Header {
+    pub(super) kind: u16,
+    pub(super) flags: u16,
+    pub(super) seq: u32,
+}
+
+/// Shows each message of a datagram; what is cut off ends it.
+pub(super) fn each_message(mut bytes: &[u8], mut see: impl FnMut(&Header, &[u8])) {
+    while let Some(head) = bytes.first_chunk::<HEADER_LEN>() {
+        let len = u32::from_ne_bytes([head[0], head[1], head[2], head[3]]) as usize;
+        let header = Header {
+            kind: u16::from_ne_bytes([head[4], head[5]]),
+            flags: u16::from_ne_bytes([head[6], head[7]]),
+            seq: u32::from_ne_bytes([head[8], head[9], head[10], head[11]]),
+        };
+        let Some(body) = bytes.get(HEADER_LEN..len) else { return };
+        see(&header, body);
+        bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
+    }
+}
+
+/// Reads `struct nlmsgerr`: the negative errno, then (capped) the request's header, then attributes.
+pub(super) fn refusal(header: &Header, body: &[u8]) -> Option<KernelError> {
+    let code = i32::from_ne_bytes(*body.first_chunk()?);
+    if code == 0 {
+        return None;
+    }
+    let attributes = body.get(4 + HEADER_LEN..).filter(|_| header.flags & NLM_F_ACK_TLVS != 0).unwrap_or_default();
+    let ext_ack = attributes_of(attributes)
+        .find(|(kind, _)| *kind == NLMSGERR_ATTR_MSG)
+        .map(|(_, text)| String::from_utf8_lossy(text).trim_end_matches('\0').to_owned());
+    Some(KernelError { ext_ack, ..Errno::from_raw(-code).into() })
+}
+
+/// The attributes in `bytes`, type (without its flag bits) and value; what is cut off ends the list.
+pub fn attributes_of(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    const TYPE_MASK: u16 = 0x3fff;
+    std::iter::from_fn(move || {
+        let head = bytes.first_chunk::<4>()?;
+        let len = usize::from(u16::from_ne_bytes([head[0], head[1]]));
+        let kind = u16::from_ne_bytes([head[2], head[3]]) & TYPE_MASK;
+        let value = bytes.get(4..len)?;
+        bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
+        Some((kind, value))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cut_off_attributes_end_the_list() {
+        let bytes = [8, 0, 1, 0, 1, 2, 3, 4, 9, 0, 2, 0, 1];
+        assert_eq!(attributes_of(&bytes).collect::<Vec<_>>(), [(1, &[1u8, 2, 3, 4][..])]);
+    }
+}
