@@ -52,7 +52,7 @@ struct Packet {
     conf: Conf,
     clock: &'static Number,
     bypass_clock: &'static Number,
-    /// When the last packet of its flow leaves.
+    /// When the last packet of its flow leaves, as far as it did not bypass.
     flow: &'static Number,
     count: Counters,
     now: u64,
@@ -126,6 +126,7 @@ impl Packet {
                 self.count.dropped.add(1);
                 return TC_ACT_SHOT;
             }
+            self.flow.set(max(base, self.now));
             if base > self.wanted {
                 time = base;
                 self.wait(base);
@@ -149,7 +150,6 @@ impl Packet {
     #[inline(always)]
     fn wait(&self, time: u64) {
         self.count.delayed.add(1);
-        self.flow.set(time);
         // SAFETY: the context is valid for the run, and no pointer into the packet is kept across the helper.
         if time - self.now > self.conf.ecn_ns && unsafe { bpf_skb_ecn_set_ce(self.skb) } == 1 {
             self.count.marked.add(1);
@@ -157,11 +157,14 @@ impl Packet {
     }
 
     /// Whether the packet need not wait: others do, its flow has nothing waiting, and such packets have their share left.
+    /// Others may wait in `htb` although the clock does not say so: whatever it could not send in time, because its timer
+    /// came late, it does not catch up with.
     #[inline(always)]
     fn bypasses(&self) -> bool {
         // SAFETY: the context is valid for the run.
         let segments = unsafe { (*self.skb).gso_segs };
-        if self.clock.get() <= self.now || segments > 1 || self.flow.get() + self.conf.gap_ns > self.now {
+        let nobody_waits = self.conf.sorts != 0 && self.clock.get() <= self.now;
+        if nobody_waits || segments > 1 || self.flow.get() + self.conf.gap_ns > self.now {
             return false;
         }
         let old = self.bypass_clock.get();
