@@ -10,6 +10,7 @@ mod number;
 mod program;
 mod shape;
 mod subnets;
+mod time;
 
 // The kernel reads the licence from this section and lends GPL-only helpers by it.
 #[unsafe(link_section = "license")]

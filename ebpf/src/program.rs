@@ -8,7 +8,10 @@ use aya_ebpf::{
     macros::{btf_map, classifier},
     programs::TcContext,
 };
-use braid_ebpf_types::shape::{FROM_POD, GUARD, Shape};
+use braid_ebpf_types::shape::{GUARD, Shape};
+
+/// The bit of a place that is the direction's index.
+const DIRECTION: u32 = 1;
 
 /// One direction each.
 #[btf_map]
@@ -30,8 +33,7 @@ pub fn shape_subnets(ctx: TcContext) -> i32 {
 fn verdict(skb: *mut __sk_buff, is_free: impl Fn(*mut __sk_buff, u32, u64) -> bool) -> i32 {
     // SAFETY: the context is valid for the run, and the verifier lets a classifier read the field.
     let place = unsafe { (*skb).tc_classid };
-    let direction = if place == GUARD { FROM_POD } else { place };
-    let Some(shape) = SHAPES.get_ptr_mut(direction) else { return TC_ACT_UNSPEC };
+    let Some(shape) = SHAPES.get_ptr_mut(place & DIRECTION) else { return TC_ACT_UNSPEC };
     // SAFETY: the map's value outlives the run; its `conf` is written before the program is attached and never again.
     let is_free = is_free(skb, place, unsafe { (*shape).conf.subnets });
     match (place == GUARD, is_free) {

@@ -5,7 +5,10 @@
 //! is an answer, a handshake or a heartbeat beside somebody's bulk. `fq` waits for the departure time; without `fq`, two
 //! classes of `htb` hold the rate, and the program picks the class.
 
-use crate::number::Number;
+use crate::{
+    number::Number,
+    time::{Order, pick},
+};
 use aya_ebpf::{
     bindings::{__sk_buff, TC_ACT_SHOT, TC_ACT_UNSPEC},
     helpers::{
@@ -13,11 +16,11 @@ use aya_ebpf::{
         generated::{bpf_get_hash_recalc, bpf_skb_ecn_set_ce},
     },
 };
-use braid_ebpf_types::shape::{CLASS_BULK, CLASS_FREE, CLASS_SPARSE, Conf, FLOWS, Shape};
-use core::cmp::max;
-use core::ptr::addr_of_mut;
+use braid_ebpf_types::shape::{
+    BYTE_TIME_SHIFT, CLASS_BULK, CLASS_FREE, CLASS_SPARSE, CLOCK_BASE_NS, Conf, FLOWS, Shape,
+};
+use core::ptr::{addr_of, addr_of_mut};
 
-const BITS_NS: u64 = 8 * 1_000_000_000;
 /// A stamp further ahead is none of this clock: a device noted there when the packet came in, by the clock of the day.
 const STAMP_AHEAD_NS: u64 = 10_000_000_000;
 /// How much time's worth of bypassing packets may come at once, at their share of the rate.
@@ -28,10 +31,7 @@ const BYPASS_SHARE: u64 = 4;
 /// Whether and when the packet may go.
 #[inline(always)]
 pub fn verdict(skb: *mut __sk_buff, shape: *mut Shape) -> i32 {
-    match Packet::of(skb, shape) {
-        Some(packet) => packet.verdict(),
-        None => TC_ACT_UNSPEC,
-    }
+    Packet::of(skb, shape).verdict()
 }
 
 /// Lets a packet pass beside the shaped ones.
@@ -39,9 +39,7 @@ pub fn verdict(skb: *mut __sk_buff, shape: *mut Shape) -> i32 {
 pub fn let_pass(skb: *mut __sk_buff, shape: *mut Shape) -> i32 {
     // SAFETY: the map's value outlives the run, and the field is one that the verifier lets a classifier write.
     unsafe {
-        if (*shape).conf.sorts == 0 {
-            (*skb).priority = CLASS_FREE;
-        }
+        (*skb).priority = pick((*shape).conf.sorts, u64::from((*skb).priority), u64::from(CLASS_FREE)) as u32;
     }
     TC_ACT_UNSPEC
 }
@@ -49,13 +47,16 @@ pub fn let_pass(skb: *mut __sk_buff, shape: *mut Shape) -> i32 {
 /// One packet and the state of its direction.
 struct Packet {
     skb: *mut __sk_buff,
-    conf: Conf,
+    conf: *const Conf,
+    order: Order,
     clock: &'static Number,
     bypass_clock: &'static Number,
     /// When the last packet of its flow leaves, as far as it did not bypass.
     flow: &'static Number,
     count: Counters,
     now: u64,
+    /// What its sender wrote on it.
+    stamp: u64,
     /// The earliest that its sender wants it to leave.
     wanted: u64,
     /// How long it takes at the rate.
@@ -76,23 +77,22 @@ struct Counters {
 
 impl Packet {
     #[inline(always)]
-    fn of(skb: *mut __sk_buff, shape: *mut Shape) -> Option<Self> {
-        // SAFETY: the map's value outlives the run; its `conf` is written before the program is attached and never again.
-        let conf = unsafe { (*shape).conf };
-        if conf.rate_bps == 0 {
-            return None;
-        }
+    fn of(skb: *mut __sk_buff, shape: *mut Shape) -> Self {
+        let order = Order::new();
         // SAFETY: the context is valid for the run, and these are fields that the verifier lets a classifier read.
         let (bytes, stamp, hash) = unsafe { (u64::from((*skb).wire_len), (*skb).tstamp, bpf_get_hash_recalc(skb)) };
         // SAFETY: a helper without arguments.
-        let now = unsafe { bpf_ktime_get_ns() };
+        let clock_ns = unsafe { bpf_ktime_get_ns() };
+        let ahead = stamp.wrapping_sub(clock_ns);
+        let now = CLOCK_BASE_NS + clock_ns;
         let slot = hash as usize & (FLOWS - 1);
         // SAFETY: each is a number of the map's value, within it, and changed by `Number` alone.
         unsafe {
             let count = addr_of_mut!((*shape).count);
-            Some(Self {
+            Self {
                 skb,
-                conf,
+                conf: addr_of!((*shape).conf),
+                order,
                 clock: Number::at(addr_of_mut!((*shape).clock)),
                 bypass_clock: Number::at(addr_of_mut!((*shape).bypass_clock)),
                 flow: Number::at(addr_of_mut!((*shape).flows).cast::<u64>().add(slot)),
@@ -105,11 +105,20 @@ impl Packet {
                     bypassed: Number::at(addr_of_mut!((*count).bypassed)),
                 },
                 now,
-                wanted: if stamp.wrapping_sub(now) < STAMP_AHEAD_NS { stamp } else { now },
-                took: bytes * BITS_NS / conf.rate_bps,
+                stamp,
+                wanted: now + (ahead & !order.before(ahead, 0) & order.before(ahead, STAMP_AHEAD_NS)),
+                took: bytes * (*shape).conf.byte_time >> BYTE_TIME_SHIFT,
                 bytes,
-            })
+            }
         }
+    }
+
+    /// What is asked for.
+    #[inline(always)]
+    fn conf(&self) -> &Conf {
+        // SAFETY: the map's value outlives the run, and this part of it is written before the program is attached and never
+        // again.
+        unsafe { &*self.conf }
     }
 
     #[inline(always)]
@@ -117,42 +126,37 @@ impl Packet {
         let (mut time, mut class) = (self.wanted, CLASS_SPARSE);
         if self.bypasses() {
             self.clock.add(self.took);
-            self.count.bypassed.add(1);
         } else {
             class = CLASS_BULK;
             let base = self.reserve();
-            if base > self.now + self.conf.horizon_ns {
+            if self.order.before(self.now + self.conf().horizon_ns, base) != 0 {
                 self.clock.add(self.took.wrapping_neg());
                 self.count.dropped.add(1);
                 return TC_ACT_SHOT;
             }
-            self.flow.set(max(base, self.now));
-            if base > self.wanted {
-                time = base;
-                self.wait(base);
-            }
+            time = self.order.later(self.wanted, base);
+            self.flow.set(time);
+            self.wait(base);
         }
         self.count.packets.add(1);
         self.count.bytes.add(self.bytes);
+        let sorts = self.conf().sorts;
         // SAFETY: fields that the verifier lets a classifier write.
         unsafe {
-            if self.conf.sorts == 0 {
-                (*self.skb).priority = class;
-            } else {
-                // Always written: by its sender's older stamp a packet would overtake those before it.
-                (*self.skb).tstamp = time;
-            }
+            (*self.skb).priority = pick(sorts, u64::from((*self.skb).priority), u64::from(class)) as u32;
+            // By its sender's older stamp a packet would overtake those before it.
+            (*self.skb).tstamp = pick(sorts, time - CLOCK_BASE_NS, self.stamp);
         }
         TC_ACT_UNSPEC
     }
 
-    /// Notes that the packet waits until `time`, and tells its flow if that is long.
+    /// Notes whether the packet waits, and tells its flow if that is long.
     #[inline(always)]
-    fn wait(&self, time: u64) {
-        self.count.delayed.add(1);
-        // SAFETY: the context is valid for the run, and no pointer into the packet is kept across the helper.
-        if time - self.now > self.conf.ecn_ns && unsafe { bpf_skb_ecn_set_ce(self.skb) } == 1 {
-            self.count.marked.add(1);
+    fn wait(&self, base: u64) {
+        self.count.delayed.add(self.order.before(self.wanted, base) & 1);
+        if self.order.before(self.now + self.conf().ecn_ns, base) != 0 {
+            // SAFETY: the context is valid for the run, and no pointer into the packet is kept across the helper.
+            self.count.marked.add(unsafe { bpf_skb_ecn_set_ce(self.skb) } as u64);
         }
     }
 
@@ -162,27 +166,29 @@ impl Packet {
     #[inline(always)]
     fn bypasses(&self) -> bool {
         // SAFETY: the context is valid for the run.
-        let segments = unsafe { (*self.skb).gso_segs };
-        let nobody_waits = self.conf.sorts != 0 && self.clock.get() <= self.now;
-        if nobody_waits || segments > 1 || self.flow.get() + self.conf.gap_ns > self.now {
+        let segments = u64::from(unsafe { (*self.skb).gso_segs });
+        let (clock, share) = (self.clock.get(), self.bypass_clock.get());
+        // Each is negative where it does not hold.
+        let others_wait = (clock + self.conf().lag_ns).wrapping_sub(self.now + 1);
+        let its_flow_does_not = self.now.wrapping_sub(self.flow.get() + self.conf().gap_ns);
+        let share_is_left = self.now.wrapping_sub(share);
+        let is_small = 1u64.wrapping_sub(segments);
+        if ((others_wait | its_flow_does_not | share_is_left | is_small) as i64) < 0 {
             return false;
         }
-        let old = self.bypass_clock.get();
-        let base = max(old, self.now.saturating_sub(BYPASS_DEPTH_NS));
-        base <= self.now && self.bypass_clock.replace(old, base + self.took * BYPASS_SHARE)
+        // Two processors that move it on at once count one packet less of the share; all count for the rate.
+        self.bypass_clock.set(self.order.later(share, self.now - BYPASS_DEPTH_NS) + self.took * BYPASS_SHARE);
+        self.count.bypassed.add(self.order.before(self.now, clock) & 1);
+        true
     }
 
     /// Moves the clock on by the packet and returns when it may leave.
     #[inline(always)]
     fn reserve(&self) -> u64 {
         let stood = self.clock.fetch_add(self.took);
-        // A burst may be longer than the time since the kernel started.
-        let earliest = self.now.saturating_sub(self.conf.burst_ns);
-        if stood >= earliest {
-            return stood;
-        }
-        // The clock stood still while nothing was sent. Whoever else moves it on meanwhile has set it as well.
-        self.clock.replace(stood + self.took, earliest + self.took);
-        earliest
+        let base = self.order.later(stood, self.now - self.conf().burst_ns);
+        // If the clock stood still while nothing was sent. Whoever else moves it on meanwhile has set it as well.
+        self.clock.replace(stood + self.took, base + self.took);
+        base
     }
 }

@@ -8,7 +8,8 @@ use crate::sys::bpf::shape::{NAME, Program};
 use crate::sys::netlink::{CREATE, EXCL, KernelError, REPLACE, Socket};
 use crate::sys::rtnl::tc::{self, Class};
 use braid_ebpf_types::shape::{
-    CLASS_BULK, CLASS_FREE, CLASS_SPARSE, Conf, Count, EXCEPT, FROM_POD, GUARD, ONLY, TO_POD,
+    BYTE_TIME_SHIFT, CLASS_BULK, CLASS_FREE, CLASS_SPARSE, CLOCK_BASE_NS, Conf, Count, EXCEPT, FROM_POD, GUARD, ONLY,
+    TO_POD,
 };
 use nix::errno::Errno;
 use std::os::fd::AsRawFd;
@@ -142,15 +143,24 @@ fn conf(shaper: &Shaper, shaping: &Shaping) -> Conf {
     let is_guarded = shaper.toward == Toward::Network && shaping.guard.is_some();
     Conf {
         rate_bps: shaper.rate.bps,
-        burst_ns: shaper.rate.burst_ns(),
+        byte_time: byte_time(shaper.rate.bps),
+        burst_ns: shaper.rate.burst_ns().min(CLOCK_BASE_NS),
         horizon_ns: shaper.horizon_ns(),
         ecn_ns: shaper.ecn_ns(),
-        sorts: u64::from(sorts),
+        sorts: if sorts { u64::MAX } else { 0 },
         gap_ns: if sorts { 0 } else { UNSORTED_GAP_NS },
+        lag_ns: if sorts { 0 } else { CLOCK_BASE_NS },
         guard_bps: if is_guarded { shaper.guard_bps() } else { 0 },
-        guard_depth_ns: if is_guarded { shaper.guard_depth_ns() } else { 0 },
+        guard_byte_time: if is_guarded { byte_time(shaper.guard_bps()) } else { 0 },
+        guard_depth_ns: if is_guarded { shaper.guard_depth_ns().min(CLOCK_BASE_NS) } else { 0 },
         subnets: shaping.subnets.as_ref().map_or(0, |subnets| if subnets.only { ONLY } else { EXCEPT }),
     }
+}
+
+/// How long a byte takes, as the program counts; rounded up, so that the rate is never exceeded.
+fn byte_time(bps: u64) -> u64 {
+    const BYTE_NS: u128 = 8 * 1_000_000_000;
+    u64::try_from((BYTE_NS << BYTE_TIME_SHIFT).div_ceil(u128::from(bps.max(1)))).unwrap_or(u64::MAX)
 }
 
 /// All at the rate; a quarter of it is the sparse flows', which may borrow the rest first.

@@ -4,8 +4,9 @@
 pub const TO_POD: u32 = 0;
 /// Place of the program, and index of the direction: egress of the container's own device.
 pub const FROM_POD: u32 = 1;
-/// Place of the program: ingress of the device that leads to the container.
-pub const GUARD: u32 = 2;
+/// Place of the program: ingress of the device that leads to the container. As of all places, the lowest bit is the index
+/// of the direction.
+pub const GUARD: u32 = 3;
 
 /// How many flows are told apart, a power of two; others share a place.
 pub const FLOWS: usize = 1024;
@@ -13,9 +14,12 @@ pub const FLOWS: usize = 1024;
 pub const CLASS_SPARSE: u32 = 0x1_0010;
 /// The class of `htb` for all others: 1:20.
 pub const CLASS_BULK: u32 = 0x1_0020;
-
 /// The class of `htb` for packets that are not shaped: 1:30.
 pub const CLASS_FREE: u32 = 0x1_0030;
+/// The clocks count from here, so that no burst reaches back beyond zero: 146 years, in nanoseconds.
+pub const CLOCK_BASE_NS: u64 = 1 << 62;
+/// Fractional bits of [`Conf::byte_time`]: the largest packet at the lowest rate still fits into 64 bits.
+pub const BYTE_TIME_SHIFT: u32 = 14;
 /// Most subnets that one attachment may name.
 pub const SUBNETS: usize = 64;
 /// [`Conf::subnets`]: only packets of the named subnets are shaped.
@@ -27,21 +31,27 @@ pub const EXCEPT: u64 = 2;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Conf {
-    /// Bits per second at layer 2, headers of all segments included; 0 lets all pass.
+    /// Bits per second at layer 2, headers of all segments included; for whoever asks, the program goes by `byte_time`.
     pub rate_bps: u64,
-    /// The time that the burst takes at the rate, in nanoseconds.
+    /// How long a byte takes at the rate, in nanoseconds times two to the power of [`BYTE_TIME_SHIFT`].
+    pub byte_time: u64,
+    /// The time that the burst takes at the rate, in nanoseconds; at most [`CLOCK_BASE_NS`].
     pub burst_ns: u64,
     /// A packet that would wait longer is dropped, in nanoseconds.
     pub horizon_ns: u64,
     /// A packet that waits longer is marked, if its flow knows ECN, in nanoseconds.
     pub ecn_ns: u64,
-    /// 1 where the queue sorts by departure time (`fq`), 0 where it has classes (`htb`).
+    /// All bits where the queue sorts by departure time (`fq`), none where it has classes (`htb`).
     pub sorts: u64,
     /// How long a flow's last packet must have left before another may pass others, in nanoseconds: a queue that does not
     /// sort would turn them round.
     pub gap_ns: u64,
-    /// What the guard lets pass, in bits per second; 0 for all.
+    /// How far the queue may be behind the clock, in nanoseconds: packets may wait there without its knowledge.
+    pub lag_ns: u64,
+    /// What the guard lets pass, in bits per second; for whoever asks.
     pub guard_bps: u64,
+    /// How long a byte takes at that, as in `byte_time`.
+    pub guard_byte_time: u64,
     /// How much time's worth the guard lets pass at once, in nanoseconds.
     pub guard_depth_ns: u64,
     /// What the subnets in the second map mean, [`ONLY`] or [`EXCEPT`]; 0 where the program has no such map.
@@ -76,7 +86,7 @@ pub struct Shape {
     pub conf: Conf,
     /// What became of the packets.
     pub count: Count,
-    /// When the next packet may leave, in nanoseconds of `CLOCK_MONOTONIC`.
+    /// When the next packet may leave, in nanoseconds of `CLOCK_MONOTONIC` from [`CLOCK_BASE_NS`] on.
     pub clock: u64,
     /// The same for packets that pass others, at their share of the rate.
     pub bypass_clock: u64,
@@ -86,4 +96,4 @@ pub struct Shape {
     pub flows: [u64; FLOWS],
 }
 
-const _: () = assert!(size_of::<Shape>() == (9 + 7 + 3 + FLOWS) * 8 && align_of::<Shape>() == 8);
+const _: () = assert!(size_of::<Shape>() == (12 + 7 + 3 + FLOWS) * 8 && align_of::<Shape>() == 8);
