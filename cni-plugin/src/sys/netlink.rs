@@ -96,14 +96,12 @@ impl Socket {
     /// that a request waits for, so the usual answer before a link is made is had at once.
     pub fn lacks(&self, link: &str) -> bool {
         let bind = |name: &str| setsockopt(&self.fd, sockopt::BindToDevice, &OsString::from(name));
-        match bind(link) {
-            Err(errno) => errno == Errno::ENODEV,
-            Ok(()) => {
-                // Requests reach the kernel from a bound socket as well.
-                let _ = bind("");
-                false
-            }
+        if let Err(errno) = bind(link) {
+            return errno == Errno::ENODEV;
         }
+        // Requests reach the kernel from a bound socket as well.
+        let _ = bind("");
+        false
     }
 
     /// Queues a request; it is sent by [`Socket::flush`] together with the others.
