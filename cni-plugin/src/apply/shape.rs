@@ -107,6 +107,7 @@ pub fn observe(kernel: &mut Kernel, at: &LinkRef) -> Result<ShapedFact, KernelEr
     let mut fact = ShapedFact {
         queue: root.kind,
         is_chosen: root.is_chosen,
+        has_ingress: queues.iter().any(|message| tc::is_ingress(&message.body, index)),
         bps: rate.map(|rate| rate.saturating_mul(8)),
         passed: root.passed,
         ..ShapedFact::default()
@@ -204,7 +205,9 @@ impl<'a> Batch<'a> {
             Queue::Fq => {
                 let horizon = FQ_HORIZON_US.max(shaper.horizon_ns() / 1000 * 2);
                 let horizon = u32::try_from(horizon).unwrap_or(u32::MAX);
-                socket.push(tc::NEWQDISC, CREATE | REPLACE, |out| tc::fq(index, horizon, out));
+                socket.push(tc::NEWQDISC, CREATE | REPLACE, |out| {
+                    tc::fq(index, horizon, shaper.most_packets(), out);
+                });
             }
             Queue::Htb => {
                 let (sparse, bulk) = (CLASS_SPARSE & CLASS_NUMBER, CLASS_BULK & CLASS_NUMBER);

@@ -89,6 +89,14 @@ impl Shaper {
         (5 * MS_NS).max(self.rate.time_of(2 * GSO_MAX))
     }
 
+    /// How many packets may wait in `fq`, so that the horizon ends before: small ones at high rates.
+    pub fn most_packets(&self) -> u32 {
+        const LEAST: u32 = 20_000;
+        let full = u64::from(self.mtu) + ETHERNET_HEADER;
+        let packets = self.rate.bytes_in(2 * self.horizon_ns() / MS_NS) / full;
+        u32::try_from(packets).unwrap_or(u32::MAX).max(LEAST)
+    }
+
     /// What a token bucket lets pass at once, in bytes: a packet that does not fit would never pass.
     pub fn bucket(&self) -> u64 {
         (self.rate.burst / 8).max(u64::from(self.mtu) + ETHERNET_HEADER)
@@ -169,6 +177,8 @@ pub struct ShapedFact {
     pub queue: String,
     /// Somebody chose the root queue: it is not the one that the kernel gives each link.
     pub is_chosen: bool,
+    /// An `ingress` queue takes the place of `clsact`: a filter for what leaves would see what comes in.
+    pub has_ingress: bool,
     /// What the root queue itself holds to, in bits per second; none where it leaves that to a program.
     pub bps: Option<u64>,
     /// What passed the root queue.
@@ -278,6 +288,15 @@ mod tests {
         // 384 and 128 KiB at 1 Mbit/s
         assert_eq!((slow.horizon_ns(), slow.ecn_ns()), (3_145_728_000, 1_048_576_000));
         assert_eq!(shaper(Toward::Network, 1_000_000_000).horizon_ns(), 200 * MS_NS);
+    }
+
+    #[test]
+    fn as_many_packets_may_wait_as_fit_into_twice_the_horizon() {
+        let of = |bps| shaper(Toward::Pod, bps).most_packets();
+        assert_eq!(of(10_000_000), 20_000);
+        // 100 ms of it in packets of 1514 bytes
+        assert_eq!(of(10_000_000_000), 82_562);
+        assert_eq!(of(u64::MAX), u32::MAX);
     }
 
     #[test]

@@ -49,6 +49,12 @@ fn a_strangers_filter_stays_and_a_taken_place_is_refused() {
     let state = host.state();
     call.clone().prev(&result).add().refused(999, &[&veth, "tbf"]);
     state.assert_same(&host.state());
+    host.run(&format!("tc qdisc del dev {veth} root"));
+    host.run(&format!("tc qdisc del dev {veth} clsact"));
+    host.run(&format!("tc qdisc add dev {veth} ingress"));
+    let state = host.state();
+    call.clone().prev(&result).add().refused(999, &[&veth, "ingress"]);
+    state.assert_same(&host.state());
     main.del().ok();
     call.del().ok();
     host.assert_nothing_left();

@@ -191,15 +191,21 @@ impl Bandwidth {
     }
 }
 
-/// Refuses to replace a queue that somebody chose, who would not get it back.
+/// Refuses to replace a queue that somebody chose, who would not get it back, and to hang a program beside one where it
+/// would see the wrong packets.
 fn refuse_queued(steps: &[Step], facts: &Facts) -> Result<(), Error> {
     let shapers = steps.iter().filter_map(|step| match step {
         Step::AddShaping(shaping) => Some(&shaping.shapers),
         _ => None,
     });
-    for Shaper { at, .. } in shapers.flatten() {
-        if let Some(fact) = facts.shaped.get(at).filter(|fact| fact.is_chosen) {
+    for Shaper { at, queue, .. } in shapers.flatten() {
+        let Some(fact) = facts.shaped.get(at) else { continue };
+        if fact.is_chosen {
             return Err(Error::internal(format!("link {at} is queued by {:?} already", fact.queue)));
+        }
+        if fact.has_ingress && queue.has_program() {
+            let sentence = "has a queue of kind \"ingress\", beside which nothing can see what leaves";
+            return Err(Error::internal(format!("link {at} {sentence}; \"clsact\" would do both")));
         }
     }
     Ok(())

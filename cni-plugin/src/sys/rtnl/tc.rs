@@ -133,8 +133,9 @@ pub fn filter(index: u32, hook: Hook, out: &mut Vec<u8>) {
     attr(TCA_KIND, b"bpf\0", out);
 }
 
-/// Body of `RTM_NEWQDISC` for a root that lets each packet leave at its time, up to `horizon_us` microseconds ahead.
-pub fn fq(index: u32, horizon_us: u32, out: &mut Vec<u8>) {
+/// Body of `RTM_NEWQDISC` for a root that lets each packet leave at its time, up to `horizon_us` microseconds ahead, with
+/// room for so many `packets`.
+pub fn fq(index: u32, horizon_us: u32, packets: u32, out: &mut Vec<u8>) {
     const LIMIT: u16 = 1;
     const FLOW_LIMIT: u16 = 2;
     const ORPHAN_MASK: u16 = 10;
@@ -142,9 +143,9 @@ pub fn fq(index: u32, horizon_us: u32, out: &mut Vec<u8>) {
     head(index, HANDLE, ROOT, 0, out);
     attr(TCA_KIND, b"fq\0", out);
     nest(TCA_OPTIONS, out, |out| {
-        // Packets. The program drops before either is reached; fq's own 100 for a flow would come first.
-        attr(LIMIT, &20_000u32.to_ne_bytes(), out);
-        attr(FLOW_LIMIT, &10_000u32.to_ne_bytes(), out);
+        // One flow may take half of it: fq's own 100 would come before the program's horizon.
+        attr(LIMIT, &packets.to_ne_bytes(), out);
+        attr(FLOW_LIMIT, &(packets / 2).to_ne_bytes(), out);
         attr(ORPHAN_MASK, &16_383u32.to_ne_bytes(), out);
         attr(HORIZON, &horizon_us.to_ne_bytes(), out);
     });
@@ -263,6 +264,14 @@ pub fn parse_root(body: &[u8], index: u32) -> Option<Root> {
         }
     }
     Some(root)
+}
+
+/// Whether `RTM_NEWQDISC` shows an `ingress` queue of link `index`.
+pub fn is_ingress(body: &[u8], index: u32) -> bool {
+    let number = |at: usize| body.get(at..at + 4).and_then(u32_of);
+    let mut attrs = attributes_of(body.get(HEAD_LEN..).unwrap_or_default());
+    (number(4), number(12)) == (Some(index), Some(CLSACT))
+        && attrs.any(|(kind, value)| kind == TCA_KIND && text_of(value) == "ingress")
 }
 
 /// `TCA_STATS_BASIC` and `TCA_STATS_QUEUE` (`include/uapi/linux/gen_stats.h`).
