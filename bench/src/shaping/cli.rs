@@ -38,6 +38,9 @@ pub(crate) struct Args {
     /// How long each figure is measured
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) seconds: u64,
+    /// How often each setting is measured, in turns; the table shows the middle of each figure
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) rounds: usize,
     /// The directory that the others are compared with; the first one unless given
     #[arg(long, value_name = "NAME")]
     baseline: Option<String>,
@@ -56,8 +59,8 @@ impl Args {
     /// What clap can't see.
     pub(crate) fn check(&self) -> Result<()> {
         check_names(&self.plugins, &self.conflist, self.baseline.as_ref())?;
-        if self.seconds == 0 || self.flows.contains(&0) {
-            bail!("--seconds and --flows start at 1");
+        if self.seconds == 0 || self.rounds == 0 || self.flows.contains(&0) {
+            bail!("--seconds, --rounds and --flows start at 1");
         }
         Ok(())
     }

@@ -6,7 +6,7 @@
 //!                      ├─► traffic: bulk flows, what arrived ─► goodput
 //!                      ├─► cpu, resent: busy time of the processors and TCP's losses meanwhile
 //!                      └─► rr: round trips beside a bulk flow
-//!         rows ─► report (table, JSON), svg, budget
+//!         rows ─► rounds: the middle of several ─► report (table, JSON), svg, budget
 //! ```
 
 mod attach;
@@ -17,6 +17,7 @@ mod cpu;
 mod measure;
 mod report;
 mod resent;
+mod rounds;
 mod rr;
 mod socket;
 mod svg;
@@ -50,6 +51,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         load,
         baseline: args.baseline().to_owned(),
         seconds: args.seconds,
+        rounds: args.rounds,
         rows: rows(args)?,
     };
     if let Some(file) = &args.json {
@@ -68,27 +70,29 @@ fn rows(args: &Args) -> Result<Vec<Row>> {
     });
     let dirs: Vec<PathBuf> = dirs.collect::<Result<_>>()?;
     let settings = settings(args);
-    let bar = progress(args.conflist.len() * settings.len() * dirs.len())?;
+    let bar = progress(args.conflist.len() * settings.len() * dirs.len() * args.rounds)?;
     let mut rows = Vec::new();
     for network in &args.conflist {
         let label = network.label();
         let lists = args.plugins.iter().map(|plugins| Conflist::read(network.file(&plugins.name)));
         let lists: Vec<_> = lists.collect::<Result<_>>()?;
-        for (round, setting) in settings.iter().enumerate() {
-            let contenders = args.plugins.iter().zip(&dirs).zip(&lists).enumerate();
-            let mut contenders: Vec<_> = contenders.collect();
-            if round % 2 == 1 {
-                contenders.reverse();
+        for (number, setting) in settings.iter().enumerate() {
+            let mut found = vec![Vec::new(); args.plugins.len()];
+            for round in 0..args.rounds {
+                let contenders = args.plugins.iter().zip(&dirs).zip(&lists).zip(&mut found);
+                let mut contenders: Vec<_> = contenders.collect();
+                if (number + round) % 2 == 1 {
+                    contenders.reverse();
+                }
+                for (((plugins, dir), list), found) in contenders {
+                    bar.set_message(format!("{label}, {}, {}", setting.title(), plugins.name));
+                    let seconds = args.seconds;
+                    let place = Place { label: &label, plugins: &plugins.name, conflist: list, dir, seconds };
+                    found.push(setting.measure(&place));
+                    bar.inc(1);
+                }
             }
-            let mut found = Vec::new();
-            for (at, ((plugins, dir), list)) in contenders {
-                bar.set_message(format!("{label}, {}, {}", setting.title(), plugins.name));
-                let place = Place { label: &label, plugins: &plugins.name, conflist: list, dir, seconds: args.seconds };
-                found.push((at, setting.measure(&place)));
-                bar.inc(1);
-            }
-            found.sort_by_key(|(at, _)| *at);
-            let mut found: Vec<_> = found.into_iter().flat_map(|(_, rows)| rows).collect();
+            let mut found: Vec<_> = found.iter().flat_map(|rounds| rounds::middle(rounds)).collect();
             found.sort_by_key(|row| row.cell.rate);
             rows.extend(found);
         }

@@ -65,6 +65,8 @@ pub(crate) struct Report {
     pub(crate) baseline: String,
     /// How long each figure was measured.
     pub(crate) seconds: u64,
+    /// How often; the figures are the middle ones.
+    pub(crate) rounds: usize,
     pub(crate) rows: Vec<Row>,
 }
 
@@ -217,7 +219,15 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn report(rows: Vec<Row>) -> Report {
-        Report { kernel: "6.12".to_owned(), cpus: 2, load: 0.0, baseline: "ref".to_owned(), seconds: 3, rows }
+        Report {
+            kernel: "6.12".to_owned(),
+            cpus: 2,
+            load: 0.0,
+            baseline: "ref".to_owned(),
+            seconds: 3,
+            rounds: 1,
+            rows,
+        }
     }
 
     fn lines(rows: Vec<Row>) -> Vec<String> {
