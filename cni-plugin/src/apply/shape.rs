@@ -259,3 +259,21 @@ fn found<T>(result: Result<T, KernelError>) -> Result<Option<T>, KernelError> {
         Err(err) => Err(err),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_byte_is_rounded_up_and_the_largest_packet_fits_at_the_lowest_rate() {
+        // 524,280 bytes (`GSO_MAX_SIZE`) with the headers of each 1448 of them.
+        let largest = 524_280 / 1448 * 1514 + 1514;
+        let took = |bps: u64, bytes: u64| byte_time(bps).checked_mul(bytes).map(|time| time >> BYTE_TIME_SHIFT);
+        assert_eq!(took(8, largest), Some(largest * 1_000_000_000));
+        assert_eq!(took(1_000_000_000, 1514), Some(12_112));
+        let exact = 8 * 1514 * 1_000_000_000 / 100_000_000_000;
+        let counted = took(100_000_000_000, 1514).expect("it fits");
+        assert!((exact..=exact + 1).contains(&counted), "{counted} ns for {exact}");
+        assert_eq!(byte_time(u64::MAX), 1);
+    }
+}

@@ -74,7 +74,7 @@ pub struct Shaper {
 impl Shaper {
     /// A packet that would wait longer is dropped, in nanoseconds. What the container sends is held back at its sockets, so
     /// its queue ends by itself and may be longer. A sender of the node is held back as well, but by then several of the
-    /// largest packets wait: at 10 Mbit/s, with room for four of them a tenth of BBR's segments was lost, with six none.
+    /// largest packets wait: at 10 Mbit/s, with room for four of them a tenth of BBR's segments was sent again, with six none.
     pub fn horizon_ns(&self) -> u64 {
         let least = match self.toward {
             Toward::Pod => 50 * MS_NS,
@@ -89,7 +89,7 @@ impl Shaper {
         (5 * MS_NS).max(self.rate.time_of(2 * GSO_MAX))
     }
 
-    /// How many packets may wait in `fq`, so that the horizon ends before: small ones at high rates.
+    /// How many packets may wait in `fq`: full ones, each on its own, come to the horizon before.
     pub fn most_packets(&self) -> u32 {
         const LEAST: u32 = 20_000;
         let full = u64::from(self.mtu) + ETHERNET_HEADER;

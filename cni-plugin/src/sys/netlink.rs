@@ -348,4 +348,15 @@ mod tests {
         });
         assert_eq!(err.expect_err("no such link").errno, Errno::ENODEV);
     }
+
+    #[test]
+    fn only_a_link_that_is_not_there_is_lacked_and_the_socket_goes_on() {
+        let mut socket = Socket::route().expect("a socket");
+        assert!(socket.lacks("nobody-has-it"));
+        assert!(!socket.lacks("lo"));
+        assert!(socket.lacks("nobody-has-it"));
+        // RTM_GETLINK of lo: struct ifinfomsg with ifi_index = 1.
+        let lo = socket.get(18, |out| out.extend([0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]));
+        assert!(lo.is_ok(), "{lo:?}");
+    }
 }
