@@ -42,6 +42,9 @@ pub(crate) struct Cli {
     /// node's own tmpfs. The range must hold them, so give the network a /16 for 10,000.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "0")]
     pub(crate) leases: Vec<usize>,
+    /// How many more pods are attached before a run and stay, as on a node that is in use
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) beside: usize,
     /// The directory that the others are compared with; the first one unless given
     #[arg(long, value_name = "NAME")]
     pub(crate) baseline: Option<String>,

@@ -53,6 +53,9 @@ pub(crate) fn run(cli: &Cli) -> Result<Vec<Row>> {
                 .with_context(|| format!("{}: {title}", plugins.name))?;
             sites.push((&plugins.name, site));
         }
+        for (plugins, site) in &sites {
+            site.settle(cli.beside).with_context(|| format!("{plugins}: pods beside"))?;
+        }
         rows.extend(measure(cli, &setting, &mut sites, &bar).with_context(|| title)?);
     }
     bar.finish_and_clear();

@@ -64,6 +64,18 @@ impl<'a> Site<'a> {
         Ok(Site { node, pods, driver, rounds: 0 })
     }
 
+    /// Attaches so many more pods, which stay as long as the node.
+    pub(crate) fn settle(&self, beside: usize) -> Result<()> {
+        for slot in self.pods.len()..self.pods.len() + beside {
+            let mut pod = self.node.add_pod(&format!("pod{slot}"))?;
+            let attached = burst(&self.node, std::slice::from_mut(&mut pod), |_, pod| {
+                self.driver.add(slot, pod, &id(u128::MAX, slot), None)
+            });
+            attached.into_iter().try_for_each(|added| added.map(drop))?;
+        }
+        Ok(())
+    }
+
     /// ADD for all pods at once, then DEL for all at once, both verified outside the clock.
     ///
     /// When an ADD fails, all pods get a DEL as a runtime would send it, before the failure is returned.
@@ -71,8 +83,7 @@ impl<'a> Site<'a> {
         self.rounds += 1;
         let Site { node, pods, driver, rounds } = self;
         let trace = strace.then_some(Path::new("/run/strace.log"));
-        // Ids are 64 hexadecimal digits as runtimes make them, and never a planted lease's.
-        let id = |slot: usize| format!("{:032x}{slot:032x}", *rounds);
+        let id = |slot| id(*rounds, slot);
         let adds = burst(node, pods, |slot, pod| driver.add(slot, pod, &id(slot), trace));
         let results: Vec<Value> =
             adds.iter().map(|add| add.as_ref().map_or(Value::Null, |(_, result)| result.clone())).collect();
@@ -142,6 +153,11 @@ pub(crate) fn node_for(conflist: &Conflist, dir: &Path) -> Result<Node> {
         None => Ok(()),
     })?;
     Ok(node)
+}
+
+/// 64 hexadecimal digits as runtimes make them, and never a planted lease's.
+fn id(round: u128, slot: usize) -> String {
+    format!("{round:032x}{slot:032x}")
 }
 
 /// Runs `work` for all pods at once, each on a thread of its own in the node; none starts before all are there.

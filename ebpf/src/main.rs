@@ -5,7 +5,6 @@
 #![feature(core_intrinsics)]
 #![expect(internal_features, reason = "the only way to an atomic instruction on this target")]
 
-mod guard;
 mod number;
 mod program;
 mod shape;

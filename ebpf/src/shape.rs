@@ -4,6 +4,9 @@
 //! the clock said so before. A small packet of a flow that has nothing waiting leaves at once, charged all the same: it
 //! is an answer, a handshake or a heartbeat beside somebody's bulk. `fq` waits for the departure time; without `fq`, two
 //! classes of `htb` hold the rate, and the program picks the class.
+//!
+//! The guard is the same with other numbers: it drops what a container sends beyond what its shaper would let through, on
+//! the host's side, where the container can't take it away, and nothing waits or passes there.
 
 use crate::{
     number::Number,
@@ -39,7 +42,7 @@ pub fn verdict(skb: *mut __sk_buff, shape: *mut Shape) -> i32 {
 pub fn let_pass(skb: *mut __sk_buff, shape: *mut Shape) -> i32 {
     // SAFETY: the map's value outlives the run, and the field is one that the verifier lets a classifier write.
     unsafe {
-        (*skb).priority = pick((*shape).conf.sorts, u64::from((*skb).priority), u64::from(CLASS_FREE)) as u32;
+        (*skb).priority = pick((*shape).conf.keeps_priority, u64::from((*skb).priority), u64::from(CLASS_FREE)) as u32;
     }
     TC_ACT_UNSPEC
 }
@@ -140,12 +143,12 @@ impl Packet {
         }
         self.count.packets.add(1);
         self.count.bytes.add(self.bytes);
-        let sorts = self.conf().sorts;
+        let Conf { keeps_priority, keeps_stamp, .. } = *self.conf();
         // SAFETY: fields that the verifier lets a classifier write.
         unsafe {
-            (*self.skb).priority = pick(sorts, u64::from((*self.skb).priority), u64::from(class)) as u32;
+            (*self.skb).priority = pick(keeps_priority, u64::from((*self.skb).priority), u64::from(class)) as u32;
             // By its sender's older stamp a packet would overtake those before it.
-            (*self.skb).tstamp = pick(sorts, time - CLOCK_BASE_NS, self.stamp);
+            (*self.skb).tstamp = pick(keeps_stamp, self.stamp, time - CLOCK_BASE_NS);
         }
         TC_ACT_UNSPEC
     }

@@ -1,6 +1,6 @@
 //! Comparing times without branches.
 //!
-//! The kernel follows every path through a program each time it is loaded, which is once an attachment, so the fewer
+//! The kernel follows every path through a program each time it is loaded, which is part of an ADD, so the fewer
 //! branches and instructions the faster. All times here are far from zero (`CLOCK_BASE_NS`) and less than half of what 64
 //! bits hold, so which of two is the earlier is the sign of their difference.
 

@@ -75,7 +75,8 @@ impl State {
 
 /// Folders that stay, an index that is worth nothing after a reboot, and what was found out about the kernel.
 fn is_cache(path: &str) -> bool {
-    ["/run/braid/attachments", "/run/braid/kernel.json"].contains(&path) || path.starts_with("/run/braid/ipam")
+    ["/run/braid/attachments", "/run/braid/kernel.json", "/run/braid/program.json"].contains(&path)
+        || path.starts_with("/run/braid/ipam")
 }
 
 fn name_of(item: &Value, at: usize) -> String {

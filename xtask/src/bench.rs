@@ -64,17 +64,54 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         bench.arg("--json").arg(out.join("shaping.json")).arg("--svg").arg(out.join("shaping.svg"));
         return sh::run(&mut bench);
     }
+    let runs = args.runs.to_string();
     let json = out.join("report.json");
-    bench.args(["--runs", &args.runs.to_string(), "--leases", &format!("0,{MANY_LEASES}"), "--syscalls"]);
+    bench.args(["--runs", &runs, "--leases", &format!("0,{MANY_LEASES}"), "--syscalls"]);
     bench.args(plugins).args(CONFLISTS.map(conflist));
     bench.arg("--json").arg(&json).arg("--svg").arg(out.join("report.svg"));
     sh::run(&mut bench)?;
-    let text = fs::read_to_string(&json).with_context(|| format!("read {}", json.display()))?;
-    judge(&serde_json::from_str(&text)?, args.enforce)
+    let mut budgets = budgets(&read(&json)?)?;
+    budgets.extend(limited(&runs, &reference, &braid, &out.join("bandwidth.json"))?);
+    judge(&budgets, args.enforce)
+}
+
+/// An attachment with a limit beside the same without, on a node that has one with a limit already, since the first on a
+/// boot loads the program.
+fn limited(runs: &str, reference: &Path, braid: &Path, json: &Path) -> Result<[Budget; 2]> {
+    let lists = ["bandwidth-none", "bandwidth-braid"].map(|name| conflist_path(name).display().to_string());
+    let mut bench = Command::new(build::package("braid-bench", "braid-bench")?);
+    bench.args(["--runs", runs, "--beside", "1"]);
+    for (name, dir) in [("ref", reference), ("none", braid), ("limited", braid)] {
+        bench.arg(format!("--plugins={name}={}", dir.display()));
+    }
+    bench.arg(format!("{},none={},limited={}", conflist("bandwidth"), lists[0], lists[1]));
+    sh::run(bench.arg("--json").arg(json))?;
+    limits(&read(json)?)
+}
+
+fn limits(report: &Value) -> Result<[Budget; 2]> {
+    let add = |plugins: &str| p50(report, "bandwidth", 0, "ADD", plugins);
+    Ok([
+        Budget { what: "ADD with bandwidth / without".to_owned(), ratio: add("limited")? / add("none")?, at_most: 1.3 },
+        Budget {
+            what: "ADD with bandwidth / reference".to_owned(),
+            ratio: add("limited")? / add("ref")?,
+            at_most: 0.125,
+        },
+    ])
+}
+
+fn read(json: &Path) -> Result<Value> {
+    let text = fs::read_to_string(json).with_context(|| format!("read {}", json.display()))?;
+    Ok(serde_json::from_str(&text)?)
+}
+
+fn conflist_path(name: &str) -> PathBuf {
+    sh::root().join(format!("bench/conflists/{name}.conflist"))
 }
 
 fn conflist(name: &str) -> String {
-    format!("--conflist={}", sh::root().join(format!("bench/conflists/{name}.conflist")).display())
+    format!("--conflist={}", conflist_path(name).display())
 }
 
 /// Makes sure of strace and of the reference plugins; returns the plugins' directory.
@@ -125,10 +162,9 @@ struct Budget {
     at_most: f64,
 }
 
-fn judge(report: &Value, enforce: bool) -> Result<()> {
-    let budgets = budgets(report)?;
+fn judge(budgets: &[Budget], enforce: bool) -> Result<()> {
     eprintln!("\nbudgets (ratios of p50):");
-    for Budget { what, ratio, at_most } in &budgets {
+    for Budget { what, ratio, at_most } in budgets {
         let verdict = if ratio <= at_most { "pass" } else { "FAIL" };
         eprintln!("  {verdict}  {what}: {ratio:.3}, at most {at_most:.3}");
     }
@@ -140,14 +176,7 @@ fn judge(report: &Value, enforce: bool) -> Result<()> {
 }
 
 fn budgets(report: &Value) -> Result<Vec<Budget>> {
-    let rows = report["rows"].as_array().context("the report has no rows")?;
-    let p50 = |conflist: &str, leases: u64, verb: &str, plugins: &str| {
-        let same = |row: &&Value| {
-            row["conflist"] == conflist && row["leases"] == leases && row["verb"] == verb && row["plugins"] == plugins
-        };
-        let found = rows.iter().find(same).and_then(|row| row["p50_ms"].as_f64());
-        found.with_context(|| format!("the report has no {verb} of {plugins} for {conflist} with {leases} leases"))
-    };
+    let p50 = |conflist: &str, leases, verb: &str, plugins: &str| p50(report, conflist, leases, verb, plugins);
     let budget =
         |what: String, measured: f64, against: f64, at_most: f64| Budget { what, ratio: measured / against, at_most };
     let mut budgets = Vec::new();
@@ -162,6 +191,15 @@ fn budgets(report: &Value) -> Result<Vec<Budget>> {
         budgets.push(budget(what, braid(MANY_LEASES, "ADD")?, braid(0, "ADD")?, 1.2));
     }
     Ok(budgets)
+}
+
+fn p50(report: &Value, conflist: &str, leases: u64, verb: &str, plugins: &str) -> Result<f64> {
+    let same = |row: &&Value| {
+        row["conflist"] == conflist && row["leases"] == leases && row["verb"] == verb && row["plugins"] == plugins
+    };
+    let rows = report["rows"].as_array().context("the report has no rows")?;
+    let found = rows.iter().find(same).and_then(|row| row["p50_ms"].as_f64());
+    found.with_context(|| format!("the report has no {verb} of {plugins} for {conflist} with {leases} leases"))
 }
 
 #[cfg(test)]
@@ -184,23 +222,35 @@ mod tests {
         json!({"rows": rows})
     }
 
+    fn judged(report: &Value, enforce: bool) -> Result<()> {
+        judge(&budgets(report)?, enforce)
+    }
+
+    #[test]
+    fn a_limit_is_judged_beside_none_and_beside_the_reference() {
+        let row = |plugins: &str, p50_ms: f64| json!({"conflist": "bandwidth", "leases": 0, "verb": "ADD", "plugins": plugins, "p50_ms": p50_ms});
+        let report = json!({"rows": [row("ref", 24.0), row("none", 2.0), row("limited", 3.0)]});
+        let ratios = limits(&report).unwrap().map(|budget| (budget.ratio, budget.ratio <= budget.at_most));
+        assert_eq!(ratios, [(1.5, false), (0.125, true)]);
+    }
+
     #[test]
     fn figures_on_the_budget_pass() {
-        assert!(judge(&report(2.0, 24.0, 2.4), true).is_ok());
+        assert!(judged(&report(2.0, 24.0, 2.4), true).is_ok());
     }
 
     #[test]
     fn each_broken_promise_is_counted_only_when_enforced() {
-        let refused = |report: &Value| judge(report, true).unwrap_err().to_string();
+        let refused = |report: &Value| judged(report, true).unwrap_err().to_string();
         assert_eq!(refused(&report(2.1, 24.0, 2.4)), "3 of 13 budgets not kept");
         assert_eq!(refused(&report(2.0, 24.1, 2.4)), "5 of 13 budgets not kept");
         assert_eq!(refused(&report(2.0, 24.0, 2.5)), "5 of 13 budgets not kept");
-        assert!(judge(&report(9.0, 99.0, 99.0), false).is_ok());
+        assert!(judged(&report(9.0, 99.0, 99.0), false).is_ok());
     }
 
     #[test]
     fn report_without_a_needed_row_is_an_error() {
-        let refused = judge(&json!({"rows": []}), false).unwrap_err().to_string();
+        let refused = judged(&json!({"rows": []}), false).unwrap_err().to_string();
         assert_eq!(refused, "the report has no DEL of floor for bridge with 0 leases");
     }
 }

@@ -8,6 +8,7 @@ use crate::sys::netns::NetNs;
 use crate::sys::rtnl::{self, link};
 use nix::errno::Errno;
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 /// Index of `lo` in every network namespace, which it never leaves (`LOOPBACK_IFINDEX`, include/net/flow.h).
 const LOOPBACK: u32 = 1;
@@ -20,6 +21,7 @@ pub struct Kernel {
     nft: Option<Socket>,
     /// Interface indexes already known.
     indexes: BTreeMap<LinkRef, u32>,
+    record: Option<PathBuf>,
 }
 
 #[derive(Debug)]
@@ -47,7 +49,17 @@ impl Kernel {
     pub fn open(netns: Option<NetNs>) -> Result<Self, Error> {
         let pod = netns.map(|netns| Pod { netns, socket: None });
         let host = Socket::route().map_err(|cause| Error::new("open a netlink socket in host", cause))?;
-        Ok(Self { host, pod, nft: None, indexes: BTreeMap::new() })
+        Ok(Self { host, pod, nft: None, indexes: BTreeMap::new(), record: None })
+    }
+
+    /// Where the attachment that is being changed is recorded.
+    pub(super) fn record(&self) -> Option<&Path> {
+        self.record.as_deref()
+    }
+
+    /// Says where.
+    pub(super) fn set_record(&mut self, path: PathBuf) {
+        self.record = Some(path);
     }
 
     /// Whether the container has a namespace.

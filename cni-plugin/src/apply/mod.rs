@@ -4,7 +4,7 @@
 //!  kernel ─ the sockets of one call         observe ─ needs ─► facts
 //!  executor ─ steps ─► batched requests     transaction ─ record, apply, roll back
 //!  shape ─ programs and queues              make, unmake ─ links, wait ─ an event
-//!  features ─ what the kernel has
+//!  features ─ what the kernel has           program, slot ─ what shapes
 //!  record ─ what was done, on tmpfs         delegate ─ foreign plugins by libcni's rules
 //! ```
 
@@ -14,9 +14,11 @@ pub mod features;
 pub mod kernel;
 mod make;
 pub mod observe;
+mod program;
 pub mod record;
 mod reference_tuning;
 pub mod shape;
+mod slot;
 pub mod transaction;
 mod unmake;
 mod wait;

@@ -98,6 +98,11 @@ impl Folder {
         }
     }
 
+    /// Where the record of one attachment is, if there is one.
+    pub fn file(&self, key: &Key) -> PathBuf {
+        self.path.join(file_name(key))
+    }
+
     /// Whether this call made it, so that it can't hold a record of an earlier one.
     pub fn is_new(&self) -> bool {
         self.is_new
@@ -105,12 +110,12 @@ impl Folder {
 
     /// The record of a call; `None` where there is none, or one that is cut off or of another layout.
     pub fn load(&self, key: &Key) -> Result<Option<Record>, Error> {
-        load(&self.path.join(file_name(key)))
+        load(&self.file(key))
     }
 
     /// Writes a record in one piece.
     pub fn store(&self, record: &Record) -> Result<(), Error> {
-        let path = self.path.join(file_name(&record.key));
+        let path = self.file(&record.key);
         let temp = temp_of(&path);
         let fail = |err: io::Error| Error::io(format!("write {}", path.display()), &err);
         let text = serde_json::to_vec(record).map_err(|err| fail(err.into()))?;
@@ -122,7 +127,7 @@ impl Folder {
     /// Removes a record, and what an interrupted write left of it.
     pub fn remove(&self, key: &Key) -> Result<(), Error> {
         self.is_settled.set(false);
-        let path = self.path.join(file_name(key));
+        let path = self.file(key);
         for path in [temp_of(&path), path] {
             match fs::remove_file(&path) {
                 Err(err) if err.kind() != io::ErrorKind::NotFound => {

@@ -1,21 +1,17 @@
 //! Shaping an attachment: one program for all its places, and a queue for each direction.
 
 use super::kernel::Kernel;
+use super::program::{Loaded, fact_of};
 use crate::plan::ladder::Queue;
-use crate::plan::shaping::{Hook, Limit, ProgramFact, ShapedFact, Shaper, Shaping, Toward, Traffic};
+use crate::plan::shaping::{Hook, ShapedFact, Shaper, Shaping, Toward};
 use crate::plan::step::{LinkRef, Ns};
-use crate::sys::bpf::shape::{NAME, Program};
+use crate::sys::bpf::shape::NAME;
 use crate::sys::netlink::{CREATE, EXCL, KernelError, REPLACE, Socket};
 use crate::sys::rtnl::tc::{self, Class};
-use braid_ebpf_types::shape::{
-    BYTE_TIME_SHIFT, CLASS_BULK, CLASS_FREE, CLASS_SPARSE, CLOCK_BASE_NS, Conf, Count, EXCEPT, FROM_POD, GUARD, ONLY,
-    TO_POD,
-};
+use braid_ebpf_types::shape::{CLASS_BULK, CLASS_FREE, CLASS_SPARSE, FROM_POD, GUARD, TO_POD};
 use nix::errno::Errno;
 use std::os::fd::AsRawFd;
 
-/// `htb` does not sort a flow by time, so a flow's last packet must have left for so long before another may pass it.
-const UNSORTED_GAP_NS: u64 = 20_000_000;
 /// `fq`'s own horizon, in microseconds, is far beyond the program's: it drops nothing.
 const FQ_HORIZON_US: u64 = 10_000_000;
 const CLASS_NUMBER: u32 = 0xffff;
@@ -24,11 +20,7 @@ const CLASS_ALL: u32 = 1;
 
 /// Loads the program and attaches it with its queues, all of one namespace in one send.
 pub(super) fn add(kernel: &mut Kernel, shaping: &Shaping) -> Result<(), KernelError> {
-    let conf = |toward| shaping.shaper(toward).map_or_else(Conf::default, |shaper| conf(shaper, shaping));
-    let subnets = shaping.subnets.as_ref().map_or(&[][..], |subnets| &subnets.nets);
-    let has_program = shaping.shapers.iter().any(|shaper| shaper.queue.has_program());
-    let program =
-        has_program.then(|| Program::load([conf(Toward::Pod), conf(Toward::Network)], subnets)).transpose()?;
+    let program = Loaded::of(shaping, kernel.record())?;
     for ns in [Ns::Host, Ns::Pod] {
         let shapers = shaping.shapers.iter().filter(|shaper| shaper.at.ns == ns);
         let shapers = shapers.map(|shaper| kernel.index(&shaper.at).map(|index| (shaper, index)));
@@ -118,50 +110,10 @@ pub fn observe(kernel: &mut Kernel, at: &LinkRef) -> Result<ShapedFact, KernelEr
             if hook == Hook::Ingress {
                 fact.redirected_to = fact.redirected_to.or_else(|| tc::parse_redirect(&message.body));
             }
-            fact.programs.extend(program(&message.body, hook)?);
+            fact.programs.extend(fact_of(&message.body, hook)?);
         }
     }
     Ok(fact)
-}
-
-/// What braid's program in a filter does; none for any other filter.
-fn program(filter: &[u8], hook: Hook) -> Result<Option<ProgramFact>, KernelError> {
-    let Some((id, place)) = tc::parse_program(filter) else { return Ok(None) };
-    let Some(program) = Program::by_id(id)? else { return Ok(None) };
-    let (conf, count) = program.direction(if place == GUARD { FROM_POD } else { place })?;
-    let limit = match hook {
-        Hook::Egress => Limit { bps: conf.rate_bps, burst_ns: conf.burst_ns },
-        Hook::Ingress => Limit { bps: conf.guard_bps, burst_ns: conf.guard_depth_ns },
-    };
-    let Count { packets, bytes, delayed, dropped, marked, bypassed, guarded } = count;
-    let passed = Traffic { bytes, packets, delayed, dropped, marked, bypassed, guarded };
-    Ok(Some(ProgramFact { hook, limit, passed }))
-}
-
-/// What the program is told of one direction.
-fn conf(shaper: &Shaper, shaping: &Shaping) -> Conf {
-    let sorts = shaper.queue == Queue::Fq;
-    let is_guarded = shaper.toward == Toward::Network && shaping.guard.is_some();
-    Conf {
-        rate_bps: shaper.rate.bps,
-        byte_time: byte_time(shaper.rate.bps),
-        burst_ns: shaper.rate.burst_ns().min(CLOCK_BASE_NS),
-        horizon_ns: shaper.horizon_ns(),
-        ecn_ns: shaper.ecn_ns(),
-        sorts: if sorts { u64::MAX } else { 0 },
-        gap_ns: if sorts { 0 } else { UNSORTED_GAP_NS },
-        lag_ns: if sorts { 0 } else { CLOCK_BASE_NS },
-        guard_bps: if is_guarded { shaper.guard_bps() } else { 0 },
-        guard_byte_time: if is_guarded { byte_time(shaper.guard_bps()) } else { 0 },
-        guard_depth_ns: if is_guarded { shaper.guard_depth_ns().min(CLOCK_BASE_NS) } else { 0 },
-        subnets: shaping.subnets.as_ref().map_or(0, |subnets| if subnets.only { ONLY } else { EXCEPT }),
-    }
-}
-
-/// How long a byte takes, as the program counts; rounded up, so that the rate is never exceeded.
-fn byte_time(bps: u64) -> u64 {
-    const BYTE_NS: u128 = 8 * 1_000_000_000;
-    u64::try_from((BYTE_NS << BYTE_TIME_SHIFT).div_ceil(u128::from(bps.max(1)))).unwrap_or(u64::MAX)
 }
 
 /// All at the rate; a quarter of it is the sparse flows', which may borrow the rest first.
@@ -192,10 +144,10 @@ impl<'a> Batch<'a> {
         self.socket.push(tc::NEWQDISC, CREATE | EXCL, |out| tc::clsact(index, out));
     }
 
-    fn attach(&mut self, index: u32, hook: Hook, program: &Program, place: u32) {
+    fn attach(&mut self, index: u32, hook: Hook, program: &Loaded, place: u32) {
         self.clsact(index);
         self.socket.push(tc::NEWTFILTER, CREATE | EXCL, |out| {
-            tc::program(index, hook, program.as_raw_fd(), NAME, place, out);
+            tc::program(index, hook, program.as_raw_fd(), NAME, program.class(place), out);
         });
     }
 
@@ -257,23 +209,5 @@ fn found<T>(result: Result<T, KernelError>) -> Result<Option<T>, KernelError> {
         // EINVAL: the root is the kernel's own, or there is no clsact.
         Err(err) if [Errno::ENOENT, Errno::ENODEV, Errno::EINVAL].contains(&err.errno) => Ok(None),
         Err(err) => Err(err),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_time_of_a_byte_is_rounded_up_and_the_largest_packet_fits_at_the_lowest_rate() {
-        // 524,280 bytes (`GSO_MAX_SIZE`) with the headers of each 1448 of them.
-        let largest = 524_280 / 1448 * 1514 + 1514;
-        let took = |bps: u64, bytes: u64| byte_time(bps).checked_mul(bytes).map(|time| time >> BYTE_TIME_SHIFT);
-        assert_eq!(took(8, largest), Some(largest * 1_000_000_000));
-        assert_eq!(took(1_000_000_000, 1514), Some(12_112));
-        let exact = 8 * 1514 * 1_000_000_000 / 100_000_000_000;
-        let counted = took(100_000_000_000, 1514).expect("it fits");
-        assert!((exact..=exact + 1).contains(&counted), "{counted} ns for {exact}");
-        assert_eq!(byte_time(u64::MAX), 1);
     }
 }

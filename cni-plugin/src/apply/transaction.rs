@@ -58,6 +58,7 @@ impl<'a> Transaction<'a> {
     pub fn run(&mut self, kernel: &mut Kernel, parts: &[Vec<Step>], facts: &Facts) -> Result<(), Error> {
         self.record.parts.extend(parts.iter().cloned());
         self.folder.store(&self.record)?;
+        kernel.set_record(self.folder.file(&self.record.key));
         let steps = shape_before_up(parts.iter().flatten().cloned().collect());
         let report = execute(kernel, &steps, facts, OnError::Stop);
         self.applied.extend(report.applied);

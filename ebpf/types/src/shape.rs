@@ -1,15 +1,27 @@
-//! The map of the program `shape`: one value for each direction of one attachment.
+//! The map of the program `shape`: one value with all places of each attachment.
 
-/// Place of the program, and index of the direction: egress of the device that leads to the container.
+/// How many attachments share a program, and the map: their slots are its indices.
+pub const SLOTS: usize = 8;
+
+/// Place of the program: egress of the device that leads to the container.
 pub const TO_POD: u32 = 0;
-/// Place of the program, and index of the direction: egress of the container's own device.
+/// Place of the program: egress of the container's own device.
 pub const FROM_POD: u32 = 1;
-/// Place of the program: ingress of the device that leads to the container. As of all places, the lowest bit is the index
-/// of the direction.
+/// Place of the program: ingress of the device that leads to the container.
 pub const GUARD: u32 = 3;
+/// How many places there are.
+pub const PLACES: usize = 3;
+/// How many bits of a class id are the place; those above are the slot.
+pub const PLACE_BITS: u32 = 2;
+
+/// Index of a place in the map's value: how many of its bits are set, which is a place whatever they are.
+#[inline(always)]
+pub const fn index(place: u32) -> usize {
+    ((place & 1) + (place >> 1 & 1)) as usize
+}
 
 /// How many flows are told apart, a power of two; others share a place.
-pub const FLOWS: usize = 1024;
+pub const FLOWS: usize = 512;
 /// The class of `htb` for packets that may pass others: 1:10 as `skb->priority`.
 pub const CLASS_SPARSE: u32 = 0x1_0010;
 /// The class of `htb` for all others: 1:20.
@@ -41,20 +53,16 @@ pub struct Conf {
     pub horizon_ns: u64,
     /// A packet that waits longer is marked, if its flow knows ECN, in nanoseconds.
     pub ecn_ns: u64,
-    /// All bits where the queue sorts by departure time (`fq`), none where it has classes (`htb`).
-    pub sorts: u64,
+    /// All bits where a packet keeps the priority it has, none where that becomes its class of `htb`.
+    pub keeps_priority: u64,
+    /// All bits where a packet keeps the stamp it has, none where that becomes the time when it may leave (`fq`).
+    pub keeps_stamp: u64,
     /// How long a flow's last packet must have left before another may pass others, in nanoseconds: a queue that does not
     /// sort would turn them round.
     pub gap_ns: u64,
     /// How far the queue may be behind the clock, in nanoseconds: packets may wait there without its knowledge.
     pub lag_ns: u64,
-    /// What the guard lets pass, in bits per second; for whoever asks.
-    pub guard_bps: u64,
-    /// How long a byte takes at that, as in `byte_time`.
-    pub guard_byte_time: u64,
-    /// How much time's worth the guard lets pass at once, in nanoseconds.
-    pub guard_depth_ns: u64,
-    /// What the subnets in the second map mean, [`ONLY`] or [`EXCEPT`]; 0 where the program has no such map.
+    /// What the subnets in the map beside mean, [`ONLY`] or [`EXCEPT`]; 0 where the program has no such map.
     pub subnets: u64,
 }
 
@@ -74,11 +82,9 @@ pub struct Count {
     pub marked: u64,
     /// Of the packets, those that passed others.
     pub bypassed: u64,
-    /// Dropped by the guard.
-    pub guarded: u64,
 }
 
-/// One direction.
+/// One place.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
@@ -90,10 +96,15 @@ pub struct Shape {
     pub clock: u64,
     /// The same for packets that pass others, at their share of the rate.
     pub bypass_clock: u64,
-    /// The same for the guard, at its rate.
-    pub guard_clock: u64,
     /// When the last packet of each flow leaves.
     pub flows: [u64; FLOWS],
 }
 
-const _: () = assert!(size_of::<Shape>() == (12 + 7 + 3 + FLOWS) * 8 && align_of::<Shape>() == 8);
+impl Shape {
+    /// Nothing has passed yet.
+    pub fn new(conf: Conf) -> Self {
+        Self { conf, count: Count::default(), clock: 0, bypass_clock: 0, flows: [0; FLOWS] }
+    }
+}
+
+const _: () = assert!(size_of::<Shape>() == (10 + 6 + 2 + FLOWS) * 8 && align_of::<Shape>() == 8);

@@ -2,7 +2,7 @@
 
 use super::{BURST, RATE, host_link, is_best, lacking, limits, queues, seen, shaped};
 use crate::conf;
-use braid_tests::{Sandbox, Value, json};
+use braid_tests::{Ns, Sandbox, Value, json};
 
 #[test]
 fn a_kernel_that_shapes_by_nothing_is_told_so_before_anything_changes() {
@@ -102,6 +102,50 @@ fn a_plugin_of_its_own_shapes_and_ends_it_before_the_link_goes() {
     main.del().ok();
     call.del().ok();
     host.assert_nothing_left();
+}
+
+#[test]
+fn attachments_share_a_program_and_are_held_to_their_own_rates() {
+    let host = Sandbox::new();
+    let rates =
+        |bps: u64| json!({"ingressRate": bps, "ingressBurst": BURST, "egressRate": 2 * bps, "egressBurst": BURST});
+    let attach = |name: &str, bps: u64| {
+        let pod = host.pod(name);
+        let call = shaped(&host, &pod, &conf::bridge(), &rates(bps));
+        let result = call.add().result();
+        (pod, call, result)
+    };
+    let program = |at: &Ns, link: &str| {
+        let filters = filters(at, link);
+        filters.iter().map(|options| (options["prog"]["id"].clone(), options["flowid"].clone())).collect::<Vec<_>>()
+    };
+    let (pod_a, a, result_a) = attach("a", RATE);
+    let (pod_b, b, result_b) = attach("b", 3 * RATE);
+    let (of_a, of_b) = (program(&pod_a, "eth0"), program(&pod_b, "eth0"));
+    assert_eq!((of_a.len(), of_b.len()), (1, 1));
+    assert_eq!(of_a[0].0, of_b[0].0, "one program");
+    assert_ne!(of_a[0].1, of_b[0].1, "two slots");
+    a.check(&result_a).ok();
+    b.check(&result_b).ok();
+    a.prev(&result_a).del().ok();
+    b.check(&result_b).ok();
+    let (pod_c, c, result_c) = attach("c", 5 * RATE);
+    assert_eq!(program(&pod_c, "eth0"), of_a, "the slot that was left");
+    b.check(&result_b).ok();
+    c.check(&result_c).ok();
+    b.prev(&result_b).del().ok();
+    c.prev(&result_c).del().ok();
+    host.assert_nothing_left();
+}
+
+/// What `tc` shows of the filters of all that leaves.
+fn filters(ns: &Ns, link: &str) -> Vec<Value> {
+    let filters = ns.list(&format!("tc -j filter show dev {link} egress"));
+    filters
+        .into_iter()
+        .map(|filter| filter["options"].clone())
+        .filter(|options| options["bpf_name"].is_string())
+        .collect()
 }
 
 #[test]

@@ -55,8 +55,12 @@ impl Traces {
         self.sandboxes.iter().any(|id| text.contains(id.get(..12).unwrap_or(id)))
     }
 
-    /// A lease is a file whose name is an address; a record names its sandbox in its path or in its text.
+    /// A lease is a file whose name is an address; a record names its sandbox in its path or in its text. Whose the slots
+    /// of a program were is nobody's trace: the kernel may have dropped the program, and the next attachment writes over it.
     fn is_in_file(&self, path: &Path) -> bool {
+        if path.ends_with("run/braid/program.json") {
+            return false;
+        }
         let is_lease = path.file_name().is_some_and(|name| name.to_string_lossy().parse::<IpAddr>().is_ok());
         let text = fs::read(path).unwrap_or_default();
         is_lease || self.names_sandbox(&path.to_string_lossy()) || self.names_sandbox(&String::from_utf8_lossy(&text))

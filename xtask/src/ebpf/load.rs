@@ -8,7 +8,7 @@ use aya::maps::Array;
 use aya::programs::tc::{NlOptions, TcAttachOptions, TcAttachType, qdisc_add_clsact};
 use aya::programs::{Program, SchedClassifier};
 use aya::{Ebpf, EbpfLoader, VerifierLogLevel};
-use braid_ebpf_types::shape::{Conf, Count, Shape};
+use braid_ebpf_types::shape::{Conf, Count, PLACES, Shape};
 use nix::sched::{CloneFlags, unshare};
 use std::fs;
 use std::net::UdpSocket;
@@ -16,8 +16,8 @@ use std::net::UdpSocket;
 const DEVICE: &str = "braid0";
 /// A rate at which no datagram waits.
 const RATE_BPS: u64 = 1_000_000_000_000;
-/// Length of the map's value in numbers, of which those of [`Conf`] come first and those of [`Count`] next.
-const VALUE: usize = size_of::<Shape>() / 8;
+/// Length of the map's value in numbers, of which those of the first [`Conf`] come first and those of its [`Count`] next.
+const VALUE: usize = PLACES * size_of::<Shape>() / 8;
 const CONF: usize = size_of::<Conf>() / 8;
 const DATAGRAMS: u64 = 10;
 const PAYLOAD: usize = 100;
@@ -113,10 +113,10 @@ fn read_count(ebpf: &Ebpf) -> Result<Count> {
     let map = ebpf.map("SHAPES").context("the object has no map \"SHAPES\"")?;
     let map: Array<_, [u64; VALUE]> = map.try_into().context("map \"SHAPES\"")?;
     let value = map.get(&0, 0).context("read map \"SHAPES\"")?;
-    let [packets, bytes, delayed, dropped, marked, bypassed, guarded] = value[CONF..][..7] else {
+    let [packets, bytes, delayed, dropped, marked, bypassed] = value[CONF..][..6] else {
         bail!("map \"SHAPES\" is too short")
     };
-    Ok(Count { packets, bytes, delayed, dropped, marked, bypassed, guarded })
+    Ok(Count { packets, bytes, delayed, dropped, marked, bypassed })
 }
 
 /// What the device itself counted: bytes and packets are the first two of the eight transmit columns.

@@ -1,7 +1,7 @@
-//! The program `shape`: loaded for one attachment, and found again by a filter that runs it.
+//! The program `shape`: loaded for one or several attachments, and found again by a filter that runs it.
 
 use super::{LOAD, Load, SCHED_CLS, call, fd_of};
-use braid_ebpf_types::shape::{Conf, Count, FLOWS, SUBNETS, Shape};
+use braid_ebpf_types::shape::{Conf, Count, PLACES, SLOTS, SUBNETS, Shape};
 use ipnet::IpNet;
 use nix::errno::Errno;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -9,6 +9,8 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 /// Made by `cargo xtask ebpf`: all packets, and a part of them by subnet.
 const ALL: &[u8] = include_bytes!("shape.insns");
 const BY_SUBNET: &[u8] = include_bytes!("shape_subnets.insns");
+/// Which program this is, of all that were ever made: the FNV-1a of its instructions.
+pub const VERSION: u64 = fnv(ALL);
 /// Length of `struct bpf_insn`.
 const INSTRUCTION: usize = 8;
 /// The first byte of an instruction that loads 64 bits, and the source register that makes them a map's descriptor.
@@ -16,8 +18,6 @@ const LOAD_64: u8 = 0x18;
 const MAP_FD: u8 = 1 << 4;
 /// As `bpftool prog` shows it, and its map.
 pub const NAME: &str = "braid_shape";
-/// Both directions.
-const DIRECTIONS: u32 = 2;
 
 const MAP_CREATE: libc::c_long = 0;
 const MAP_LOOKUP: libc::c_long = 1;
@@ -111,24 +111,25 @@ struct MapInfo {
 
 /// A loaded program; the filters that run it keep it and its map when this is gone.
 #[derive(Debug)]
-pub struct Program(OwnedFd);
+pub struct Program {
+    fd: OwnedFd,
+    map: OwnedFd,
+    /// As the kernel knows it.
+    pub id: u32,
+    /// When it was loaded, in nanoseconds since boot.
+    pub load_time: u64,
+}
 
 impl AsRawFd for Program {
     fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
+        self.fd.as_raw_fd()
     }
 }
 
 impl Program {
-    /// Loads it for an attachment whose directions, to the container and from it, are to be treated so; with subnets
-    /// where [`Conf::subnets`] speaks of some.
-    pub fn load(directions: [Conf; 2], subnets: &[IpNet]) -> Result<Self, Errno> {
-        let map = create(ARRAY, size_of::<u32>(), size_of::<Shape>(), DIRECTIONS)?;
-        for (index, conf) in (0..).zip(directions) {
-            let shape =
-                Shape { conf, count: Count::default(), clock: 0, bypass_clock: 0, guard_clock: 0, flows: [0; FLOWS] };
-            element(MAP_UPDATE, &map, index, &raw const shape as u64)?;
-        }
+    /// Loads it; with subnets where [`Conf::subnets`] of its attachments speaks of some.
+    pub fn load(subnets: &[IpNet]) -> Result<Self, Errno> {
+        let map = create(ARRAY, size_of::<u32>(), size_of::<[Shape; PLACES]>(), SLOTS)?;
         let trie = if subnets.is_empty() { None } else { Some(trie(subnets)?) };
         let maps: Vec<i32> = [Some(&map), trie.as_ref()].into_iter().flatten().map(AsRawFd::as_raw_fd).collect();
         let instructions = with_maps(if subnets.is_empty() { ALL } else { BY_SUBNET }, &maps);
@@ -140,60 +141,56 @@ impl Program {
             name: name(),
             ..Load::default()
         };
-        fd_of(call(LOAD, &mut attr)?).map(Self)
+        let program = fd_of(call(LOAD, &mut attr)?)?;
+        let mut info = ProgInfo::default();
+        get_info(&program, &mut info)?;
+        Ok(Self { fd: program, map, id: info.id, load_time: info.load_time })
     }
 
     /// The program with this id, as a filter shows it; none where it is not ours, or of another layout.
-    pub fn by_id(id: u32) -> Result<Option<Found>, Errno> {
+    pub fn by_id(id: u32) -> Result<Option<Self>, Errno> {
         let mut attr = ById { id, next_id: 0, open_flags: 0 };
         let program = fd_of(call(PROG_GET_FD_BY_ID, &mut attr)?)?;
-        // That of the directions is the first that the program uses.
+        // That of the attachments is the first that the program uses.
         let mut map_ids = [0u32; 2];
         let mut info = ProgInfo { nr_map_ids: 2, map_ids: map_ids.as_mut_ptr() as u64, ..ProgInfo::default() };
-        let mut attr = GetInfo {
-            fd: raw(&program),
-            info_len: u32::try_from(size_of::<ProgInfo>()).unwrap_or_default(),
-            info: &raw mut info as u64,
-        };
-        call(OBJ_GET_INFO, &mut attr)?;
+        get_info(&program, &mut info)?;
         if info.name != name() || !(1..=2).contains(&info.nr_map_ids) {
             return Ok(None);
         }
         let mut attr = ById { id: map_ids[0], next_id: 0, open_flags: 0 };
         let map = fd_of(call(MAP_GET_FD_BY_ID, &mut attr)?)?;
-        Ok(is_ours(&map)?.then_some(Found { map }))
+        Ok(is_ours(&map)?.then_some(Self { fd: program, map, id, load_time: info.load_time }))
+    }
+
+    /// Tells it what to do for the attachment in `slot`, at each place in the order of [`braid_ebpf_types::shape::index`].
+    pub fn tell(&self, slot: u32, places: [Conf; PLACES]) -> Result<(), Errno> {
+        let shapes: Vec<Shape> = places.into_iter().map(Shape::new).collect();
+        element(MAP_UPDATE, &self.map, slot, shapes.as_ptr() as u64)
+    }
+
+    /// What it was told, and what became of the packets.
+    pub fn places(&self, slot: u32) -> Result<[(Conf, Count); PLACES], Errno> {
+        let mut shapes = vec![Shape::new(Conf::default()); PLACES];
+        element(MAP_LOOKUP, &self.map, slot, shapes.as_mut_ptr() as u64)?;
+        Ok(std::array::from_fn(|place| (shapes[place].conf, shapes[place].count)))
     }
 }
 
-/// A program that runs somewhere.
-#[derive(Debug)]
-pub struct Found {
-    map: OwnedFd,
-}
-
-impl Found {
-    /// What one direction is held to, and what became of its packets.
-    pub fn direction(&self, index: u32) -> Result<(Conf, Count), Errno> {
-        let empty = (Conf::default(), Count::default());
-        let mut shape =
-            Shape { conf: empty.0, count: empty.1, clock: 0, bypass_clock: 0, guard_clock: 0, flows: [0; FLOWS] };
-        element(MAP_LOOKUP, &self.map, index, &raw mut shape as u64)?;
-        Ok((shape.conf, shape.count))
-    }
-}
-
-/// Whether the map's values are those that [`Found::direction`] has room for: a container can give a program our name.
+/// Whether the map's values are those that [`Program::places`] has room for: a container can give a program our name.
 fn is_ours(map: &OwnedFd) -> Result<bool, Errno> {
     let mut info = MapInfo::default();
-    let mut attr = GetInfo {
-        fd: raw(map),
-        info_len: u32::try_from(size_of::<MapInfo>()).unwrap_or_default(),
-        info: &raw mut info as u64,
-    };
-    call(OBJ_GET_INFO, &mut attr)?;
+    get_info(map, &mut info)?;
     let MapInfo { map_type, key_size, value_size, max_entries, .. } = info;
-    Ok((map_type, max_entries) == (ARRAY, DIRECTIONS)
-        && (usize::try_from(key_size), usize::try_from(value_size)) == (Ok(size_of::<u32>()), Ok(size_of::<Shape>())))
+    let numbers = [key_size, value_size, max_entries].map(usize::try_from);
+    Ok(map_type == ARRAY && numbers == [size_of::<u32>(), size_of::<[Shape; PLACES]>(), SLOTS].map(Ok))
+}
+
+/// Asks what the kernel says of a program or a map; `T` is the start of the struct for that.
+fn get_info<T>(of: &OwnedFd, info: &mut T) -> Result<(), Errno> {
+    let info_len = u32::try_from(size_of::<T>()).unwrap_or_default();
+    let mut attr = GetInfo { fd: raw(of), info_len, info: &raw mut *info as u64 };
+    call(OBJ_GET_INFO, &mut attr).map(drop)
 }
 
 /// The instructions with the maps' descriptors in the places that bear their numbers.
@@ -211,7 +208,7 @@ fn with_maps(instructions: &[u8], maps: &[RawFd]) -> Vec<u8> {
 
 /// The map of the subnets.
 fn trie(subnets: &[IpNet]) -> Result<OwnedFd, Errno> {
-    let map = create(LPM_TRIE, size_of::<SubnetKey>(), size_of::<u32>(), u32::try_from(SUBNETS).unwrap_or_default())?;
+    let map = create(LPM_TRIE, size_of::<SubnetKey>(), size_of::<u32>(), SUBNETS)?;
     let listed = 1u32;
     for net in subnets {
         let mut address = [0; 16];
@@ -234,12 +231,12 @@ fn trie(subnets: &[IpNet]) -> Result<OwnedFd, Errno> {
     Ok(map)
 }
 
-fn create(map_type: u32, key: usize, value: usize, entries: u32) -> Result<OwnedFd, Errno> {
+fn create(map_type: u32, key: usize, value: usize, entries: usize) -> Result<OwnedFd, Errno> {
     let mut attr = Create {
         map_type,
         key_size: u32::try_from(key).unwrap_or_default(),
         value_size: u32::try_from(value).unwrap_or_default(),
-        max_entries: entries,
+        max_entries: u32::try_from(entries).unwrap_or_default(),
         map_flags: if map_type == LPM_TRIE { NO_PREALLOC } else { 0 },
         inner_map_fd: 0,
         numa_node: 0,
@@ -252,6 +249,15 @@ fn create(map_type: u32, key: usize, value: usize, entries: u32) -> Result<Owned
 fn element(command: libc::c_long, map: &OwnedFd, index: u32, value: u64) -> Result<(), Errno> {
     let mut attr = Element { map_fd: raw(map), padding: 0, key: &raw const index as u64, value, flags: 0 };
     call(command, &mut attr).map(drop)
+}
+
+const fn fnv(bytes: &[u8]) -> u64 {
+    let (mut hash, mut at) = (0xcbf2_9ce4_8422_2325, 0);
+    while at < bytes.len() {
+        hash = (hash ^ bytes[at] as u64).wrapping_mul(0x0100_0000_01b3);
+        at += 1;
+    }
+    hash
 }
 
 fn raw(fd: &OwnedFd) -> u32 {
@@ -269,22 +275,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_takes_the_program_and_keeps_what_each_direction_is_held_to() {
+    fn the_kernel_takes_the_program_and_keeps_what_each_place_is_told() {
         let conf = |rate_bps| Conf { rate_bps, burst_ns: 7, ..Conf::default() };
+        let told = [1, 2, 3].map(conf);
         let subnets = ["10.0.0.0/8", "fd00::/64"].map(|net| net.parse().expect("a net"));
         for subnets in [&[][..], &subnets] {
-            assert_kept(&Program::load([conf(1), conf(2)], subnets).expect("the verifier agrees"), conf);
+            let program = Program::load(subnets).expect("the verifier agrees");
+            program.tell(1, told).expect("written");
+            let found = Program::by_id(program.id).expect("it is there").expect("it is ours");
+            assert_eq!((found.id, found.load_time), (program.id, program.load_time));
+            assert_eq!(found.places(0), Ok([(Conf::default(), Count::default()); PLACES]));
+            assert_eq!(found.places(1), Ok(told.map(|conf| (conf, Count::default()))));
+            let beyond = u32::try_from(SLOTS).expect("a few");
+            assert_eq!(found.tell(beyond, told), Err(Errno::E2BIG));
         }
-    }
-
-    fn assert_kept(program: &Program, conf: impl Fn(u64) -> Conf) {
-        let mut info = ProgInfo::default();
-        let len = u32::try_from(size_of::<ProgInfo>()).expect("small");
-        let mut attr = GetInfo { fd: raw(&program.0), info_len: len, info: &raw mut info as u64 };
-        call(OBJ_GET_INFO, &mut attr).expect("it is there");
-        let found = Program::by_id(info.id).expect("it is there").expect("it is ours");
-        assert_eq!(found.direction(0).expect("a value"), (conf(1), Count::default()));
-        assert_eq!(found.direction(1).expect("a value"), (conf(2), Count::default()));
-        assert_eq!(found.direction(2), Err(Errno::ENOENT));
     }
 }
