@@ -1,25 +1,44 @@
 //! How long the processors were busy, all together.
 
 use anyhow::{Context, Result};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Length of one tick in `/proc/stat`: the kernel's `USER_HZ` is 100 on every architecture that plugins run on.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Busy time of all processors since the start: all that is neither idle nor waiting for a disk.
-pub(crate) fn busy() -> Result<Duration> {
-    let text = crate::read("/proc/stat")?;
-    parse(&text).context("/proc/stat has no line `cpu` as proc(5) says")
+/// A moment, and how long the processors had been idle until then.
+///
+/// The kernel measures how long a processor rests, but guesses what it does otherwise by looking at each tick: work that
+/// follows a timer, as a queue's does, would be counted by chance.
+pub(crate) struct Moment {
+    at: Instant,
+    idle: Duration,
+    processors: u32,
 }
 
-fn parse(text: &str) -> Option<Duration> {
-    let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    // user nice system idle iowait irq softirq steal; guest and guest_nice, which follow, are part of user and nice.
-    let ticks: Vec<u32> = line.split_whitespace().take(8).map(|tick| tick.parse().ok()).collect::<Option<_>>()?;
-    match ticks.as_slice() {
-        [user, nice, system, _, _, rest @ ..] => Some(TICK * (user + nice + system + rest.iter().sum::<u32>())),
-        _ => None,
+impl Moment {
+    pub(crate) fn now() -> Result<Self> {
+        let text = crate::read("/proc/stat")?;
+        let (idle, processors) = parse(&text).context("/proc/stat has no line `cpu` as proc(5) says")?;
+        Ok(Self { at: Instant::now(), idle, processors })
     }
+
+    /// How long the processors were busy since then.
+    pub(crate) fn busy(&self) -> Result<Duration> {
+        let now = Self::now()?;
+        let passed = now.at.duration_since(self.at) * self.processors;
+        Ok(passed.saturating_sub(now.idle.saturating_sub(self.idle)))
+    }
+}
+
+/// How long all processors were idle or waited for a disk, and how many there are.
+fn parse(text: &str) -> Option<(Duration, u32)> {
+    let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    // user nice system idle iowait …
+    let ticks: Vec<u32> = line.split_whitespace().take(5).map(|tick| tick.parse().ok()).collect::<Option<_>>()?;
+    let [_, _, _, idle, iowait] = ticks[..] else { return None };
+    let processors = text.lines().filter(|line| line.starts_with("cpu")).count() - 1;
+    Some((TICK * (idle + iowait), u32::try_from(processors).ok()?))
 }
 
 #[cfg(test)]
@@ -27,9 +46,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn busy_is_without_idle_and_iowait_and_counts_guests_once() {
-        let text = "cpu  100 20 3 9000 800 4 5 6 70 8\ncpu0 1 1 1 1 1 1 1 1 0 0\n";
-        assert_eq!(parse(text), Some(TICK * (100 + 20 + 3 + 4 + 5 + 6)));
+    fn idle_counts_what_waits_for_a_disk_and_each_processor() {
+        let text = "cpu  100 20 3 9000 800 4 5 6 70 8\ncpu0 1 1 1 1 1 1\ncpu1 1 1 1 1 1 1\nintr 1\n";
+        assert_eq!(parse(text), Some((TICK * 9800, 2)));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::attach::Attached;
 use super::cell::{Cell, Direction, Family, Protocol, Rate};
-use super::cpu;
+use super::cpu::Moment;
 use super::report::{Failure, Figures, Row};
 use super::resent::Segments;
 use super::rr;
@@ -104,9 +104,9 @@ fn load(way: Way<'_>, cell: Cell) -> Load<'_> {
 /// Goodput, and the processors' time for it.
 fn bulk(way: Way<'_>, cell: Cell, length: Duration) -> Result<Figures> {
     let ((window, busy, resent), arrivals) = traffic::during(&load(way, cell), || {
-        let (segments, before) = (Segments::of(way.from.netns)?, cpu::busy()?);
+        let (segments, before) = (Segments::of(way.from.netns)?, Moment::now()?);
         let window = Window::pass(length);
-        let busy = cpu::busy()?.saturating_sub(before);
+        let busy = before.busy()?;
         Ok((window, busy, Segments::of(way.from.netns)?.part_since(segments)))
     })?;
     let mut figures = figures(window, &arrivals, cell)?;

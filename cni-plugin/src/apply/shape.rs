@@ -17,6 +17,8 @@ const FQ_HORIZON_US: u64 = 10_000_000;
 const CLASS_NUMBER: u32 = 0xffff;
 /// The class above both.
 const CLASS_ALL: u32 = 1;
+/// Bytes per second: more than any link carries.
+const UNBOUNDED: u64 = 1 << 40;
 
 /// Loads the program and attaches it with its queues, all of one namespace in one send.
 pub(super) fn add(kernel: &mut Kernel, shaping: &Shaping) -> Result<(), KernelError> {
@@ -116,12 +118,14 @@ pub fn observe(kernel: &mut Kernel, at: &LinkRef) -> Result<ShapedFact, KernelEr
     Ok(fact)
 }
 
-/// All at the rate; a quarter of it is the sparse flows', which may borrow the rest first.
+/// All at the rate, a quarter of which is the sparse flows' in any case. Bulk has what they leave, and next to nothing and
+/// no limit of its own: else the kernel's timer would fire for it and for the class above it, a moment apart.
 fn classes(shaper: &Shaper, sparse: u32, bulk: u32) -> [Class; 3] {
     let rate = shaper.rate.bps / 8;
     let all = Class { parent: 0, number: CLASS_ALL, rate, ceil: rate, burst_ns: shaper.rate.burst_ns(), prio: 0 };
-    let part = |number, rate: u64, prio| Class { parent: CLASS_ALL, number, rate: rate.max(1), prio, ..all };
-    [all, part(sparse, rate / 4, 0), part(bulk, rate - rate / 4, 1)]
+    let sparse = Class { parent: CLASS_ALL, number: sparse, rate: (rate / 4).max(1), ..all };
+    let bulk = Class { parent: CLASS_ALL, number: bulk, rate: 1, ceil: UNBOUNDED, prio: 1, ..all };
+    [all, sparse, bulk]
 }
 
 /// Requests of one namespace, sent together.
@@ -195,8 +199,6 @@ impl<'a> Batch<'a> {
 
 /// For what is not shaped.
 fn free() -> Class {
-    /// Bytes per second: more than any link carries.
-    const UNBOUNDED: u64 = 1 << 40;
     const BURST_NS: u64 = 100_000_000;
     let number = CLASS_FREE & CLASS_NUMBER;
     Class { parent: 0, number, rate: UNBOUNDED, ceil: UNBOUNDED, burst_ns: BURST_NS, prio: 0 }

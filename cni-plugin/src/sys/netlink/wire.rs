@@ -74,6 +74,26 @@ pub fn attributes_of(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
+/// `NLA_F_NESTED`.
+pub const NESTED: u16 = 0x8000;
+
+/// Writes an attribute.
+pub fn attr(kind: u16, value: &[u8], out: &mut Vec<u8>) {
+    nest(kind, out, |out| out.extend(value));
+}
+
+/// Writes an attribute with whatever `inside` writes; [`NESTED`] in its kind where that are attributes and the kernel asks
+/// for the mark.
+pub fn nest(kind: u16, out: &mut Vec<u8>, inside: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend([0; 4]);
+    inside(out);
+    let len = u16::try_from(out.len() - start).unwrap_or(u16::MAX);
+    out[start..start + 2].copy_from_slice(&len.to_ne_bytes());
+    out[start + 2..start + 4].copy_from_slice(&kind.to_ne_bytes());
+    out.resize(out.len().next_multiple_of(4), 0);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 
 use super::{text_of, u32_of, u64_of};
 use crate::plan::shaping::{Hook, Traffic};
-use crate::sys::netlink::attributes_of;
+use crate::sys::netlink::{attr, attributes_of, nest};
 use std::os::fd::RawFd;
 
 /// Makes a queueing discipline.
@@ -207,7 +207,7 @@ pub fn class(index: u32, class: Class, out: &mut Vec<u8>) {
     head(index, HANDLE | class.number, parent, 0, out);
     attr(TCA_KIND, b"htb\0", out);
     nest(TCA_OPTIONS, out, |out| {
-        let quantum = (class.rate / 10).clamp(*QUANTA.start(), *QUANTA.end());
+        let quantum = (class.ceil / 10).clamp(*QUANTA.start(), *QUANTA.end());
         let numbers = [ticks(class.burst_ns), ticks(class.burst_ns), narrow(quantum), 0, class.prio];
         let parms = [&rate_spec(class.rate)[..], &rate_spec(class.ceil), &numbers.map(u32::to_ne_bytes).concat()];
         attr(PARMS, &parms.concat(), out);
@@ -352,18 +352,4 @@ fn head(index: u32, handle: u32, parent: u32, info: u32, out: &mut Vec<u8>) {
     for number in [0, index, handle, parent, info] {
         out.extend(number.to_ne_bytes());
     }
-}
-
-fn attr(kind: u16, value: &[u8], out: &mut Vec<u8>) {
-    nest(kind, out, |out| out.extend(value));
-}
-
-fn nest(kind: u16, out: &mut Vec<u8>, inside: impl FnOnce(&mut Vec<u8>)) {
-    let start = out.len();
-    out.extend([0; 4]);
-    inside(out);
-    let len = u16::try_from(out.len() - start).unwrap_or(u16::MAX);
-    out[start..start + 2].copy_from_slice(&len.to_ne_bytes());
-    out[start + 2..start + 4].copy_from_slice(&kind.to_ne_bytes());
-    out.resize(out.len().next_multiple_of(4), 0);
 }
