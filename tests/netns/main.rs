@@ -10,6 +10,7 @@ mod conf;
 mod del;
 mod gc_status;
 mod hostile;
+mod hostport;
 mod interop;
 mod ipvlan;
 mod lists;

@@ -3,6 +3,7 @@
 //! ```text
 //!  Sandbox ─ a host of its own: network and mount namespace, empty /run, /var/lib/cni, /etc/cni
 //!   ├─ pod("a") ─► Ns ─ a container: run tools in it, ping, connect
+//!   │       Service ─ answers in a container, and says as whom it took its client
 //!   ├─ call("bridge", &pod, conf) ─► Call ─ environment and stdin of one plugin call ─► Answer
 //!   ├─ state() ─► State ─ everything a call could have changed, to compare
 //!   └─ leftovers() ─ everything that an attachment may not leave behind
@@ -19,6 +20,7 @@ pub mod ns;
 pub mod outcome;
 mod real_host;
 pub mod sandbox;
+pub mod service;
 pub mod state;
 pub mod traffic;
 
@@ -27,6 +29,7 @@ pub use feature::Feature;
 pub use ns::Ns;
 pub use sandbox::Sandbox;
 pub use serde_json::{Value, json};
+pub use service::{Service, Transport};
 pub use state::State;
 
 /// Ends the test with a line that says what it is missing, unless this kernel and machine have each [`Feature`] named.

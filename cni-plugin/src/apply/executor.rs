@@ -1,13 +1,13 @@
 //! Carrying out steps in order, neighbouring requests to one socket in one send.
 
 use super::kernel::Kernel;
-use super::{Error, make, reference_tuning, shape, unmake, wait};
+use super::{Error, hostports, make, reference_tuning, shape, unmake, wait};
 use crate::plan::facts::Facts;
 use crate::plan::request::in_one_request;
 use crate::plan::step::{LinkRef, Ns, Step};
 use crate::plan::verify;
 use crate::sys::netlink::{CREATE, EXCL, KernelError, Outcome, Socket};
-use crate::sys::nft::{mac_check, masquerade, reference};
+use crate::sys::nft::{hostport, mac_check, masquerade, reference};
 use crate::sys::rtnl::{self, addr, link, route};
 use crate::sys::sysctl;
 use nix::errno::Errno;
@@ -119,6 +119,9 @@ impl Run<'_> {
             }
             Step::AddMacCheck(check) => self.alone(at, |run| mac_check::add(run.kernel.nft()?, check)),
             Step::DelMacCheck(check) => self.alone(at, |run| mac_check::del_pair(run.kernel.nft()?, check)),
+            Step::AddHostPorts(all) => self.alone(at, |run| hostports::add(run.kernel, all)),
+            Step::DelHostPorts(all) => self.alone(at, |run| hostport::del(run.kernel.nft()?, all)),
+            Step::DelHostPortsOf(owner) => self.alone(at, |run| hostport::del_owner(run.kernel.nft()?, owner)),
             Step::AddShaping(shaping) => self.alone(at, |run| shape::add(run.kernel, shaping)),
             Step::DelShaping(shaping) => self.alone(at, |run| shape::del(run.kernel, shaping)),
             Step::AddRedirect { from, to } => self.alone(at, |run| shape::redirect(run.kernel, from, to)),
@@ -336,6 +339,8 @@ fn is_making(step: &Step) -> bool {
             | Step::DelReferenceMasquerade { .. }
             | Step::RestoreReferenceTuning { .. }
             | Step::DelMacCheck(_)
+            | Step::DelHostPorts(_)
+            | Step::DelHostPortsOf(_)
             | Step::DelShaping(_)
             | Step::DelRedirect { .. }
     )
@@ -351,6 +356,8 @@ fn is_moot(step: &Step, errno: Errno, on_error: OnError) -> bool {
         | Step::DelVlan { .. }
         | Step::DelMasquerade(_)
         | Step::DelMasqueradesOf(_)
+        | Step::DelHostPorts(_)
+        | Step::DelHostPortsOf(_)
         | Step::DelMacCheck(_) => NOT_THERE.contains(&errno),
         Step::EnsureAddr(_) => errno == Errno::EEXIST,
         // Going back to an old value on a link that is gone.

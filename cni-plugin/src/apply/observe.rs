@@ -2,9 +2,10 @@
 
 use super::Error;
 use super::kernel::Kernel;
-use super::{features, shape};
+use super::{features, hostports, shape};
 use crate::plan::IfName;
 use crate::plan::facts::{Facts, Need, RouteFact};
+use crate::plan::hostport::Entrance;
 use crate::plan::step::{LinkRef, Ns};
 use crate::sys::netlink::KernelError;
 use crate::sys::nft::{mac_check, masquerade};
@@ -55,6 +56,7 @@ fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error
             facts.masquerades.extend(found.map_err(|cause| Error::new("list masqueraded sources", cause))?);
             Ok(())
         }
+        Need::HostPort(at) => read_host_port(kernel, at, facts),
         Need::Shaped(at) => {
             let fact = shape::observe(kernel, at);
             let fact = fact.map_err(|cause| Error::new(format!("look how link {at} is shaped"), cause))?;
@@ -71,6 +73,13 @@ fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error
             Ok(())
         }
     }
+}
+
+fn read_host_port(kernel: &mut Kernel, at: &Entrance, facts: &mut Facts) -> Result<(), Error> {
+    let found = hostports::observe(kernel, at);
+    let found = found.map_err(|cause| Error::new(format!("look who has host port {at}"), cause))?;
+    facts.host_ports.extend(found.map(|fact| (*at, fact)));
+    Ok(())
 }
 
 /// Reads a text file; one that does not exist has no entry.

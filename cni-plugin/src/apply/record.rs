@@ -256,6 +256,16 @@ fn part_name(text: &str) -> String {
     hash.iter().fold(String::from("sha256-"), |name, byte| name + &format!("{byte:02x}"))
 }
 
+/// Whether an attachment of this owner (network, container id and interface as one text) has a record. Also where the text
+/// can't be taken apart: then nobody knows.
+pub fn is_known(owner: &str) -> bool {
+    let [network, container_id, ifname] = owner.split(' ').collect::<Vec<_>>()[..] else { return true };
+    let start = format!("{ifname}:{}:", part_name(network));
+    let records = entries(&Path::new(ROOT).join(part_name(container_id))).unwrap_or_default();
+    let is_its = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&start));
+    records.iter().any(|path| is_its(path) && path.extension().is_some_and(|extension| extension == "json"))
+}
+
 /// Says whether the store can be written, for STATUS.
 pub fn probe() -> Result<(), Error> {
     let fail = |err: io::Error| Error::io(format!("write to {ROOT}"), &err);

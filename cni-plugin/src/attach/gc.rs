@@ -12,7 +12,7 @@ use crate::ipam::{Ipam, host_local};
 use crate::plan::step::{LinkRef, MacCheck, Step};
 use crate::plan::{Facts, IfName, Mac};
 use crate::plugins::call::ALIAS_PREFIX;
-use crate::sys::nft::{mac_check, masquerade};
+use crate::sys::nft::{hostport, mac_check, masquerade};
 use crate::sys::rtnl::{self, link};
 
 /// Takes back everything of this network that the runtime does not list.
@@ -102,7 +102,7 @@ pub fn collect(record: &Record) -> Result<(), Error> {
         .map_err(|err| err.context(format!("container {} {}", record.key.container_id, record.key.ifname)))
 }
 
-/// Links, masqueraded sources and held ports that name an owner of this network which is not valid: their records are lost.
+/// Links, masqueraded sources, host ports and held bridge ports that name an owner of this network which is not valid: their records are lost.
 fn sweep(network: &str, valid: &[(String, String)]) -> Result<(), Error> {
     let is_lost = |owner: &str| match owner.split(' ').collect::<Vec<_>>().as_slice() {
         [of, id, ifname] => *of == network && !valid.iter().any(|(v_id, v_ifname)| v_id == id && v_ifname == ifname),
@@ -121,6 +121,8 @@ fn sweep(network: &str, valid: &[(String, String)]) -> Result<(), Error> {
     let masqueraded = kernel.nft().and_then(masquerade::list).unwrap_or_default();
     let lost = masqueraded.into_iter().map(|(_, owner)| owner).filter(|owner| is_lost(owner));
     steps.extend(lost.map(Step::DelMasqueradesOf));
+    let led = kernel.nft().and_then(hostport::owners).unwrap_or_default();
+    steps.extend(led.into_iter().filter(|owner| is_lost(owner)).map(Step::DelHostPortsOf));
     let held = kernel.nft().and_then(mac_check::owners).unwrap_or_default();
     let lost = held.into_iter().filter(|(_, owner)| is_lost(owner));
     steps.extend(lost.map(|(port, owner)| Step::DelMacCheck(MacCheck { port, mac: Mac([0; 6]), owner })));

@@ -1,6 +1,7 @@
 //! What was read from the host before deciding.
 
 use super::feature::Feature;
+use super::hostport::{Entrance, HostPortFact};
 use super::ladder::Queue;
 use super::name::{IfName, Mac};
 use super::shaping::ShapedFact;
@@ -30,6 +31,8 @@ pub enum Need {
     Masquerades,
     /// The bridge ports held to one hardware address.
     MacChecks,
+    /// Who has a port of the host.
+    HostPort(Entrance),
     /// How a link is shaped.
     Shaped(LinkRef),
     /// Which of these features the kernel has.
@@ -59,6 +62,8 @@ pub struct Facts {
     pub masquerades: BTreeMap<IpAddr, String>,
     /// Bridge ports held to one hardware address.
     pub mac_checks: BTreeMap<IfName, Mac>,
+    /// Ports of the host that lead somewhere.
+    pub host_ports: BTreeMap<Entrance, HostPortFact>,
     /// How links are shaped.
     pub shaped: BTreeMap<LinkRef, ShapedFact>,
     /// Features that were asked for: nothing where the kernel has one, otherwise what it said.
@@ -178,6 +183,7 @@ impl Facts {
         self.vlans.extend(other.vlans);
         self.masquerades.extend(other.masquerades);
         self.mac_checks.extend(other.mac_checks);
+        self.host_ports.extend(other.host_ports);
         self.shaped.extend(other.shaped);
         self.features.extend(other.features);
         if !other.boot_id.is_empty() {

@@ -4,6 +4,7 @@
 
 pub mod facts;
 pub mod feature;
+pub mod hostport;
 pub mod ladder;
 pub mod name;
 pub mod order;

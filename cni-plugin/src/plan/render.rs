@@ -2,11 +2,13 @@
 //!
 //! The container's namespace is written `pod`. The same text is the dry run, the golden file and the error's subject.
 
+use super::hostport::{HostPort, HostPorts, Rewrite, Target};
 use super::ladder::Queue;
 use super::shaping::{Rate, Shaper, Shaping};
 use super::step::{Addr, Link, LinkAttr, LinkKind, LinkRef, MacCheck, Masquerade, Ns, Route, Step, Sysctl, Vlan};
 use std::fmt;
 use std::fmt::Write;
+use std::net::IpAddr;
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -33,6 +35,11 @@ impl fmt::Display for Step {
             Self::RestoreReferenceTuning { at, file } => write!(f, "# give {} back what {file} notes", at.name),
             Self::AddMacCheck(check) => mac_check(f, "add", check),
             Self::DelMacCheck(check) => mac_check(f, "delete", check),
+            Self::AddHostPorts(all) => host_ports(f, "add", all),
+            Self::DelHostPorts(all) => host_ports(f, "delete", all),
+            Self::DelHostPortsOf(owner) => {
+                write!(f, "# nft delete every host port of inet braid with comment {owner:?}")
+            }
             Self::AddShaping(shaping) => add_shaping(f, shaping),
             Self::DelShaping(shaping) => del_shaping(f, shaping),
             Self::AddRedirect { from, to } => {
@@ -72,6 +79,9 @@ impl Step {
             | Self::DelMasquerade(_)
             | Self::DelMasqueradesOf(_)
             | Self::DelReferenceMasquerade { .. }
+            | Self::AddHostPorts(_)
+            | Self::DelHostPorts(_)
+            | Self::DelHostPortsOf(_)
             | Self::AddMacCheck(_)
             | Self::DelMacCheck(_) => Ns::Host,
             Self::AddShaping(shaping) | Self::DelShaping(shaping) => {
@@ -79,6 +89,35 @@ impl Step {
             }
         }
     }
+}
+
+/// One command for each element, of which there is one for each port and for each address whose clients are rewritten.
+fn host_ports(f: &mut fmt::Formatter<'_>, verb: &str, all: &HostPorts) -> fmt::Result {
+    let family = |addr: &IpAddr| if addr.is_ipv4() { '4' } else { '6' };
+    let mut lines = Vec::new();
+    let mut element = |set: String, key: String, means: String| {
+        let more = if verb == "add" { format!(" comment {:?}{means}", all.owner) } else { String::new() };
+        lines.push(format!("nft {verb} element inet braid hostport{set} '{{ {key}{more} }}'"));
+    };
+    for HostPort { at, to } in &all.ports {
+        let service = format!("{} . {}", at.protocol.name(), at.port);
+        let is_any = at.addr.is_unspecified();
+        let (any, key) = if is_any { ("-any", service) } else { ("", format!("{} . {service}", at.addr)) };
+        element(format!("{}{any}", family(&at.addr)), key, format!(" : {} . {}", to.ip(), to.port()));
+    }
+    for Target { addr, rewrite } in &all.targets {
+        if *rewrite == Rewrite::Own {
+            element(format!("{}-own", family(addr)), format!("{addr} . {addr}"), String::new());
+        }
+        element(format!("{}-source", family(addr)), addr.to_string(), format!(" : goto {}", rewrite.chain()));
+    }
+    for (number, line) in lines.iter().enumerate() {
+        match number {
+            0 => f.write_str(line)?,
+            _ => write!(f, "\n{:<5}{line}", Ns::Host.to_string())?,
+        }
+    }
+    Ok(())
 }
 
 /// `tc` of each place; the rate is the program's, whose map no command writes.

@@ -3,6 +3,7 @@
 //! `Add…` belongs to one attachment, must be new and is undone with it. `Ensure…` is shared by the node: it is made if
 //! missing and never undone by one attachment. A step that overwrites carries the old value, so that its inverse is pure.
 
+use super::hostport::HostPorts;
 use super::name::{IfName, Mac};
 use super::shaping::Shaping;
 use ipnet::IpNet;
@@ -109,6 +110,12 @@ pub enum Step {
     AddMacCheck(MacCheck),
     /// Ends it.
     DelMacCheck(MacCheck),
+    /// Leads ports of the host to the container.
+    AddHostPorts(HostPorts),
+    /// Ends it.
+    DelHostPorts(HostPorts),
+    /// Ends all of one owner: network, container id and interface.
+    DelHostPortsOf(String),
     /// Shapes what an attachment receives and sends.
     AddShaping(Shaping),
     /// Ends it.

@@ -13,6 +13,7 @@ impl Step {
             Self::AddAddr(addr) => Self::DelAddr(addr.clone()),
             Self::AddRoute(route) => Self::DelRoute(route.clone()),
             Self::AddMasquerade(masquerade) => Self::DelMasquerade(masquerade.clone()),
+            Self::AddHostPorts(ports) => Self::DelHostPorts(ports.clone()),
             Self::AddShaping(shaping) => Self::DelShaping(shaping.clone()),
             Self::AddRedirect { from, to } => Self::DelRedirect { from: from.clone(), to: to.clone() },
             Self::AddMacCheck(check) => Self::DelMacCheck(check.clone()),

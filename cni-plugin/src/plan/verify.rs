@@ -19,9 +19,14 @@ impl Step {
                 vec![Need::Link(route.at.clone()), Need::Routes(route.at.ns)]
             }
             Self::SetSysctl(sysctl) | Self::EnsureSysctl(sysctl) => vec![Need::Sysctl(sysctl.ns, sysctl.key.clone())],
-            Self::DelReferenceMasquerade { .. } | Self::RestoreReferenceTuning { .. } => Vec::new(),
+            Self::DelReferenceMasquerade { .. } | Self::RestoreReferenceTuning { .. } | Self::DelHostPortsOf(_) => {
+                Vec::new()
+            }
             Self::AddMasquerade(_) | Self::DelMasquerade(_) | Self::DelMasqueradesOf(_) => vec![Need::Masquerades],
             Self::AddMacCheck(_) | Self::DelMacCheck(_) => vec![Need::MacChecks],
+            Self::AddHostPorts(all) | Self::DelHostPorts(all) => {
+                all.ports.iter().map(|port| Need::HostPort(port.at)).collect()
+            }
             Self::AddShaping(shaping) | Self::DelShaping(shaping) => {
                 shaping.links().cloned().map(Need::Shaped).collect()
             }
@@ -86,7 +91,12 @@ pub fn holds(step: &Step, facts: &Facts) -> Result<(), String> {
             shaping_holds(step, facts)
         }
         Step::WaitUp(at) => refuse_if(!found(at, facts)?.oper_up, || format!("link {at} is not operationally up")),
-        Step::WaitDad(_) | Step::DelReferenceMasquerade { .. } | Step::RestoreReferenceTuning { .. } => Ok(()),
+        Step::AddHostPorts(all) => all.holds(&facts.host_ports),
+        Step::DelHostPorts(all) => all.are_gone(&facts.host_ports),
+        Step::WaitDad(_)
+        | Step::DelReferenceMasquerade { .. }
+        | Step::RestoreReferenceTuning { .. }
+        | Step::DelHostPortsOf(_) => Ok(()),
     }
 }
 

@@ -2,13 +2,15 @@
 //!
 //! ```text
 //!  netns  ─ open, compare, run inside     netlink ─ one blocking socket: batch, ack, dump
-//!  rtnl   ─ links, addresses, routes      nft     ─ masquerading and the hardware address check
+//!  rtnl   ─ links, addresses, routes      nft     ─ masquerading, host ports, hardware addresses
 //!  sysctl ─ /proc/sys of a namespace      probe   ─ what this kernel can do
 //!  bpf    ─ the bpf system call           signal  ─ Ctrl-C while cleaning up
 //!  start  ─ before anything else          priority ─ how soon the scheduler lets a call run
+//!  conntrack ─ connections to forget
 //! ```
 
 pub mod bpf;
+pub mod conntrack;
 mod kernel_error;
 pub mod netlink;
 pub mod netns;

@@ -1,4 +1,5 @@
 //! Plugins that change what an earlier one made.
 
 pub mod bandwidth;
+pub mod portmap;
 pub mod tuning;

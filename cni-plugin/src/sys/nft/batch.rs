@@ -2,7 +2,7 @@
 //!
 //! Numbers are those of `include/uapi/linux/netfilter/nf_tables.h`; all integers are big-endian.
 
-use crate::sys::netlink::{KernelError, Socket};
+use crate::sys::netlink::{KernelError, NESTED, Socket};
 
 pub(super) const SUBSYS: u16 = 10 << 8;
 const NEWTABLE: u16 = 0;
@@ -20,7 +20,6 @@ const ACK: u16 = 0x4;
 const EXCL: u16 = 0x200;
 const CREATE: u16 = 0x400;
 const APPEND: u16 = 0x800;
-pub(super) const NESTED: u16 = 0x8000;
 /// `NFNL_SUBSYS_NFTABLES`, the resource id of a batch.
 const NFTABLES: u16 = 10;
 /// First 32-bit register; a 16-byte register 1 is the same place.
@@ -64,6 +63,17 @@ impl Verdict<'_> {
             Self::Return => -5,
         }
     }
+}
+
+/// What a map says of an element.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Means<'a> {
+    /// It is a set.
+    Nothing,
+    /// The packet goes on in this chain.
+    Goto(&'a str),
+    /// These bytes.
+    Value(&'a [u8]),
 }
 
 /// Key of a set: the type as `nft` names it, and its length in bytes.
@@ -125,7 +135,7 @@ impl Batch {
         self
     }
 
-    fn put(&mut self, kind: u16, value: &[u8]) -> &mut Self {
+    pub(super) fn put(&mut self, kind: u16, value: &[u8]) -> &mut Self {
         let len = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
         self.bytes.extend(len.to_ne_bytes());
         self.bytes.extend(kind.to_ne_bytes());
@@ -134,17 +144,17 @@ impl Batch {
         self
     }
 
-    fn text(&mut self, kind: u16, value: &str) -> &mut Self {
+    pub(super) fn text(&mut self, kind: u16, value: &str) -> &mut Self {
         let mut bytes = value.as_bytes().to_vec();
         bytes.push(0);
         self.put(kind, &bytes)
     }
 
-    fn number(&mut self, kind: u16, value: u32) -> &mut Self {
+    pub(super) fn number(&mut self, kind: u16, value: u32) -> &mut Self {
         self.put(kind, &value.to_be_bytes())
     }
 
-    fn nest(&mut self, kind: u16, body: impl FnOnce(&mut Self)) -> &mut Self {
+    pub(super) fn nest(&mut self, kind: u16, body: impl FnOnce(&mut Self)) -> &mut Self {
         let start = self.bytes.len();
         self.bytes.extend(0u16.to_ne_bytes());
         self.bytes.extend((kind | NESTED).to_ne_bytes());
@@ -154,15 +164,15 @@ impl Batch {
         self
     }
 
-    /// The table, which must be new: its rules are added with it, once.
-    pub(super) fn new_table(&mut self) -> &mut Self {
+    /// The table, made if missing.
+    pub(super) fn table(&mut self) -> &mut Self {
         let table = self.table;
-        self.change(NEWTABLE, CREATE | EXCL, |b| {
+        self.change(NEWTABLE, CREATE, |b| {
             b.text(1, table);
         })
     }
 
-    /// A base chain at a hook, with the priority of that hook.
+    /// A base chain at a hook, with the priority of that hook. It must be new: its rules are added with it, once.
     pub(super) fn base_chain(&mut self, name: &str, kind: &str, hook: u32, priority: i32) -> &mut Self {
         let table = self.table;
         self.change(NEWCHAIN, CREATE | EXCL, |b| {
@@ -184,21 +194,26 @@ impl Batch {
 
     /// A set.
     pub(super) fn set(&mut self, name: &str, key: Key) -> &mut Self {
-        self.new_set(name, key, false)
+        self.new_set(name, key, None)
     }
 
     /// A map from a key to a verdict.
     pub(super) fn verdict_map(&mut self, name: &str, key: Key) -> &mut Self {
-        self.new_set(name, key, true)
+        self.new_set(name, key, Some((DATA_VERDICT, 0)))
     }
 
-    fn new_set(&mut self, name: &str, key: Key, to_verdict: bool) -> &mut Self {
+    /// A map from a key to a value.
+    pub(super) fn value_map(&mut self, name: &str, key: Key, value: Key) -> &mut Self {
+        self.new_set(name, key, Some((value.kind, value.len)))
+    }
+
+    fn new_set(&mut self, name: &str, key: Key, value: Option<(u32, u32)>) -> &mut Self {
         let (table, id) = (self.table, self.seq);
         self.change(NEWSET, CREATE | EXCL, |b| {
-            b.text(1, table).text(2, name).number(3, if to_verdict { SET_MAP } else { 0 });
+            b.text(1, table).text(2, name).number(3, value.map_or(0, |_| SET_MAP));
             b.number(4, key.kind).number(5, key.len);
-            if to_verdict {
-                b.number(6, DATA_VERDICT).number(7, 0);
+            if let Some((kind, len)) = value {
+                b.number(6, kind).number(7, len);
             }
             b.number(10, id);
             if key.host_order {
@@ -210,13 +225,21 @@ impl Batch {
         })
     }
 
-    /// An element that must be new, with a comment; `goto` where the set maps to a verdict.
+    /// An element that must be new, with a comment.
     ///
     /// Without `EXCL` the kernel takes an element that is there for this one and keeps its comment, which names the owner.
-    pub(super) fn add_element(&mut self, set: &str, key: &[u8], goto: Option<&str>, comment: &str) -> &mut Self {
+    pub(super) fn add_element(&mut self, set: &str, key: &[u8], means: Means<'_>, comment: &str) -> &mut Self {
         self.element(NEWSETELEM, CREATE | EXCL, set, key, |b| {
-            if let Some(chain) = goto {
-                b.nest(2, |b| b.verdict(Verdict::Goto(chain)));
+            match means {
+                Means::Nothing => {}
+                Means::Goto(chain) => {
+                    b.nest(2, |b| b.verdict(Verdict::Goto(chain)));
+                }
+                Means::Value(value) => {
+                    b.nest(2, |b| {
+                        b.put(1, value);
+                    });
+                }
             }
             // Type 0 is the comment, then its length with the NUL (libnftnl's udata).
             let mut userdata = vec![0, u8::try_from(comment.len() + 1).unwrap_or(u8::MAX)];
@@ -279,7 +302,7 @@ impl Batch {
         })
     }
 
-    fn expression(&mut self, name: &str, data: impl FnOnce(&mut Self)) -> &mut Self {
+    pub(super) fn expression(&mut self, name: &str, data: impl FnOnce(&mut Self)) -> &mut Self {
         self.nest(1, |b| {
             b.text(1, name);
             b.nest(2, data);

@@ -9,7 +9,7 @@
 //! }
 //! ```
 
-use super::batch::{Batch, Family, Key, REG_1, REG_2, Verdict};
+use super::batch::{Batch, Family, Key, Means, REG_1, REG_2, Verdict};
 use super::read::{Element, elements};
 use super::{comment, first_that_fits};
 use crate::plan::step::MacCheck;
@@ -127,8 +127,8 @@ fn name(port: &IfName) -> [u8; IFNAME_LEN] {
 
 fn add_elements(batch: &mut Batch, what: &MacCheck) {
     let owner = comment(&what.owner);
-    batch.add_element(CHECKED, &name(&what.port), None, owner);
-    batch.add_element(ALLOWED, &pair(what), None, owner);
+    batch.add_element(CHECKED, &name(&what.port), Means::Nothing, owner);
+    batch.add_element(ALLOWED, &pair(what), Means::Nothing, owner);
 }
 
 fn pair(what: &MacCheck) -> Vec<u8> {
@@ -140,7 +140,7 @@ fn pair(what: &MacCheck) -> Vec<u8> {
 }
 
 fn add_base(batch: &mut Batch) {
-    batch.new_table();
+    batch.table();
     batch.set(CHECKED, Key { kind: TYPE_IFNAME, len: 16, host_order: true });
     batch.set(ALLOWED, Key { kind: TYPE_IFNAME << 6 | TYPE_ETHER_ADDR, len: 24, host_order: false });
     batch.base_chain(BASE_CHAIN, "filter", HOOK_PREROUTING, PRIORITY);

@@ -15,7 +15,7 @@
 //! }
 //! ```
 
-use super::batch::{Batch, Family, Key, REG_1, Verdict};
+use super::batch::{Batch, Family, Key, Means, REG_1, Verdict};
 use super::read::{Element, element, elements};
 use super::{comment, first_that_fits};
 use crate::plan::step::Masquerade;
@@ -156,7 +156,7 @@ fn del_source(socket: &mut Socket, source: IpAddr) -> Result<(), KernelError> {
 pub fn list(socket: &mut Socket) -> Result<Vec<(IpAddr, String)>, KernelError> {
     let mut found = Vec::new();
     for ip in [&V4, &V6] {
-        let of = |Element { key, comment }: Element| {
+        let of = |Element { key, comment, .. }: Element| {
             let addr = match key.len() {
                 4 => <[u8; 4]>::try_from(key).ok().map(IpAddr::from),
                 _ => <[u8; 16]>::try_from(key).ok().map(IpAddr::from),
@@ -176,7 +176,7 @@ fn batch(fill: impl FnOnce(&mut Batch)) -> Batch {
 
 fn add_element(batch: &mut Batch, what: &Masquerade) {
     let goto = chain(&what.network);
-    batch.add_element(map(what.source), &bytes(what.source), Some(&goto), comment(&what.owner));
+    batch.add_element(map(what.source), &bytes(what.source), Means::Goto(&goto), comment(&what.owner));
 }
 
 fn add_network(batch: &mut Batch, network: &IpNet) {
@@ -197,7 +197,7 @@ fn add_network(batch: &mut Batch, network: &IpNet) {
 }
 
 fn add_base(batch: &mut Batch) {
-    batch.new_table();
+    batch.table();
     for ip in [&V4, &V6] {
         batch.verdict_map(ip.map, ip.key);
     }

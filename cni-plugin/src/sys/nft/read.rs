@@ -1,7 +1,7 @@
 //! Reading sets and rules back: requests by hand, answers attribute by attribute.
 
-use super::batch::{Family, NESTED, SUBSYS};
-use crate::sys::netlink::{DUMP_TRIES, KernelError, Message, Socket, attributes_of};
+use super::batch::{Family, SUBSYS};
+use crate::sys::netlink::{DUMP_TRIES, KernelError, Message, NESTED, Socket, attr, attributes_of, nest};
 use nix::errno::Errno;
 
 const GETRULE: u16 = 7;
@@ -14,6 +14,8 @@ const GENMSG_LEN: usize = 4;
 pub struct Element {
     /// The key's bytes.
     pub key: Vec<u8>,
+    /// What a map from keys to values says; empty otherwise.
+    pub data: Vec<u8>,
     /// The comment.
     pub comment: String,
 }
@@ -29,23 +31,10 @@ pub(super) struct Rule {
     pub(super) jumps_to: Option<String>,
 }
 
-fn put(out: &mut Vec<u8>, kind: u16, value: impl FnOnce(&mut Vec<u8>)) {
-    let start = out.len();
-    out.extend([0; 2]);
-    out.extend(kind.to_ne_bytes());
-    value(out);
-    let len = u16::try_from(out.len() - start).unwrap_or(u16::MAX);
-    out[start..start + 2].copy_from_slice(&len.to_ne_bytes());
-    out.resize(out.len().next_multiple_of(4), 0);
-}
-
 fn set_request(out: &mut Vec<u8>, family: Family, table: &str, set: &str) {
     out.extend([family as u8, 0, 0, 0]);
     for (kind, name) in [(1, table), (2, set)] {
-        put(out, kind, |out| {
-            out.extend(name.as_bytes());
-            out.push(0);
-        });
+        attr(kind, &[name.as_bytes(), b"\0"].concat(), out);
     }
 }
 
@@ -59,9 +48,9 @@ pub(super) fn element(
 ) -> Result<Option<Element>, KernelError> {
     let request = |out: &mut Vec<u8>| {
         set_request(out, family, table, set);
-        let key = |out: &mut Vec<u8>| put(out, 1, |out| out.extend(key));
-        let element = |out: &mut Vec<u8>| put(out, NESTED | 1, |out| put(out, NESTED | 1, key));
-        put(out, NESTED | 3, element);
+        nest(NESTED | 3, out, |out| {
+            nest(NESTED | 1, out, |out| nest(NESTED | 1, out, |out| attr(1, key, out)));
+        });
     };
     match socket.call(SUBSYS | GETSETELEM, 0, request) {
         Ok(messages) => Ok(messages.iter().flat_map(parse_elements).next()),
@@ -102,7 +91,8 @@ fn parse_elements(message: &Message) -> Vec<Element> {
     let body = message.body.get(GENMSG_LEN..).unwrap_or_default();
     let element = |(_, element)| {
         let key = find(1, find(1, element)?)?.to_vec();
-        Some(Element { key, comment: comment_in(find(6, element).unwrap_or_default()) })
+        let data = find(2, element).and_then(|data| find(1, data)).unwrap_or_default().to_vec();
+        Some(Element { key, data, comment: comment_in(find(6, element).unwrap_or_default()) })
     };
     attributes_of(find(3, body).unwrap_or_default()).filter_map(element).collect()
 }

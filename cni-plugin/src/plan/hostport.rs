@@ -1,0 +1,182 @@
+//! Ports of the host that lead to a container's: what is asked for.
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+/// A protocol with ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// RFC 9293.
+    Tcp,
+    /// RFC 768.
+    Udp,
+    /// RFC 9260.
+    Sctp,
+}
+
+impl Protocol {
+    /// As configurations name it, in any case.
+    pub fn parse(text: &str) -> Option<Self> {
+        let of = |name: &str| text.eq_ignore_ascii_case(name);
+        [Self::Tcp, Self::Udp, Self::Sctp].into_iter().find(|protocol| of(protocol.name()))
+    }
+
+    /// As `nft` names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Sctp => "sctp",
+        }
+    }
+
+    /// Its number in the IP header.
+    pub fn number(self) -> u8 {
+        match self {
+            Self::Tcp => 6,
+            Self::Udp => 17,
+            Self::Sctp => 132,
+        }
+    }
+}
+
+/// Where somebody connects to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Entrance {
+    /// Of the host; unspecified for all its addresses of this family.
+    pub addr: IpAddr,
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The port.
+    pub port: u16,
+}
+
+impl fmt::Display for Entrance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", SocketAddr::new(self.addr, self.port), self.protocol.name())
+    }
+}
+
+/// One port of the host and where it leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostPort {
+    /// On the host.
+    pub at: Entrance,
+    /// In the container, of the same family.
+    pub to: SocketAddr,
+}
+
+/// Whose source address is rewritten on the way to the container, so that the answer comes back the same way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Rewrite {
+    /// Everybody's.
+    All,
+    /// The container's own and this host's `127.0.0.0/8`.
+    Own,
+    /// That of all of the container's subnet, and this host's `127.0.0.0/8`: what a bridge carries back passes no NAT.
+    Subnet(IpNet),
+}
+
+impl Rewrite {
+    /// Name of the chain that does it. `nft` takes no colon in a name.
+    pub fn chain(self) -> String {
+        match self {
+            Self::All => "hostport-all".to_owned(),
+            Self::Own => "hostport-own".to_owned(),
+            Self::Subnet(net) => format!("hostport-of-{}", net.trunc()).replace(':', "_"),
+        }
+    }
+}
+
+/// An address of the container for which sources are rewritten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// The address.
+    pub addr: IpAddr,
+    /// Whose sources.
+    pub rewrite: Rewrite,
+}
+
+/// All ports of one attachment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostPorts {
+    /// At least one.
+    pub ports: Vec<HostPort>,
+    /// One for each address of the container; none where no source is rewritten.
+    pub targets: Vec<Target>,
+    /// Network, container id and interface.
+    pub owner: String,
+}
+
+impl HostPorts {
+    /// Whether the kernel shows all of them; otherwise what differs.
+    pub fn holds(&self, facts: &BTreeMap<Entrance, HostPortFact>) -> Result<(), String> {
+        for HostPort { at, to } in &self.ports {
+            match facts.get(at) {
+                None => return Err(format!("host port {at} leads nowhere")),
+                Some(fact) if fact.owner != self.owner => {
+                    return Err(format!("host port {at} belongs to {}", fact.owner));
+                }
+                Some(fact) if fact.to != Some(*to) => {
+                    let found = fact.to.map_or_else(|| "elsewhere".to_owned(), |to| format!("to {to}"));
+                    return Err(format!("host port {at} leads {found}, not to {to}"));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the kernel shows none of them as this owner's; otherwise which.
+    pub fn are_gone(&self, facts: &BTreeMap<Entrance, HostPortFact>) -> Result<(), String> {
+        let is_left = |port: &&HostPort| facts.get(&port.at).is_some_and(|fact| fact.owner == self.owner);
+        self.ports
+            .iter()
+            .find(is_left)
+            .map_or(Ok(()), |left| Err(format!("host port {} still leads somewhere", left.at)))
+    }
+}
+
+/// What the kernel shows of an entrance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostPortFact {
+    /// Where it leads.
+    pub to: Option<SocketAddr>,
+    /// Network, container id and interface.
+    pub owner: String,
+    /// The owner has a record, so it is somebody's still.
+    pub is_held: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_protocol_is_named_in_any_case() {
+        assert_eq!(
+            ["tcp", "UDP", "Sctp"].map(Protocol::parse),
+            [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].map(Some)
+        );
+        assert_eq!(["", "icmp", "tcp "].map(Protocol::parse), [None; 3]);
+    }
+
+    #[test]
+    fn a_subnet_has_a_chain_of_its_own() {
+        let net = |text: &str| Rewrite::Subnet(text.parse().expect("a net")).chain();
+        assert_eq!(net("10.1.0.5/24"), "hostport-of-10.1.0.0/24");
+        assert_eq!(net("fd00::5/64"), "hostport-of-fd00__/64");
+    }
+
+    #[test]
+    fn an_entrance_is_shown_as_it_is_written() {
+        let at = |addr: &str| Entrance { addr: addr.parse().expect("an address"), protocol: Protocol::Tcp, port: 80 };
+        assert_eq!(at("0.0.0.0").to_string(), "0.0.0.0:80/tcp");
+        assert_eq!(at("fd00::1").to_string(), "[fd00::1]:80/tcp");
+    }
+}

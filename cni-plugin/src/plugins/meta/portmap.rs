@@ -1,0 +1,313 @@
+//! `portmap`: ports of the host that lead to the container's.
+
+use crate::cni::{AddResult, Error, Json, NetConf};
+use crate::ipam::Lease;
+use crate::plan::hostport::{Entrance, HostPort, HostPorts, Protocol, Rewrite, Target};
+use crate::plan::step::{LinkAttr, LinkRef, Ns, Step, Sysctl};
+use crate::plan::{Facts, Feature, IfName, Need};
+use crate::plugins::{Addresses, Call, Planned, Plugin};
+use ipnet::IpNet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// Highest bit of a packet's mark.
+const LAST_MARK_BIT: i64 = 31;
+/// Keys that hold rules in the words of a command, which braid does not run.
+const COMMAND_KEYS: [&str; 2] = ["conditionsV4", "conditionsV6"];
+
+/// A `portmap` configuration.
+#[derive(Debug)]
+pub struct Portmap {
+    mappings: Vec<Mapping>,
+    /// Sources are rewritten where the answer would go astray.
+    snat: bool,
+    /// All sources are rewritten.
+    masq_all: bool,
+}
+
+/// One of `portMappings`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Mapping {
+    host_port: u16,
+    container_port: u16,
+    protocol: Protocol,
+    host_ip: Option<IpAddr>,
+}
+
+impl Portmap {
+    /// Reads the configuration.
+    pub fn parse(conf: &NetConf) -> Result<Self, Error> {
+        let json = &conf.json;
+        refuse_backend(json)?;
+        let runtime = json.object("runtimeConfig")?;
+        let mappings = match runtime {
+            Some(runtime) => runtime.each_object("portMappings", Mapping::parse)?,
+            None => Vec::new(),
+        };
+        Ok(Self { mappings, snat: json.bool_or("snat", true)?, masq_all: json.bool_or("masqAll", false)? })
+    }
+
+    /// The ports of the container's first address of each family.
+    fn ports(&self, call: &Call<'_>) -> Vec<HostPort> {
+        let mut ports: Vec<HostPort> = Vec::new();
+        for ip in call.prev.map(|prev| first_of_each_family(prev, call)).unwrap_or_default() {
+            let addr = ip.addr();
+            let all = || if addr.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+            for mapping in &self.mappings {
+                // As with the reference plugin, a host address of the other family means nothing here.
+                let Some(host) =
+                    Some(mapping.host_ip.unwrap_or_else(all)).filter(|host| host.is_ipv4() == addr.is_ipv4())
+                else {
+                    continue;
+                };
+                let at = Entrance { addr: host, protocol: mapping.protocol, port: mapping.host_port };
+                let port = HostPort { at, to: SocketAddr::new(addr, mapping.container_port) };
+                if !ports.contains(&port) {
+                    ports.push(port);
+                }
+            }
+        }
+        ports
+    }
+
+    fn targets(&self, call: &Call<'_>, prev: &AddResult, facts: &Facts, ports: &[HostPort]) -> Vec<Target> {
+        if !self.snat {
+            return Vec::new();
+        }
+        let is_bridged = bridge(prev, facts).is_some();
+        let mut ips = first_of_each_family(prev, call);
+        ips.retain(|ip| ports.iter().any(|port| port.to.ip() == ip.addr()));
+        let target = |ip: IpNet| {
+            // Where the host's NAT sees what a bridge carries, the answer of a neighbour finds back by itself.
+            let rewrite = match self.masq_all {
+                true => Rewrite::All,
+                false if is_bridged && !facts.sysctl_is(Ns::Host, bridge_nf(ip), "1") => Rewrite::Subnet(ip.trunc()),
+                false => Rewrite::Own,
+            };
+            Target { addr: ip.addr(), rewrite }
+        };
+        ips.into_iter().map(target).collect()
+    }
+}
+
+/// `backend`, and the keys that mean something to one backend alone.
+fn refuse_backend(json: &Json) -> Result<(), Error> {
+    match json.str_or("backend", "")? {
+        "" | "auto" | "nftables" => {}
+        backend @ ("iptables" | "ebpf") => {
+            let sentence = "is not among braid's backends; \"nftables\" and \"auto\" are";
+            return Err(Error::config(format!("\"backend\": {backend:?} {sentence}")));
+        }
+        backend => return Err(Error::config(format!("unrecognized backend {backend:?}"))),
+    }
+    // braid marks no packet, so every bit is as good.
+    if let Some(bit) = json.i64("markMasqBit")?.filter(|bit| !(0..=LAST_MARK_BIT).contains(bit)) {
+        return Err(Error::config(format!("MasqMarkBit must be between 0 and 31: \"markMasqBit\" is {bit}")));
+    }
+    if let Some(chain) = json.str("externalSetMarkChain")?.filter(|chain| !chain.is_empty()) {
+        let sentence = "names a chain of iptables, to which braid's nf_tables rules can't jump";
+        return Err(Error::config(format!("\"externalSetMarkChain\": {chain:?} {sentence}")));
+    }
+    for key in COMMAND_KEYS {
+        let conditions = json.strings(key)?;
+        if !conditions.is_empty() {
+            let conditions = conditions.join(" ");
+            let sentence = "are words of a command, and braid runs none; \"hostIP\" of a mapping limits it";
+            return Err(Error::config(format!("{key:?}: {conditions:?} {sentence}")));
+        }
+    }
+    Ok(())
+}
+
+impl Mapping {
+    fn parse(json: &Json) -> Result<Self, Error> {
+        let port = |key: &str, name: &str| {
+            let number = json.i64(key)?.unwrap_or(0);
+            let port = u16::try_from(number).ok().filter(|port| *port > 0);
+            port.ok_or_else(|| Error::config(format!("Invalid {name} port number: {number}")))
+        };
+        let protocol = json.str_or("protocol", "tcp")?;
+        let host_ip = json.str("hostIP")?.filter(|text| !text.is_empty());
+        let host_ip = host_ip
+            .map(|text| text.parse().map_err(|err| Error::config(format!("\"hostIP\": bad address {text:?}: {err}"))));
+        Ok(Self {
+            container_port: port("containerPort", "container")?,
+            host_port: port("hostPort", "host")?,
+            protocol: Protocol::parse(protocol).ok_or_else(|| {
+                Error::config(format!("\"protocol\": {protocol:?} is none of \"tcp\", \"udp\" and \"sctp\""))
+            })?,
+            host_ip: host_ip.transpose()?,
+        })
+    }
+}
+
+/// The first IPv4 and the first IPv6 address of the container's interface.
+fn first_of_each_family(prev: &AddResult, call: &Call<'_>) -> Vec<IpNet> {
+    let is_own = |interface: Option<usize>| match interface.and_then(|at| prev.interfaces.get(at)) {
+        None => true,
+        Some(interface) => interface.name == call.ifname.as_str() && !interface.sandbox.is_empty(),
+    };
+    let own = || prev.ips.iter().filter(|ip| is_own(ip.interface)).map(|ip| ip.address);
+    let first = |is_v4: bool| own().find(|ip| ip.addr().is_ipv4() == is_v4);
+    [true, false].into_iter().filter_map(first).collect()
+}
+
+/// The links on the host's side that the result so far names.
+fn host_links(prev: &AddResult) -> impl Iterator<Item = LinkRef> {
+    let of_host = prev.interfaces.iter().filter(|interface| interface.sandbox.is_empty());
+    of_host.filter_map(|interface| IfName::parse(&interface.name).ok().map(LinkRef::host))
+}
+
+fn bridge(prev: &AddResult, facts: &Facts) -> Option<LinkRef> {
+    host_links(prev).find(|at| facts.link(at).is_some_and(|fact| fact.kind == "bridge"))
+}
+
+/// The sysctl by which the host's NAT sees what bridges carry.
+fn bridge_nf(ip: IpNet) -> &'static str {
+    if ip.addr().is_ipv4() { "net/bridge/bridge-nf-call-iptables" } else { "net/bridge/bridge-nf-call-ip6tables" }
+}
+
+/// Lets what this host sends from `127.0.0.1` leave through the link that leads to the container.
+fn route_localnet(prev: &AddResult, facts: &Facts) -> Option<Step> {
+    let at = bridge(prev, facts).or_else(|| host_links(prev).find(|at| facts.link(at).is_some()))?;
+    let key = format!("net/ipv4/conf/{}/route_localnet", at.name);
+    Some(Step::EnsureSysctl(Sysctl { ns: Ns::Host, key, value: "1".to_owned(), optional: false }))
+}
+
+/// Lets a bridge send back to the container what the container sent, where the host's NAT sees it on its way through: the
+/// packet never leaves the bridge then.
+fn hairpin(prev: &AddResult, facts: &Facts, targets: &[Target]) -> Option<Step> {
+    bridge(prev, facts)?;
+    let is_carried = |target: &&Target| facts.sysctl_is(Ns::Host, bridge_nf(target.addr.into()), "1");
+    targets.iter().find(is_carried)?;
+    let at = host_links(prev).find(|at| facts.link(at).is_some_and(|fact| fact.kind == "veth"))?;
+    Some(Step::EnsureAttr { at, to: LinkAttr::Hairpin(true) })
+}
+
+impl Plugin for Portmap {
+    fn addresses(&self) -> Addresses {
+        Addresses::Never
+    }
+
+    fn needs(&self, call: &Call<'_>) -> Vec<Need> {
+        let ports = self.ports(call);
+        let Some(prev) = call.prev.filter(|_| !ports.is_empty()) else { return Vec::new() };
+        let mut needs: Vec<Need> = ports.iter().map(|port| Need::HostPort(port.at)).collect();
+        needs.extend(host_links(prev).map(Need::Link));
+        if self.snat {
+            let ips = first_of_each_family(prev, call).into_iter();
+            needs.extend(ips.map(|ip| Need::Sysctl(Ns::Host, bridge_nf(ip).to_owned())));
+        }
+        needs
+    }
+
+    fn refuse(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
+        let ports = self.ports(call);
+        let is_twice = |at: usize, port: &HostPort| ports[..at].iter().any(|earlier| earlier.at == port.at);
+        if let Some((_, port)) = ports.iter().enumerate().find(|(at, port)| is_twice(*at, port)) {
+            return Err(Error::config(format!("\"portMappings\": host port {} is to lead to two ports", port.at)));
+        }
+        let owner = call.owner();
+        for HostPort { at, .. } in &ports {
+            if let Some(fact) = facts.host_ports.get(at).filter(|fact| fact.is_held && fact.owner != owner) {
+                return Err(Error::internal(format!("host port {at} is taken by {:?}", fact.owner)));
+            }
+        }
+        Ok(())
+    }
+
+    fn plan(&self, call: &Call<'_>, facts: &Facts, _lease: Option<Lease>) -> Result<Planned, Error> {
+        let result = match call.prev {
+            Some(prev) => prev.clone(),
+            None if self.mappings.is_empty() => AddResult::default(),
+            None => return Err(Error::config("must be called as chained plugin")),
+        };
+        let ports = self.ports(call);
+        if ports.is_empty() {
+            return Ok(Planned { result, ..Planned::default() });
+        }
+        let targets = self.targets(call, &result, facts, &ports);
+        let mut steps: Vec<Step> = hairpin(&result, facts, &targets).into_iter().collect();
+        if targets.iter().any(|target| target.addr.is_ipv4()) {
+            steps.extend(route_localnet(&result, facts));
+        }
+        steps.push(Step::AddHostPorts(HostPorts { ports, targets, owner: call.owner() }));
+        Ok(Planned { steps, result, warnings: Vec::new() })
+    }
+
+    fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
+        vec![Step::DelHostPortsOf(call.owner())]
+    }
+
+    fn kind(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn features(&self) -> Vec<Feature> {
+        vec![Feature::NfTables, Feature::Masquerade]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cni::{Interface, IpConfig};
+    use crate::plugins::call::tests::call;
+
+    fn parse(keys: &str, mappings: &str) -> Result<Portmap, String> {
+        let text = format!(
+            r#"{{"cniVersion":"1.1.0","name":"net","type":"portmap",{keys}"runtimeConfig":{{"portMappings":{mappings}}}}}"#
+        );
+        Portmap::parse(&NetConf::parse(text.as_bytes()).expect("json")).map_err(|err| err.msg)
+    }
+
+    fn ports(mappings: &str, ips: &[&str]) -> Vec<String> {
+        let eth0 = IfName::parse("eth0").expect("a name");
+        let interface =
+            Interface { name: "eth0".to_owned(), sandbox: "/run/netns/pod".to_owned(), ..Interface::default() };
+        let ip = |text: &&str| IpConfig { address: text.parse().expect("a net"), gateway: None, interface: Some(0) };
+        let prev = AddResult { interfaces: vec![interface], ips: ips.iter().map(ip).collect(), ..AddResult::default() };
+        let mut call = call(&eth0);
+        call.prev = Some(&prev);
+        let ports = parse("", mappings).expect("parsed").ports(&call);
+        ports.iter().map(|port| format!("{} {}", port.at, port.to)).collect()
+    }
+
+    #[test]
+    fn a_mapping_holds_for_each_family_that_the_container_and_its_host_address_have() {
+        let both = ["10.1.0.5/24", "10.1.0.6/24", "fd00::5/64"];
+        let all = r#"[{"hostPort":8080,"containerPort":80,"protocol":"TCP"}]"#;
+        assert_eq!(ports(all, &both), ["0.0.0.0:8080/tcp 10.1.0.5:80", "[::]:8080/tcp [fd00::5]:80"]);
+        assert_eq!(ports(all, &both[..1]), ["0.0.0.0:8080/tcp 10.1.0.5:80"]);
+        let of = |host: &str| {
+            ports(&format!(r#"[{{"hostPort":53,"containerPort":53,"protocol":"udp","hostIP":"{host}"}}]"#), &both)
+        };
+        assert_eq!(of("192.0.2.1"), ["192.0.2.1:53/udp 10.1.0.5:53"]);
+        assert_eq!(of("0.0.0.0"), ["0.0.0.0:53/udp 10.1.0.5:53"]);
+        assert_eq!(of("::"), ["[::]:53/udp [fd00::5]:53"]);
+        assert_eq!(of(""), ["0.0.0.0:53/udp 10.1.0.5:53", "[::]:53/udp [fd00::5]:53"]);
+        let twice = format!("{},{}", &all[..all.len() - 1], &all[1..]);
+        assert_eq!(ports(&twice, &both[..1]), ["0.0.0.0:8080/tcp 10.1.0.5:80"]);
+    }
+
+    #[test]
+    fn what_can_not_be_done_is_refused_by_name() {
+        let of = |mapping: &str| {
+            let said = parse("", &format!("[{mapping}]")).expect_err("refused");
+            said.strip_prefix("portMappings[0]: ").expect("which one").to_owned()
+        };
+        assert_eq!(of(r#"{"hostPort":80}"#), "Invalid container port number: 0");
+        assert_eq!(of(r#"{"containerPort":80}"#), "Invalid host port number: 0");
+        assert_eq!(of(r#"{"containerPort":80,"hostPort":65536}"#), "Invalid host port number: 65536");
+        let full = |more: &str| of(&format!(r#"{{"containerPort":80,"hostPort":80,{more}}}"#));
+        assert_eq!(full(r#""protocol":"icmp""#), r#""protocol": "icmp" is none of "tcp", "udp" and "sctp""#);
+        assert!(full(r#""hostIP":"1.2.3""#).starts_with(r#""hostIP": bad address "1.2.3""#));
+        let key = |keys: &str| parse(keys, "[]").expect_err("refused");
+        assert!(key(r#""backend":"iptables","#).contains(r#""backend": "iptables""#));
+        assert_eq!(key(r#""backend":"x","#), r#"unrecognized backend "x""#);
+        assert!(key(r#""markMasqBit":32,"#).contains("32"));
+        assert!(key(r#""externalSetMarkChain":"KUBE","#).contains(r#""KUBE""#));
+        assert!(key(r#""conditionsV4":["-s","10.0.0.0/8"],"#).contains("-s 10.0.0.0/8"));
+        let fine = r#""markMasqBit":5,"conditionsV6":[],"externalSetMarkChain":"","backend":"nftables","#;
+        assert!(parse(fine, "[]").is_ok());
+    }
+}

@@ -1,0 +1,312 @@
+//! Ports of the host that lead to containers: table `inet braid`, one map element for each port, one for each container.
+//!
+//! ```text
+//! table inet braid {
+//!     map hostport4 { type ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service
+//!         elements = { 192.0.2.1 . tcp . 8080 comment "net 4f1c eth0" : 10.1.0.5 . 80 } }
+//!     map hostport4-any { type inet_proto . inet_service : ipv4_addr . inet_service }
+//!     map hostport4-source { type ipv4_addr : verdict
+//!         elements = { 10.1.0.5 comment "net 4f1c eth0" : goto hostport-own } }
+//!     set hostport4-own { type ipv4_addr . ipv4_addr }
+//!     chain hostport-in { type nat hook prerouting priority dstnat
+//!         fib daddr type local goto hostport }
+//!     chain hostport-out { type nat hook output priority dstnat
+//!         fib daddr type local goto hostport }
+//!     chain hostport {
+//!         dnat ip to ip daddr . meta l4proto . th dport map @hostport4
+//!         dnat ip to meta l4proto . th dport map @hostport4-any }
+//!     chain hostport-back { type nat hook postrouting priority srcnat - 1
+//!         ct status dnat ip daddr vmap @hostport4-source }
+//!     chain hostport-own {
+//!         ip saddr . ip daddr @hostport4-own masquerade
+//!         ip saddr 127.0.0.0/8 masquerade }
+//!     chain hostport-all { masquerade }
+//!     chain hostport-of-10.1.0.0/16 {
+//!         ip saddr 10.1.0.0/16 masquerade
+//!         ip saddr 127.0.0.0/8 masquerade }
+//!     chain hostport-martian { type filter hook prerouting priority raw
+//!         iif != "lo" ip daddr 127.0.0.0/8 drop }
+//! }
+//! ```
+//!
+//! The last chain is there because the kernel routes `127.0.0.0/8` to containers' links (`route_localnet`), and would
+//! take it from outside as well (CVE-2020-8558).
+
+mod rules;
+
+use super::batch::{Batch, Family, Means, REG_1};
+use super::expression::Nfproto;
+use super::masquerade::TABLE;
+use super::read::{Element, element, elements};
+use super::{comment, first_that_fits};
+use crate::plan::hostport::{Entrance, HostPort, HostPorts, Rewrite, Target};
+use crate::sys::netlink::{KernelError, Socket};
+use nix::errno::Errno;
+use rules::{add_base, add_subnet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+const FAMILY: Family = Family::Inet;
+/// What differs between IPv4 and IPv6.
+struct Ip {
+    exact: &'static str,
+    any: &'static str,
+    source: &'static str,
+    own: &'static str,
+    nfproto: Nfproto,
+    /// Number of the address's type.
+    kind: u32,
+    /// Length of an address.
+    len: u32,
+    /// Where the addresses are in the header.
+    saddr: u32,
+    daddr: u32,
+}
+
+const V4: Ip = Ip {
+    exact: "hostport4",
+    any: "hostport4-any",
+    source: "hostport4-source",
+    own: "hostport4-own",
+    nfproto: Nfproto::V4,
+    kind: 7,
+    len: 4,
+    saddr: 12,
+    daddr: 16,
+};
+const V6: Ip = Ip {
+    exact: "hostport6",
+    any: "hostport6-any",
+    source: "hostport6-source",
+    own: "hostport6-own",
+    nfproto: Nfproto::V6,
+    kind: 8,
+    len: 16,
+    saddr: 8,
+    daddr: 24,
+};
+
+impl Ip {
+    fn of(addr: IpAddr) -> &'static Self {
+        if addr.is_ipv4() { &V4 } else { &V6 }
+    }
+
+    /// The register behind an address in [`REG_1`].
+    fn behind(&self) -> u32 {
+        REG_1 + self.len / 4
+    }
+
+    fn map_of(&self, at: &Entrance) -> &'static str {
+        if at.addr.is_unspecified() { self.any } else { self.exact }
+    }
+}
+
+/// An entrance as the kernel shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shown {
+    /// Where it leads.
+    pub to: Option<SocketAddr>,
+    /// Network, container id and interface.
+    pub owner: String,
+}
+
+/// Who has an entrance; `None` where nobody has.
+pub fn find(socket: &mut Socket, at: &Entrance) -> Result<Option<Shown>, KernelError> {
+    let found = element(socket, FAMILY, TABLE, Ip::of(at.addr).map_of(at), &key(at))?;
+    Ok(found.map(|Element { data, comment, .. }| Shown { to: parse_target(&data), owner: comment }))
+}
+
+/// Makes the ports lead to the container, whoever had them before.
+pub fn add(socket: &mut Socket, what: &HostPorts) -> Result<(), KernelError> {
+    match add_new(socket, what) {
+        // Of an owner that is gone, or the plan would have refused.
+        Err(err) if err.errno == Errno::EEXIST => {
+            let old = there(socket, what, |_| true)?;
+            del_elements(socket, &old)?;
+            add_new(socket, what)
+        }
+        other => other,
+    }
+}
+
+fn add_new(socket: &mut Socket, what: &HostPorts) -> Result<(), KernelError> {
+    let subnets = |b: &mut Batch| what.targets.iter().for_each(|target| add_subnet(b, target.rewrite));
+    let elements = |b: &mut Batch| elements_of(what).iter().for_each(|one| one.add(b, comment(&what.owner)));
+    first_that_fits(
+        socket,
+        &[
+            &|| batch(elements),
+            &|| {
+                batch(|b| {
+                    subnets(b);
+                    elements(b);
+                })
+            },
+            &|| {
+                batch(|b| {
+                    add_base(b);
+                    subnets(b);
+                    elements(b);
+                })
+            },
+        ],
+    )
+}
+
+/// Ends those that are still this owner's; success where none is.
+pub fn del(socket: &mut Socket, what: &HostPorts) -> Result<(), KernelError> {
+    let owner = comment(&what.owner);
+    let own = there(socket, what, |element| element.comment == owner)?;
+    del_elements(socket, &own)
+}
+
+/// Ends all of an owner's.
+pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
+    let owner = comment(owner);
+    let mut own = Vec::new();
+    for set in [&V4, &V6].into_iter().flat_map(|ip| [ip.exact, ip.any, ip.source, ip.own]) {
+        let found = elements(socket, FAMILY, TABLE, set)?.into_iter().filter(|element| element.comment == owner);
+        own.extend(found.map(|element| One { set, key: element.key, data: Data::None }));
+    }
+    del_elements(socket, &own)
+}
+
+/// All owners of a port.
+pub fn owners(socket: &mut Socket) -> Result<Vec<String>, KernelError> {
+    let mut owners = Vec::new();
+    for set in [&V4, &V6].into_iter().flat_map(|ip| [ip.exact, ip.any, ip.source]) {
+        owners.extend(elements(socket, FAMILY, TABLE, set)?.into_iter().map(|element| element.comment));
+    }
+    owners.sort_unstable();
+    owners.dedup();
+    Ok(owners)
+}
+
+/// An element of one of the sets.
+struct One {
+    set: &'static str,
+    key: Vec<u8>,
+    data: Data,
+}
+
+enum Data {
+    None,
+    Goto(String),
+    Value(Vec<u8>),
+}
+
+impl One {
+    fn add(&self, batch: &mut Batch, comment: &str) {
+        let means = match &self.data {
+            Data::None => Means::Nothing,
+            Data::Goto(chain) => Means::Goto(chain),
+            Data::Value(value) => Means::Value(value),
+        };
+        batch.add_element(self.set, &self.key, means, comment);
+    }
+}
+
+fn elements_of(what: &HostPorts) -> Vec<One> {
+    let port = |HostPort { at, to }: &HostPort| One {
+        set: Ip::of(at.addr).map_of(at),
+        key: key(at),
+        data: Data::Value([bytes(to.ip()), padded(&to.port().to_be_bytes())].concat()),
+    };
+    let mut all: Vec<One> = what.ports.iter().map(port).collect();
+    for Target { addr, rewrite } in &what.targets {
+        let (ip, key) = (Ip::of(*addr), bytes(*addr));
+        if *rewrite == Rewrite::Own {
+            all.push(One { set: ip.own, key: [key.clone(), key.clone()].concat(), data: Data::None });
+        }
+        all.push(One { set: ip.source, key, data: Data::Goto(rewrite.chain()) });
+    }
+    all
+}
+
+/// Those of the elements that the kernel has and that `is_wanted` picks.
+fn there(socket: &mut Socket, what: &HostPorts, is_wanted: impl Fn(&Element) -> bool) -> Result<Vec<One>, KernelError> {
+    let mut found = Vec::new();
+    for one in elements_of(what) {
+        if element(socket, FAMILY, TABLE, one.set, &one.key)?.is_some_and(|element| is_wanted(&element)) {
+            found.push(one);
+        }
+    }
+    Ok(found)
+}
+
+fn del_elements(socket: &mut Socket, all: &[One]) -> Result<(), KernelError> {
+    if all.is_empty() {
+        return Ok(());
+    }
+    let del = batch(|b| {
+        for one in all {
+            b.del_element(one.set, &one.key);
+        }
+    });
+    match del.send(socket) {
+        // Somebody took one away meanwhile, and the kernel none: one by one.
+        Err(err) if err.errno == Errno::ENOENT && all.len() > 1 => {
+            all.chunks(1).try_for_each(|one| del_elements(socket, one))
+        }
+        Err(err) if err.errno == Errno::ENOENT => Ok(()),
+        other => other,
+    }
+}
+
+fn key(at: &Entrance) -> Vec<u8> {
+    let service = [padded(&[at.protocol.number()]), padded(&at.port.to_be_bytes())].concat();
+    if at.addr.is_unspecified() { service } else { [bytes(at.addr), service].concat() }
+}
+
+fn parse_target(data: &[u8]) -> Option<SocketAddr> {
+    let (addr, port) = data.split_at_checked(data.len().checked_sub(4)?)?;
+    let addr = match addr.len() {
+        4 => IpAddr::V4(Ipv4Addr::from(*addr.first_chunk::<4>()?)),
+        _ => IpAddr::V6(Ipv6Addr::from(*addr.first_chunk::<16>()?)),
+    };
+    Some(SocketAddr::new(addr, u16::from_be_bytes(*port.first_chunk()?)))
+}
+
+fn bytes(addr: IpAddr) -> Vec<u8> {
+    match addr {
+        IpAddr::V4(addr) => addr.octets().to_vec(),
+        IpAddr::V6(addr) => addr.octets().to_vec(),
+    }
+}
+
+/// A part of a concatenation.
+fn padded(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    bytes.resize(4, 0);
+    bytes
+}
+
+fn batch(fill: impl FnOnce(&mut Batch)) -> Batch {
+    let mut batch = Batch::new(FAMILY, TABLE);
+    fill(&mut batch);
+    batch
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::hostport::Protocol;
+
+    #[test]
+    fn a_key_has_an_address_only_where_one_is_given() {
+        let at =
+            |addr: &str| Entrance { addr: addr.parse().expect("an address"), protocol: Protocol::Udp, port: 0x1234 };
+        assert_eq!(key(&at("0.0.0.0")), [17, 0, 0, 0, 0x12, 0x34, 0, 0]);
+        assert_eq!(key(&at("192.0.2.1")), [192, 0, 2, 1, 17, 0, 0, 0, 0x12, 0x34, 0, 0]);
+        assert_eq!(key(&at("fd00::1")).len(), 24);
+    }
+
+    #[test]
+    fn a_target_is_read_back() {
+        for text in ["10.1.0.5:80", "[fd00::5]:8080"] {
+            let to: SocketAddr = text.parse().expect("an address and a port");
+            let data = [bytes(to.ip()), padded(&to.port().to_be_bytes())].concat();
+            assert_eq!(parse_target(&data), Some(to));
+        }
+        assert_eq!(parse_target(&[1, 2]), None);
+    }
+}

@@ -1,0 +1,118 @@
+//! The chains and rules that all host ports share, and those of a subnet.
+
+use super::{Ip, V4, V6, bytes};
+use crate::plan::hostport::Rewrite;
+use crate::sys::nft::batch::{Batch, Key, REG_1, Verdict};
+use ipnet::{IpNet, Ipv4Net};
+use std::net::Ipv4Addr;
+
+const DISPATCH: &str = "hostport";
+const IN: &str = "hostport-in";
+const OUT: &str = "hostport-out";
+const BACK: &str = "hostport-back";
+const MARTIAN: &str = "hostport-martian";
+const HOOK_PREROUTING: u32 = 0;
+const HOOK_OUTPUT: u32 = 3;
+const HOOK_POSTROUTING: u32 = 4;
+const PRIORITY_RAW: i32 = -300;
+const PRIORITY_DSTNAT: i32 = -100;
+/// Before the chain that masquerades what containers send.
+const PRIORITY_BACK: i32 = 99;
+const META_IIF: u32 = 4;
+const META_NFPROTO: u32 = 15;
+const LOOPBACK: u32 = 1;
+const NETWORK_HEADER: u32 = 1;
+const TYPE_PROTO: u32 = 12;
+const TYPE_SERVICE: u32 = 13;
+
+impl Ip {
+    fn only_this_family<'b>(&self, rule: &'b mut Batch) -> &'b mut Batch {
+        rule.meta(META_NFPROTO, REG_1).equals(REG_1, &[self.nfproto as u8])
+    }
+}
+
+/// All but the chains of subnets.
+pub(super) fn add_base(batch: &mut Batch) {
+    batch.table();
+    for ip in [&V4, &V6] {
+        let service = TYPE_PROTO << 6 | TYPE_SERVICE;
+        let data = Key { kind: ip.kind << 6 | TYPE_SERVICE, len: ip.len + 4, host_order: false };
+        batch.value_map(ip.exact, Key { kind: ip.kind << 12 | service, len: ip.len + 8, host_order: false }, data);
+        batch.value_map(ip.any, Key { kind: service, len: 8, host_order: false }, data);
+        batch.verdict_map(ip.source, Key { kind: ip.kind, len: ip.len, host_order: false });
+        batch.set(ip.own, Key { kind: ip.kind << 6 | ip.kind, len: 2 * ip.len, host_order: false });
+    }
+    let (own, all) = (&Rewrite::Own.chain(), &Rewrite::All.chain());
+    for name in [DISPATCH, own, all] {
+        batch.chain(name);
+    }
+    for (name, hook) in [(IN, HOOK_PREROUTING), (OUT, HOOK_OUTPUT)] {
+        batch.base_chain(name, "nat", hook, PRIORITY_DSTNAT);
+        batch.rule(name, |rule| {
+            rule.for_this_host(REG_1).decide(Verdict::Goto(DISPATCH));
+        });
+    }
+    batch.base_chain(BACK, "nat", HOOK_POSTROUTING, PRIORITY_BACK);
+    batch.base_chain(MARTIAN, "filter", HOOK_PREROUTING, PRIORITY_RAW);
+    batch.rule(MARTIAN, |rule| {
+        rule.meta(META_IIF, REG_1).differs(REG_1, &LOOPBACK.to_ne_bytes());
+        V4.only_this_family(rule).payload(NETWORK_HEADER, V4.daddr, V4.len, REG_1);
+        within(rule, &loopback()).decide(Verdict::Drop);
+    });
+    for ip in [&V4, &V6] {
+        add_rules(batch, ip);
+    }
+    let loopback = |rule: &mut Batch| from(rule, &loopback());
+    batch.rule(own, loopback);
+    batch.rule(all, |rule| {
+        rule.masquerade();
+    });
+}
+
+fn add_rules(batch: &mut Batch, ip: &Ip) {
+    let behind = ip.behind();
+    batch.rule(DISPATCH, |rule| {
+        let rule = ip.only_this_family(rule).payload(NETWORK_HEADER, ip.daddr, ip.len, REG_1);
+        rule.l4proto(behind).destination_port(behind + 1).lookup_value(ip.exact, REG_1, REG_1);
+        rule.destination_nat(ip.nfproto, REG_1, behind);
+    });
+    batch.rule(DISPATCH, |rule| {
+        let rule = ip.only_this_family(rule).l4proto(REG_1).destination_port(REG_1 + 1);
+        rule.lookup_value(ip.any, REG_1, REG_1).destination_nat(ip.nfproto, REG_1, behind);
+    });
+    batch.rule(BACK, |rule| {
+        let rule = ip.only_this_family(rule).was_rewritten(REG_1);
+        rule.payload(NETWORK_HEADER, ip.daddr, ip.len, REG_1).lookup_verdict(ip.source, REG_1);
+    });
+    batch.rule(&Rewrite::Own.chain(), |rule| {
+        let rule = ip.only_this_family(rule).payload(NETWORK_HEADER, ip.saddr, ip.len, REG_1);
+        rule.payload(NETWORK_HEADER, ip.daddr, ip.len, behind).lookup(ip.own, REG_1, false).masquerade();
+    });
+}
+
+/// The chain of a subnet, where it is one's sources that are rewritten.
+pub(super) fn add_subnet(batch: &mut Batch, rewrite: Rewrite) {
+    let Rewrite::Subnet(net) = rewrite else { return };
+    let name = rewrite.chain();
+    batch.chain(&name);
+    batch.rule(&name, |rule| from(rule, &net));
+    if net.addr().is_ipv4() {
+        batch.rule(&name, |rule| from(rule, &loopback()));
+    }
+}
+
+/// Masquerades what comes from there.
+fn from(rule: &mut Batch, net: &IpNet) {
+    let ip = Ip::of(net.addr());
+    ip.only_this_family(rule).payload(NETWORK_HEADER, ip.saddr, ip.len, REG_1);
+    within(rule, net).masquerade();
+}
+
+/// Goes on only if the address in the first register is of the subnet.
+fn within<'b>(rule: &'b mut Batch, net: &IpNet) -> &'b mut Batch {
+    rule.mask(REG_1, &bytes(net.netmask())).equals(REG_1, &bytes(net.network()))
+}
+
+fn loopback() -> IpNet {
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8))
+}

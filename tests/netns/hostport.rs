@@ -1,0 +1,329 @@
+//! `portmap`: who reaches a container through a port of the host, and as whom.
+
+use crate::conf;
+use braid_tests::{Call, Ns, Sandbox, Service, Transport, Value, json, state};
+use std::net::UdpSocket;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+const BOTH: [Transport; 2] = [Transport::Tcp, Transport::Udp];
+/// The host's port, and the container's.
+const PORT: u16 = 8080;
+const SERVICE: u16 = 80;
+
+/// A network with both families; `of` is the third number of its subnets.
+fn network(plugin: &str, name: &str, of: u8) -> Value {
+    let ipam = json!({"type": "host-local",
+        "ranges": [[{"subnet": format!("10.{of}.0.0/24")}], [{"subnet": format!("fd00:{of}::/64")}]],
+        "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]});
+    let mut main = if plugin == "bridge" { conf::bridge() } else { conf::ptp() };
+    main["ipam"] = ipam;
+    main["bridge"] = json!(format!("br{of}"));
+    json!({"cniVersion": "1.1.0", "name": name, "type": "braid",
+        "plugins": [main, {"type": "portmap", "capabilities": {"portMappings": true}}]})
+}
+
+fn mapping(transport: Transport) -> Value {
+    let protocol = if transport == Transport::Tcp { "tcp" } else { "udp" };
+    json!({"hostPort": PORT, "containerPort": SERVICE, "protocol": protocol})
+}
+
+fn mapped(host: &Sandbox, pod: &Ns, network: Value, mappings: &Value) -> Call {
+    host.call("braid", pod, network).with("runtimeConfig", json!({"portMappings": mappings}))
+}
+
+fn attach(host: &Sandbox, name: &str, network: Value) -> Rc<Ns> {
+    let pod = host.pod(name);
+    host.call("braid", &pod, network).add().result();
+    pod
+}
+
+/// A world outside that knows the host alone, as `192.0.2.1` and `2001:db8::1`.
+fn outside(host: &Sandbox) -> Rc<Ns> {
+    let outside = host.outside("world", "192.0.2.1/24", "192.0.2.2/24");
+    host.run("ip addr add 2001:db8::1/64 dev world nodad");
+    outside.run("ip addr add 2001:db8::2/64 dev world nodad");
+    host.run("ip link set lo up");
+    outside
+}
+
+fn bridge_nf(host: &Sandbox, on: bool) {
+    for key in ["net/bridge/bridge-nf-call-iptables", "net/bridge/bridge-nf-call-ip6tables"] {
+        if std::fs::exists(format!("/proc/sys/{key}")).unwrap_or(false) {
+            host.set_sysctl(key, if on { "1" } else { "0" });
+        }
+    }
+}
+
+/// Who the service takes its clients for: outside, the host by its address and by 127.0.0.1, the container itself, one of
+/// the same network, and one of another.
+struct Seen {
+    outside: [&'static str; 2],
+    host: [&'static str; 2],
+    loopback: &'static str,
+    itself: [&'static str; 2],
+    sibling: [&'static str; 2],
+    stranger: [&'static str; 2],
+}
+
+/// A new bridge looks for its neighbours when nobody else can have its own address.
+fn wait_for_bridges(host: &Sandbox) {
+    let is_tentative = || host.run("ip -6 addr show tentative").contains("inet6");
+    let start = Instant::now();
+    while is_tentative() {
+        assert!(start.elapsed() < Duration::from_secs(10), "addresses stay tentative");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn assert_matrix(plugin: &str, with_bridge_nf: bool, seen: &Seen) {
+    let host = Sandbox::new();
+    let outside = outside(&host);
+    bridge_nf(&host, with_bridge_nf);
+    let pod = host.pod("a");
+    let call = mapped(&host, &pod, network(plugin, "net", 1), &json!(BOTH.map(mapping)));
+    let result = call.add().result();
+    let sibling = attach(&host, "b", network(plugin, "net", 1));
+    let stranger = attach(&host, "c", network("bridge", "other", 9));
+    wait_for_bridges(&host);
+    for transport in BOTH {
+        let _service = Service::start(&pod, transport, SERVICE);
+        for (family, at) in [(0, "192.0.2.1:8080"), (1, "[2001:db8::1]:8080")] {
+            let clients: [(&str, &Ns, &str); 5] = [
+                ("outside", &outside, seen.outside[family]),
+                ("host", host.host(), seen.host[family]),
+                ("itself", &pod, seen.itself[family]),
+                ("sibling", &sibling, seen.sibling[family]),
+                ("stranger", &stranger, seen.stranger[family]),
+            ];
+            for (who, client, expected) in clients {
+                let found = client.ask(transport, at);
+                let what = format!("{plugin}, bridge-nf {with_bridge_nf}, {transport:?}, {who} to {at}");
+                assert_eq!(found, Ok(expected.parse().unwrap()), "{what}");
+            }
+        }
+        assert_eq!(host.host().ask(transport, "127.0.0.1:8080"), Ok(seen.loopback.parse().unwrap()), "{transport:?}");
+        // No route leads from ::1 to a container.
+        assert!(host.host().ask(transport, "[::1]:8080").is_err(), "{transport:?}");
+    }
+    call.check(&result).ok();
+    call.prev(&result).del().ok();
+    assert!(outside.ask(Transport::Tcp, "192.0.2.1:8080").is_err());
+    assert!(state::elements(&host).is_empty(), "{:?}", state::elements(&host));
+}
+
+#[test]
+fn everybody_reaches_a_port_of_a_bridge() {
+    // What the bridge carries back passes no NAT, so neighbours are taken for the bridge.
+    let seen = Seen {
+        outside: ["192.0.2.2", "2001:db8::2"],
+        host: ["192.0.2.1", "2001:db8::1"],
+        loopback: "10.1.0.1",
+        itself: ["10.1.0.1", "fd00:1::1"],
+        sibling: ["10.1.0.1", "fd00:1::1"],
+        stranger: ["10.9.0.2", "fd00:9::2"],
+    };
+    assert_matrix("bridge", false, &seen);
+}
+
+#[test]
+fn everybody_reaches_a_port_of_a_ptp() {
+    let seen = Seen {
+        outside: ["192.0.2.2", "2001:db8::2"],
+        host: ["192.0.2.1", "2001:db8::1"],
+        loopback: "10.1.0.1",
+        itself: ["10.1.0.1", "fd00:1::1"],
+        sibling: ["10.1.0.3", "fd00:1::3"],
+        stranger: ["10.9.0.2", "fd00:9::2"],
+    };
+    assert_matrix("ptp", false, &seen);
+}
+
+#[test]
+fn neighbours_keep_their_address_where_the_hosts_nat_sees_what_a_bridge_carries() {
+    if !std::fs::exists("/proc/sys/net/bridge/bridge-nf-call-iptables").unwrap_or(false) {
+        return;
+    }
+    let seen = Seen {
+        outside: ["192.0.2.2", "2001:db8::2"],
+        host: ["192.0.2.1", "2001:db8::1"],
+        loopback: "10.1.0.1",
+        itself: ["10.1.0.1", "fd00:1::1"],
+        sibling: ["10.1.0.3", "fd00:1::3"],
+        stranger: ["10.9.0.2", "fd00:9::2"],
+    };
+    assert_matrix("bridge", true, &seen);
+}
+
+fn tcp() -> Value {
+    json!([mapping(Transport::Tcp)])
+}
+
+#[test]
+fn a_port_belongs_to_one_attachment() {
+    let host = Sandbox::new();
+    let (a, b) = (host.pod("a"), host.pod("b"));
+    let first = mapped(&host, &a, network("bridge", "net", 1), &tcp());
+    let result = first.add().result();
+    let second = mapped(&host, &b, network("bridge", "net", 1), &tcp());
+    let state = host.state().without_marks();
+    second.add().refused(999, &["0.0.0.0:8080/tcp", "net a eth0"]);
+    state.assert_same(&host.state().without_marks());
+    let udp = mapped(&host, &b, network("bridge", "net", 1), &json!([mapping(Transport::Udp)]));
+    let of_udp = udp.add().result();
+    udp.prev(&of_udp).del().ok();
+    first.prev(&result).del().ok();
+    let result = second.add().result();
+    second.prev(&result).del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn a_port_of_an_owner_without_record_is_taken_over_and_its_del_leaves_it_alone() {
+    let host = Sandbox::new();
+    let outside = outside(&host);
+    let (a, b) = (host.pod("a"), host.pod("b"));
+    let lost = mapped(&host, &a, network("bridge", "net", 1), &tcp());
+    lost.add().result();
+    std::fs::remove_dir_all("/run/braid/attachments").unwrap();
+    let call = mapped(&host, &b, network("bridge", "net", 1), &tcp());
+    let result = call.add().result();
+    lost.del().ok();
+    let _service = Service::start(&b, Transport::Tcp, SERVICE);
+    assert_eq!(outside.ask(Transport::Tcp, "192.0.2.1:8080"), Ok("192.0.2.2".parse().unwrap()));
+    call.check(&result).ok();
+    call.prev(&result).del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn check_misses_a_port() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = mapped(&host, &pod, network("bridge", "net", 1), &tcp());
+    let mut result = call.add().result();
+    let elsewhere = "nft add element inet braid hostport4-any { tcp . 8080 : 10.1.0.99 . 80 }";
+    let gone = "nft delete element inet braid hostport4-any { tcp . 8080 }";
+    for damage in [gone, "nft delete table inet braid"] {
+        call.check(&result).ok();
+        host.run(damage);
+        call.check(&result).refused(999, &["0.0.0.0:8080/tcp", "leads nowhere"]);
+        call.clone().prev(&result).del().ok();
+        result = call.add().result();
+    }
+    host.run(gone);
+    host.run(elsewhere);
+    call.check(&result).refused(999, &["0.0.0.0:8080/tcp", "belongs to"]);
+    call.clone().prev(&result).del().ok();
+    // Somebody else's stays, and is nobody's to take.
+    call.add().refused(999, &["0.0.0.0:8080/tcp is taken"]);
+    host.run(gone);
+    host.assert_nothing_left();
+}
+
+#[test]
+fn del_and_gc_find_ports_without_a_record() {
+    for by_gc in [false, true] {
+        let host = Sandbox::new();
+        let pod = host.pod("a");
+        let call = mapped(&host, &pod, network("bridge", "net", 1), &json!(BOTH.map(mapping)));
+        call.add().result();
+        std::fs::remove_dir_all("/run/braid/attachments").unwrap();
+        // The runtime sends no mappings when it deletes.
+        let call = host.call("braid", &pod, network("bridge", "net", 1));
+        if by_gc {
+            call.gc(&[]).ok();
+        } else {
+            call.del().ok();
+        }
+        assert_eq!(state::elements(&host), Vec::<String>::new(), "by GC: {by_gc}");
+        call.del().ok();
+    }
+}
+
+#[test]
+fn a_client_of_udp_follows_a_replaced_container_at_once() {
+    let host = Sandbox::new();
+    let outside = outside(&host);
+    let client = outside.enter(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    outside.enter(|| client.connect("192.0.2.1:8080")).unwrap();
+    for name in ["a", "b"] {
+        let pod = host.pod(name);
+        let call = mapped(&host, &pod, network("bridge", "net", 1), &json!([mapping(Transport::Udp)]));
+        let result = call.add().result();
+        let service = Service::start(&pod, Transport::Udp, SERVICE);
+        client.send(b"?").unwrap();
+        assert_eq!(client.recv(&mut [0; 64]).map_err(|err| format!("{name}: {err}")), Ok("192.0.2.2".len()));
+        drop(service);
+        call.prev(&result).del().ok();
+    }
+}
+
+#[test]
+fn a_host_address_limits_a_mapping_and_goes_before_all() {
+    let host = Sandbox::new();
+    let outside = outside(&host);
+    host.run("ip addr add 192.0.2.9/24 dev world");
+    let (a, b, c) = (host.pod("a"), host.pod("b"), host.pod("c"));
+    let with = |host_ip: &str| {
+        let mut mapping = mapping(Transport::Tcp);
+        mapping["hostIP"] = json!(host_ip);
+        json!([mapping])
+    };
+    let mut results = Vec::new();
+    for (pod, mappings) in [(&a, tcp()), (&b, with("192.0.2.9")), (&c, with("127.0.0.1"))] {
+        let call = mapped(&host, pod, network("bridge", "net", 1), &mappings);
+        results.push((call.add().result(), call));
+    }
+    let reaches = |client: &Ns, at: &str, server: &Ns| {
+        let _service = Service::start(server, Transport::Tcp, SERVICE);
+        client.ask(Transport::Tcp, at).is_ok()
+    };
+    assert!(reaches(&outside, "192.0.2.1:8080", &a) && !reaches(&outside, "192.0.2.1:8080", &b));
+    assert!(reaches(&outside, "192.0.2.9:8080", &b) && !reaches(&outside, "192.0.2.9:8080", &a));
+    assert!(reaches(host.host(), "127.0.0.1:8080", &c) && !reaches(host.host(), "127.0.0.1:8080", &a));
+    for (result, call) in results {
+        call.prev(&result).del().ok();
+    }
+    host.assert_nothing_left();
+}
+
+#[test]
+fn masq_all_rewrites_every_source_and_snat_none() {
+    for (key, outside_as, itself_reaches) in [("masqAll", "10.1.0.1", true), ("snat", "192.0.2.2", false)] {
+        let host = Sandbox::new();
+        let outside = outside(&host);
+        let pod = host.pod("a");
+        let mut conf = network("bridge", "net", 1);
+        conf["plugins"][1][key] = json!(key == "masqAll");
+        let call = mapped(&host, &pod, conf, &tcp());
+        let result = call.add().result();
+        let _service = Service::start(&pod, Transport::Tcp, SERVICE);
+        assert_eq!(outside.ask(Transport::Tcp, "192.0.2.1:8080"), Ok(outside_as.parse().unwrap()), "{key}");
+        assert_eq!(pod.ask(Transport::Tcp, "192.0.2.1:8080").is_ok(), itself_reaches, "{key}");
+        call.prev(&result).del().ok();
+        host.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_plugin_of_its_own_maps_and_ends_it() {
+    let host = Sandbox::new();
+    let outside = outside(&host);
+    let pod = host.pod("a");
+    let mut main = conf::bridge();
+    main["ipam"]["routes"] = json!([{"dst": "0.0.0.0/0"}]);
+    let main = host.call("bridge", &pod, main);
+    let result = main.add().result();
+    let chained = json!({"cniVersion": "1.1.0", "name": "net", "type": "portmap"});
+    let call = host.call("portmap", &pod, chained.clone()).with("runtimeConfig", json!({"portMappings": tcp()}));
+    assert_eq!(call.clone().prev(&result).add().result(), result);
+    let service = Service::start(&pod, Transport::Tcp, SERVICE);
+    assert_eq!(outside.ask(Transport::Tcp, "192.0.2.1:8080"), Ok("192.0.2.2".parse().unwrap()));
+    drop(service);
+    host.call("portmap", &pod, chained).prev(&result).del().ok();
+    assert_eq!(state::elements(&host), Vec::<String>::new());
+    main.del().ok();
+    host.assert_nothing_left();
+}

@@ -1,0 +1,110 @@
+//! A service in a container, and clients who tell whether and as whom they reached it.
+
+use crate::ns::Ns;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Longest wait for an answer; one that never comes costs as much.
+const PATIENCE: Duration = Duration::from_millis(1500);
+/// How often a service looks whether it is to end.
+const TURN: Duration = Duration::from_millis(20);
+
+/// A protocol with ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "their names")]
+pub enum Transport {
+    Tcp,
+    Udp,
+}
+
+/// Answers each client with the address that it comes from, in all families, until it is dropped.
+#[derive(Debug)]
+pub struct Service {
+    ends: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Service {
+    /// Starts in `ns`.
+    #[track_caller]
+    pub fn start(ns: &Ns, transport: Transport, port: u16) -> Self {
+        let any = SocketAddr::new("::".parse().expect("an address"), port);
+        let ends = Arc::new(AtomicBool::new(false));
+        let is_over = Arc::clone(&ends);
+        let thread = match transport {
+            Transport::Tcp => {
+                let listener = ns.enter(|| TcpListener::bind(any)).expect("listen");
+                listener.set_nonblocking(true).expect("a socket");
+                std::thread::spawn(move || {
+                    while !is_over.load(Ordering::Relaxed) {
+                        match listener.accept() {
+                            Ok((mut stream, from)) => {
+                                let _gone = stream.write_all(said(from).as_bytes());
+                            }
+                            Err(_) => std::thread::sleep(TURN),
+                        }
+                    }
+                })
+            }
+            Transport::Udp => {
+                let socket = ns.enter(|| UdpSocket::bind(any)).expect("bind");
+                socket.set_read_timeout(Some(TURN)).expect("a socket");
+                std::thread::spawn(move || {
+                    while !is_over.load(Ordering::Relaxed) {
+                        let Ok((_, from)) = socket.recv_from(&mut [0; 64]) else { continue };
+                        let _gone = socket.send_to(said(from).as_bytes(), from);
+                    }
+                })
+            }
+        };
+        Self { ends, thread: Some(thread) }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        let _panicked = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn said(from: SocketAddr) -> String {
+    from.ip().to_canonical().to_string()
+}
+
+impl Ns {
+    /// Asks the service that answers at `to`; who it took the client for, or why no answer came.
+    pub fn ask(&self, transport: Transport, to: &str) -> Result<IpAddr, String> {
+        let to: SocketAddr = to.parse().expect("an address and a port");
+        let answer = self.enter(|| match transport {
+            Transport::Tcp => ask_tcp(to),
+            Transport::Udp => ask_udp(to),
+        });
+        let said = answer.map_err(|err| err.to_string())?;
+        said.parse().map_err(|err| format!("{said:?}: {err}"))
+    }
+}
+
+fn ask_tcp(to: SocketAddr) -> io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn ask_udp(to: SocketAddr) -> io::Result<String> {
+    let any: IpAddr = if to.is_ipv4() { [0, 0, 0, 0].into() } else { [0; 16].into() };
+    let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
+    // Of a connected socket the kernel hands over only what comes from there.
+    socket.connect(to)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.send(b"?")?;
+    let mut text = [0; 64];
+    let len = socket.recv(&mut text)?;
+    Ok(String::from_utf8_lossy(&text[..len]).into_owned())
+}
