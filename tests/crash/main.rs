@@ -34,13 +34,13 @@ fn bridge_del_can_stop_anywhere() {
 }
 
 #[test]
-fn shaped_bridge_add_can_stop_anywhere() {
-    trials::add("shaped-bridge");
+fn full_chain_add_can_stop_anywhere() {
+    trials::add("full-chain");
 }
 
 #[test]
-fn shaped_bridge_del_can_stop_anywhere() {
-    trials::del("shaped-bridge");
+fn full_chain_del_can_stop_anywhere() {
+    trials::del("full-chain");
 }
 
 #[test]

@@ -90,18 +90,27 @@ impl World {
 /// Addresses for containers in the configuration's range.
 const ADDRESSES: usize = 5;
 
-/// A configuration with all that has to be taken back, and few addresses, so that a lost one is soon missed.
-/// The type that is called: a shaped plugin is a list in one call.
+/// The type that is called: some are lists in one call.
 fn face(plugin: &str) -> &str {
-    if plugin.starts_with("shaped") { "braid" } else { plugin }
+    if ["full-chain", "shaped-macvlan"].contains(&plugin) { "braid" } else { plugin }
 }
 
+/// A configuration with all that has to be taken back, and few addresses, so that a lost one is soon missed.
 fn conf(plugin: &str) -> Value {
     let ipam = json!({"type": "host-local", "subnet": "10.1.0.0/29", "routes": [{"dst": "0.0.0.0/0"}]});
     let keys = match plugin {
-        "shaped-bridge" => {
+        "full-chain" => {
             let bridge = json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipMasq": true, "ipam": ipam});
-            json!({"network": bridge, "bandwidth": limits()})
+            let mapping = json!({"hostPort": 8080, "containerPort": 80, "protocol": "udp"});
+            json!({
+                "plugins": [
+                    bridge,
+                    {"type": "bandwidth", "capabilities": {"bandwidth": true}},
+                    {"type": "portmap", "capabilities": {"portMappings": true}},
+                    {"type": "tuning", "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}, "mtu": 1400},
+                ],
+                "runtimeConfig": {"bandwidth": limits(), "portMappings": [mapping]},
+            })
         }
         "shaped-macvlan" => {
             json!({"network": {"type": "macvlan", "master": PARENT, "ipam": ipam}, "bandwidth": limits()})

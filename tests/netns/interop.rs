@@ -161,3 +161,29 @@ fn a_ptp_and_a_macvlan_of_the_reference_are_detached() {
         assert_eq!(host.link_names(), ["lan"], "{plugin}");
     }
 }
+
+#[test]
+fn host_ports_of_the_reference_are_deleted() {
+    needs!(Reference);
+    for backend in ["nftables", "iptables"] {
+        let host = Sandbox::new();
+        let pods = ["a", "b"].map(|name| host.pod(name));
+        let mut calls = Vec::new();
+        for (pod, port) in pods.iter().zip([8080, 9090]) {
+            let main = attach(&host, pod);
+            let result = main.clone().reference().add().result();
+            let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "portmap", "backend": backend});
+            let mapping = json!([{"hostPort": port, "containerPort": 80, "protocol": "tcp"}]);
+            let call = host.call("portmap", pod, conf.clone()).with("runtimeConfig", json!({"portMappings": mapping}));
+            call.reference().prev(&result).add().result();
+            calls.push((host.call("portmap", pod, conf).prev(&result), main));
+        }
+        let mapped = |port: &str| host.run("nft list ruleset").contains(port);
+        assert!(mapped("8080") && mapped("9090"), "{backend}");
+        for ((call, main), others_stay) in calls.iter().zip([true, false]) {
+            call.del().ok();
+            main.del().ok();
+            assert_eq!((mapped("8080"), mapped("9090")), (false, others_stay), "{backend}");
+        }
+    }
+}

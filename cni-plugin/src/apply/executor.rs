@@ -110,6 +110,10 @@ impl Run<'_> {
             Step::AddMasquerade(what) => self.alone(at, |run| masquerade::add(run.kernel.nft()?, what)),
             Step::DelMasquerade(what) => self.alone(at, |run| masquerade::del(run.kernel.nft()?, what)),
             Step::DelMasqueradesOf(owner) => self.alone(at, |run| masquerade::del_owner(run.kernel.nft()?, owner)),
+            Step::DelReferencePorts { network, container_id } => {
+                let of = reference::Of { network, container_id, ifname: "" };
+                self.alone(at, |run| reference::del_ports(run.kernel.nft()?, of));
+            }
             Step::DelReferenceMasquerade { network, container_id, ifname } => {
                 let of = reference::Of { network, container_id, ifname: ifname.as_str() };
                 self.alone(at, |run| reference::del_masquerade(run.kernel.nft()?, of));
@@ -327,7 +331,7 @@ fn link_of(step: &Step) -> Option<&LinkRef> {
 
 /// Whether the step is several requests, of which a failure leaves some done.
 fn is_several(step: &Step) -> bool {
-    matches!(step, Step::AddShaping(_) | Step::AddRedirect { .. })
+    matches!(step, Step::AddHostPorts(_) | Step::AddShaping(_) | Step::AddRedirect { .. })
 }
 
 /// Whether the step brings something into being, so that it must not follow a failure.
@@ -337,6 +341,7 @@ fn is_making(step: &Step) -> bool {
         Step::DelMasquerade(_)
             | Step::DelMasqueradesOf(_)
             | Step::DelReferenceMasquerade { .. }
+            | Step::DelReferencePorts { .. }
             | Step::RestoreReferenceTuning { .. }
             | Step::DelMacCheck(_)
             | Step::DelHostPorts(_)

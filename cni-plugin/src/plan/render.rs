@@ -29,6 +29,9 @@ impl fmt::Display for Step {
             Self::DelMasqueradesOf(owner) => {
                 write!(f, "# nft delete every element of inet braid with comment {owner:?}")
             }
+            Self::DelReferencePorts { container_id, .. } => {
+                write!(f, "# delete what the reference plugin made to lead host ports to {container_id}")
+            }
             Self::DelReferenceMasquerade { container_id, ifname, .. } => {
                 write!(f, "# delete what the reference plugin made to masquerade {container_id} {ifname}")
             }
@@ -79,6 +82,7 @@ impl Step {
             | Self::DelMasquerade(_)
             | Self::DelMasqueradesOf(_)
             | Self::DelReferenceMasquerade { .. }
+            | Self::DelReferencePorts { .. }
             | Self::AddHostPorts(_)
             | Self::DelHostPorts(_)
             | Self::DelHostPortsOf(_)

@@ -98,8 +98,7 @@ pub enum Step {
         /// `CNI_IFNAME`.
         ifname: IfName,
     },
-    /// Gives a link the attributes back that a reference plugin noted in a file before it changed them, as far as the
-    /// link is still there, and removes the file.
+    /// Gives a link that is still there the attributes back that a reference plugin noted in a file, and removes the file.
     RestoreReferenceTuning {
         /// The link.
         at: LinkRef,
@@ -116,6 +115,13 @@ pub enum Step {
     DelHostPorts(HostPorts),
     /// Ends all of one owner: network, container id and interface.
     DelHostPortsOf(String),
+    /// Ends those that a reference plugin made.
+    DelReferencePorts {
+        /// The network's name.
+        network: String,
+        /// `CNI_CONTAINERID`.
+        container_id: String,
+    },
     /// Shapes what an attachment receives and sends.
     AddShaping(Shaping),
     /// Ends it.

@@ -19,9 +19,10 @@ impl Step {
                 vec![Need::Link(route.at.clone()), Need::Routes(route.at.ns)]
             }
             Self::SetSysctl(sysctl) | Self::EnsureSysctl(sysctl) => vec![Need::Sysctl(sysctl.ns, sysctl.key.clone())],
-            Self::DelReferenceMasquerade { .. } | Self::RestoreReferenceTuning { .. } | Self::DelHostPortsOf(_) => {
-                Vec::new()
-            }
+            Self::DelReferenceMasquerade { .. }
+            | Self::DelReferencePorts { .. }
+            | Self::RestoreReferenceTuning { .. }
+            | Self::DelHostPortsOf(_) => Vec::new(),
             Self::AddMasquerade(_) | Self::DelMasquerade(_) | Self::DelMasqueradesOf(_) => vec![Need::Masquerades],
             Self::AddMacCheck(_) | Self::DelMacCheck(_) => vec![Need::MacChecks],
             Self::AddHostPorts(all) | Self::DelHostPorts(all) => {
@@ -85,16 +86,17 @@ pub fn holds(step: &Step, facts: &Facts) -> Result<(), String> {
         Step::AddMasquerade(_)
         | Step::DelMasquerade(_)
         | Step::DelMasqueradesOf(_)
+        | Step::AddHostPorts(_)
+        | Step::DelHostPorts(_)
         | Step::AddMacCheck(_)
         | Step::DelMacCheck(_) => nft_holds(step, facts),
         Step::AddShaping(_) | Step::DelShaping(_) | Step::AddRedirect { .. } | Step::DelRedirect { .. } => {
             shaping_holds(step, facts)
         }
         Step::WaitUp(at) => refuse_if(!found(at, facts)?.oper_up, || format!("link {at} is not operationally up")),
-        Step::AddHostPorts(all) => all.holds(&facts.host_ports),
-        Step::DelHostPorts(all) => all.are_gone(&facts.host_ports),
         Step::WaitDad(_)
         | Step::DelReferenceMasquerade { .. }
+        | Step::DelReferencePorts { .. }
         | Step::RestoreReferenceTuning { .. }
         | Step::DelHostPortsOf(_) => Ok(()),
     }
@@ -126,6 +128,8 @@ fn is_redirected(from: &LinkRef, to: &LinkRef, facts: &Facts) -> bool {
 
 fn nft_holds(step: &Step, facts: &Facts) -> Result<(), String> {
     match step {
+        Step::AddHostPorts(all) => all.holds(&facts.host_ports),
+        Step::DelHostPorts(all) => all.are_gone(&facts.host_ports),
         Step::AddMasquerade(what) => {
             let there = facts.masquerades.contains_key(&what.source);
             refuse_if(!there, || format!("{} is not masqueraded", what.source))

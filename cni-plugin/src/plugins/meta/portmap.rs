@@ -22,6 +22,8 @@ pub struct Portmap {
     snat: bool,
     /// All sources are rewritten.
     masq_all: bool,
+    /// Why an ADD can't do what is asked for. A DEL can: the reference plugin may have done it.
+    refusal: Option<Error>,
 }
 
 /// One of `portMappings`.
@@ -37,13 +39,13 @@ impl Portmap {
     /// Reads the configuration.
     pub fn parse(conf: &NetConf) -> Result<Self, Error> {
         let json = &conf.json;
-        refuse_backend(json)?;
         let runtime = json.object("runtimeConfig")?;
         let mappings = match runtime {
             Some(runtime) => runtime.each_object("portMappings", Mapping::parse)?,
             None => Vec::new(),
         };
-        Ok(Self { mappings, snat: json.bool_or("snat", true)?, masq_all: json.bool_or("masqAll", false)? })
+        let (snat, masq_all) = (json.bool_or("snat", true)?, json.bool_or("masqAll", false)?);
+        Ok(Self { mappings, snat, masq_all, refusal: refuse_backend(json).err() })
     }
 
     /// The ports of the container's first address of each family.
@@ -201,6 +203,9 @@ impl Plugin for Portmap {
     }
 
     fn refuse(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
+        if let Some(error) = &self.refusal {
+            return Err(error.clone());
+        }
         let ports = self.ports(call);
         let is_twice = |at: usize, port: &HostPort| ports[..at].iter().any(|earlier| earlier.at == port.at);
         if let Some((_, port)) = ports.iter().enumerate().find(|(at, port)| is_twice(*at, port)) {
@@ -235,7 +240,8 @@ impl Plugin for Portmap {
     }
 
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
-        vec![Step::DelHostPortsOf(call.owner())]
+        let (network, container_id) = (call.network.to_owned(), call.container_id.to_owned());
+        vec![Step::DelHostPortsOf(call.owner()), Step::DelReferencePorts { network, container_id }]
     }
 
     fn kind(&self) -> Option<&'static str> {
@@ -301,13 +307,13 @@ mod tests {
         let full = |more: &str| of(&format!(r#"{{"containerPort":80,"hostPort":80,{more}}}"#));
         assert_eq!(full(r#""protocol":"icmp""#), r#""protocol": "icmp" is none of "tcp", "udp" and "sctp""#);
         assert!(full(r#""hostIP":"1.2.3""#).starts_with(r#""hostIP": bad address "1.2.3""#));
-        let key = |keys: &str| parse(keys, "[]").expect_err("refused");
+        let key = |keys: &str| parse(keys, "[]").expect("DEL can go on").refusal.expect("refused").msg;
         assert!(key(r#""backend":"iptables","#).contains(r#""backend": "iptables""#));
         assert_eq!(key(r#""backend":"x","#), r#"unrecognized backend "x""#);
         assert!(key(r#""markMasqBit":32,"#).contains("32"));
         assert!(key(r#""externalSetMarkChain":"KUBE","#).contains(r#""KUBE""#));
         assert!(key(r#""conditionsV4":["-s","10.0.0.0/8"],"#).contains("-s 10.0.0.0/8"));
         let fine = r#""markMasqBit":5,"conditionsV6":[],"externalSetMarkChain":"","backend":"nftables","#;
-        assert!(parse(fine, "[]").is_ok());
+        assert_eq!(parse(fine, "[]").map(|portmap| portmap.refusal), Ok(None));
     }
 }

@@ -1,7 +1,9 @@
-//! What the reference plugins made for `ipMasq`, so that braid can delete an attachment of theirs.
+//! What the reference plugins made, so that braid can delete an attachment of theirs. Two layouts of each:
 //!
-//! Two layouts: a rule in `inet cni_plugins_masquerade masq_checks` whose comment starts with two hashes, or a chain
-//! `CNI-…` in the `nat` table of either family with a jump to it from `POSTROUTING` (iptables on nf_tables).
+//! - `ipMasq`: a rule in `inet cni_plugins_masquerade masq_checks` whose comment starts with two hashes, or a chain `CNI-…`
+//!   in the `nat` table of either family with a jump to it from `POSTROUTING` (iptables on nf_tables);
+//! - `portmap`: rules in the chains of `cni_hostport` of either family whose comment is the container's id, or a chain
+//!   `CNI-DN-…` with a jump to it from `CNI-HOSTPORT-DNAT`, and in older versions `CNI-SN-…` from `CNI-HOSTPORT-SNAT`.
 
 use super::batch::{Batch, Family};
 use super::read::{Rule, rules};
@@ -13,6 +15,11 @@ const TABLE: &str = "cni_plugins_masquerade";
 const CHAIN: &str = "masq_checks";
 const NAT: &str = "nat";
 const POSTROUTING: &str = "POSTROUTING";
+
+const PORTS: &str = "cni_hostport";
+const PORT_CHAINS: [&str; 3] = ["hostports", "hostip_hostports", "masquerading"];
+/// Chains of `portmap` on iptables: what the jump comes from, and what a container's starts with.
+const PORT_JUMPS: [(&str, &str); 2] = [("CNI-HOSTPORT-DNAT", "CNI-DN-"), ("CNI-HOSTPORT-SNAT", "CNI-SN-")];
 
 /// Whose rules they are.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +43,11 @@ impl Of<'_> {
     fn chain(&self) -> String {
         format!("CNI-{}", hash(&[self.network, self.container_id], 24))
     }
+
+    /// A chain of `portmap`, which together with what it starts with is as long as iptables lets it be.
+    fn port_chain(&self, start: &str) -> String {
+        format!("{start}{}", hash(&[self.network, self.container_id], 21))
+    }
 }
 
 /// The first `len` hexadecimal digits of the SHA-512 of `parts`, one behind the other.
@@ -49,33 +61,54 @@ fn hash(parts: &[&str], len: usize) -> String {
     hex
 }
 
-/// Deletes both layouts of an attachment; success where neither is there.
+/// Deletes both layouts of an attachment's masquerading; success where neither is there.
 pub fn del_masquerade(socket: &mut Socket, of: Of<'_>) -> Result<(), KernelError> {
     let comment = of.comment();
-    let own = rules(socket, Family::Inet, TABLE, CHAIN)?;
-    let own: Vec<Rule> = own.into_iter().filter(|rule| rule.comment.starts_with(&comment)).collect();
-    if !own.is_empty() {
-        let mut batch = Batch::new(Family::Inet, TABLE);
-        for rule in &own {
-            batch.del_rule(CHAIN, rule.handle);
-        }
-        gone_is_fine(batch.send(socket))?;
-    }
+    del_rules(socket, Family::Inet, TABLE, CHAIN, |rule| rule.comment.starts_with(&comment))?;
+    [Family::Ip, Family::Ip6].into_iter().try_for_each(|family| del_chain(socket, family, POSTROUTING, &of.chain()))
+}
+
+/// Deletes both layouts of an attachment's host ports; success where neither is there.
+pub fn del_ports(socket: &mut Socket, of: Of<'_>) -> Result<(), KernelError> {
     for family in [Family::Ip, Family::Ip6] {
-        del_chain(socket, family, &of.chain())?;
+        for chain in PORT_CHAINS {
+            del_rules(socket, family, PORTS, chain, |rule| rule.comment == of.container_id)?;
+        }
+        for (from, start) in PORT_JUMPS {
+            del_chain(socket, family, from, &of.port_chain(start))?;
+        }
     }
     Ok(())
 }
 
-fn del_chain(socket: &mut Socket, family: Family, chain: &str) -> Result<(), KernelError> {
-    let jumps = rules(socket, family, NAT, POSTROUTING)?;
+fn del_rules(
+    socket: &mut Socket,
+    family: Family,
+    table: &'static str,
+    chain: &str,
+    is_own: impl Fn(&Rule) -> bool,
+) -> Result<(), KernelError> {
+    let own: Vec<Rule> = rules(socket, family, table, chain)?.into_iter().filter(is_own).collect();
+    if own.is_empty() {
+        return Ok(());
+    }
+    let mut batch = Batch::new(family, table);
+    for rule in &own {
+        batch.del_rule(chain, rule.handle);
+    }
+    gone_is_fine(batch.send(socket))
+}
+
+/// Deletes a chain, and the jumps to it from another.
+fn del_chain(socket: &mut Socket, family: Family, from: &str, chain: &str) -> Result<(), KernelError> {
+    let jumps = rules(socket, family, NAT, from)?;
     let jumps: Vec<Rule> = jumps.into_iter().filter(|rule| rule.jumps_to.as_deref() == Some(chain)).collect();
     if jumps.is_empty() && rules(socket, family, NAT, chain)?.is_empty() {
         return Ok(());
     }
     let mut batch = Batch::new(family, NAT);
     for rule in &jumps {
-        batch.del_rule(POSTROUTING, rule.handle);
+        batch.del_rule(from, rule.handle);
     }
     batch.flush_chain(chain).del_chain(chain);
     gone_is_fine(batch.send(socket))
@@ -98,5 +131,7 @@ mod tests {
         assert_eq!(of.chain(), "CNI-2bbe0c48b91a7d1b8a6753a8");
         let of = Of { network: "unit-test", container_id: "one", ifname: "eth0" };
         assert_eq!(of.comment(), "6fd94d501e58f0aa-287fc69eff0574a2");
+        let of = Of { network: "dbnet", container_id: "c1", ifname: "eth0" };
+        assert_eq!(of.port_chain("CNI-DN-"), "CNI-DN-1383eeb27000e215038bb");
     }
 }
