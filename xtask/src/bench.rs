@@ -72,6 +72,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     sh::run(&mut bench)?;
     let mut budgets = budgets(&read(&json)?)?;
     budgets.extend(limited(&runs, &reference, &braid, &out.join("bandwidth.json"))?);
+    budgets.extend(full(&runs, &reference, &braid, &out.join("full.json"))?);
     judge(&budgets, args.enforce)
 }
 
@@ -98,6 +99,27 @@ fn limits(report: &Value) -> Result<[Budget; 2]> {
             ratio: add("limited")? / add("ref")?,
             at_most: 0.125,
         },
+    ])
+}
+
+/// All that a pod may have at once, in one call of braid, beside the reference's plugins one by one.
+fn full(runs: &str, reference: &Path, braid: &Path, json: &Path) -> Result<[Budget; 2]> {
+    let mut bench = Command::new(build::package("braid-bench", "braid-bench")?);
+    bench.args(["--runs", runs]);
+    for (name, dir) in [("ref", reference), ("braid", braid)] {
+        bench.arg(format!("--plugins={name}={}", dir.display()));
+    }
+    bench.arg(format!("{},braid={}", conflist("full"), conflist_path("full-braid").display()));
+    sh::run(bench.arg("--json").arg(json))?;
+    let report = read(json)?;
+    let of = |verb: &str, plugins: &str| p50(&report, "full", 0, verb, plugins);
+    Ok([
+        Budget {
+            what: "ADD full / reference".to_owned(),
+            ratio: of("ADD", "braid")? / of("ADD", "ref")?,
+            at_most: 0.04,
+        },
+        Budget { what: "DEL full / floor".to_owned(), ratio: of("DEL", "braid")? / of("DEL", "floor")?, at_most: 1.2 },
     ])
 }
 

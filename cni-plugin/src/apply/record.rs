@@ -5,6 +5,7 @@
 
 use super::Error;
 use crate::cni::Json;
+use crate::plan::hostport::OWNER_LEN;
 use crate::plan::step::Step;
 use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
@@ -257,8 +258,11 @@ fn part_name(text: &str) -> String {
 }
 
 /// Whether an attachment of this owner (network, container id and interface as one text) has a record. Also where the text
-/// can't be taken apart: then nobody knows.
+/// is cut or can't be taken apart: then nobody knows.
 pub fn is_known(owner: &str) -> bool {
+    if owner.len() > OWNER_LEN - char::MAX_LEN_UTF8 {
+        return true;
+    }
     let [network, container_id, ifname] = owner.split(' ').collect::<Vec<_>>()[..] else { return true };
     let start = format!("{ifname}:{}:", part_name(network));
     let records = entries(&Path::new(ROOT).join(part_name(container_id))).unwrap_or_default();

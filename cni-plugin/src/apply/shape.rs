@@ -118,12 +118,12 @@ pub fn observe(kernel: &mut Kernel, at: &LinkRef) -> Result<ShapedFact, KernelEr
     Ok(fact)
 }
 
-/// All at the rate, a quarter of which is the sparse flows' in any case. Bulk has what they leave, and next to nothing and
+/// All at the rate, half of which is the sparse flows' in any case. Bulk has what they leave, and next to nothing and
 /// no limit of its own: else the kernel's timer would fire for it and for the class above it, a moment apart.
 fn classes(shaper: &Shaper, sparse: u32, bulk: u32) -> [Class; 3] {
     let rate = shaper.rate.bps / 8;
     let all = Class { parent: 0, number: CLASS_ALL, rate, ceil: rate, burst_ns: shaper.rate.burst_ns(), prio: 0 };
-    let sparse = Class { parent: CLASS_ALL, number: sparse, rate: (rate / 4).max(1), ..all };
+    let sparse = Class { parent: CLASS_ALL, number: sparse, rate: (rate / 2).max(1), ..all };
     let bulk = Class { parent: CLASS_ALL, number: bulk, rate: 1, ceil: UNBOUNDED, prio: 1, ..all };
     [all, sparse, bulk]
 }

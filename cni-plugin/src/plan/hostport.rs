@@ -119,7 +119,7 @@ impl HostPorts {
         for HostPort { at, to } in &self.ports {
             match facts.get(at) {
                 None => return Err(format!("host port {at} leads nowhere")),
-                Some(fact) if fact.owner != self.owner => {
+                Some(fact) if !fact.is_of(&self.owner) => {
                     return Err(format!("host port {at} belongs to {}", fact.owner));
                 }
                 Some(fact) if fact.to != Some(*to) => {
@@ -134,7 +134,7 @@ impl HostPorts {
 
     /// Whether the kernel shows none of them as this owner's; otherwise which.
     pub fn are_gone(&self, facts: &BTreeMap<Entrance, HostPortFact>) -> Result<(), String> {
-        let is_left = |port: &&HostPort| facts.get(&port.at).is_some_and(|fact| fact.owner == self.owner);
+        let is_left = |port: &&HostPort| facts.get(&port.at).is_some_and(|fact| fact.is_of(&self.owner));
         self.ports
             .iter()
             .find(is_left)
@@ -147,10 +147,22 @@ impl HostPorts {
 pub struct HostPortFact {
     /// Where it leads.
     pub to: Option<SocketAddr>,
-    /// Network, container id and interface.
+    /// Network, container id and interface, as far as the kernel keeps it.
     pub owner: String,
     /// The owner has a record, so it is somebody's still.
     pub is_held: bool,
+}
+
+/// Longest text of an owner that an element keeps, which is the longest comment that `nft` accepts, in bytes.
+pub const OWNER_LEN: usize = 128;
+
+impl HostPortFact {
+    /// Whether it belongs to this owner.
+    pub fn is_of(&self, owner: &str) -> bool {
+        // A character that does not fit is left out as a whole.
+        let is_cut = self.owner.len() > OWNER_LEN - char::MAX_LEN_UTF8;
+        self.owner == owner || is_cut && owner.len() > OWNER_LEN && owner.starts_with(&self.owner)
+    }
 }
 
 #[cfg(test)]
@@ -164,6 +176,16 @@ mod tests {
             [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].map(Some)
         );
         assert_eq!(["", "icmp", "tcp "].map(Protocol::parse), [None; 3]);
+    }
+
+    #[test]
+    fn an_owner_whose_text_is_cut_is_known_by_what_is_left() {
+        let fact = |owner: &str| HostPortFact { to: None, owner: owner.to_owned(), is_held: true };
+        let long = format!("net {} eth0", "a".repeat(130));
+        assert!(fact(&long[..OWNER_LEN]).is_of(&long));
+        assert!(!fact(&long[..OWNER_LEN]).is_of("net a eth0"));
+        assert!(fact("net a eth0").is_of("net a eth0"));
+        assert!(!fact("net a eth0").is_of("net a eth01"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Whether a step's effect is there, judged by the facts alone.
 
 use super::facts::{Facts, LinkFact, Need, RouteFact};
-use super::step::{Addr, Link, LinkKind, LinkRef, Ns, Route, Step};
+use super::step::{Addr, Link, LinkKind, LinkRef, Ns, Route, Step, Vlan};
 
 impl Step {
     /// What has to be read to judge the step.
@@ -59,12 +59,10 @@ pub fn holds(step: &Step, facts: &Facts) -> Result<(), String> {
             refuse_if(!fact.has(to), || format!("link {at} differs from {to:?}"))
         }
         Step::EnsureVlan { at, vlan } => {
-            let there = facts.vlans.get(&at.name).is_some_and(|vlans| vlans.contains(vlan));
-            refuse_if(!there, || format!("VLAN {} is missing on {at}", vlan.id))
+            refuse_if(!has_vlan(facts, at, |found| found == vlan), || format!("VLAN {} is missing on {at}", vlan.id))
         }
         Step::DelVlan { at, vlan } => {
-            let there = facts.vlans.get(&at.name).is_some_and(|vlans| vlans.iter().any(|v| v.id == vlan.id));
-            refuse_if(there, || format!("VLAN {} is still on {at}", vlan.id))
+            refuse_if(has_vlan(facts, at, |v| v.id == vlan.id), || format!("VLAN {} is still on {at}", vlan.id))
         }
         Step::AddAddr(addr) | Step::EnsureAddr(addr) => addr_holds(addr, facts),
         Step::DelAddr(addr) => {
@@ -100,6 +98,10 @@ pub fn holds(step: &Step, facts: &Facts) -> Result<(), String> {
         | Step::RestoreReferenceTuning { .. }
         | Step::DelHostPortsOf(_) => Ok(()),
     }
+}
+
+fn has_vlan(facts: &Facts, at: &LinkRef, is_it: impl Fn(&Vlan) -> bool) -> bool {
+    facts.vlans.get(&at.name).is_some_and(|vlans| vlans.iter().any(is_it))
 }
 
 fn shaping_holds(step: &Step, facts: &Facts) -> Result<(), String> {

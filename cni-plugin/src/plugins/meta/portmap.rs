@@ -213,7 +213,7 @@ impl Plugin for Portmap {
         }
         let owner = call.owner();
         for HostPort { at, .. } in &ports {
-            if let Some(fact) = facts.host_ports.get(at).filter(|fact| fact.is_held && fact.owner != owner) {
+            if let Some(fact) = facts.host_ports.get(at).filter(|fact| fact.is_held && !fact.is_of(&owner)) {
                 return Err(Error::internal(format!("host port {at} is taken by {:?}", fact.owner)));
             }
         }

@@ -13,12 +13,10 @@ mod read;
 pub mod reference;
 
 use super::netlink::{KernelError, Socket};
+use crate::plan::hostport::OWNER_LEN;
 use nix::errno::Errno;
 
 pub use read::Element;
-
-/// Longest text of an element's comment that `nft` accepts, in bytes.
-const COMMENT_LEN: usize = 128;
 
 /// Sends the first batch; where the kernel misses what it names, the next, larger one.
 ///
@@ -46,7 +44,7 @@ fn first_that_fits(socket: &mut Socket, batches: &[&dyn Fn() -> batch::Batch]) -
 
 /// Cuts a comment at a character boundary.
 fn comment(text: &str) -> &str {
-    let mut len = text.len().min(COMMENT_LEN);
+    let mut len = text.len().min(OWNER_LEN);
     while !text.is_char_boundary(len) {
         len -= 1;
     }
