@@ -79,15 +79,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// An attachment with a limit beside the same without, on a node that has one with a limit already, since the first on a
 /// boot loads the program.
 fn limited(runs: &str, reference: &Path, braid: &Path, json: &Path) -> Result<[Budget; 2]> {
-    let lists = ["bandwidth-none", "bandwidth-braid"].map(|name| conflist_path(name).display().to_string());
+    let plugins = [("ref", reference), ("none", braid), ("limited", braid)];
+    let own = [("none", "bandwidth-none"), ("limited", "bandwidth-braid")];
+    limits(&one_list(&["--runs", runs, "--beside", "1"], &plugins, "bandwidth", &own, json)?)
+}
+
+/// Runs the bench with one conflist, of which some plugins have their own form.
+fn one_list(args: &[&str], plugins: &[(&str, &Path)], list: &str, own: &[(&str, &str)], json: &Path) -> Result<Value> {
     let mut bench = Command::new(build::package("braid-bench", "braid-bench")?);
-    bench.args(["--runs", runs, "--beside", "1"]);
-    for (name, dir) in [("ref", reference), ("none", braid), ("limited", braid)] {
-        bench.arg(format!("--plugins={name}={}", dir.display()));
-    }
-    bench.arg(format!("{},none={},limited={}", conflist("bandwidth"), lists[0], lists[1]));
-    sh::run(bench.arg("--json").arg(json))?;
-    limits(&read(json)?)
+    bench.args(args).args(plugins.iter().map(|(name, dir)| format!("--plugins={name}={}", dir.display())));
+    let own = own.iter().map(|(name, list)| format!(",{name}={}", conflist_path(list).display()));
+    bench.arg(conflist(list) + &own.collect::<String>()).arg("--json").arg(json);
+    sh::run(&mut bench)?;
+    read(json)
 }
 
 fn limits(report: &Value) -> Result<[Budget; 2]> {
@@ -104,14 +108,8 @@ fn limits(report: &Value) -> Result<[Budget; 2]> {
 
 /// All that a pod may have at once, in one call of braid, beside the reference's plugins one by one.
 fn full(runs: &str, reference: &Path, braid: &Path, json: &Path) -> Result<[Budget; 2]> {
-    let mut bench = Command::new(build::package("braid-bench", "braid-bench")?);
-    bench.args(["--runs", runs]);
-    for (name, dir) in [("ref", reference), ("braid", braid)] {
-        bench.arg(format!("--plugins={name}={}", dir.display()));
-    }
-    bench.arg(format!("{},braid={}", conflist("full"), conflist_path("full-braid").display()));
-    sh::run(bench.arg("--json").arg(json))?;
-    let report = read(json)?;
+    let plugins = [("ref", reference), ("braid", braid)];
+    let report = one_list(&["--runs", runs], &plugins, "full", &[("braid", "full-braid")], json)?;
     let of = |verb: &str, plugins: &str| p50(&report, "full", 0, verb, plugins);
     Ok([
         Budget {
