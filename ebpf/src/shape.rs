@@ -28,7 +28,7 @@ use core::ptr::{addr_of, addr_of_mut};
 const STAMP_AHEAD_NS: u64 = 10_000_000_000;
 /// How much time's worth of bypassing packets may come at once, at their share of the rate.
 const BYPASS_DEPTH_NS: u64 = 20_000_000;
-/// Bypassing packets may take one part in so many of the rate: with less than half, at 1 Mbit/s one request and answer
+/// Bypassing packets may take one part in so many of the rate: with a quarter, at 1 Mbit/s one request and answer
 /// every 5 ms were too many.
 const BYPASS_SHARE: u64 = 2;
 

@@ -1,7 +1,7 @@
 //! `portmap`: who reaches a container through a port of the host, and as whom.
 
 use crate::conf;
-use braid_tests::{Call, Ns, Sandbox, Service, Transport, Value, json, state};
+use braid_tests::{Call, Ns, Sandbox, Service, Transport, Value, json, needs, state};
 use std::net::UdpSocket;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -66,6 +66,16 @@ struct Seen {
     stranger: [&'static str; 2],
 }
 
+/// Where the host's NAT sees both ways of all that comes.
+const ROUTED: Seen = Seen {
+    outside: ["192.0.2.2", "2001:db8::2"],
+    host: ["192.0.2.1", "2001:db8::1"],
+    loopback: "10.1.0.1",
+    itself: ["10.1.0.1", "fd00:1::1"],
+    sibling: ["10.1.0.3", "fd00:1::3"],
+    stranger: ["10.9.0.2", "fd00:9::2"],
+};
+
 /// A new bridge looks for its neighbours when nobody else can have its own address.
 fn wait_for_bridges(host: &Sandbox) {
     let is_tentative = || host.run("ip -6 addr show tentative").contains("inet6");
@@ -115,44 +125,19 @@ fn assert_matrix(plugin: &str, with_bridge_nf: bool, seen: &Seen) {
 #[test]
 fn everybody_reaches_a_port_of_a_bridge() {
     // What the bridge carries back passes no NAT, so neighbours are taken for the bridge.
-    let seen = Seen {
-        outside: ["192.0.2.2", "2001:db8::2"],
-        host: ["192.0.2.1", "2001:db8::1"],
-        loopback: "10.1.0.1",
-        itself: ["10.1.0.1", "fd00:1::1"],
-        sibling: ["10.1.0.1", "fd00:1::1"],
-        stranger: ["10.9.0.2", "fd00:9::2"],
-    };
+    let seen = Seen { sibling: ["10.1.0.1", "fd00:1::1"], ..ROUTED };
     assert_matrix("bridge", false, &seen);
 }
 
 #[test]
 fn everybody_reaches_a_port_of_a_ptp() {
-    let seen = Seen {
-        outside: ["192.0.2.2", "2001:db8::2"],
-        host: ["192.0.2.1", "2001:db8::1"],
-        loopback: "10.1.0.1",
-        itself: ["10.1.0.1", "fd00:1::1"],
-        sibling: ["10.1.0.3", "fd00:1::3"],
-        stranger: ["10.9.0.2", "fd00:9::2"],
-    };
-    assert_matrix("ptp", false, &seen);
+    assert_matrix("ptp", false, &ROUTED);
 }
 
 #[test]
 fn neighbours_keep_their_address_where_the_hosts_nat_sees_what_a_bridge_carries() {
-    if !std::fs::exists("/proc/sys/net/bridge/bridge-nf-call-iptables").unwrap_or(false) {
-        return;
-    }
-    let seen = Seen {
-        outside: ["192.0.2.2", "2001:db8::2"],
-        host: ["192.0.2.1", "2001:db8::1"],
-        loopback: "10.1.0.1",
-        itself: ["10.1.0.1", "fd00:1::1"],
-        sibling: ["10.1.0.3", "fd00:1::3"],
-        stranger: ["10.9.0.2", "fd00:9::2"],
-    };
-    assert_matrix("bridge", true, &seen);
+    needs!(BridgeNf);
+    assert_matrix("bridge", true, &ROUTED);
 }
 
 fn tcp() -> Value {
@@ -325,5 +310,48 @@ fn a_plugin_of_its_own_maps_and_ends_it() {
     host.call("portmap", &pod, chained).prev(&result).del().ok();
     assert_eq!(state::elements(&host), Vec::<String>::new());
     main.del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn a_second_family_is_added_where_the_first_has_its_subnet_already() {
+    let host = Sandbox::new();
+    bridge_nf(&host, false);
+    let (a, b) = (host.pod("a"), host.pod("b"));
+    let mut one_family = network("bridge", "net", 1);
+    one_family["plugins"][0]["ipam"]["ranges"].as_array_mut().unwrap().pop();
+    let first = mapped(&host, &a, one_family, &tcp());
+    let of_first = first.add().result();
+    let second = mapped(&host, &b, network("bridge", "net", 1), &json!([mapping(Transport::Udp)]));
+    let of_second = second.add().result();
+    let chain = host.run("nft list chain inet braid hostport-of-10.1.0.0/24");
+    assert_eq!(chain.matches("masquerade").count(), 2, "{chain}");
+    second.prev(&of_second).del().ok();
+    first.prev(&of_first).del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn of_many_that_ask_for_a_port_at_once_one_has_it_and_the_others_are_told() {
+    const PODS: usize = 8;
+    let host = Sandbox::new();
+    let pods: Vec<_> = (0..PODS).map(|number| host.pod(&format!("p{number}"))).collect();
+    let calls: Vec<_> = pods.iter().map(|pod| mapped(&host, pod, network("bridge", "net", 1), &tcp())).collect();
+    let answers: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = calls.iter().map(|call| scope.spawn(|| call.add())).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let attached: Vec<_> = (0..PODS).filter(|at| answers[*at].code == 0).collect();
+    assert_eq!(attached.len(), 1, "{attached:?}");
+    for (at, answer) in answers.iter().enumerate() {
+        if at == attached[0] {
+            calls[at].check(&answer.result()).ok();
+        } else {
+            answer.refused(999, &["8080/tcp", "taken"]);
+        }
+    }
+    for call in &calls {
+        call.del().ok();
+    }
     host.assert_nothing_left();
 }

@@ -19,6 +19,8 @@ pub enum Feature {
     Dummy,
     /// Queues of kind `fq_codel`.
     FqCodel,
+    /// NAT that sees what bridges carry (`br_netfilter`).
+    BridgeNf,
     /// The reference plugins.
     Reference,
 }
@@ -38,6 +40,8 @@ impl Feature {
             Self::Vlan => kernel(2, "vlan", "link lo name probe type vlan id 5"),
             Self::Dummy => kernel(3, "dummy", "name probe type dummy"),
             Self::FqCodel => kernel(4, "fq_codel", "qdisc add dev lo root fq_codel"),
+            Self::BridgeNf => (!std::fs::exists("/proc/sys/net/bridge/bridge-nf-call-iptables").unwrap_or(false))
+                .then(|| "needs br_netfilter, a module of the kernel".to_owned()),
             Self::Reference => binary::reference()
                 .is_none()
                 .then(|| "needs the reference plugins in $BRAID_REFERENCE, built by cargo xtask bench".to_owned()),

@@ -6,13 +6,40 @@ use crate::plan::hostport::{Entrance, HostPortFact, HostPorts, Protocol};
 use crate::sys::conntrack;
 use crate::sys::netlink::KernelError;
 use crate::sys::nft::hostport::{self, Shown};
+use nix::errno::Errno;
 
 /// Makes the ports lead to the container, for clients that have sent before as well.
 pub(super) fn add(kernel: &mut Kernel, all: &HostPorts) -> Result<(), KernelError> {
+    match hostport::add(kernel.nft()?, all) {
+        Err(err) if err.errno == Errno::EEXIST => take_over(kernel, all)?,
+        other => other?,
+    }
     let socket = kernel.nft()?;
-    hostport::add(socket, all)?;
     let mut of_udp = all.ports.iter().map(|port| port.at).filter(|at| at.protocol == Protocol::Udp);
     of_udp.try_for_each(|at| conntrack::forget_udp(socket, at.addr, at.port))
+}
+
+/// Makes them lead there where all that is in the way belongs to owners without record. Others who add see only what is
+/// there, so one that takes away holds off all others that do.
+fn take_over(kernel: &mut Kernel, all: &HostPorts) -> Result<(), KernelError> {
+    const ROUNDS: usize = 8;
+    let _held = record::lock_all()?;
+    for _ in 0..ROUNDS {
+        for port in &all.ports {
+            let fact = observe(kernel, &port.at)?;
+            if let Some(fact) = fact.filter(|fact| fact.is_held && !fact.is_of(&all.owner)) {
+                let ext_ack = Some(format!("host port {} is taken by {}", port.at, fact.owner));
+                return Err(KernelError { ext_ack, ..Errno::EEXIST.into() });
+            }
+        }
+        hostport::clear(kernel.nft()?, all)?;
+        match hostport::add(kernel.nft()?, all) {
+            // Somebody was faster: the next look shows who.
+            Err(err) if err.errno == Errno::EEXIST => {}
+            other => return other,
+        }
+    }
+    Err(Errno::EEXIST.into())
 }
 
 /// Who has an entrance; none where nobody has.

@@ -21,6 +21,7 @@ pub struct Kernel {
     nft: Option<Socket>,
     /// Interface indexes already known.
     indexes: BTreeMap<LinkRef, u32>,
+    /// Where the attachment that is being changed is recorded; `None` where it is not.
     record: Option<PathBuf>,
 }
 

@@ -7,6 +7,7 @@ use super::Error;
 use crate::cni::Json;
 use crate::plan::hostport::OWNER_LEN;
 use crate::plan::step::Step;
+use crate::sys::netlink::KernelError;
 use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -255,6 +256,12 @@ fn part_name(text: &str) -> String {
     }
     let hash = Sha256::digest(text.as_bytes());
     hash.iter().fold(String::from("sha256-"), |name, byte| name + &format!("{byte:02x}"))
+}
+
+/// Holds off every other call that does the same, until it is closed.
+pub fn lock_all() -> Result<File, KernelError> {
+    let lock = || File::open(ROOT).and_then(|root| root.lock().map(|()| root));
+    lock().map_err(|err| Error::io(format!("lock {ROOT}"), &err).cause)
 }
 
 /// Whether an attachment of this owner (network, container id and interface as one text) has a record. Also where the text

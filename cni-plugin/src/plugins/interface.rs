@@ -2,7 +2,7 @@
 
 use super::Call;
 use crate::cni::args::CniArgs;
-use crate::cni::{Dns, Error, IpConfig, Json, NetConf, Route};
+use crate::cni::{AddResult, Dns, Error, IpConfig, Json, NetConf, Route};
 use crate::plan::step::{self, Addr, LinkAttr, LinkRef, Ns, Step, Sysctl};
 use crate::plan::{Facts, IfName, Mac};
 use ipnet::IpNet;
@@ -29,6 +29,12 @@ pub enum Neighbours {
     Reached,
     /// Nobody yet, or a new link alone.
     None,
+}
+
+/// The links on the host's side that the result so far names.
+pub fn host_links(prev: &AddResult) -> impl Iterator<Item = LinkRef> {
+    let of_host = prev.interfaces.iter().filter(|interface| interface.sandbox.is_empty());
+    of_host.filter_map(|interface| IfName::parse(&interface.name).ok().map(LinkRef::host))
 }
 
 /// The steps that put `ips` and `routes` on `link` and set it up.

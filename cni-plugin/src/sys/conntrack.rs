@@ -2,7 +2,7 @@
 //!
 //! Numbers are those of `include/uapi/linux/netfilter/nfnetlink_conntrack.h`.
 
-use super::netlink::{KernelError, NESTED, Socket, attr, attributes_of, nest};
+use super::netlink::{KernelError, NESTED, Socket, attr, find, nest};
 use nix::errno::Errno;
 use std::net::IpAddr;
 
@@ -73,10 +73,6 @@ fn is_to(tuple: &[u8], addr: IpAddr, port: u16) -> bool {
     find(PROTO_NUM, protocol) == Some(&[UDP])
         && find(PROTO_DST_PORT, protocol) == Some(&port.to_be_bytes())
         && (addr.is_unspecified() || is_there)
-}
-
-fn find(wanted: u16, bytes: &[u8]) -> Option<&[u8]> {
-    attributes_of(bytes).find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use nix::sys::socket::{
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
-pub use wire::{HEADER_LEN, Message, NESTED, Outcome, attr, attributes_of, nest};
+pub use wire::{HEADER_LEN, Message, NESTED, Outcome, attr, attributes_of, find, nest};
 use wire::{Header, each_message, refusal};
 
 const NLMSG_ERROR: u16 = 2;

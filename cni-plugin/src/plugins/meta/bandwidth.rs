@@ -6,7 +6,8 @@ use crate::plan::facts::LinkFact;
 use crate::plan::ladder::{LADDER, Queue};
 use crate::plan::shaping::{Rate, Shaper, Shaping, Subnets, Toward};
 use crate::plan::step::{IpvlanMode, Link, LinkAttr, LinkKind, LinkRef, Step, Sysctl};
-use crate::plan::{Facts, Feature, IfName, Need, Ns};
+use crate::plan::{Facts, Feature, Need, Ns};
+use crate::plugins::interface::host_links;
 use crate::plugins::{Addresses, Call, Planned, Plugin};
 use ipnet::IpNet;
 
@@ -103,12 +104,6 @@ fn given_or_default(bps: u64, burst: u64) -> u64 {
     } else {
         burst
     }
-}
-
-/// The links on the host's side that the result so far names.
-fn host_links(prev: &AddResult) -> impl Iterator<Item = LinkRef> {
-    let of_host = prev.interfaces.iter().filter(|interface| interface.sandbox.is_empty());
-    of_host.filter_map(|interface| IfName::parse(&interface.name).ok().map(LinkRef::host))
 }
 
 /// Where the container's packets can be held up.

@@ -4,7 +4,8 @@ use crate::cni::{AddResult, Error, Json, NetConf};
 use crate::ipam::Lease;
 use crate::plan::hostport::{Entrance, HostPort, HostPorts, Protocol, Rewrite, Target};
 use crate::plan::step::{LinkAttr, LinkRef, Ns, Step, Sysctl};
-use crate::plan::{Facts, Feature, IfName, Need};
+use crate::plan::{Facts, Feature, Need};
+use crate::plugins::interface::host_links;
 use crate::plugins::{Addresses, Call, Planned, Plugin};
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -153,12 +154,6 @@ fn first_of_each_family(prev: &AddResult, call: &Call<'_>) -> Vec<IpNet> {
     [true, false].into_iter().filter_map(first).collect()
 }
 
-/// The links on the host's side that the result so far names.
-fn host_links(prev: &AddResult) -> impl Iterator<Item = LinkRef> {
-    let of_host = prev.interfaces.iter().filter(|interface| interface.sandbox.is_empty());
-    of_host.filter_map(|interface| IfName::parse(&interface.name).ok().map(LinkRef::host))
-}
-
 fn bridge(prev: &AddResult, facts: &Facts) -> Option<LinkRef> {
     host_links(prev).find(|at| facts.link(at).is_some_and(|fact| fact.kind == "bridge"))
 }
@@ -232,10 +227,12 @@ impl Plugin for Portmap {
         }
         let targets = self.targets(call, &result, facts, &ports);
         let mut steps: Vec<Step> = hairpin(&result, facts, &targets).into_iter().collect();
-        if targets.iter().any(|target| target.addr.is_ipv4()) {
+        let has_loopback = targets.iter().any(|target| target.addr.is_ipv4());
+        steps.push(Step::AddHostPorts(HostPorts { ports, targets, owner: call.owner() }));
+        // Behind the ports, whose table drops what comes from outside for 127.0.0.0/8.
+        if has_loopback {
             steps.extend(route_localnet(&result, facts));
         }
-        steps.push(Step::AddHostPorts(HostPorts { ports, targets, owner: call.owner() }));
         Ok(Planned { steps, result, warnings: Vec::new() })
     }
 
@@ -257,6 +254,7 @@ impl Plugin for Portmap {
 mod tests {
     use super::*;
     use crate::cni::{Interface, IpConfig};
+    use crate::plan::IfName;
     use crate::plugins::call::tests::call;
 
     fn parse(keys: &str, mappings: &str) -> Result<Portmap, String> {

@@ -74,6 +74,11 @@ pub fn attributes_of(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
+/// The value of the first attribute of a type.
+pub fn find(wanted: u16, bytes: &[u8]) -> Option<&[u8]> {
+    attributes_of(bytes).find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
+}
+
 /// `NLA_F_NESTED`.
 pub const NESTED: u16 = 0x8000;
 

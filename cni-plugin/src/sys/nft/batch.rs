@@ -192,6 +192,15 @@ impl Batch {
         })
     }
 
+    /// A chain without rules, made if missing.
+    pub(super) fn empty_chain(&mut self, name: &str) -> &mut Self {
+        let table = self.table;
+        self.change(NEWCHAIN, CREATE, |b| {
+            b.text(1, table).text(3, name);
+        });
+        self.flush_chain(name)
+    }
+
     /// A set.
     pub(super) fn set(&mut self, name: &str, key: Key) -> &mut Self {
         self.new_set(name, key, None)

@@ -17,7 +17,7 @@
 
 use super::batch::{Batch, Family, Key, Means, REG_1, Verdict};
 use super::read::{Element, element, elements};
-use super::{comment, first_that_fits};
+use super::{bytes, comment, first_that_fits};
 use crate::plan::step::Masquerade;
 use crate::sys::netlink::{KernelError, Socket};
 use ipnet::IpNet;
@@ -81,13 +81,6 @@ pub fn map(source: IpAddr) -> &'static str {
 /// The chain of a pod network. `nft` takes no colon in a name.
 pub fn chain(network: &IpNet) -> String {
     format!("outside-{}", network.trunc()).replace(':', "_")
-}
-
-fn bytes(addr: IpAddr) -> Vec<u8> {
-    match addr {
-        IpAddr::V4(addr) => addr.octets().to_vec(),
-        IpAddr::V6(addr) => addr.octets().to_vec(),
-    }
 }
 
 /// Makes the source masqueraded, whoever had the address before.

@@ -15,6 +15,7 @@ pub mod reference;
 use super::netlink::{KernelError, Socket};
 use crate::plan::hostport::OWNER_LEN;
 use nix::errno::Errno;
+use std::net::IpAddr;
 
 pub use read::Element;
 
@@ -40,6 +41,14 @@ fn first_that_fits(socket: &mut Socket, batches: &[&dyn Fn() -> batch::Batch]) -
         }
     }
     Err(last)
+}
+
+/// An address as the kernel has it in a packet.
+fn bytes(addr: IpAddr) -> Vec<u8> {
+    match addr {
+        IpAddr::V4(addr) => addr.octets().to_vec(),
+        IpAddr::V6(addr) => addr.octets().to_vec(),
+    }
 }
 
 /// Cuts a comment at a character boundary.

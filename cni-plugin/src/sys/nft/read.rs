@@ -1,7 +1,7 @@
 //! Reading sets and rules back: requests by hand, answers attribute by attribute.
 
 use super::batch::{Family, SUBSYS};
-use crate::sys::netlink::{DUMP_TRIES, KernelError, Message, NESTED, Socket, attr, attributes_of, nest};
+use crate::sys::netlink::{DUMP_TRIES, KernelError, Message, NESTED, Socket, attr, attributes_of, find, nest};
 use nix::errno::Errno;
 
 const GETRULE: u16 = 7;
@@ -120,10 +120,6 @@ fn parse_rule(message: &Message, chain: &str) -> Option<Rule> {
         Some(text(find(2, verdict)?)).filter(|_| find(1, expression).is_some_and(|name| text(name) == "immediate"))
     });
     Some(Rule { handle, comment: comment_in(find(7, body).unwrap_or_default()), jumps_to })
-}
-
-fn find(wanted: u16, bytes: &[u8]) -> Option<&[u8]> {
-    attributes_of(bytes).find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
 }
 
 fn text(bytes: &[u8]) -> String {

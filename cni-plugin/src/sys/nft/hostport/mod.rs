@@ -38,7 +38,7 @@ use super::batch::{Batch, Family, Means, REG_1};
 use super::expression::Nfproto;
 use super::masquerade::TABLE;
 use super::read::{Element, element, elements};
-use super::{comment, first_that_fits};
+use super::{bytes, comment, first_that_fits};
 use crate::plan::hostport::{Entrance, HostPort, HostPorts, Rewrite, Target};
 use crate::sys::netlink::{KernelError, Socket};
 use nix::errno::Errno;
@@ -46,6 +46,7 @@ use rules::{add_base, add_subnet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 const FAMILY: Family = Family::Inet;
+
 /// What differs between IPv4 and IPv6.
 struct Ip {
     exact: &'static str,
@@ -115,20 +116,8 @@ pub fn find(socket: &mut Socket, at: &Entrance) -> Result<Option<Shown>, KernelE
     Ok(found.map(|Element { data, comment, .. }| Shown { to: parse_target(&data), owner: comment }))
 }
 
-/// Makes the ports lead to the container, whoever had them before.
+/// Makes the ports lead to the container; `EEXIST` where somebody has one of them, or an address of the container.
 pub fn add(socket: &mut Socket, what: &HostPorts) -> Result<(), KernelError> {
-    match add_new(socket, what) {
-        // Of an owner that is gone, or the plan would have refused.
-        Err(err) if err.errno == Errno::EEXIST => {
-            let old = there(socket, what, |_| true)?;
-            del_elements(socket, &old)?;
-            add_new(socket, what)
-        }
-        other => other,
-    }
-}
-
-fn add_new(socket: &mut Socket, what: &HostPorts) -> Result<(), KernelError> {
     let subnets = |b: &mut Batch| what.targets.iter().for_each(|target| add_subnet(b, target.rewrite));
     let elements = |b: &mut Batch| elements_of(what).iter().for_each(|one| one.add(b, comment(&what.owner)));
     first_that_fits(
@@ -150,6 +139,12 @@ fn add_new(socket: &mut Socket, what: &HostPorts) -> Result<(), KernelError> {
             },
         ],
     )
+}
+
+/// Ends them, whoever has them.
+pub fn clear(socket: &mut Socket, what: &HostPorts) -> Result<(), KernelError> {
+    let all = there(socket, what, |_| true)?;
+    del_elements(socket, &all)
 }
 
 /// Ends those that are still this owner's; success where none is.
@@ -264,13 +259,6 @@ fn parse_target(data: &[u8]) -> Option<SocketAddr> {
         _ => IpAddr::V6(Ipv6Addr::from(*addr.first_chunk::<16>()?)),
     };
     Some(SocketAddr::new(addr, u16::from_be_bytes(*port.first_chunk()?)))
-}
-
-fn bytes(addr: IpAddr) -> Vec<u8> {
-    match addr {
-        IpAddr::V4(addr) => addr.octets().to_vec(),
-        IpAddr::V6(addr) => addr.octets().to_vec(),
-    }
 }
 
 /// A part of a concatenation.

@@ -1,8 +1,9 @@
 //! The chains and rules that all host ports share, and those of a subnet.
 
-use super::{Ip, V4, V6, bytes};
+use super::{Ip, V4, V6};
 use crate::plan::hostport::Rewrite;
 use crate::sys::nft::batch::{Batch, Key, REG_1, Verdict};
+use crate::sys::nft::bytes;
 use ipnet::{IpNet, Ipv4Net};
 use std::net::Ipv4Addr;
 
@@ -90,11 +91,12 @@ fn add_rules(batch: &mut Batch, ip: &Ip) {
     });
 }
 
-/// The chain of a subnet, where it is one's sources that are rewritten.
+/// The chain of a subnet, where it is one's sources that are rewritten. Another family may be all that was missing, so one
+/// that is there is filled again.
 pub(super) fn add_subnet(batch: &mut Batch, rewrite: Rewrite) {
     let Rewrite::Subnet(net) = rewrite else { return };
     let name = rewrite.chain();
-    batch.chain(&name);
+    batch.empty_chain(&name);
     batch.rule(&name, |rule| from(rule, &net));
     if net.addr().is_ipv4() {
         batch.rule(&name, |rule| from(rule, &loopback()));
