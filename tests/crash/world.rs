@@ -108,6 +108,7 @@ fn conf(plugin: &str) -> Value {
                     {"type": "bandwidth", "capabilities": {"bandwidth": true}},
                     {"type": "portmap", "capabilities": {"portMappings": true}},
                     {"type": "tuning", "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}, "mtu": 1400},
+                    {"type": "firewall", "ingressPolicy": "isolated"},
                 ],
                 "runtimeConfig": {"bandwidth": limits(), "portMappings": [mapping]},
             })

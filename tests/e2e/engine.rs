@@ -23,11 +23,9 @@ pub(crate) struct Podman<'a> {
 }
 
 impl<'a> Podman<'a> {
-    /// Starts with no image and no network. braid has the names that it can do, and the reference plugins the others
-    /// that podman writes into its conflists.
+    /// Starts with no image and no network. braid has all names that podman writes into its conflists.
     pub(crate) fn start(host: &'a Sandbox) -> Self {
-        program::offer_braid(&["bridge", "host-local", "tuning"]);
-        program::offer_reference(&["firewall", "portmap"]);
+        program::offer_braid(&["bridge", "host-local", "tuning", "firewall", "portmap"]);
         for folder in ["net.d", "tmp", "image/bin"] {
             fs::create_dir_all(Path::new(HOME).join(folder)).expect("folder for podman");
         }

@@ -30,13 +30,6 @@ pub(crate) fn offer_braid(names: &[&str]) {
     }
 }
 
-/// Makes these reference plugins callable in the sandbox.
-pub(crate) fn offer_reference(names: &[&str]) {
-    for name in names {
-        symlink(reference().join(name), Path::new(PLUGINS).join(name)).expect("plugin folder");
-    }
-}
-
 /// The folder of the reference plugins, in a test that has made sure of them.
 pub(crate) fn reference() -> &'static Path {
     binary::reference().expect("the reference plugins: needs!(Reference) comes first")

@@ -8,6 +8,7 @@ mod bridge;
 mod check;
 mod conf;
 mod del;
+mod firewall;
 mod gc_status;
 mod hostile;
 mod hostport;

@@ -7,8 +7,19 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 /// The names under which braid takes the reference plugins' place.
-const NAMES: [&str; 10] =
-    ["bridge", "ptp", "macvlan", "ipvlan", "loopback", "host-local", "static", "bandwidth", "portmap", "tuning"];
+const NAMES: [&str; 11] = [
+    "bridge",
+    "ptp",
+    "macvlan",
+    "ipvlan",
+    "loopback",
+    "host-local",
+    "static",
+    "bandwidth",
+    "firewall",
+    "portmap",
+    "tuning",
+];
 
 /// Builds `package` for release and returns the path of its binary `name`.
 pub(crate) fn package(package: &str, name: &str) -> Result<PathBuf> {

@@ -18,6 +18,7 @@ const TOOLS: &[(&str, &str)] = &[
     ("ip", "iproute2"),
     ("nft", "nftables"),
     ("ping", "iputils-ping"),
+    ("iptables", "iptables"),
     ("python3", "python3"),
     ("strace", "strace"),
     ("unshare", "util-linux"),

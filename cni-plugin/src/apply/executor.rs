@@ -1,7 +1,7 @@
 //! Carrying out steps in order, neighbouring requests to one socket in one send.
 
 use super::kernel::Kernel;
-use super::{Error, hostports, make, reference_tuning, shape, unmake, wait};
+use super::{Error, firewall, hostports, make, reference_tuning, shape, unmake, wait};
 use crate::plan::facts::Facts;
 use crate::plan::request::in_one_request;
 use crate::plan::step::{LinkRef, Ns, Step};
@@ -126,6 +126,12 @@ impl Run<'_> {
             Step::AddHostPorts(all) => self.alone(at, |run| hostports::add(run.kernel, all)),
             Step::DelHostPorts(all) => self.alone(at, |run| hostport::del(run.kernel.nft()?, all)),
             Step::DelHostPortsOf(owner) => self.alone(at, |run| hostport::del_owner(run.kernel.nft()?, owner)),
+            Step::AddFirewall(all) => self.alone(at, |run| firewall::add(run.kernel, all)),
+            Step::DelFirewall(all) => self.alone(at, |run| firewall::del(run.kernel, all)),
+            Step::DelFirewallOf(owner) => self.alone(at, |run| firewall::del_owner(run.kernel, owner)),
+            Step::DelReferenceFirewall { addrs } => {
+                self.alone(at, |run| reference::del_forwarding(run.kernel.nft()?, addrs));
+            }
             Step::AddShaping(shaping) => self.alone(at, |run| shape::add(run.kernel, shaping)),
             Step::DelShaping(shaping) => self.alone(at, |run| shape::del(run.kernel, shaping)),
             Step::AddRedirect { from, to } => self.alone(at, |run| shape::redirect(run.kernel, from, to)),
@@ -331,7 +337,7 @@ fn link_of(step: &Step) -> Option<&LinkRef> {
 
 /// Whether the step is several requests, of which a failure leaves some done.
 fn is_several(step: &Step) -> bool {
-    matches!(step, Step::AddHostPorts(_) | Step::AddShaping(_) | Step::AddRedirect { .. })
+    matches!(step, Step::AddHostPorts(_) | Step::AddFirewall(_) | Step::AddShaping(_) | Step::AddRedirect { .. })
 }
 
 /// Whether the step brings something into being, so that it must not follow a failure.
@@ -346,6 +352,9 @@ fn is_making(step: &Step) -> bool {
             | Step::DelMacCheck(_)
             | Step::DelHostPorts(_)
             | Step::DelHostPortsOf(_)
+            | Step::DelFirewall(_)
+            | Step::DelFirewallOf(_)
+            | Step::DelReferenceFirewall { .. }
             | Step::DelShaping(_)
             | Step::DelRedirect { .. }
     )
@@ -363,6 +372,8 @@ fn is_moot(step: &Step, errno: Errno, on_error: OnError) -> bool {
         | Step::DelMasqueradesOf(_)
         | Step::DelHostPorts(_)
         | Step::DelHostPortsOf(_)
+        | Step::DelFirewall(_)
+        | Step::DelFirewallOf(_)
         | Step::DelMacCheck(_) => NOT_THERE.contains(&errno),
         Step::EnsureAddr(_) => errno == Errno::EEXIST,
         // Going back to an old value on a link that is gone.

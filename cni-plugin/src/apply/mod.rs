@@ -11,6 +11,7 @@
 pub mod delegate;
 pub mod executor;
 pub mod features;
+mod firewall;
 mod hostports;
 pub mod kernel;
 mod make;

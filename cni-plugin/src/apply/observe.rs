@@ -2,10 +2,11 @@
 
 use super::Error;
 use super::kernel::Kernel;
-use super::{features, hostports, shape};
+use super::{features, firewall, hostports, shape};
 use crate::plan::IfName;
 use crate::plan::facts::{Facts, Need, RouteFact};
 use crate::plan::hostport::Entrance;
+use crate::plan::nft::Firewall;
 use crate::plan::step::{LinkRef, Ns};
 use crate::sys::netlink::KernelError;
 use crate::sys::nft::{mac_check, masquerade};
@@ -57,6 +58,7 @@ fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error
             Ok(())
         }
         Need::HostPort(at) => read_host_port(kernel, at, facts),
+        Need::Firewall(what) => read_firewall(kernel, what, facts),
         Need::Shaped(at) => {
             let fact = shape::observe(kernel, at);
             let fact = fact.map_err(|cause| Error::new(format!("look how link {at} is shaped"), cause))?;
@@ -79,6 +81,13 @@ fn read_host_port(kernel: &mut Kernel, at: &Entrance, facts: &mut Facts) -> Resu
     let found = hostports::observe(kernel, at);
     let found = found.map_err(|cause| Error::new(format!("look who has host port {at}"), cause))?;
     facts.host_ports.extend(found.map(|fact| (*at, fact)));
+    Ok(())
+}
+
+fn read_firewall(kernel: &mut Kernel, what: &Firewall, facts: &mut Facts) -> Result<(), Error> {
+    let missing = firewall::missing(kernel, what);
+    let missing = missing.map_err(|cause| Error::new("look what the host forwards", cause))?;
+    facts.firewalls.insert(what.clone(), missing);
     Ok(())
 }
 

@@ -260,7 +260,11 @@ fn part_name(text: &str) -> String {
 
 /// Holds off every other call that does the same, until it is closed.
 pub fn lock_all() -> Result<File, KernelError> {
-    let lock = || File::open(ROOT).and_then(|root| root.lock().map(|()| root));
+    let open = || match File::open(ROOT) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => fs::create_dir_all(ROOT).and_then(|()| File::open(ROOT)),
+        opened => opened,
+    };
+    let lock = || open().and_then(|root| root.lock().map(|()| root));
     lock().map_err(|err| Error::io(format!("lock {ROOT}"), &err).cause)
 }
 

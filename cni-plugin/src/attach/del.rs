@@ -89,7 +89,7 @@ fn take_back_all(
             start -= 1;
         }
         if !is_foreign(start) {
-            let steps = undo_steps(chain, attachment, record, start, end);
+            let steps = undo_steps(chain, attachment, record, prev, start, end);
             let report = execute(kernel, &steps, &Facts::default(), OnError::GoOn);
             errors.extend(report.errors.into_iter().map(internal));
         }
@@ -103,7 +103,14 @@ fn take_back_all(
 }
 
 /// What undoes the native plugins `start..end`: inverses of the record, or what their names say.
-fn undo_steps(chain: &Chain, attachment: &Attachment, record: Option<&Record>, start: usize, end: usize) -> Vec<Step> {
+fn undo_steps(
+    chain: &Chain,
+    attachment: &Attachment,
+    record: Option<&Record>,
+    prev: Option<&AddResult>,
+    start: usize,
+    end: usize,
+) -> Vec<Step> {
     match record {
         Some(record) if chain.has_foreign() => {
             // The runtime may have offered at ADD what made the chain longer.
@@ -112,7 +119,7 @@ fn undo_steps(chain: &Chain, attachment: &Attachment, record: Option<&Record>, s
         }
         Some(record) => undo(&record.steps().cloned().collect::<Vec<_>>()),
         None => {
-            let call = call(chain, attachment, "", None);
+            let call = call(chain, attachment, "", prev);
             let plugins = chain.items[start..end].iter().rev().filter_map(|item| match &item.work {
                 Work::Native(plugin) => Some(plugin),
                 _ => None,

@@ -9,10 +9,11 @@ use crate::apply::record::{self, Record};
 use crate::cni::{Attachment, Command, Error, NetConf, Request};
 use crate::ipam::liveness::{Liveness, Netns, netns_at, owner_of};
 use crate::ipam::{Ipam, host_local};
-use crate::plan::step::{LinkRef, MacCheck, Step};
+use crate::plan::nft::MacCheck;
+use crate::plan::step::{LinkRef, Step};
 use crate::plan::{Facts, IfName, Mac};
 use crate::plugins::call::ALIAS_PREFIX;
-use crate::sys::nft::{hostport, mac_check, masquerade};
+use crate::sys::nft::{firewall, hostport, isolation, mac_check, masquerade};
 use crate::sys::rtnl::{self, link};
 
 /// Takes back everything of this network that the runtime does not list.
@@ -123,6 +124,9 @@ fn sweep(network: &str, valid: &[(String, String)]) -> Result<(), Error> {
     steps.extend(lost.map(Step::DelMasqueradesOf));
     let led = kernel.nft().and_then(hostport::owners).unwrap_or_default();
     steps.extend(led.into_iter().filter(|owner| is_lost(owner)).map(Step::DelHostPortsOf));
+    let mut forwarded = kernel.nft().and_then(firewall::owners).unwrap_or_default();
+    forwarded.extend(kernel.nft().and_then(isolation::owners).unwrap_or_default());
+    steps.extend(forwarded.into_iter().filter(|owner| is_lost(owner)).map(Step::DelFirewallOf));
     let held = kernel.nft().and_then(mac_check::owners).unwrap_or_default();
     let lost = held.into_iter().filter(|(_, owner)| is_lost(owner));
     steps.extend(lost.map(|(port, owner)| Step::DelMacCheck(MacCheck { port, mac: Mac([0; 6]), owner })));

@@ -4,6 +4,7 @@ use super::feature::Feature;
 use super::hostport::{Entrance, HostPortFact};
 use super::ladder::Queue;
 use super::name::{IfName, Mac};
+use super::nft::Firewall;
 use super::shaping::ShapedFact;
 use super::step::{Addr, Link, LinkAttr, LinkKind, LinkRef, Ns, Step, Vlan};
 use ipnet::IpNet;
@@ -33,6 +34,8 @@ pub enum Need {
     MacChecks,
     /// Who has a port of the host.
     HostPort(Entrance),
+    /// What of the firewall is missing.
+    Firewall(Firewall),
     /// How a link is shaped.
     Shaped(LinkRef),
     /// Which of these features the kernel has.
@@ -64,6 +67,8 @@ pub struct Facts {
     pub mac_checks: BTreeMap<IfName, Mac>,
     /// Ports of the host that lead somewhere.
     pub host_ports: BTreeMap<Entrance, HostPortFact>,
+    /// What is missing of what is forwarded or dropped, each as a sentence.
+    pub firewalls: BTreeMap<Firewall, Vec<String>>,
     /// How links are shaped.
     pub shaped: BTreeMap<LinkRef, ShapedFact>,
     /// Features that were asked for: nothing where the kernel has one, otherwise what it said.

@@ -7,6 +7,7 @@ pub mod feature;
 pub mod hostport;
 pub mod ladder;
 pub mod name;
+pub mod nft;
 pub mod order;
 pub mod render;
 pub mod request;

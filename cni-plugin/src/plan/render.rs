@@ -4,8 +4,9 @@
 
 use super::hostport::{HostPort, HostPorts, Rewrite, Target};
 use super::ladder::Queue;
+use super::nft::{Firewall, Isolation, MacCheck, Masquerade};
 use super::shaping::{Rate, Shaper, Shaping};
-use super::step::{Addr, Link, LinkAttr, LinkKind, LinkRef, MacCheck, Masquerade, Ns, Route, Step, Sysctl, Vlan};
+use super::step::{Addr, Link, LinkAttr, LinkKind, LinkRef, Ns, Route, Step, Sysctl, Vlan};
 use std::fmt;
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -24,25 +25,7 @@ impl fmt::Display for Step {
             Self::AddRoute(route) => self::route(f, "append", route),
             Self::DelRoute(route) => self::route(f, "del", route),
             Self::SetSysctl(sysctl) | Self::EnsureSysctl(sysctl) => set_sysctl(f, sysctl),
-            Self::AddMasquerade(what) => masquerade(f, "add", what),
-            Self::DelMasquerade(what) => masquerade(f, "delete", what),
-            Self::DelMasqueradesOf(owner) => {
-                write!(f, "# nft delete every element of inet braid with comment {owner:?}")
-            }
-            Self::DelReferencePorts { container_id, .. } => {
-                write!(f, "# delete what the reference plugin made to lead host ports to {container_id}")
-            }
-            Self::DelReferenceMasquerade { container_id, ifname, .. } => {
-                write!(f, "# delete what the reference plugin made to masquerade {container_id} {ifname}")
-            }
             Self::RestoreReferenceTuning { at, file } => write!(f, "# give {} back what {file} notes", at.name),
-            Self::AddMacCheck(check) => mac_check(f, "add", check),
-            Self::DelMacCheck(check) => mac_check(f, "delete", check),
-            Self::AddHostPorts(all) => host_ports(f, "add", all),
-            Self::DelHostPorts(all) => host_ports(f, "delete", all),
-            Self::DelHostPortsOf(owner) => {
-                write!(f, "# nft delete every host port of inet braid with comment {owner:?}")
-            }
             Self::AddShaping(shaping) => add_shaping(f, shaping),
             Self::DelShaping(shaping) => del_shaping(f, shaping),
             Self::AddRedirect { from, to } => {
@@ -57,11 +40,46 @@ impl fmt::Display for Step {
             Self::DelRedirect { from, .. } => write!(f, "tc filter del dev {} ingress pref 1", from.name),
             Self::WaitUp(at) => write!(f, "# wait until {} is operationally up", at.name),
             Self::WaitDad(at) => write!(f, "# wait until no address of {} is tentative", at.name),
+            _ => self.fmt_nft(f),
         }
     }
 }
 
 impl Step {
+    /// What changes nf_tables.
+    fn fmt_nft(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AddMasquerade(what) => masquerade(f, "add", what),
+            Self::DelMasquerade(what) => masquerade(f, "delete", what),
+            Self::DelMasqueradesOf(owner) => {
+                write!(f, "# nft delete every element of inet braid with comment {owner:?}")
+            }
+            Self::DelReferencePorts { container_id, .. } => {
+                write!(f, "# delete what the reference plugin made to lead host ports to {container_id}")
+            }
+            Self::DelReferenceMasquerade { container_id, ifname, .. } => {
+                write!(f, "# delete what the reference plugin made to masquerade {container_id} {ifname}")
+            }
+            Self::AddMacCheck(check) => mac_check(f, "add", check),
+            Self::DelMacCheck(check) => mac_check(f, "delete", check),
+            Self::AddHostPorts(all) => host_ports(f, "add", all),
+            Self::DelHostPorts(all) => host_ports(f, "delete", all),
+            Self::DelHostPortsOf(owner) => {
+                write!(f, "# nft delete every host port of inet braid with comment {owner:?}")
+            }
+            Self::AddFirewall(all) => firewall(f, "add", all),
+            Self::DelFirewall(all) => firewall(f, "delete", all),
+            Self::DelFirewallOf(owner) => {
+                write!(f, "# nft delete every forwarded address of inet braid with comment {owner:?}")
+            }
+            Self::DelReferenceFirewall { addrs } => {
+                let addrs: Vec<String> = addrs.iter().map(ToString::to_string).collect();
+                write!(f, "# delete what the reference plugin made to forward {}", addrs.join(" and "))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Where the step acts.
     pub fn ns(&self) -> Ns {
         match self {
@@ -86,6 +104,10 @@ impl Step {
             | Self::AddHostPorts(_)
             | Self::DelHostPorts(_)
             | Self::DelHostPortsOf(_)
+            | Self::AddFirewall(_)
+            | Self::DelFirewall(_)
+            | Self::DelFirewallOf(_)
+            | Self::DelReferenceFirewall { .. }
             | Self::AddMacCheck(_)
             | Self::DelMacCheck(_) => Ns::Host,
             Self::AddShaping(shaping) | Self::DelShaping(shaping) => {
@@ -115,6 +137,40 @@ fn host_ports(f: &mut fmt::Formatter<'_>, verb: &str, all: &HostPorts) -> fmt::R
         }
         element(format!("{}-source", family(addr)), addr.to_string(), format!(" : goto {}", rewrite.chain()));
     }
+    commands(f, &lines)
+}
+
+/// One command for each element.
+fn firewall(f: &mut fmt::Formatter<'_>, verb: &str, all: &Firewall) -> fmt::Result {
+    let mut lines = Vec::new();
+    let comment = if verb == "add" { format!(" comment {:?}", all.owner) } else { String::new() };
+    for addr in &all.addrs {
+        let family = if addr.is_ipv4() { '4' } else { '6' };
+        lines.push(format!("nft {verb} element inet braid firewall{family} '{{ {addr}{comment} }}'"));
+    }
+    if let Some(Isolation { bridge, within }) = &all.isolation {
+        let sets = ["isolated-by", "isolated-within-by"].into_iter().take(1 + usize::from(*within));
+        for (set, addr) in sets.flat_map(|set| all.addrs.iter().map(move |addr| (set, addr))) {
+            let addr = match addr {
+                IpAddr::V4(addr) => addr.to_ipv6_mapped(),
+                IpAddr::V6(addr) => *addr,
+            };
+            lines.push(format!("nft {verb} element inet braid {set} '{{ {bridge} . {addr}{comment} }}'"));
+        }
+        lines.push(match verb {
+            "add" => format!("nft add element inet braid isolated '{{ {bridge} }}'  # and the pairs"),
+            _ => format!("# unless somebody else wants it: nft delete element inet braid isolated '{{ {bridge} }}'"),
+        });
+    }
+    if verb == "add" {
+        lines
+            .push(format!("# chains that drop what is forwarded let braid's mark through, behind {}", all.admin_chain));
+    }
+    commands(f, &lines)
+}
+
+/// Several commands of one step, on the host.
+fn commands(f: &mut fmt::Formatter<'_>, lines: &[String]) -> fmt::Result {
     for (number, line) in lines.iter().enumerate() {
         match number {
             0 => f.write_str(line)?,

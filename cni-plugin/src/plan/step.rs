@@ -5,6 +5,7 @@
 
 use super::hostport::HostPorts;
 use super::name::{IfName, Mac};
+use super::nft::{Firewall, MacCheck, Masquerade};
 use super::shaping::Shaping;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -121,6 +122,17 @@ pub enum Step {
         network: String,
         /// `CNI_CONTAINERID`.
         container_id: String,
+    },
+    /// Has the host forward what a container sends and what answers it.
+    AddFirewall(Firewall),
+    /// Ends it.
+    DelFirewall(Firewall),
+    /// Ends all of one owner: network, container id and interface.
+    DelFirewallOf(String),
+    /// Ends what a reference plugin made for these addresses.
+    DelReferenceFirewall {
+        /// Of the container.
+        addrs: Vec<IpAddr>,
     },
     /// Shapes what an attachment receives and sends.
     AddShaping(Shaping),
@@ -375,26 +387,4 @@ pub struct Sysctl {
     pub value: String,
     /// Better with it, but no failure without: the kernel may lack it, the node may have `/proc/sys` read-only.
     pub optional: bool,
-}
-
-/// Masquerading of one source address.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Masquerade {
-    /// The container's address.
-    pub source: IpAddr,
-    /// Its network, which is reached without masquerading.
-    pub network: IpNet,
-    /// Whose it is: network, container id and interface.
-    pub owner: String,
-}
-
-/// The only hardware address that may send through a bridge port.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MacCheck {
-    /// The host end of the container's veth.
-    pub port: IfName,
-    /// The container's hardware address.
-    pub mac: Mac,
-    /// Whose it is: network, container id and interface.
-    pub owner: String,
 }

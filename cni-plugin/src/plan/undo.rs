@@ -14,6 +14,7 @@ impl Step {
             Self::AddRoute(route) => Self::DelRoute(route.clone()),
             Self::AddMasquerade(masquerade) => Self::DelMasquerade(masquerade.clone()),
             Self::AddHostPorts(ports) => Self::DelHostPorts(ports.clone()),
+            Self::AddFirewall(firewall) => Self::DelFirewall(firewall.clone()),
             Self::AddShaping(shaping) => Self::DelShaping(shaping.clone()),
             Self::AddRedirect { from, to } => Self::DelRedirect { from: from.clone(), to: to.clone() },
             Self::AddMacCheck(check) => Self::DelMacCheck(check.clone()),
@@ -56,7 +57,8 @@ pub fn undo(steps: &[Step]) -> Vec<Step> {
 mod tests {
     use super::*;
     use crate::plan::name::IfName;
-    use crate::plan::step::{Addr, Link, LinkAttr, Masquerade};
+    use crate::plan::nft::Masquerade;
+    use crate::plan::step::{Addr, Link, LinkAttr};
 
     fn name(text: &str) -> IfName {
         IfName::parse(text).expect("a good name")

@@ -22,7 +22,11 @@ impl Step {
             Self::DelReferenceMasquerade { .. }
             | Self::DelReferencePorts { .. }
             | Self::RestoreReferenceTuning { .. }
-            | Self::DelHostPortsOf(_) => Vec::new(),
+            | Self::DelHostPortsOf(_)
+            | Self::DelFirewall(_)
+            | Self::DelFirewallOf(_)
+            | Self::DelReferenceFirewall { .. } => Vec::new(),
+            Self::AddFirewall(firewall) => vec![Need::Firewall(firewall.clone())],
             Self::AddMasquerade(_) | Self::DelMasquerade(_) | Self::DelMasqueradesOf(_) => vec![Need::Masquerades],
             Self::AddMacCheck(_) | Self::DelMacCheck(_) => vec![Need::MacChecks],
             Self::AddHostPorts(all) | Self::DelHostPorts(all) => {
@@ -81,22 +85,12 @@ pub fn holds(step: &Step, facts: &Facts) -> Result<(), String> {
                 Some(value) => Err(format!("sysctl {} is {value:?}, not {:?}", sysctl.key, sysctl.value)),
             }
         }
-        Step::AddMasquerade(_)
-        | Step::DelMasquerade(_)
-        | Step::DelMasqueradesOf(_)
-        | Step::AddHostPorts(_)
-        | Step::DelHostPorts(_)
-        | Step::AddMacCheck(_)
-        | Step::DelMacCheck(_) => nft_holds(step, facts),
         Step::AddShaping(_) | Step::DelShaping(_) | Step::AddRedirect { .. } | Step::DelRedirect { .. } => {
             shaping_holds(step, facts)
         }
         Step::WaitUp(at) => refuse_if(!found(at, facts)?.oper_up, || format!("link {at} is not operationally up")),
-        Step::WaitDad(_)
-        | Step::DelReferenceMasquerade { .. }
-        | Step::DelReferencePorts { .. }
-        | Step::RestoreReferenceTuning { .. }
-        | Step::DelHostPortsOf(_) => Ok(()),
+        Step::WaitDad(_) | Step::RestoreReferenceTuning { .. } => Ok(()),
+        _ => nft_holds(step, facts),
     }
 }
 
@@ -132,6 +126,10 @@ fn nft_holds(step: &Step, facts: &Facts) -> Result<(), String> {
     match step {
         Step::AddHostPorts(all) => all.holds(&facts.host_ports),
         Step::DelHostPorts(all) => all.are_gone(&facts.host_ports),
+        Step::AddFirewall(firewall) => {
+            let missing = facts.firewalls.get(firewall).map(|missing| missing.join("; "));
+            missing.filter(|missing| !missing.is_empty()).map_or(Ok(()), Err)
+        }
         Step::AddMasquerade(what) => {
             let there = facts.masquerades.contains_key(&what.source);
             refuse_if(!there, || format!("{} is not masqueraded", what.source))

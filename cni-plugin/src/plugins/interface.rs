@@ -3,6 +3,7 @@
 use super::Call;
 use crate::cni::args::CniArgs;
 use crate::cni::{AddResult, Dns, Error, IpConfig, Json, NetConf, Route};
+use crate::plan::nft::Masquerade;
 use crate::plan::step::{self, Addr, LinkAttr, LinkRef, Ns, Step, Sysctl};
 use crate::plan::{Facts, IfName, Mac};
 use ipnet::IpNet;
@@ -137,11 +138,7 @@ pub const IPV6_FORWARD: &str = "net/ipv6/conf/all/forwarding";
 /// The steps that masquerade each address outside its network.
 pub fn masquerade(call: &Call<'_>, ips: &[IpConfig]) -> Vec<Step> {
     let one = |ip: &IpConfig| {
-        Step::AddMasquerade(step::Masquerade {
-            source: ip.address.addr(),
-            network: ip.address.trunc(),
-            owner: call.owner(),
-        })
+        Step::AddMasquerade(Masquerade { source: ip.address.addr(), network: ip.address.trunc(), owner: call.owner() })
     };
     ips.iter().map(one).collect()
 }

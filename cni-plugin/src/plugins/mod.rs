@@ -76,7 +76,7 @@ pub trait Plugin: Debug {
 
 /// The types that are no IPAM and done in this process.
 pub const TYPES: &[&str] =
-    &["bridge", "ptp", "veth", "macvlan", "ipvlan", "loopback", "bandwidth", "portmap", "tuning"];
+    &["bridge", "ptp", "veth", "macvlan", "ipvlan", "loopback", "bandwidth", "firewall", "portmap", "tuning"];
 
 /// Parses the configuration of a known type; `None` for a foreign one.
 pub fn parse(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Error> {
@@ -87,6 +87,7 @@ pub fn parse(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Erro
         "ipvlan" => Box::new(main::ipvlan::Ipvlan::parse(conf)?),
         "loopback" => Box::new(main::loopback::Loopback),
         "bandwidth" => Box::new(meta::bandwidth::Bandwidth::parse(conf)?),
+        "firewall" => Box::new(meta::firewall::Firewall::parse(conf)?),
         "portmap" => Box::new(meta::portmap::Portmap::parse(conf)?),
         "tuning" => Box::new(meta::tuning::Tuning::parse(conf, args)?),
         _ => return Ok(None),

@@ -8,7 +8,7 @@ use super::netns::{NetNs, NetNsError};
 use super::nft::{mac_check, masquerade};
 use super::rtnl::{self, link, tc};
 use super::sysctl;
-use crate::plan::step::{MacCheck, Masquerade};
+use crate::plan::nft::{MacCheck, Masquerade};
 use crate::plan::{Feature, IfName, Mac};
 use nix::errno::Errno;
 use std::net::Ipv4Addr;

@@ -4,7 +4,8 @@ mod vlan;
 
 use crate::cni::{AddResult, Dns, Error, Interface, IpConfig, NetConf, Route};
 use crate::ipam::Lease;
-use crate::plan::step::{Addr, Link, LinkAttr, LinkKind, LinkRef, MacCheck, Ns, Step, Sysctl};
+use crate::plan::nft::MacCheck;
+use crate::plan::step::{Addr, Link, LinkAttr, LinkKind, LinkRef, Ns, Step, Sysctl};
 use crate::plan::{Facts, Feature, IfName, Mac, Need};
 use crate::plugins::call::bridge_mac;
 use crate::plugins::interface::{self, Dad, Neighbours};

@@ -1,8 +1,10 @@
-//! The encoding of an nf_tables transaction: messages, attributes and the few expressions that braid uses.
+//! The encoding of an nf_tables transaction: messages and attributes.
 //!
 //! Numbers are those of `include/uapi/linux/netfilter/nf_tables.h`; all integers are big-endian.
 
+use super::expression::Verdict;
 use crate::sys::netlink::{KernelError, NESTED, Socket};
+use std::borrow::Cow;
 
 pub(super) const SUBSYS: u16 = 10 << 8;
 const NEWTABLE: u16 = 0;
@@ -22,11 +24,6 @@ const CREATE: u16 = 0x400;
 const APPEND: u16 = 0x800;
 /// `NFNL_SUBSYS_NFTABLES`, the resource id of a batch.
 const NFTABLES: u16 = 10;
-/// First 32-bit register; a 16-byte register 1 is the same place.
-pub(super) const REG_1: u32 = 8;
-/// The 32-bit register behind 16 bytes from [`REG_1`].
-pub(super) const REG_2: u32 = 12;
-const REG_VERDICT: u32 = 0;
 /// `NFT_DATA_VERDICT`.
 const DATA_VERDICT: u32 = 0xffff_ff00;
 const SET_MAP: u32 = 0x8;
@@ -44,23 +41,14 @@ pub(super) enum Family {
     Ip6 = 10,
 }
 
-/// Where a rule jumps, or what it decides.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict<'a> {
-    /// Back to the calling chain.
-    Return,
-    /// The packet ends here.
-    Drop,
-    /// To a chain, without coming back.
-    Goto(&'a str),
-}
-
-impl Verdict<'_> {
-    fn code(self) -> i32 {
+impl Family {
+    /// As `nft` names it.
+    pub(super) fn name(self) -> &'static str {
         match self {
-            Self::Drop => 0,
-            Self::Goto(_) => -4,
-            Self::Return => -5,
+            Self::Inet => "inet",
+            Self::Ip => "ip",
+            Self::Bridge => "bridge",
+            Self::Ip6 => "ip6",
         }
     }
 }
@@ -91,14 +79,14 @@ pub(super) struct Key {
 pub(super) struct Batch {
     bytes: Vec<u8>,
     family: Family,
-    table: &'static str,
+    table: Cow<'static, str>,
     seq: u32,
     start: usize,
 }
 
 impl Batch {
-    pub(super) fn new(family: Family, table: &'static str) -> Self {
-        let mut batch = Self { bytes: Vec::with_capacity(1024), family, table, seq: 0, start: 0 };
+    pub(super) fn new(family: Family, table: impl Into<Cow<'static, str>>) -> Self {
+        let mut batch = Self { bytes: Vec::with_capacity(1024), family, table: table.into(), seq: 0, start: 0 };
         batch.message(BATCH_BEGIN, 0, NFTABLES, |_| {});
         batch
     }
@@ -166,17 +154,26 @@ impl Batch {
 
     /// The table, made if missing.
     pub(super) fn table(&mut self) -> &mut Self {
-        let table = self.table;
+        let table = self.table.clone();
         self.change(NEWTABLE, CREATE, |b| {
-            b.text(1, table);
+            b.text(1, &table);
         })
     }
 
     /// A base chain at a hook, with the priority of that hook. It must be new: its rules are added with it, once.
     pub(super) fn base_chain(&mut self, name: &str, kind: &str, hook: u32, priority: i32) -> &mut Self {
-        let table = self.table;
-        self.change(NEWCHAIN, CREATE | EXCL, |b| {
-            b.text(1, table).text(3, name);
+        self.new_base_chain(CREATE | EXCL, name, kind, hook, priority)
+    }
+
+    /// A base chain that may be there.
+    pub(super) fn shared_base_chain(&mut self, name: &str, kind: &str, hook: u32, priority: i32) -> &mut Self {
+        self.new_base_chain(CREATE, name, kind, hook, priority)
+    }
+
+    fn new_base_chain(&mut self, flags: u16, name: &str, kind: &str, hook: u32, priority: i32) -> &mut Self {
+        let table = self.table.clone();
+        self.change(NEWCHAIN, flags, |b| {
+            b.text(1, &table).text(3, name);
             b.nest(4, |b| {
                 b.number(1, hook).put(2, &priority.to_be_bytes());
             });
@@ -186,19 +183,23 @@ impl Batch {
 
     /// A chain that rules go to; it must be new.
     pub(super) fn chain(&mut self, name: &str) -> &mut Self {
-        let table = self.table;
+        let table = self.table.clone();
         self.change(NEWCHAIN, CREATE | EXCL, |b| {
-            b.text(1, table).text(3, name);
+            b.text(1, &table).text(3, name);
+        })
+    }
+
+    /// A chain that rules go to and that may be there.
+    pub(super) fn shared_chain(&mut self, name: &str) -> &mut Self {
+        let table = self.table.clone();
+        self.change(NEWCHAIN, CREATE, |b| {
+            b.text(1, &table).text(3, name);
         })
     }
 
     /// A chain without rules, made if missing.
     pub(super) fn empty_chain(&mut self, name: &str) -> &mut Self {
-        let table = self.table;
-        self.change(NEWCHAIN, CREATE, |b| {
-            b.text(1, table).text(3, name);
-        });
-        self.flush_chain(name)
+        self.shared_chain(name).flush_chain(name)
     }
 
     /// A set.
@@ -217,9 +218,9 @@ impl Batch {
     }
 
     fn new_set(&mut self, name: &str, key: Key, value: Option<(u32, u32)>) -> &mut Self {
-        let (table, id) = (self.table, self.seq);
+        let (table, id) = (self.table.clone(), self.seq);
         self.change(NEWSET, CREATE | EXCL, |b| {
-            b.text(1, table).text(2, name).number(3, value.map_or(0, |_| SET_MAP));
+            b.text(1, &table).text(2, name).number(3, value.map_or(0, |_| SET_MAP));
             b.number(4, key.kind).number(5, key.len);
             if let Some((kind, len)) = value {
                 b.number(6, kind).number(7, len);
@@ -250,12 +251,16 @@ impl Batch {
                     });
                 }
             }
-            // Type 0 is the comment, then its length with the NUL (libnftnl's udata).
-            let mut userdata = vec![0, u8::try_from(comment.len() + 1).unwrap_or(u8::MAX)];
-            userdata.extend(comment.as_bytes());
-            userdata.push(0);
-            b.put(6, &userdata);
+            b.comment(6, comment);
         })
+    }
+
+    /// User data of type 0, the comment: its length with the NUL, then itself (libnftnl's udata).
+    fn comment(&mut self, kind: u16, comment: &str) {
+        let mut userdata = vec![0, u8::try_from(comment.len() + 1).unwrap_or(u8::MAX)];
+        userdata.extend(comment.as_bytes());
+        userdata.push(0);
+        self.put(kind, &userdata);
     }
 
     /// An element that goes away; it must be there.
@@ -264,9 +269,9 @@ impl Batch {
     }
 
     fn element(&mut self, kind: u16, flags: u16, set: &str, key: &[u8], more: impl FnOnce(&mut Self)) -> &mut Self {
-        let table = self.table;
+        let table = self.table.clone();
         self.change(kind, flags, |b| {
-            b.text(1, table).text(2, set);
+            b.text(1, &table).text(2, set);
             b.nest(3, |b| {
                 b.nest(1, |b| {
                     b.nest(1, |b| {
@@ -280,119 +285,57 @@ impl Batch {
 
     /// A rule at the end of a chain.
     pub(super) fn rule(&mut self, chain: &str, expressions: impl FnOnce(&mut Self)) -> &mut Self {
-        let table = self.table;
-        self.change(NEWRULE, CREATE | APPEND, |b| {
-            b.text(1, table).text(2, chain);
+        self.new_rule(CREATE | APPEND, chain, None, expressions)
+    }
+
+    /// A rule with a comment at the end of a chain.
+    pub(super) fn commented_rule(&mut self, chain: &str, comment: &str, rule: impl FnOnce(&mut Self)) -> &mut Self {
+        self.new_rule(CREATE | APPEND, chain, Some(comment), rule)
+    }
+
+    /// A rule with a comment before all others of a chain.
+    pub(super) fn first_rule(&mut self, chain: &str, comment: &str, rule: impl FnOnce(&mut Self)) -> &mut Self {
+        self.new_rule(CREATE, chain, Some(comment), rule)
+    }
+
+    fn new_rule(
+        &mut self,
+        flags: u16,
+        chain: &str,
+        comment: Option<&str>,
+        expressions: impl FnOnce(&mut Self),
+    ) -> &mut Self {
+        let table = self.table.clone();
+        self.change(NEWRULE, flags, |b| {
+            b.text(1, &table).text(2, chain);
             b.nest(4, expressions);
+            if let Some(comment) = comment {
+                b.comment(7, comment);
+            }
         })
     }
 
     /// A rule that goes away, by its handle.
     pub(super) fn del_rule(&mut self, chain: &str, handle: u64) -> &mut Self {
-        let table = self.table;
+        let table = self.table.clone();
         self.change(DELRULE, 0, |b| {
-            b.text(1, table).text(2, chain).put(3, &handle.to_be_bytes());
+            b.text(1, &table).text(2, chain).put(3, &handle.to_be_bytes());
         })
     }
 
     /// All rules of a chain go away.
     pub(super) fn flush_chain(&mut self, chain: &str) -> &mut Self {
-        let table = self.table;
+        let table = self.table.clone();
         self.change(DELRULE, 0, |b| {
-            b.text(1, table).text(2, chain);
+            b.text(1, &table).text(2, chain);
         })
     }
 
     /// An empty chain goes away.
     pub(super) fn del_chain(&mut self, chain: &str) -> &mut Self {
-        let table = self.table;
+        let table = self.table.clone();
         self.change(DELCHAIN, 0, |b| {
-            b.text(1, table).text(3, chain);
+            b.text(1, &table).text(3, chain);
         })
-    }
-
-    pub(super) fn expression(&mut self, name: &str, data: impl FnOnce(&mut Self)) -> &mut Self {
-        self.nest(1, |b| {
-            b.text(1, name);
-            b.nest(2, data);
-        })
-    }
-
-    /// Loads a property of the packet, for example its protocol family.
-    pub(super) fn meta(&mut self, key: u32, to: u32) -> &mut Self {
-        self.expression("meta", |b| {
-            b.number(1, to).number(2, key);
-        })
-    }
-
-    /// Loads bytes of the packet.
-    pub(super) fn payload(&mut self, base: u32, offset: u32, len: u32, to: u32) -> &mut Self {
-        self.expression("payload", |b| {
-            b.number(1, to).number(2, base).number(3, offset).number(4, len);
-        })
-    }
-
-    /// Keeps only the bits of the mask.
-    pub(super) fn mask(&mut self, register: u32, mask: &[u8]) -> &mut Self {
-        let zero = vec![0; mask.len()];
-        let len = u32::try_from(mask.len()).unwrap_or_default();
-        self.expression("bitwise", |b| {
-            b.number(1, register).number(2, register).number(3, len);
-            b.nest(4, |b| {
-                b.put(1, mask);
-            });
-            b.nest(5, |b| {
-                b.put(1, &zero);
-            });
-        })
-    }
-
-    /// Goes on only if the register has this value.
-    pub(super) fn equals(&mut self, register: u32, value: &[u8]) -> &mut Self {
-        self.expression("cmp", |b| {
-            b.number(1, register).number(2, 0);
-            b.nest(3, |b| {
-                b.put(1, value);
-            });
-        })
-    }
-
-    /// Goes on only if the key is in the set, or with `inverted`, only if it is not.
-    pub(super) fn lookup(&mut self, set: &str, register: u32, inverted: bool) -> &mut Self {
-        self.expression("lookup", |b| {
-            b.text(1, set).number(2, register);
-            if inverted {
-                b.number(5, 1);
-            }
-        })
-    }
-
-    /// Does what the map says for the key.
-    pub(super) fn lookup_verdict(&mut self, map: &str, register: u32) -> &mut Self {
-        self.expression("lookup", |b| {
-            b.text(1, map).number(2, register).number(3, REG_VERDICT);
-        })
-    }
-
-    /// Rewrites the source to the address of the link that the packet leaves through.
-    pub(super) fn masquerade(&mut self) -> &mut Self {
-        self.expression("masq", |_| {})
-    }
-
-    /// Decides.
-    pub(super) fn decide(&mut self, verdict: Verdict<'_>) -> &mut Self {
-        self.expression("immediate", |b| {
-            b.number(1, REG_VERDICT);
-            b.nest(2, |b| b.verdict(verdict));
-        })
-    }
-
-    fn verdict(&mut self, verdict: Verdict<'_>) {
-        self.nest(2, |b| {
-            b.put(1, &verdict.code().to_be_bytes());
-            if let Verdict::Goto(chain) = verdict {
-                b.text(2, chain);
-            }
-        });
     }
 }

@@ -1,8 +1,14 @@
-//! Expressions that port mapping uses beyond those of [`super::batch`].
+//! The few expressions of rules that braid uses.
 
 use super::batch::Batch;
 
+/// First 32-bit register; a 16-byte register 1 is the same place.
+pub(super) const REG_1: u32 = 8;
+/// The 32-bit register behind 16 bytes from [`REG_1`].
+pub(super) const REG_2: u32 = 12;
+const REG_VERDICT: u32 = 0;
 const CMP_NEQ: u32 = 1;
+const META_MARK: u32 = 3;
 const META_L4PROTO: u32 = 16;
 const TRANSPORT_HEADER: u32 = 2;
 
@@ -15,7 +21,122 @@ pub(super) enum Nfproto {
     V6 = 10,
 }
 
+/// Where a rule jumps, or what it decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict<'a> {
+    /// It goes on to the chains of later priorities.
+    Accept,
+    /// Back to the calling chain.
+    Return,
+    /// The packet ends here.
+    Drop,
+    /// To a chain, without coming back.
+    Goto(&'a str),
+    /// To a chain, and back from its end.
+    Jump(&'a str),
+}
+
+impl Verdict<'_> {
+    fn code(self) -> i32 {
+        match self {
+            Self::Drop => 0,
+            Self::Accept => 1,
+            Self::Jump(_) => -3,
+            Self::Goto(_) => -4,
+            Self::Return => -5,
+        }
+    }
+}
+
 impl Batch {
+    pub(super) fn expression(&mut self, name: &str, data: impl FnOnce(&mut Self)) -> &mut Self {
+        self.nest(1, |b| {
+            b.text(1, name);
+            b.nest(2, data);
+        })
+    }
+
+    /// Loads a property of the packet, for example its protocol family.
+    pub(super) fn meta(&mut self, key: u32, to: u32) -> &mut Self {
+        self.expression("meta", |b| {
+            b.number(1, to).number(2, key);
+        })
+    }
+
+    /// Loads bytes of the packet.
+    pub(super) fn payload(&mut self, base: u32, offset: u32, len: u32, to: u32) -> &mut Self {
+        self.expression("payload", |b| {
+            b.number(1, to).number(2, base).number(3, offset).number(4, len);
+        })
+    }
+
+    /// Keeps only the bits of the mask.
+    pub(super) fn mask(&mut self, register: u32, mask: &[u8]) -> &mut Self {
+        self.bitwise(register, mask, &vec![0; mask.len()])
+    }
+
+    /// Keeps only the bits of the mask, then flips those of `flip`.
+    fn bitwise(&mut self, register: u32, mask: &[u8], flip: &[u8]) -> &mut Self {
+        let len = u32::try_from(mask.len()).unwrap_or_default();
+        self.expression("bitwise", |b| {
+            b.number(1, register).number(2, register).number(3, len);
+            for (kind, bits) in [(4, mask), (5, flip)] {
+                b.nest(kind, |b| {
+                    b.put(1, bits);
+                });
+            }
+        })
+    }
+
+    /// Goes on only if the register has this value.
+    pub(super) fn equals(&mut self, register: u32, value: &[u8]) -> &mut Self {
+        self.expression("cmp", |b| {
+            b.number(1, register).number(2, 0);
+            b.nest(3, |b| {
+                b.put(1, value);
+            });
+        })
+    }
+
+    /// Goes on only if the key is in the set, or with `inverted`, only if it is not.
+    pub(super) fn lookup(&mut self, set: &str, register: u32, inverted: bool) -> &mut Self {
+        self.expression("lookup", |b| {
+            b.text(1, set).number(2, register);
+            if inverted {
+                b.number(5, 1);
+            }
+        })
+    }
+
+    /// Does what the map says for the key.
+    pub(super) fn lookup_verdict(&mut self, map: &str, register: u32) -> &mut Self {
+        self.expression("lookup", |b| {
+            b.text(1, map).number(2, register).number(3, REG_VERDICT);
+        })
+    }
+
+    /// Rewrites the source to the address of the link that the packet leaves through.
+    pub(super) fn masquerade(&mut self) -> &mut Self {
+        self.expression("masq", |_| {})
+    }
+
+    /// Decides.
+    pub(super) fn decide(&mut self, verdict: Verdict<'_>) -> &mut Self {
+        self.expression("immediate", |b| {
+            b.number(1, REG_VERDICT);
+            b.nest(2, |b| b.verdict(verdict));
+        })
+    }
+
+    pub(super) fn verdict(&mut self, verdict: Verdict<'_>) {
+        self.nest(2, |b| {
+            b.put(1, &verdict.code().to_be_bytes());
+            if let Verdict::Goto(chain) | Verdict::Jump(chain) = verdict {
+                b.text(2, chain);
+            }
+        });
+    }
+
     /// Loads the protocol above IP, padded to four bytes.
     pub(super) fn l4proto(&mut self, to: u32) -> &mut Self {
         self.meta(META_L4PROTO, to)
@@ -70,5 +191,39 @@ impl Batch {
         self.expression("nat", |b| {
             b.number(1, DNAT).number(2, family as u32).number(3, addr).number(5, port);
         })
+    }
+
+    /// Goes on only if the packet is of this family.
+    pub(super) fn only_family(&mut self, family: Nfproto, register: u32) -> &mut Self {
+        const META_NFPROTO: u32 = 15;
+        self.meta(META_NFPROTO, register).equals(register, &[family as u8])
+    }
+
+    /// Goes on only if the packet belongs to a connection that was there before, or is about one.
+    pub(super) fn is_answer(&mut self, register: u32) -> &mut Self {
+        const STATE: u32 = 0;
+        const ESTABLISHED_OR_RELATED: u32 = 1 << 1 | 1 << 2;
+        self.expression("ct", |b| {
+            b.number(1, register).number(2, STATE);
+        });
+        self.mask(register, &ESTABLISHED_OR_RELATED.to_ne_bytes()).differs(register, &[0; 4])
+    }
+
+    /// Goes on only if all these bits of the packet's mark are set.
+    pub(super) fn is_marked(&mut self, register: u32, bits: u32) -> &mut Self {
+        self.meta(META_MARK, register).mask(register, &bits.to_ne_bytes()).equals(register, &bits.to_ne_bytes())
+    }
+
+    /// Keeps only `kept` of the packet's mark, and sets `set`.
+    pub(super) fn set_mark(&mut self, register: u32, kept: u32, set: u32) -> &mut Self {
+        self.meta(META_MARK, register).bitwise(register, &kept.to_ne_bytes(), &set.to_ne_bytes());
+        self.expression("meta", |b| {
+            b.number(2, META_MARK).number(3, register);
+        })
+    }
+
+    /// Counts packets and bytes, as every rule of iptables does.
+    pub(super) fn count(&mut self) -> &mut Self {
+        self.expression("counter", |_| {})
     }
 }

@@ -9,10 +9,11 @@
 //! }
 //! ```
 
-use super::batch::{Batch, Family, Key, Means, REG_1, REG_2, Verdict};
+use super::batch::{Batch, Family, Key, Means};
+use super::expression::{REG_1, REG_2, Verdict};
 use super::read::{Element, elements};
 use super::{comment, first_that_fits};
-use crate::plan::step::MacCheck;
+use crate::plan::nft::MacCheck;
 use crate::plan::{IfName, Mac};
 use crate::sys::netlink::{KernelError, Socket};
 use nix::errno::Errno;
@@ -26,12 +27,12 @@ const BASE_CHAIN: &str = "prerouting";
 const HOOK_PREROUTING: u32 = 0;
 /// `NF_BR_PRI_NAT_DST_BRIDGED`, where the reference plugin's chain is too.
 const PRIORITY: i32 = -300;
-const META_IIFNAME: u32 = 6;
+pub(super) const META_IIFNAME: u32 = 6;
 const LINK_HEADER: u32 = 0;
 const ETHER_SOURCE: u32 = 6;
-const TYPE_IFNAME: u32 = 41;
+pub(super) const TYPE_IFNAME: u32 = 41;
 const TYPE_ETHER_ADDR: u32 = 9;
-const IFNAME_LEN: usize = 16;
+pub(super) const IFNAME_LEN: usize = 16;
 
 /// Holds the port to the address, and to no other one that it was held to before.
 pub fn add(socket: &mut Socket, what: &MacCheck) -> Result<(), KernelError> {
@@ -117,7 +118,7 @@ fn batch(fill: impl FnOnce(&mut Batch)) -> Batch {
     batch
 }
 
-fn name(port: &IfName) -> [u8; IFNAME_LEN] {
+pub(super) fn name(port: &IfName) -> [u8; IFNAME_LEN] {
     let mut bytes = [0; IFNAME_LEN];
     for (to, from) in bytes.iter_mut().zip(port.as_str().bytes()) {
         *to = from;

@@ -15,10 +15,11 @@
 //! }
 //! ```
 
-use super::batch::{Batch, Family, Key, Means, REG_1, Verdict};
+use super::batch::{Batch, Family, Key, Means};
+use super::expression::{REG_1, Verdict};
 use super::read::{Element, element, elements};
 use super::{bytes, comment, first_that_fits};
-use crate::plan::step::Masquerade;
+use crate::plan::nft::Masquerade;
 use crate::sys::netlink::{KernelError, Socket};
 use ipnet::IpNet;
 use nix::errno::Errno;

@@ -1,12 +1,15 @@
-//! nf_tables over netlink: masquerading, host ports and the hardware address check, each as elements of a few maps and
-//! sets.
+//! nf_tables over netlink: masquerading, host ports, what is forwarded and the hardware address check, each as elements
+//! of a few maps and sets.
 //!
 //! An attachment is one element, so adding, removing and matching cost the same with one pod or a thousand. Tables,
 //! chains and rules are made once, when the first element finds them missing.
 
 mod batch;
 mod expression;
+pub mod firewall;
+pub mod gate;
 pub mod hostport;
+pub mod isolation;
 pub mod mac_check;
 pub mod masquerade;
 mod read;

@@ -29,6 +29,8 @@ pub(super) struct Rule {
     pub(super) comment: String,
     /// The chain that it jumps or goes to.
     pub(super) jumps_to: Option<String>,
+    /// What it compares with.
+    pub(super) compares: Vec<Vec<u8>>,
 }
 
 fn set_request(out: &mut Vec<u8>, family: Family, table: &str, set: &str) {
@@ -119,7 +121,14 @@ fn parse_rule(message: &Message, chain: &str) -> Option<Rule> {
         let verdict = find(2, find(2, find(2, expression)?)?)?;
         Some(text(find(2, verdict)?)).filter(|_| find(1, expression).is_some_and(|name| text(name) == "immediate"))
     });
-    Some(Rule { handle, comment: comment_in(find(7, body).unwrap_or_default()), jumps_to })
+    // A comparison: its data, then their value.
+    let compared = |(_, expression)| {
+        let is_compare = find(1, expression).is_some_and(|name| text(name) == "cmp");
+        let value = find(1, find(3, find(2, expression)?)?)?;
+        is_compare.then(|| value.to_vec())
+    };
+    let compares = attributes_of(expressions).filter_map(compared).collect();
+    Some(Rule { handle, comment: comment_in(find(7, body).unwrap_or_default()), jumps_to, compares })
 }
 
 fn text(bytes: &[u8]) -> String {

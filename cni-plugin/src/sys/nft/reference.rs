@@ -4,12 +4,16 @@
 //!   in the `nat` table of either family with a jump to it from `POSTROUTING` (iptables on nf_tables);
 //! - `portmap`: rules in the chains of `cni_hostport` of either family whose comment is the container's id, or a chain
 //!   `CNI-DN-…` with a jump to it from `CNI-HOSTPORT-DNAT`, and in older versions `CNI-SN-…` from `CNI-HOSTPORT-SNAT`.
+//!
+//! And `firewall`'s rules for an address in `CNI-FORWARD` of the `filter` table, which name nobody.
 
 use super::batch::{Batch, Family};
+use super::bytes;
 use super::read::{Rule, rules};
 use crate::sys::netlink::{KernelError, Socket};
 use nix::errno::Errno;
 use sha2::{Digest, Sha512};
+use std::net::IpAddr;
 
 const TABLE: &str = "cni_plugins_masquerade";
 const CHAIN: &str = "masq_checks";
@@ -20,6 +24,10 @@ const PORTS: &str = "cni_hostport";
 const PORT_CHAINS: [&str; 3] = ["hostports", "hostip_hostports", "masquerading"];
 /// Chains of `portmap` on iptables: what the jump comes from, and what a container's starts with.
 const PORT_JUMPS: [(&str, &str); 2] = [("CNI-HOSTPORT-DNAT", "CNI-DN-"), ("CNI-HOSTPORT-SNAT", "CNI-SN-")];
+
+/// Where `firewall` puts two rules for each address.
+const FILTER: &str = "filter";
+const FORWARD: &str = "CNI-FORWARD";
 
 /// Whose rules they are.
 #[derive(Debug, Clone, Copy)]
@@ -77,6 +85,15 @@ pub fn del_ports(socket: &mut Socket, of: Of<'_>) -> Result<(), KernelError> {
         for (from, start) in PORT_JUMPS {
             del_chain(socket, family, from, &of.port_chain(start))?;
         }
+    }
+    Ok(())
+}
+
+/// Deletes the rules that let the addresses through, in the chain of iptables where `firewall` puts them.
+pub fn del_forwarding(socket: &mut Socket, addrs: &[IpAddr]) -> Result<(), KernelError> {
+    for addr in addrs {
+        let family = if addr.is_ipv4() { Family::Ip } else { Family::Ip6 };
+        del_rules(socket, family, FILTER, FORWARD, |rule| rule.compares.contains(&bytes(*addr)))?;
     }
     Ok(())
 }

@@ -34,8 +34,8 @@
 
 mod rules;
 
-use super::batch::{Batch, Family, Means, REG_1};
-use super::expression::Nfproto;
+use super::batch::{Batch, Family, Means};
+use super::expression::{Nfproto, REG_1};
 use super::masquerade::TABLE;
 use super::read::{Element, element, elements};
 use super::{bytes, comment, first_that_fits};

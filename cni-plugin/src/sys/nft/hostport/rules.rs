@@ -2,8 +2,9 @@
 
 use super::{Ip, V4, V6};
 use crate::plan::hostport::Rewrite;
-use crate::sys::nft::batch::{Batch, Key, REG_1, Verdict};
+use crate::sys::nft::batch::{Batch, Key};
 use crate::sys::nft::bytes;
+use crate::sys::nft::expression::{REG_1, Verdict};
 use ipnet::{IpNet, Ipv4Net};
 use std::net::Ipv4Addr;
 

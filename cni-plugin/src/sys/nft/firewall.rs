@@ -1,0 +1,185 @@
+//! What the host forwards for containers: table `inet braid`, one element for each address of a container.
+//!
+//! ```text
+//! table inet braid {
+//!     set firewall4 { type ipv4_addr; elements = { 10.1.0.5 comment "net 4f1c eth0" } }
+//!     set firewall6 { type ipv6_addr }
+//!     chain firewall { type filter hook forward priority filter - 10
+//!         ip saddr @firewall4 meta mark set meta mark | 0x2000
+//!         ip daddr @firewall4 ct state established,related meta mark set meta mark | 0x2000
+//!         ip daddr @firewall4 ct status dnat meta mark set meta mark | 0x2000 }
+//!     chain firewall-end { type filter hook forward priority 300
+//!         meta mark & 0x2000 == 0x2000 meta mark set meta mark & ~0x2000 }
+//! }
+//! ```
+//!
+//! No chain can let through what another one drops, so this one marks, and the chains that would drop let what is marked
+//! through ([`super::gate`]). The mark is gone when the packet leaves the hook. The bit is the one by which the reference
+//! `portmap` marks, elsewhere, what is to be masqueraded.
+
+use super::batch::{Batch, Family, Key, Means};
+use super::expression::{Nfproto, REG_1};
+use super::masquerade::TABLE;
+use super::read::{element, elements};
+use super::{bytes, comment, first_that_fits};
+use crate::plan::nft::Firewall;
+use crate::sys::netlink::{KernelError, Socket};
+use nix::errno::Errno;
+use std::net::IpAddr;
+
+/// The bit of a packet's mark.
+pub(super) const BIT: u32 = 0x2000;
+const FAMILY: Family = Family::Inet;
+const CHAIN: &str = "firewall";
+const END: &str = "firewall-end";
+pub(super) const HOOK_FORWARD: u32 = 2;
+/// Before everybody's chains for filters, whose priority is 0.
+const PRIORITY: i32 = -10;
+/// Behind all that decide.
+const PRIORITY_END: i32 = 300;
+const NETWORK_HEADER: u32 = 1;
+
+/// What differs between IPv4 and IPv6.
+struct Ip {
+    set: &'static str,
+    key: Key,
+    nfproto: Nfproto,
+    saddr: u32,
+    daddr: u32,
+}
+
+const V4: Ip = Ip {
+    set: "firewall4",
+    key: Key { kind: 7, len: 4, host_order: false },
+    nfproto: Nfproto::V4,
+    saddr: 12,
+    daddr: 16,
+};
+const V6: Ip = Ip {
+    set: "firewall6",
+    key: Key { kind: 8, len: 16, host_order: false },
+    nfproto: Nfproto::V6,
+    saddr: 8,
+    daddr: 24,
+};
+
+fn set(addr: IpAddr) -> &'static str {
+    if addr.is_ipv4() { V4.set } else { V6.set }
+}
+
+/// Lets the addresses' packets through, whoever had the addresses before.
+pub fn add(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
+    match add_new(socket, what) {
+        Err(err) if err.errno == Errno::EEXIST => {
+            what.addrs.iter().try_for_each(|addr| del_addr(socket, *addr))?;
+            add_new(socket, what)
+        }
+        other => other,
+    }
+}
+
+fn add_new(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
+    let elements = |b: &mut Batch| {
+        for addr in &what.addrs {
+            b.add_element(set(*addr), &bytes(*addr), Means::Nothing, comment(&what.owner));
+        }
+    };
+    first_that_fits(
+        socket,
+        &[&|| batch(elements), &|| {
+            batch(|b| {
+                add_base(b);
+                elements(b);
+            })
+        }],
+    )
+}
+
+/// Ends it where the elements are still this owner's; success where none is there.
+pub fn del(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
+    for addr in &what.addrs {
+        if owner(socket, *addr)?.is_some_and(|owner| owner == comment(&what.owner)) {
+            del_addr(socket, *addr)?;
+        }
+    }
+    Ok(())
+}
+
+/// Ends it for all of an owner's addresses.
+pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
+    let owner = comment(owner);
+    for set in [V4.set, V6.set] {
+        for element in elements(socket, FAMILY, TABLE, set)?.iter().filter(|element| element.comment == owner) {
+            del_element(socket, set, &element.key)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whose the address is; `None` where nothing is let through for it.
+pub fn owner(socket: &mut Socket, addr: IpAddr) -> Result<Option<String>, KernelError> {
+    let found = element(socket, FAMILY, TABLE, set(addr), &bytes(addr))?;
+    Ok(found.map(|element| element.comment))
+}
+
+/// All owners of an address.
+pub fn owners(socket: &mut Socket) -> Result<Vec<String>, KernelError> {
+    let mut owners = Vec::new();
+    for set in [V4.set, V6.set] {
+        owners.extend(elements(socket, FAMILY, TABLE, set)?.into_iter().map(|element| element.comment));
+    }
+    owners.sort_unstable();
+    owners.dedup();
+    Ok(owners)
+}
+
+fn del_addr(socket: &mut Socket, addr: IpAddr) -> Result<(), KernelError> {
+    del_element(socket, set(addr), &bytes(addr))
+}
+
+fn del_element(socket: &mut Socket, set: &str, key: &[u8]) -> Result<(), KernelError> {
+    let del = batch(|b| {
+        b.del_element(set, key);
+    });
+    match del.send(socket) {
+        Err(err) if err.errno == Errno::ENOENT => Ok(()),
+        other => other,
+    }
+}
+
+fn batch(fill: impl FnOnce(&mut Batch)) -> Batch {
+    let mut batch = Batch::new(FAMILY, TABLE);
+    fill(&mut batch);
+    batch
+}
+
+fn add_base(batch: &mut Batch) {
+    batch.table();
+    batch.base_chain(CHAIN, "filter", HOOK_FORWARD, PRIORITY);
+    batch.base_chain(END, "filter", HOOK_FORWARD, PRIORITY_END);
+    for ip in [&V4, &V6] {
+        batch.set(ip.set, ip.key);
+        add_rules(batch, ip);
+    }
+    batch.rule(END, |rule| {
+        rule.is_marked(REG_1, BIT).set_mark(REG_1, !BIT, 0);
+    });
+}
+
+fn add_rules(batch: &mut Batch, ip: &Ip) {
+    let mut rule = |header: u32, also: fn(&mut Batch)| {
+        batch.rule(CHAIN, |rule| {
+            rule.only_family(ip.nfproto, REG_1).payload(NETWORK_HEADER, header, ip.key.len, REG_1);
+            rule.lookup(ip.set, REG_1, false);
+            also(rule);
+            rule.set_mark(REG_1, !BIT, BIT);
+        });
+    };
+    rule(ip.saddr, |_| {});
+    rule(ip.daddr, |rule| {
+        rule.is_answer(REG_1);
+    });
+    rule(ip.daddr, |rule| {
+        rule.was_rewritten(REG_1);
+    });
+}

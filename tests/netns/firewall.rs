@@ -1,0 +1,266 @@
+//! `firewall`: what the host forwards where others would drop it, and what it does not forward.
+
+use crate::conf;
+use braid_tests::{Call, Ns, Sandbox, Service, Transport, Value, json, needs, state};
+use std::rc::Rc;
+
+/// A network with both families on `br<of>`, whose containers' ports the host may lead to, behind a firewall.
+fn network(of: u8, firewall: &Value) -> Value {
+    let mut bridge = conf::bridge();
+    bridge["bridge"] = json!(format!("br{of}"));
+    bridge["ipam"] = json!({"type": "host-local",
+        "ranges": [[{"subnet": format!("10.{of}.0.0/24")}], [{"subnet": format!("fd00:{of}::/64")}]],
+        "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]});
+    let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+    json!({"cniVersion": "1.1.0", "name": format!("net{of}"), "type": "braid", "plugins": [bridge, portmap, firewall]})
+}
+
+fn firewall() -> Value {
+    json!({"type": "firewall"})
+}
+
+fn with_policy(policy: &str) -> Value {
+    json!({"type": "firewall", "ingressPolicy": policy})
+}
+
+/// A world outside that knows the way to the containers of `br1`.
+fn outside(host: &Sandbox) -> Rc<Ns> {
+    let outside = host.outside("world", "192.0.2.1/24", "192.0.2.2/24");
+    outside.run("ip route add 10.1.0.0/24 via 192.0.2.1");
+    outside
+}
+
+fn attach(host: &Sandbox, pod: &Ns, conf: Value) -> (Call, Value) {
+    let call = host.call("braid", pod, conf);
+    let result = call.add().result();
+    (call, result)
+}
+
+fn detach(attached: (Call, Value)) {
+    attached.0.prev(&attached.1).del().ok();
+}
+
+/// Who else drops what the host forwards.
+const DROPPERS: [&str; 3] = [
+    "iptables -P FORWARD DROP",
+    "nft table inet own { chain forward { type filter hook forward priority 0; policy drop; }; }",
+    "nft table ip own { chain any { type filter hook forward priority 50; policy drop; }; }",
+];
+
+#[test]
+fn a_container_reaches_the_world_where_others_drop_but_only_answers_reach_it() {
+    for dropper in DROPPERS {
+        let host = Sandbox::new();
+        let outside = outside(&host);
+        host.run(dropper);
+        let (a, b) = (host.pod("a"), host.pod("b"));
+        let of_bridge = json!({"cniVersion": "1.1.0", "name": "net1", "type": "braid",
+            "plugins": [network(1, &firewall())["plugins"][0]]});
+        let without = attach(&host, &a, of_bridge);
+        assert!(a.cannot_ping("192.0.2.2"), "{dropper}");
+        let mapping = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
+        let call = host.call("braid", &b, network(1, &firewall()));
+        let call = call.with("runtimeConfig", json!({"portMappings": mapping}));
+        let result = call.add().result();
+        let _service = Service::start(&b, Transport::Tcp, 80);
+        assert!(b.can_ping("192.0.2.2"), "{dropper}");
+        assert!(outside.cannot_ping("10.1.0.3"), "{dropper}");
+        let led = outside.ask(Transport::Tcp, "192.0.2.1:8080");
+        assert_eq!(led, Ok("192.0.2.2".parse().unwrap()), "{dropper}");
+        assert!(a.cannot_ping("192.0.2.2"), "{dropper}");
+        call.check(&result).ok();
+        call.prev(&result).del().ok();
+        detach(without);
+        assert_eq!(state::elements(&host), Vec::<String>::new(), "{dropper}");
+    }
+}
+
+#[test]
+fn the_administrators_chain_decides_before() {
+    let host = Sandbox::new();
+    let _outside = outside(&host);
+    host.run("iptables -P FORWARD DROP");
+    for (name, key) in [("CNI-ADMIN", json!({})), ("MINE", json!({"iptablesAdminChainName": "MINE"}))] {
+        let mut conf = firewall();
+        conf.as_object_mut().unwrap().extend(key.as_object().unwrap().clone());
+        let pod = host.pod(name);
+        let attached = attach(&host, &pod, network(1, &conf));
+        assert!(pod.can_ping("192.0.2.2"), "{name}");
+        host.run(&format!("iptables -A {name} -d 192.0.2.2 -j DROP"));
+        assert!(pod.cannot_ping("192.0.2.2"), "{name}");
+        host.run(&format!("iptables -F {name}"));
+        detach(attached);
+    }
+}
+
+#[test]
+fn iptables_reads_its_chains_and_finds_each_rule_once() {
+    const PODS: usize = 6;
+    let host = Sandbox::new();
+    let pods: Vec<_> = (0..PODS).map(|number| host.pod(&format!("p{number}"))).collect();
+    let calls: Vec<_> = pods.iter().map(|pod| host.call("braid", pod, network(1, &firewall()))).collect();
+    let results: Vec<Value> = std::thread::scope(|scope| {
+        let threads: Vec<_> = calls.iter().map(|call| scope.spawn(|| call.add().result())).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    for tool in ["iptables", "ip6tables"] {
+        let rules = host.run(&format!("{tool} -S"));
+        let rules: Vec<&str> = rules.lines().filter(|line| line.starts_with("-A")).collect();
+        let expected = [
+            r#"-A FORWARD -m comment --comment "CNI firewall plugin rules" -j CNI-FORWARD"#,
+            r#"-A CNI-FORWARD -m comment --comment "CNI firewall plugin admin overrides" -j CNI-ADMIN"#,
+            r#"-A CNI-FORWARD -m mark --mark 0x2000/0x2000 -m comment --comment "braid firewall" -j ACCEPT"#,
+        ];
+        assert_eq!(rules, expected, "{tool}");
+    }
+    for (call, result) in calls.into_iter().zip(results) {
+        detach((call, result));
+    }
+    assert_eq!(state::elements(&host), Vec::<String>::new());
+}
+
+#[test]
+fn check_misses_what_is_gone_and_the_next_add_mends_it() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let conf = network(1, &with_policy("isolated"));
+    let damages = [
+        ("nft delete element inet braid firewall4 { 10.1.0.2 }", "10.1.0.2 is not let through"),
+        ("iptables -F FORWARD", "ip filter FORWARD does not jump to CNI-FORWARD"),
+        ("ip6tables -F CNI-FORWARD", "ip6 filter CNI-FORWARD does not jump to CNI-ADMIN"),
+        ("nft delete element inet braid isolated { br1 }", "br1 is missing in isolated"),
+        ("nft table inet x { chain y { type filter hook forward priority 0; policy drop; }; }", "inet x y drops"),
+    ];
+    for (damage, said) in damages {
+        let (call, result) = attach(&host, &pod, conf.clone());
+        call.check(&result).ok();
+        host.run(damage);
+        call.check(&result).refused(999, &[said]);
+        call.del().ok();
+        let (call, result) = attach(&host, &pod, conf.clone());
+        call.check(&result).ok();
+        detach((call, result));
+        host.run("nft flush ruleset");
+        std::fs::remove_dir_all("/var/lib/cni/networks").unwrap();
+    }
+}
+
+#[test]
+fn del_and_gc_find_it_without_a_record() {
+    for by_gc in [false, true] {
+        let host = Sandbox::new();
+        let pod = host.pod("a");
+        let (call, _) = attach(&host, &pod, network(1, &with_policy("isolated")));
+        assert!(!state::elements(&host).is_empty());
+        std::fs::remove_dir_all("/run/braid/attachments").unwrap();
+        if by_gc {
+            call.gc(&[]).ok();
+        } else {
+            call.del().ok();
+        }
+        assert_eq!(state::elements(&host), Vec::<String>::new(), "by GC: {by_gc}");
+        call.del().ok();
+    }
+}
+
+/// Two containers on `br1`, one on `br2`, all with the policy.
+fn three(host: &Sandbox, policy: &str) -> (Vec<Rc<Ns>>, Vec<(Call, Value)>) {
+    let pods: Vec<_> = ["a", "b", "c"].into_iter().map(|name| host.pod(name)).collect();
+    let of = |(pod, of): (&Rc<Ns>, u8)| attach(host, pod, network(of, &with_policy(policy)));
+    let attached = pods.iter().zip([1, 1, 2]).map(of).collect();
+    (pods, attached)
+}
+
+#[test]
+fn a_policy_keeps_bridges_apart_and_containers_of_one() {
+    for (policy, sibling, stranger) in [("open", true, true), ("same-bridge", true, false), ("isolated", false, false)]
+    {
+        let host = Sandbox::new();
+        let _outside = outside(&host);
+        let (pods, attached) = three(&host, policy);
+        let [a, _, _] = pods.as_slice() else { panic!("three") };
+        assert_eq!(a.can_ping("10.1.0.3"), sibling, "{policy}");
+        assert_eq!(a.can_ping("10.2.0.2"), stranger, "{policy}");
+        assert!(a.can_ping("192.0.2.2") && a.can_ping("10.1.0.1"), "{policy}");
+        let one_stays: Vec<_> = attached
+            .into_iter()
+            .enumerate()
+            .filter_map(|(at, attached)| {
+                if at == 0 {
+                    Some(attached)
+                } else {
+                    detach(attached);
+                    None
+                }
+            })
+            .collect();
+        let pod = host.pod("d");
+        let open = attach(&host, &pod, network(1, &with_policy(policy)));
+        assert_eq!(a.can_ping("10.1.0.4"), sibling, "{policy}, of one that is left");
+        detach(open);
+        one_stays.into_iter().for_each(detach);
+        assert_eq!(state::elements(&host), Vec::<String>::new(), "{policy}");
+        host.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_policy_holds_where_the_hosts_ip_sees_what_a_bridge_carries() {
+    needs!(BridgeNf);
+    for (policy, sibling) in [("same-bridge", true), ("isolated", false)] {
+        let host = Sandbox::new();
+        host.set_sysctl("net/bridge/bridge-nf-call-iptables", "1");
+        let (pods, attached) = three(&host, policy);
+        assert_eq!(pods[0].can_ping("10.1.0.3"), sibling, "{policy}");
+        assert!(pods[0].cannot_ping("10.2.0.2"), "{policy}");
+        attached.into_iter().for_each(detach);
+    }
+}
+
+#[test]
+fn what_can_not_be_done_is_refused_before_anything_is_changed() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let state = host.state().without_marks();
+    for (conf, said) in [
+        (json!({"type": "firewall", "backend": "firewalld"}), "firewalld"),
+        (with_policy("closed"), "unknown ingress policy: \"closed\""),
+        (json!({"type": "firewall", "iptablesAdminChainName": "a b"}), "\"a b\""),
+    ] {
+        let call = host.call("braid", &pod, network(1, &conf));
+        call.add().refused(7, &[said]);
+        state.assert_same(&host.state().without_marks());
+        call.del().ok();
+    }
+}
+
+#[test]
+fn a_plugin_of_its_own_ends_what_the_reference_began_and_stands_beside_it() {
+    needs!(Reference);
+    let host = Sandbox::new();
+    host.run("iptables -P FORWARD DROP");
+    let _outside = outside(&host);
+    let pods = ["a", "b"].map(|name| host.pod(name));
+    let mut calls = Vec::new();
+    let mut main = conf::bridge();
+    main["ipam"]["routes"] = json!([{"dst": "0.0.0.0/0"}]);
+    for (pod, by_reference) in pods.iter().zip([true, false]) {
+        let bridge = host.call("bridge", pod, main.clone());
+        let result = bridge.add().result();
+        let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "firewall"});
+        let call = host.call("firewall", pod, conf).prev(&result);
+        let add = if by_reference { call.clone().reference() } else { call.clone() };
+        assert_eq!(add.add().result(), result);
+        assert!(pod.can_ping("192.0.2.2"), "by the reference: {by_reference}");
+        calls.push((bridge, call));
+    }
+    assert_eq!(host.run("iptables -S FORWARD").matches("-j CNI-FORWARD").count(), 1);
+    let rules = || host.run("iptables -S CNI-FORWARD").matches("10.1.0.").count();
+    assert_eq!(rules(), 2);
+    for (bridge, call) in calls {
+        call.del().ok();
+        bridge.del().ok();
+    }
+    assert_eq!(rules(), 0);
+    assert_eq!(state::elements(&host), Vec::<String>::new());
+}
