@@ -9,6 +9,7 @@ mod check;
 mod conf;
 mod del;
 mod firewall;
+mod flush;
 mod gc_status;
 mod hostile;
 mod hostport;

@@ -11,9 +11,16 @@ pub(super) fn add(kernel: &mut Kernel, what: &Firewall) -> Result<(), KernelErro
     let socket = kernel.nft()?;
     if what.isolation.is_some() || !gate::shut(socket, what)?.is_empty() {
         let _held = record::lock_all()?;
-        gate::open(socket, what)?;
-        isolation::add(socket, what)?;
+        return add_held(kernel, what);
     }
+    firewall::add(socket, what)
+}
+
+/// The same where this call holds off all others that do.
+pub(super) fn add_held(kernel: &mut Kernel, what: &Firewall) -> Result<(), KernelError> {
+    let socket = kernel.nft()?;
+    gate::open(socket, what)?;
+    isolation::add(socket, what)?;
     firewall::add(socket, what)
 }
 

@@ -19,6 +19,7 @@ pub mod observe;
 mod program;
 pub mod record;
 mod reference_tuning;
+pub mod repair;
 pub mod shape;
 mod slot;
 pub mod transaction;

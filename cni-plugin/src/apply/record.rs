@@ -208,6 +208,22 @@ pub fn list_dated() -> Result<Vec<(Record, SystemTime)>, Error> {
     Ok(records)
 }
 
+/// Shows all readable records of containers that no call is busy with; none becomes busy meanwhile.
+pub fn each_idle(mut visit: impl FnMut(&Record)) -> Result<(), Error> {
+    for folder in entries(Path::new(ROOT)).map_err(|err| Error::io(format!("list {ROOT}"), &err))? {
+        let Ok(file) = File::open(&folder) else { continue };
+        if file.try_lock().is_err() {
+            continue;
+        }
+        for path in entries(&folder).unwrap_or_default() {
+            if path.extension().is_some_and(|extension| extension == "json") {
+                load(&path)?.iter().for_each(&mut visit);
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Containers whose folder holds no record at all: an ADD ended between making the folder and writing to it.
 pub fn sweep_empty() -> Result<(), Error> {
     for folder in entries(Path::new(ROOT)).map_err(|err| Error::io(format!("list {ROOT}"), &err))? {

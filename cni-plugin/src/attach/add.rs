@@ -7,6 +7,7 @@ use super::planner::Planner;
 use crate::apply::executor::Timing;
 use crate::apply::kernel::Kernel;
 use crate::apply::record::{Folder, Record};
+use crate::apply::repair;
 use crate::apply::transaction::Transaction;
 use crate::cni::{AddResult, Attachment, Command, Error, Request};
 use crate::ipam::{Ipam, Lease};
@@ -36,6 +37,7 @@ pub fn add(request: &Request, chain: &Chain) -> Result<Added, Error> {
     let netns = open_netns(attachment, request.netns_override)?;
     let folder = Folder::lock(&attachment.container_id).map_err(internal)?;
     let mut kernel = Kernel::open(Some(netns)).map_err(internal)?;
+    repair::rules(&mut kernel, &chain.features()).map_err(internal)?;
     let record = start_record(request, chain, attachment, &folder, &mut kernel)?;
     let planner = Planner::new(chain, attachment, request.conf.version, request.conf.prev_result.clone());
     let mut run = Run { request, planner, done: 0, transaction: Transaction::new(&folder, record) };

@@ -5,6 +5,7 @@ use crate::apply::record::Key;
 use crate::cni::netconf_list::Injected;
 use crate::cni::{AddResult, Attachment, Command, Error, Json, NetConf, NetConfList, Request};
 use crate::ipam::{Ipam, Lease, Owner};
+use crate::plan::Feature;
 use crate::plugins::{self, Addresses, Plugin};
 use std::path::PathBuf;
 
@@ -76,6 +77,15 @@ impl Chain {
     /// The network's name.
     pub fn network(&self) -> &str {
         self.list.as_ref().map_or(&self.conf.name, |list| &list.name)
+    }
+
+    /// What its native plugins ask of the kernel.
+    pub fn features(&self) -> Vec<Feature> {
+        let of = |item: &Item| match &item.work {
+            Work::Native(plugin) => plugin.features(),
+            Work::Foreign | Work::Ipam => Vec::new(),
+        };
+        self.items.iter().flat_map(of).collect()
     }
 
     /// Whether the list asks to leave CHECK out.

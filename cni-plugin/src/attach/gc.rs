@@ -6,6 +6,7 @@ use super::joined;
 use super::liveness::Known;
 use crate::apply::kernel::Kernel;
 use crate::apply::record::{self, Record};
+use crate::apply::repair;
 use crate::cni::{Attachment, Command, Error, NetConf, Request};
 use crate::ipam::liveness::{Liveness, Netns, netns_at, owner_of};
 use crate::ipam::{Ipam, host_local};
@@ -25,13 +26,15 @@ pub fn gc(request: &Request, chain: &Chain) -> Result<(), Error> {
         return Ok(());
     }
     let network = chain.network();
+    let mut errors = Vec::new();
+    let mended = Kernel::open(None).and_then(|mut kernel| repair::rules(&mut kernel, &chain.features()));
+    errors.extend(mended.map_err(internal).err());
     let records = record::list().map_err(internal)?;
     let records: Vec<Record> = records.into_iter().filter(|record| record.key.network == network).collect();
     let valid = match &request.conf.valid_attachments {
         Some(valid) => valid.clone(),
         None => alive(chain, &records),
     };
-    let mut errors = Vec::new();
     for record in
         records.iter().filter(|record| record.key.plugin == chain.face && !valid.contains(&owner(&record.key)))
     {

@@ -6,7 +6,7 @@ use super::liveness::Known;
 use crate::apply::features;
 use crate::apply::kernel::Kernel;
 use crate::apply::observe::observe;
-use crate::apply::record;
+use crate::apply::{record, repair};
 use crate::cni::{Command, Error, Request};
 use crate::plan::Feature;
 
@@ -17,6 +17,7 @@ pub fn status(_request: &Request, chain: &Chain) -> Result<(), Error> {
     errors.extend(lacks(chain));
     match Kernel::open(None) {
         Ok(mut kernel) => {
+            errors.extend(repair::rules(&mut kernel, &chain.features()).map_err(not_available).err());
             for at in 0..chain.items.len() {
                 errors.extend(of_item(chain, at, &mut kernel).err());
             }

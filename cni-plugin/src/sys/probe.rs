@@ -5,13 +5,14 @@
 use super::bpf;
 use super::netlink::{CREATE, EXCL, KernelError, Socket};
 use super::netns::{NetNs, NetNsError};
-use super::nft::{mac_check, masquerade};
+use super::nft::{firewall, hostport, mac_check, masquerade};
 use super::rtnl::{self, link, tc};
 use super::sysctl;
-use crate::plan::nft::{MacCheck, Masquerade};
+use crate::plan::hostport::{Entrance, HostPort, HostPorts, Protocol, Rewrite, Target};
+use crate::plan::nft::{Firewall, MacCheck, Masquerade};
 use crate::plan::{Feature, IfName, Mac};
 use nix::errno::Errno;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 /// What is known of a feature.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,7 +102,7 @@ pub const PROBES: &[Probe] = &[
     probe(Feature::Vrf, "4.3", "vrf", "no vrf", How::Link("vrf", Extra::Number(&[0, 1, 1, 0]))),
     probe(Feature::Netkit, "6.7", "nothing yet", "nothing", How::Link("netkit", Extra::None)),
     probe(Feature::Ipv6, "", "IPv6 addresses", "no IPv6 address", How::Sysctl("net/ipv6/conf/all/forwarding")),
-    probe(Feature::NfTables, "3.13", "ipMasq, macspoofchk", "no ipMasq, no macspoofchk", How::Nft(nf_tables)),
+    probe(Feature::NfTables, "3.13", "ipMasq, portmap, firewall, macspoofchk", "none of those", How::Nft(nf_tables)),
     probe(
         Feature::Masquerade,
         "5.2",
@@ -109,6 +110,8 @@ pub const PROBES: &[Probe] = &[
         "pods keep their address when they leave the node",
         How::Nft(masqueraded),
     ),
+    probe(Feature::HostPorts, "5.2", "portmap", "no port of the node leads to a pod", How::Nft(led)),
+    probe(Feature::Forwarding, "4.1", "firewall", "pods stay behind the node's firewall", How::Nft(let_through)),
     probe(Feature::MacCheck, "4.1", "macspoofchk", "a pod may send with any hardware address", How::Nft(mac_checked)),
     // After nf_tables' masquerading, which loads it.
     probe(Feature::Conntrack, "", "ipMasq", "no ipMasq", How::Sysctl("net/netfilter/nf_conntrack_max")),
@@ -265,6 +268,20 @@ fn masqueraded(socket: &mut Socket) -> Result<(), KernelError> {
     let source = Ipv4Addr::new(10, 0, 0, 1).into();
     let network = ipnet::IpNet::new(source, 24).or(Err(Errno::EINVAL))?;
     masquerade::add(socket, &Masquerade { source, network, owner: String::new() })
+}
+
+fn led(socket: &mut Socket) -> Result<(), KernelError> {
+    let addr = Ipv4Addr::new(10, 0, 0, 1);
+    let at = Entrance { addr: Ipv4Addr::UNSPECIFIED.into(), protocol: Protocol::Tcp, port: 80 };
+    let port = HostPort { at, to: SocketAddr::new(addr.into(), 80) };
+    let target = Target { addr: addr.into(), rewrite: Rewrite::Own };
+    hostport::add(socket, &HostPorts { ports: vec![port], targets: vec![target], owner: String::new() })
+}
+
+fn let_through(socket: &mut Socket) -> Result<(), KernelError> {
+    let addrs = vec![Ipv4Addr::new(10, 0, 0, 1).into()];
+    let (admin_chain, owner) = (String::new(), String::new());
+    firewall::add(socket, &Firewall { addrs, isolation: None, admin_chain, owner })
 }
 
 fn mac_checked(socket: &mut Socket) -> Result<(), KernelError> {

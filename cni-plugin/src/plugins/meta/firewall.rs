@@ -149,7 +149,7 @@ impl Plugin for Firewall {
     }
 
     fn features(&self) -> Vec<Feature> {
-        vec![Feature::NfTables]
+        vec![Feature::NfTables, Feature::Forwarding]
     }
 }
 

@@ -246,7 +246,7 @@ impl Plugin for Portmap {
     }
 
     fn features(&self) -> Vec<Feature> {
-        vec![Feature::NfTables, Feature::Masquerade]
+        vec![Feature::NfTables, Feature::HostPorts]
     }
 }
 

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 
 pub(super) const SUBSYS: u16 = 10 << 8;
 const NEWTABLE: u16 = 0;
+const DELTABLE: u16 = 2;
 const NEWCHAIN: u16 = 3;
 const DELCHAIN: u16 = 5;
 const NEWRULE: u16 = 6;
@@ -156,6 +157,14 @@ impl Batch {
     pub(super) fn table(&mut self) -> &mut Self {
         let table = self.table.clone();
         self.change(NEWTABLE, CREATE, |b| {
+            b.text(1, &table);
+        })
+    }
+
+    /// The table goes away with all that is in it.
+    pub(super) fn del_table(&mut self) -> &mut Self {
+        let table = self.table.clone();
+        self.change(DELTABLE, 0, |b| {
             b.text(1, &table);
         })
     }

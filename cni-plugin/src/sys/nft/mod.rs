@@ -14,6 +14,7 @@ pub mod mac_check;
 pub mod masquerade;
 mod read;
 pub mod reference;
+pub mod state;
 
 use super::netlink::{KernelError, Socket};
 use crate::plan::hostport::OWNER_LEN;
