@@ -5,6 +5,7 @@ mod burst;
 mod cni;
 mod control_plane;
 mod down;
+mod hostport_check;
 mod image;
 mod lan;
 mod leftovers;
@@ -61,6 +62,8 @@ enum Verb {
     StatusCheck(status_check::Options),
     /// Fail unless a pod is held to the limits of its annotations
     LimitCheck,
+    /// Fail unless host ports and Services work as Kubernetes' conformance tests demand; needs `up --kube-proxy`
+    HostportCheck,
     /// A node's inner start, inside its namespaces
     #[command(hide = true)]
     Node(node::Options),
@@ -78,6 +81,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Verb::Smoke(options) => smoke::run(&Cluster::running()?, options),
         Verb::StatusCheck(options) => status_check::run(&Cluster::running()?, options),
         Verb::LimitCheck => limit_check::run(&Cluster::running()?),
+        Verb::HostportCheck => hostport_check::run(&Cluster::running()?),
         Verb::Node(options) => node::run(options),
     }
 }

@@ -90,8 +90,9 @@ fn cluster() -> Result<()> {
 fn on_cluster(plugins: &Path, conflist: &str) -> Result<()> {
     let Some(plugins) = plugins.to_str() else { bail!("{} is no UTF-8", plugins.display()) };
     let conflist = format!("xtask/cluster/{conflist}.conflist");
-    xtask(&["cluster", "up", "--cni-dir", plugins, "--conflist", &conflist])?;
+    xtask(&["cluster", "up", "--cni-dir", plugins, "--conflist", &conflist, "--kube-proxy"])?;
     xtask(&["cluster", "smoke"])?;
     xtask(&["cluster", "limit-check"])?;
+    xtask(&["cluster", "hostport-check"])?;
     xtask(&["cluster", "status-check"])
 }

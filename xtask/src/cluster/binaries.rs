@@ -23,6 +23,7 @@ pub(crate) fn build() -> Result<()> {
         ("openssl", "openssl"),
         ("ip", "iproute2"),
         ("nft", "nftables"),
+        ("/usr/bin/python3", "python3"),
         ("sysctl", "procps"),
     ])?;
     fs::create_dir_all(bin())?;

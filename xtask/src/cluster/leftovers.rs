@@ -1,8 +1,9 @@
 //! What is left on a node of pods that are gone.
 
+use super::pods;
 use super::state::{Cluster, Node};
 use crate::sh;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::fs;
 use std::net::IpAddr;
@@ -39,10 +40,52 @@ pub(crate) fn find(cluster: &Cluster, node: Node, traces: &Traces) -> Result<Vec
     Ok(left)
 }
 
+/// The elements for host ports in braid's table on `node`, whosever they are.
+pub(crate) fn host_ports(cluster: &Cluster, node: Node) -> Result<Vec<String>> {
+    let ruleset = sh::read(&mut cluster.on(node, ["nft", "-j", "list", "ruleset", "inet"])?)?;
+    Ok(host_port_elements(&serde_json::from_str(&ruleset).context("parse the rules")?))
+}
+
+fn host_port_elements(ruleset: &Value) -> Vec<String> {
+    let objects = ruleset["nftables"].as_array().into_iter().flatten();
+    let sets = objects.filter_map(|object| object.get("map").or_else(|| object.get("set")));
+    let of_host_ports = sets
+        .filter(|set| set["table"] == "braid" && set["name"].as_str().is_some_and(|name| name.starts_with("hostport")));
+    of_host_ports
+        .flat_map(|set| {
+            let elements = set["elem"].as_array().into_iter().flatten();
+            elements.map(|element| format!("nft element of {}: {element}", set["name"].as_str().unwrap_or("?")))
+        })
+        .collect()
+}
+
+/// The lines of `ruleset` outside kube-proxy's tables, which name the addresses of gone pods until it tidies up.
+fn without_kube_proxy(ruleset: &str) -> impl Iterator<Item = &str> {
+    let mut is_kube_proxys = false;
+    ruleset.lines().filter(move |line| {
+        if line.starts_with("table ") {
+            is_kube_proxys = line.split(' ').nth(2) == Some("kube-proxy");
+        }
+        !is_kube_proxys
+    })
+}
+
 impl Traces {
+    /// Of the pods with the label `app=<app>` that are on `node` now.
+    pub(crate) fn of(cluster: &Cluster, node: Node, app: &str) -> Result<Self> {
+        let pods = pods::list(cluster, app)?;
+        let here = pods.iter().filter(|pod| pod["spec"]["nodeName"] == node.to_string());
+        let addresses = here.filter_map(|pod| pod["status"]["podIP"].as_str().map(String::from)).collect();
+        let traces = Self { sandboxes: pods::sandboxes(cluster, node, app)?, addresses };
+        // The runtime remembers sandboxes of earlier pods for a while; nothing may be left of those either.
+        ensure!(traces.sandboxes.len() >= traces.addresses.len(), "{node}: fewer sandboxes than pods");
+        Ok(traces)
+    }
+
     /// The rules and elements of `ruleset` that name a sandbox or an address.
     fn rules(&self, ruleset: &str) -> Vec<String> {
-        ruleset.lines().map(str::trim).filter(|line| self.is_in(line)).map(|line| format!("nft {line}")).collect()
+        let lines = without_kube_proxy(ruleset).map(str::trim);
+        lines.filter(|line| self.is_in(line)).map(|line| format!("nft {line}")).collect()
     }
 
     fn is_in(&self, line: &str) -> bool {
@@ -109,6 +152,31 @@ mod tests {
                 "nft elements = { 10.244.1.2/32 . 80 }",
                 "nft comment \"id: 0123456789ab\""
             ]
+        );
+    }
+
+    #[test]
+    fn what_kube_proxy_names_is_not_left() {
+        let ruleset = "table ip kube-proxy {\n\tchain endpoint__10.244.1.2/8080 {\n}\n\
+                       table inet braid {\n\t10.244.1.2 : goto own\n}\n";
+        assert_eq!(traces().rules(ruleset), ["nft 10.244.1.2 : goto own"]);
+    }
+
+    #[test]
+    fn an_element_for_a_host_port_is_left_whosever_it_is() {
+        let set =
+            |table: &str, name: &str, elem: Value| serde_json::json!({"table": table, "name": name, "elem": elem});
+        let ruleset = serde_json::json!({"nftables": [
+            {"metainfo": {}},
+            {"map": set("braid", "hostport4", serde_json::json!([["a", "b"]]))},
+            {"set": set("braid", "hostport4-own", serde_json::json!(["c"]))},
+            {"map": set("braid", "hostport6", Value::Null)},
+            {"map": set("braid", "masquerade", serde_json::json!(["d"]))},
+            {"map": set("other", "hostport4", serde_json::json!(["e"]))},
+        ]});
+        assert_eq!(
+            host_port_elements(&ruleset),
+            [r#"nft element of hostport4: ["a","b"]"#, r#"nft element of hostport4-own: "c""#]
         );
     }
 

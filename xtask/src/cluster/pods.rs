@@ -12,7 +12,8 @@ use std::process::{Child, ChildStdout, Stdio};
 pub(crate) const BURST: &str = "burst";
 pub(crate) const SMOKE: &str = "smoke";
 pub(crate) const LIMIT: &str = "limit";
-pub(crate) const APPS: [&str; 3] = [BURST, SMOKE, LIMIT];
+pub(crate) const HOST_PORT: &str = "host-port";
+pub(crate) const APPS: [&str; 4] = [BURST, SMOKE, LIMIT, HOST_PORT];
 
 /// The spec of a pod that runs `script` in busybox's shell, on any node.
 pub(crate) fn spec(script: &str) -> Value {

@@ -2,7 +2,7 @@
 
 use super::leftovers::{self, Traces};
 use super::pods;
-use super::state::{API_SERVER, Cluster, Node};
+use super::state::{API_SERVER, Cluster};
 use crate::sh;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
@@ -37,7 +37,7 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     say(&format!("{} pods Ready after {:.1} s", options.pods, start.elapsed().as_secs_f64()))?;
 
     let found = running_pods(cluster)?;
-    let traces = nodes.iter().map(|node| traces(cluster, *node, &found)).collect::<Result<Vec<_>>>()?;
+    let traces = nodes.iter().map(|node| Traces::of(cluster, *node, APP)).collect::<Result<Vec<_>>>()?;
     for node in &nodes {
         let prober = found.iter().find(|pod| pod.node == node.to_string());
         let prober = prober.with_context(|| format!("no pod was scheduled on {node}"))?;
@@ -92,18 +92,6 @@ fn running_pods(cluster: &Cluster) -> Result<Vec<Pod>> {
         address: text(&pod["status"]["podIP"]),
     };
     Ok(pods::list(cluster, APP)?.iter().map(pod).collect())
-}
-
-/// What the pods of `node` would leave their marks with: sandbox ids and addresses.
-fn traces(cluster: &Cluster, node: Node, pods: &[Pod]) -> Result<Traces> {
-    let here = pods.iter().filter(|pod| pod.node == node.to_string());
-    let traces = Traces {
-        sandboxes: pods::sandboxes(cluster, node, APP)?,
-        addresses: here.map(|pod| pod.address.clone()).collect(),
-    };
-    // The runtime remembers sandboxes of earlier pods for a while; nothing may be left of those either.
-    ensure!(traces.sandboxes.len() >= traces.addresses.len(), "{node}: fewer sandboxes than pods");
-    Ok(traces)
 }
 
 /// Every pod answers `prober`, `prober` reaches the world outside, and exec and logs work.

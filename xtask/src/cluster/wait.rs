@@ -21,6 +21,18 @@ pub(crate) fn until(what: &str, limit: Duration, mut holds: impl FnMut() -> Resu
     Ok(())
 }
 
+/// Tries each 100 ms until it succeeds; after `limit` its last error is returned.
+pub(crate) fn eventually<T>(limit: Duration, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    let start = Instant::now();
+    loop {
+        let result = attempt();
+        if result.is_ok() || start.elapsed() > limit {
+            return result.with_context(|| format!("still after {limit:?}"));
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
 /// Whether `command` succeeds; what it prints is dropped.
 pub(crate) fn succeeds(command: &mut Command) -> Result<bool> {
     let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status();

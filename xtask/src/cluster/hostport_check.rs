@@ -1,0 +1,139 @@
+//! Whether hostPort and Services work as Kubernetes' conformance tests demand, and leave nothing behind.
+
+mod ask;
+mod manifests;
+mod services;
+
+use super::leftovers::{self, Traces};
+use super::state::{Cluster, Node};
+use super::{pods, wait};
+use crate::sh;
+use anyhow::{Context, Result, bail, ensure};
+use ask::{Asker, Question};
+use std::fmt::{Display, Formatter};
+use std::io::{Write, stdout};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::{Duration, Instant};
+
+const APP: &str = pods::HOST_PORT;
+/// The host port of three pods, as in the end-to-end test of Kubernetes "validates that there is no conflict between
+/// pods with same hostPort but different hostIP and protocol".
+const PORT: u16 = 54323;
+const LOOPBACK: &str = "host-port-loopback";
+const TCP: &str = "host-port-tcp";
+const UDP: &str = "host-port-udp";
+/// How long kube-proxy may take to start, and what is deleted to be gone from a node.
+const LIMIT: Duration = Duration::from_secs(20);
+
+#[derive(Clone, Copy, PartialEq)]
+enum Protocol {
+    Tcp,
+    Udp,
+}
+
+impl Display for Protocol {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+        })
+    }
+}
+
+/// Makes pods with host ports and Services, asks them from everywhere, deletes all, and looks for what is left. What
+/// fails is not deleted, so that one can look at it.
+pub(crate) fn run(cluster: &Cluster) -> Result<()> {
+    let [node, other, ..] = cluster.nodes()?[..] else { bail!("the cluster has one node, and this needs two") };
+    let nodes = [node, other];
+    for node in nodes {
+        await_kube_proxy(cluster, node)?;
+    }
+    delete(cluster)?; // what an earlier run left to look at
+    let start = Instant::now();
+    pods::create(cluster, &nodes.into_iter().flat_map(|at| pods_on(at, node)).collect::<Vec<_>>())?;
+    let wait = ["wait", "--for=condition=Ready", "--timeout=120s", "pod", "-l"];
+    sh::read(cluster.kubectl(wait).arg(format!("app={APP}")))?;
+    say(&format!(
+        "three pods with the host port {PORT} and six without Ready after {:.1} s",
+        start.elapsed().as_secs_f64()
+    ))?;
+    check_host_ports(cluster, nodes)?;
+    services::check(cluster, nodes)?;
+    check_host_ports(cluster, nodes).context("beside Services")?;
+
+    let traces = [Traces::of(cluster, node, APP)?, Traces::of(cluster, other, APP)?];
+    delete(cluster)?;
+    wait::eventually(LIMIT, || {
+        for (node, traces) in nodes.iter().zip(&traces) {
+            ensure_nothing_left(cluster, *node, traces)?;
+        }
+        Ok(())
+    })?;
+    say(&format!("nothing left on both nodes: {}, elements for host ports", leftovers::KINDS))
+}
+
+fn await_kube_proxy(cluster: &Cluster, node: Node) -> Result<()> {
+    let has_table = || sh::read(&mut cluster.on(node, ["nft", "list", "table", "ip", "kube-proxy"])?);
+    wait::eventually(LIMIT, has_table)
+        .with_context(|| format!("{node} has no rules of kube-proxy: `cargo xtask cluster up --kube-proxy` starts it"))
+        .map(drop)
+}
+
+/// The pods of `at`, where the host ports are those of `node`.
+fn pods_on(at: Node, node: Node) -> Vec<serde_json::Value> {
+    let mut pods: Vec<_> = manifests::backend_pods(at).chain([manifests::client_pod(at)]).collect();
+    if at == node {
+        let own = node.address();
+        let host_ports =
+            [(LOOPBACK, Ipv4Addr::LOCALHOST, Protocol::Tcp), (TCP, own, Protocol::Tcp), (UDP, own, Protocol::Udp)];
+        pods.extend(host_ports.map(|(name, ip, protocol)| manifests::host_port_pod(name, node, ip, protocol, PORT)));
+    }
+    pods
+}
+
+/// Each of the three pods answers at its own address and protocol, whoever asks.
+fn check_host_ports(cluster: &Cluster, [node, other]: [Node; 2]) -> Result<()> {
+    let own = node.address();
+    let at = |address| SocketAddrV4::new(address, PORT);
+    for source in [Some(own), None] {
+        let (asker, protocol, to) = (Asker::Node(node), Protocol::Tcp, at(Ipv4Addr::LOCALHOST));
+        expect(cluster, &Question { asker, source, protocol, to }, LOOPBACK)?;
+    }
+    say(&format!("tcp {} leads to {LOOPBACK}, from {node} by its address and by 127.0.0.1", at(Ipv4Addr::LOCALHOST)))?;
+    let clients = [node, other].map(manifests::client);
+    for (pod, protocol) in [(TCP, Protocol::Tcp), (UDP, Protocol::Udp)] {
+        let [near, far] = clients.each_ref().map(|name| Asker::Pod(name));
+        for asker in [Asker::Node(node), Asker::Node(other), Asker::Outside, near, far, Asker::Pod(pod)] {
+            expect(cluster, &Question { asker, source: None, protocol, to: at(own) }, pod)?;
+        }
+        say(&format!(
+            "{protocol} {} leads to {pod}, from both nodes, outside, a pod of each node, and itself",
+            at(own)
+        ))?;
+    }
+    Ok(())
+}
+
+fn expect(cluster: &Cluster, question: &Question<'_>, pod: &str) -> Result<()> {
+    let answers = question.ask(cluster, 1).with_context(|| format!("host port of {pod}"))?;
+    let answered = answers.first().map_or("nobody", |answer| &answer.pod);
+    ensure!(answered == pod, "host port of {pod}: {question}: {answered} answered");
+    Ok(())
+}
+
+fn ensure_nothing_left(cluster: &Cluster, node: Node, traces: &Traces) -> Result<()> {
+    let mut left = leftovers::find(cluster, node, traces)?;
+    left.extend(leftovers::host_ports(cluster, node)?);
+    ensure!(left.is_empty(), "left on {node}:\n{}", left.join("\n"));
+    Ok(())
+}
+
+/// Deletes what there is of it, and waits until it is gone.
+fn delete(cluster: &Cluster) -> Result<()> {
+    let wait = ["--ignore-not-found", "--timeout=120s", "-l"];
+    sh::read(cluster.kubectl(["delete", "service,pod"]).args(wait).arg(format!("app={APP}"))).map(drop)
+}
+
+fn say(line: &str) -> Result<()> {
+    Ok(writeln!(stdout(), "{line}")?)
+}
