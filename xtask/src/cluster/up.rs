@@ -27,6 +27,9 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<()> {
     let nodes = Node::first(options.nodes)?;
     binaries::build()?;
+    if options.kube_proxy {
+        load_br_netfilter()?;
+    }
     let start = Instant::now();
     let cluster = Cluster::place();
     if cluster.dir().exists() {
@@ -43,6 +46,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     })?;
     eprintln!("{} nodes after {:.1} s", nodes.len(), start.elapsed().as_secs_f64());
     Ok(())
+}
+
+/// Without it what a pod sends to a Service whose pod is on the same bridge is answered past kube-proxy's NAT.
+fn load_br_netfilter() -> Result<()> {
+    if Path::new("/proc/sys/net/bridge").is_dir() {
+        return Ok(());
+    }
+    sh::run(&mut sh::cmd("modprobe", ["br_netfilter"])).context("kube-proxy needs br_netfilter")
 }
 
 /// Imports an OCI archive into every node's containerd.
