@@ -4,6 +4,7 @@
 
 mod cnitool;
 mod engine;
+mod firewalld;
 mod gc;
 mod handover;
 mod podman;

@@ -223,7 +223,6 @@ fn what_can_not_be_done_is_refused_before_anything_is_changed() {
     let pod = host.pod("a");
     let state = host.state().without_marks();
     for (conf, said) in [
-        (json!({"type": "firewall", "backend": "firewalld"}), "firewalld"),
         (with_policy("closed"), "unknown ingress policy: \"closed\""),
         (json!({"type": "firewall", "iptablesAdminChainName": "a b"}), "\"a b\""),
     ] {

@@ -15,6 +15,8 @@ pub(crate) struct Args {
 
 /// What the tests call: program and Debian package.
 const TOOLS: &[(&str, &str)] = &[
+    ("dbus-daemon", "dbus-daemon"),
+    ("firewalld", "firewalld"),
     ("ip", "iproute2"),
     ("nft", "nftables"),
     ("ping", "iputils-ping"),

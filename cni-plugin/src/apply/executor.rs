@@ -129,8 +129,8 @@ impl Run<'_> {
             Step::AddFirewall(all) => self.alone(at, |run| firewall::add(run.kernel, all)),
             Step::DelFirewall(all) => self.alone(at, |run| firewall::del(run.kernel, all)),
             Step::DelFirewallOf(owner) => self.alone(at, |run| firewall::del_owner(run.kernel, owner)),
-            Step::DelReferenceFirewall { addrs } => {
-                self.alone(at, |run| reference::del_forwarding(run.kernel.nft()?, addrs));
+            Step::DelReferenceFirewall { addrs, zone } => {
+                self.alone(at, |run| firewall::del_reference(run.kernel, addrs, zone));
             }
             Step::AddShaping(shaping) => self.alone(at, |run| shape::add(run.kernel, shaping)),
             Step::DelShaping(shaping) => self.alone(at, |run| shape::del(run.kernel, shaping)),

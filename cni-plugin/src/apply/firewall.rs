@@ -1,32 +1,52 @@
-//! What the host forwards for containers: kernel, records and the chains of others together.
+//! What the host forwards for containers: kernel, records and who else drops together.
 
 use super::kernel::Kernel;
 use super::record;
-use crate::plan::nft::Firewall;
+use crate::plan::nft::{Firewall, Gate};
+use crate::sys::firewalld;
 use crate::sys::netlink::KernelError;
-use crate::sys::nft::{firewall, gate, isolation};
+use crate::sys::nft::{firewall, gate, isolation, reference};
+use std::net::IpAddr;
 
 /// Has the host forward for the container; what others would drop first.
 pub(super) fn add(kernel: &mut Kernel, what: &Firewall) -> Result<(), KernelError> {
-    let socket = kernel.nft()?;
-    if what.isolation.is_some() || !gate::shut(socket, what)?.is_empty() {
-        let _held = record::lock_all()?;
-        return add_held(kernel, what);
-    }
-    firewall::add(socket, what)
+    let is_shut = !shut(kernel, what)?.is_empty();
+    let _held = (is_shut || what.isolation.is_some()).then(record::lock_all).transpose()?;
+    add_held(kernel, what)
 }
 
 /// The same where this call holds off all others that do.
 pub(super) fn add_held(kernel: &mut Kernel, what: &Firewall) -> Result<(), KernelError> {
     let socket = kernel.nft()?;
-    gate::open(socket, what)?;
     isolation::add(socket, what)?;
-    firewall::add(socket, what)
+    // Before firewalld is told: whose an address is there is known from here alone.
+    firewall::add(socket, what)?;
+    let is_shut = !shut(kernel, what)?.is_empty();
+    match &what.gate {
+        Gate::Chains { admin } if is_shut => gate::open(kernel.nft()?, &what.addrs, admin),
+        Gate::Chains { .. } => Ok(()),
+        Gate::Firewalld { zone } => what.addrs.iter().try_for_each(|addr| firewalld::add_source(zone, *addr)),
+    }
+}
+
+/// The chains that would drop the addresses' packets, each as a sentence.
+fn shut(kernel: &mut Kernel, what: &Firewall) -> Result<Vec<String>, KernelError> {
+    match &what.gate {
+        Gate::Chains { admin } => gate::shut(kernel.nft()?, &what.addrs, admin),
+        Gate::Firewalld { .. } => Ok(Vec::new()),
+    }
 }
 
 /// Ends it.
 pub(super) fn del(kernel: &mut Kernel, what: &Firewall) -> Result<(), KernelError> {
     let socket = kernel.nft()?;
+    if let Gate::Firewalld { zone } = &what.gate {
+        for addr in &what.addrs {
+            if firewall::is_of(socket, *addr, &what.owner)? {
+                firewalld::remove_source(zone, *addr)?;
+            }
+        }
+    }
     firewall::del(socket, what)?;
     if what.isolation.is_some() {
         let _held = record::lock_all()?;
@@ -43,16 +63,32 @@ pub(super) fn del_owner(kernel: &mut Kernel, owner: &str) -> Result<(), KernelEr
     isolation::del_owner(socket, owner)
 }
 
+/// Ends what a reference plugin made for the addresses, where no container of braid's has them now.
+pub(super) fn del_reference(kernel: &mut Kernel, addrs: &[IpAddr], zone: &str) -> Result<(), KernelError> {
+    let socket = kernel.nft()?;
+    reference::del_forwarding(socket, addrs)?;
+    for addr in addrs {
+        if firewall::owner(socket, *addr)?.is_none() {
+            firewalld::remove_source(zone, *addr)?;
+        }
+    }
+    Ok(())
+}
+
 /// What is missing, each as a sentence.
 pub(super) fn missing(kernel: &mut Kernel, what: &Firewall) -> Result<Vec<String>, KernelError> {
+    let mut missing = shut(kernel, what)?;
     let socket = kernel.nft()?;
-    let mut missing = Vec::new();
     for addr in &what.addrs {
         if firewall::owner(socket, *addr)?.is_none() {
             missing.push(format!("{addr} is not let through"));
         }
+        if let Gate::Firewalld { zone } = &what.gate
+            && !firewalld::has_source(zone, *addr)?
+        {
+            missing.push(format!("{addr} is not in firewalld's zone {zone}"));
+        }
     }
-    missing.extend(gate::shut(socket, what)?);
     missing.extend(isolation::missing(socket, what)?);
     Ok(missing)
 }

@@ -8,6 +8,7 @@ use crate::plan::facts::{Facts, Need, RouteFact};
 use crate::plan::hostport::Entrance;
 use crate::plan::nft::Firewall;
 use crate::plan::step::{LinkRef, Ns};
+use crate::sys::firewalld;
 use crate::sys::netlink::KernelError;
 use crate::sys::nft::{mac_check, masquerade};
 use crate::sys::rtnl::{self, addr, link, route};
@@ -58,6 +59,7 @@ fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error
             Ok(())
         }
         Need::HostPort(at) => read_host_port(kernel, at, facts),
+        Need::Firewalld => read_firewalld(facts),
         Need::Firewall(what) => read_firewall(kernel, what, facts),
         Need::Shaped(at) => {
             let fact = shape::observe(kernel, at);
@@ -81,6 +83,12 @@ fn read_host_port(kernel: &mut Kernel, at: &Entrance, facts: &mut Facts) -> Resu
     let found = hostports::observe(kernel, at);
     let found = found.map_err(|cause| Error::new(format!("look who has host port {at}"), cause))?;
     facts.host_ports.extend(found.map(|fact| (*at, fact)));
+    Ok(())
+}
+
+fn read_firewalld(facts: &mut Facts) -> Result<(), Error> {
+    let found = firewalld::is_there();
+    facts.has_firewalld = found.map_err(|cause| Error::new("look whether firewalld runs", cause))?;
     Ok(())
 }
 

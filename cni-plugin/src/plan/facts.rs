@@ -34,6 +34,8 @@ pub enum Need {
     MacChecks,
     /// Who has a port of the host.
     HostPort(Entrance),
+    /// Whether firewalld runs.
+    Firewalld,
     /// What of the firewall is missing.
     Firewall(Firewall),
     /// How a link is shaped.
@@ -67,6 +69,8 @@ pub struct Facts {
     pub mac_checks: BTreeMap<IfName, Mac>,
     /// Ports of the host that lead somewhere.
     pub host_ports: BTreeMap<Entrance, HostPortFact>,
+    /// firewalld runs.
+    pub has_firewalld: bool,
     /// What is missing of what is forwarded or dropped, each as a sentence.
     pub firewalls: BTreeMap<Firewall, Vec<String>>,
     /// How links are shaped.
@@ -179,20 +183,40 @@ impl Facts {
 
     /// Takes over what another reading found.
     pub fn merge(&mut self, other: Self) {
-        self.links.extend(other.links);
-        self.default_links.extend(other.default_links);
-        self.addrs.extend(other.addrs);
-        self.routes.extend(other.routes);
-        self.sysctls.extend(other.sysctls);
-        self.files.extend(other.files);
-        self.vlans.extend(other.vlans);
-        self.masquerades.extend(other.masquerades);
-        self.mac_checks.extend(other.mac_checks);
-        self.host_ports.extend(other.host_ports);
-        self.shaped.extend(other.shaped);
-        self.features.extend(other.features);
-        if !other.boot_id.is_empty() {
-            self.boot_id = other.boot_id;
+        // None is forgotten: this names all.
+        let Self {
+            links,
+            default_links,
+            addrs,
+            routes,
+            sysctls,
+            files,
+            vlans,
+            masquerades,
+            mac_checks,
+            host_ports,
+            firewalls,
+            shaped,
+            features,
+            has_firewalld,
+            boot_id,
+        } = other;
+        self.links.extend(links);
+        self.default_links.extend(default_links);
+        self.addrs.extend(addrs);
+        self.routes.extend(routes);
+        self.sysctls.extend(sysctls);
+        self.files.extend(files);
+        self.vlans.extend(vlans);
+        self.masquerades.extend(masquerades);
+        self.mac_checks.extend(mac_checks);
+        self.host_ports.extend(host_ports);
+        self.firewalls.extend(firewalls);
+        self.shaped.extend(shaped);
+        self.features.extend(features);
+        self.has_firewalld |= has_firewalld;
+        if !boot_id.is_empty() {
+            self.boot_id = boot_id;
         }
     }
 

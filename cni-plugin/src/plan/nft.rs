@@ -12,10 +12,26 @@ pub struct Firewall {
     pub addrs: Vec<IpAddr>,
     /// What is dropped before.
     pub isolation: Option<Isolation>,
-    /// The chain of iptables that decides before.
-    pub admin_chain: String,
+    /// Who is to let them through.
+    pub gate: Gate,
     /// Network, container id and interface.
     pub owner: String,
+}
+
+/// Who else drops what the host forwards.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Gate {
+    /// Chains of nf_tables, those of iptables among them.
+    Chains {
+        /// The chain of iptables that decides before.
+        admin: String,
+    },
+    /// firewalld.
+    Firewalld {
+        /// The zone of all that the addresses send.
+        zone: String,
+    },
 }
 
 /// Drops what comes from one such bridge for another.

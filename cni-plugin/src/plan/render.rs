@@ -4,7 +4,7 @@
 
 use super::hostport::{HostPort, HostPorts, Rewrite, Target};
 use super::ladder::Queue;
-use super::nft::{Firewall, Isolation, MacCheck, Masquerade};
+use super::nft::{Firewall, Gate, Isolation, MacCheck, Masquerade};
 use super::shaping::{Rate, Shaper, Shaping};
 use super::step::{Addr, Link, LinkAttr, LinkKind, LinkRef, Ns, Route, Step, Sysctl, Vlan};
 use std::fmt;
@@ -72,7 +72,7 @@ impl Step {
             Self::DelFirewallOf(owner) => {
                 write!(f, "# nft delete every forwarded address of inet braid with comment {owner:?}")
             }
-            Self::DelReferenceFirewall { addrs } => {
+            Self::DelReferenceFirewall { addrs, .. } => {
                 let addrs: Vec<String> = addrs.iter().map(ToString::to_string).collect();
                 write!(f, "# delete what the reference plugin made to forward {}", addrs.join(" and "))
             }
@@ -162,9 +162,16 @@ fn firewall(f: &mut fmt::Formatter<'_>, verb: &str, all: &Firewall) -> fmt::Resu
             _ => format!("# unless somebody else wants it: nft delete element inet braid isolated '{{ {bridge} }}'"),
         });
     }
-    if verb == "add" {
-        lines
-            .push(format!("# chains that drop what is forwarded let braid's mark through, behind {}", all.admin_chain));
+    match &all.gate {
+        Gate::Firewalld { zone } => {
+            let verb = if verb == "add" { "add" } else { "remove" };
+            let sources = all.addrs.iter().map(|addr| format!("firewall-cmd --zone={zone} --{verb}-source={addr}"));
+            lines.extend(sources);
+        }
+        Gate::Chains { admin } if verb == "add" => {
+            lines.push(format!("# chains that drop what is forwarded let braid's mark through, behind {admin}"));
+        }
+        Gate::Chains { .. } => {}
     }
     commands(f, &lines)
 }

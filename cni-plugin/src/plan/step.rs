@@ -133,6 +133,8 @@ pub enum Step {
     DelReferenceFirewall {
         /// Of the container.
         addrs: Vec<IpAddr>,
+        /// The zone of firewalld that they may be in.
+        zone: String,
     },
     /// Shapes what an attachment receives and sends.
     AddShaping(Shaping),

@@ -11,6 +11,8 @@
 
 pub mod bpf;
 pub mod conntrack;
+pub mod dbus;
+pub mod firewalld;
 mod kernel_error;
 pub mod netlink;
 pub mod netns;

@@ -9,7 +9,7 @@ use super::nft::{firewall, hostport, mac_check, masquerade};
 use super::rtnl::{self, link, tc};
 use super::sysctl;
 use crate::plan::hostport::{Entrance, HostPort, HostPorts, Protocol, Rewrite, Target};
-use crate::plan::nft::{Firewall, MacCheck, Masquerade};
+use crate::plan::nft::{Firewall, Gate, MacCheck, Masquerade};
 use crate::plan::{Feature, IfName, Mac};
 use nix::errno::Errno;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -280,8 +280,8 @@ fn led(socket: &mut Socket) -> Result<(), KernelError> {
 
 fn let_through(socket: &mut Socket) -> Result<(), KernelError> {
     let addrs = vec![Ipv4Addr::new(10, 0, 0, 1).into()];
-    let (admin_chain, owner) = (String::new(), String::new());
-    firewall::add(socket, &Firewall { addrs, isolation: None, admin_chain, owner })
+    let gate = Gate::Chains { admin: String::new() };
+    firewall::add(socket, &Firewall { addrs, isolation: None, gate, owner: String::new() })
 }
 
 fn mac_checked(socket: &mut Socket) -> Result<(), KernelError> {

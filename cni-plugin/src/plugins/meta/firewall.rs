@@ -1,8 +1,8 @@
 //! `firewall`: what the host forwards for the container, and between which bridges it does not.
 
-use crate::cni::{AddResult, Error, Json, NetConf};
+use crate::cni::{AddResult, Error, NetConf};
 use crate::ipam::Lease;
-use crate::plan::nft::{Firewall as Rules, Isolation};
+use crate::plan::nft::{Firewall as Rules, Gate, Isolation};
 use crate::plan::step::{LinkAttr, Step};
 use crate::plan::{Facts, Feature, IfName, Need};
 use crate::plugins::interface::host_links;
@@ -15,10 +15,21 @@ const LEGACY: [(&str, bool); 2] = [("/proc/net/ip_tables_names", true), ("/proc/
 /// A `firewall` configuration.
 #[derive(Debug)]
 pub struct Firewall {
+    backend: Backend,
     admin_chain: String,
+    zone: String,
     policy: Policy,
     /// Why an ADD can't do what is asked for. A DEL can: the reference plugin may have done it.
     refusal: Option<Error>,
+}
+
+/// Who else drops what the host forwards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Backend {
+    /// firewalld where it runs, otherwise chains.
+    Found,
+    Chains,
+    Firewalld,
 }
 
 /// What containers send each other.
@@ -39,12 +50,19 @@ impl Firewall {
         };
         let admin_chain = named("iptablesAdminChainName", "CNI-ADMIN")?;
         let policy = policy(&named("ingressPolicy", "open")?);
-        let refusal = refuse(json, &admin_chain)?.or(policy.as_ref().err().cloned());
-        Ok(Self { admin_chain, policy: policy.unwrap_or(Policy::Open), refusal })
+        // As with the reference plugin, any other word lets it look for itself.
+        let backend = match json.str_or("backend", "")? {
+            "iptables" | "nftables" => Backend::Chains,
+            "firewalld" => Backend::Firewalld,
+            _ => Backend::Found,
+        };
+        let zone = named("firewalldZone", "trusted")?;
+        let refusal = refuse_name(&admin_chain).err().or(policy.as_ref().err().cloned());
+        Ok(Self { backend, admin_chain, zone, policy: policy.unwrap_or(Policy::Open), refusal })
     }
 
     /// What has to be there; nothing where the container has no address.
-    fn rules(&self, call: &Call<'_>) -> Result<Option<Rules>, Error> {
+    fn rules(&self, call: &Call<'_>, facts: &Facts) -> Result<Option<Rules>, Error> {
         let Some(prev) = call.prev else { return Ok(None) };
         let addrs = addrs(prev);
         if addrs.is_empty() {
@@ -61,7 +79,12 @@ impl Firewall {
             Policy::Open => None,
             policy => Some(Isolation { bridge: bridge()?, within: policy == Policy::Isolated }),
         };
-        Ok(Some(Rules { addrs, isolation, admin_chain: self.admin_chain.clone(), owner: call.owner() }))
+        let gate = if facts.has_firewalld && self.backend != Backend::Chains {
+            Gate::Firewalld { zone: self.zone.clone() }
+        } else {
+            Gate::Chains { admin: self.admin_chain.clone() }
+        };
+        Ok(Some(Rules { addrs, isolation, gate, owner: call.owner() }))
     }
 }
 
@@ -74,21 +97,15 @@ fn policy(text: &str) -> Result<Policy, Error> {
     }
 }
 
-/// What of the other keys can't be done. Any other `backend` means nf_tables, where the reference plugin would choose.
-fn refuse(json: &Json, admin_chain: &str) -> Result<Option<Error>, Error> {
-    /// `NFT_CHAIN_MAXNAMELEN` less the NUL; iptables takes 28.
+fn refuse_name(admin_chain: &str) -> Result<(), Error> {
+    /// As long as iptables takes one, in bytes.
     const CHAIN_LEN: usize = 28;
-    json.str("firewalldZone")?;
-    if json.str_or("backend", "")? == "firewalld" {
-        let sentence = "is not among braid's backends, which speaks to nf_tables alone; leave the key out";
-        return Ok(Some(Error::config(format!("\"backend\": \"firewalld\" {sentence}"))));
-    }
     let is_name = |c: char| c.is_ascii_graphic() && c != '!';
     if admin_chain.len() > CHAIN_LEN || !admin_chain.chars().all(is_name) || admin_chain.starts_with('-') {
         let sentence = format!("is no name of a chain: 1 to {CHAIN_LEN} characters without blanks, and no '-' first");
-        return Ok(Some(Error::config(format!("\"iptablesAdminChainName\": {admin_chain:?} {sentence}"))));
+        return Err(Error::config(format!("\"iptablesAdminChainName\": {admin_chain:?} {sentence}")));
     }
-    Ok(None)
+    Ok(())
 }
 
 fn addrs(prev: &AddResult) -> Vec<IpAddr> {
@@ -105,22 +122,29 @@ impl Plugin for Firewall {
 
     fn needs(&self, call: &Call<'_>) -> Vec<Need> {
         let mut needs: Vec<Need> = LEGACY.map(|(path, _)| Need::File(path.to_owned())).into();
+        if self.backend != Backend::Chains {
+            needs.push(Need::Firewalld);
+        }
         if let (Policy::Isolated, Some(prev)) = (self.policy, call.prev) {
             needs.extend(host_links(prev).map(Need::Link));
         }
         needs
     }
 
-    fn refuse(&self, call: &Call<'_>, _facts: &Facts) -> Result<(), Error> {
-        match &self.refusal {
-            Some(error) => Err(error.clone()),
-            None => self.rules(call).map(drop),
+    fn refuse(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
+        if let Some(error) = &self.refusal {
+            return Err(error.clone());
         }
+        if self.backend == Backend::Firewalld && !facts.has_firewalld {
+            let sentence = "but firewalld does not run: nobody has its name on the system bus";
+            return Err(Error::internal(format!("\"backend\": \"firewalld\", {sentence}")));
+        }
+        self.rules(call, facts).map(drop)
     }
 
     fn plan(&self, call: &Call<'_>, facts: &Facts, _lease: Option<Lease>) -> Result<Planned, Error> {
         let result = call.prev.cloned().ok_or_else(|| Error::config("missing prevResult from earlier plugin"))?;
-        let Some(rules) = self.rules(call)? else {
+        let Some(rules) = self.rules(call, facts)? else {
             return Ok(Planned { result, ..Planned::default() });
         };
         let is_legacy = |(path, is_v4): &(&str, bool)| {
@@ -141,7 +165,7 @@ impl Plugin for Firewall {
 
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
         let addrs = call.prev.map(addrs).unwrap_or_default();
-        vec![Step::DelFirewallOf(call.owner()), Step::DelReferenceFirewall { addrs }]
+        vec![Step::DelFirewallOf(call.owner()), Step::DelReferenceFirewall { addrs, zone: self.zone.clone() }]
     }
 
     fn kind(&self) -> Option<&'static str> {
@@ -167,13 +191,33 @@ mod tests {
     #[test]
     fn what_can_not_be_done_is_refused_by_name_but_a_del_goes_on() {
         let refused = |keys: &str| parse(keys).refusal.expect("refused").msg;
-        assert!(refused(r#","backend":"firewalld""#).contains(r#""backend": "firewalld""#));
         assert_eq!(refused(r#","ingressPolicy":"x""#), r#"unknown ingress policy: "x""#);
         assert!(refused(r#","iptablesAdminChainName":"two words""#).contains(r#""two words""#));
         assert!(refused(r#","iptablesAdminChainName":"a-name-of-more-than-28-letters""#).contains("28"));
         for fine in ["", r#","backend":"iptables""#, r#","backend":"nftables","ingressPolicy":"open""#] {
             assert_eq!(parse(fine).refusal, None, "{fine}");
         }
+    }
+
+    #[test]
+    fn firewalld_is_chosen_where_it_runs_unless_the_backend_is_named() {
+        let eth0 = IfName::parse("eth0").expect("a name");
+        let ip = IpConfig { address: "10.1.0.5/24".parse().expect("a net"), gateway: None, interface: None };
+        let prev = AddResult { ips: vec![ip], ..AddResult::default() };
+        let mut call = call(&eth0);
+        call.prev = Some(&prev);
+        let gate = |keys: &str, has_firewalld| {
+            let facts = Facts { has_firewalld, ..Facts::default() };
+            let plugin = parse(keys);
+            plugin.refuse(&call, &facts).map_err(|err| err.msg)?;
+            Ok::<_, String>(plugin.rules(&call, &facts).expect("rules").expect("addresses").gate)
+        };
+        let (chains, firewalld) = (r#","backend":"iptables""#, r#","backend":"firewalld","firewalldZone":"work""#);
+        let admin = || Gate::Chains { admin: "CNI-ADMIN".to_owned() };
+        assert_eq!(gate("", true), Ok(Gate::Firewalld { zone: "trusted".to_owned() }));
+        assert_eq!((gate("", false), gate(chains, true)), (Ok(admin()), Ok(admin())));
+        assert_eq!(gate(firewalld, true), Ok(Gate::Firewalld { zone: "work".to_owned() }));
+        assert!(gate(firewalld, false).expect_err("refused").contains("firewalld does not run"));
     }
 
     #[test]
@@ -188,13 +232,14 @@ mod tests {
         };
         let mut call = call(&eth0);
         call.prev = Some(&prev);
-        let rules = parse(r#","ingressPolicy":"isolated""#).rules(&call).expect("rules").expect("addresses");
+        let rules =
+            parse(r#","ingressPolicy":"isolated""#).rules(&call, &Facts::default()).expect("rules").expect("addresses");
         assert_eq!(rules.addrs, ["10.1.0.5", "fd00::5"].map(|addr| addr.parse::<IpAddr>().expect("an address")));
         let bridge = IfName::parse("br0").expect("a name");
         assert_eq!(rules.isolation, Some(Isolation { bridge, within: true }));
-        assert_eq!(parse("").rules(&call).expect("rules").expect("addresses").isolation, None);
+        assert_eq!(parse("").rules(&call, &Facts::default()).expect("rules").expect("addresses").isolation, None);
         let none = AddResult { interfaces: Vec::new(), ..prev.clone() };
         call.prev = Some(&none);
-        assert!(parse(r#","ingressPolicy":"same-bridge""#).rules(&call).is_err());
+        assert!(parse(r#","ingressPolicy":"same-bridge""#).rules(&call, &Facts::default()).is_err());
     }
 }

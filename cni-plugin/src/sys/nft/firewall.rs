@@ -98,7 +98,7 @@ fn add_new(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
 /// Ends it where the elements are still this owner's; success where none is there.
 pub fn del(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
     for addr in &what.addrs {
-        if owner(socket, *addr)?.is_some_and(|owner| owner == comment(&what.owner)) {
+        if is_of(socket, *addr, &what.owner)? {
             del_addr(socket, *addr)?;
         }
     }
@@ -120,6 +120,11 @@ pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
 pub fn owner(socket: &mut Socket, addr: IpAddr) -> Result<Option<String>, KernelError> {
     let found = element(socket, FAMILY, TABLE, set(addr), &bytes(addr))?;
     Ok(found.map(|element| element.comment))
+}
+
+/// Whether the address is this owner's.
+pub fn is_of(socket: &mut Socket, addr: IpAddr, of: &str) -> Result<bool, KernelError> {
+    Ok(owner(socket, addr)?.is_some_and(|owner| owner == comment(of)))
 }
 
 /// All owners of an address.

@@ -19,9 +19,9 @@ use super::batch::{Batch, Family, SUBSYS};
 use super::expression::{REG_1, Verdict};
 use super::firewall::{BIT, HOOK_FORWARD};
 use super::read::{Rule, rules};
-use crate::plan::nft::Firewall;
 use crate::sys::netlink::{KernelError, Message, Socket, find};
 use nix::errno::Errno;
+use std::net::IpAddr;
 
 /// The table and the base chain of iptables.
 const FILTER: &str = "filter";
@@ -36,34 +36,34 @@ const NF_DROP: u32 = 0;
 const GENMSG_LEN: usize = 4;
 
 /// What of the gates for the addresses is missing, each as a sentence.
-pub fn shut(socket: &mut Socket, what: &Firewall) -> Result<Vec<String>, KernelError> {
+pub fn shut(socket: &mut Socket, addrs: &[IpAddr], admin: &str) -> Result<Vec<String>, KernelError> {
     let mut shut = Vec::new();
-    for family in families(what) {
+    for family in families(addrs) {
         let of = |socket: &mut Socket, chain| rules(socket, family, FILTER, chain);
         if position(&of(socket, FORWARD)?, CNI).is_none() {
             shut.push(format!("{} {FILTER} {FORWARD} does not jump to {CNI}", family.name()));
         }
         let cni = of(socket, CNI)?;
-        if position(&cni, &what.admin_chain).is_none() {
-            shut.push(format!("{} {FILTER} {CNI} does not jump to {}", family.name(), what.admin_chain));
+        if position(&cni, admin).is_none() {
+            shut.push(format!("{} {FILTER} {CNI} does not jump to {}", family.name(), admin));
         }
         if !cni.iter().any(is_gate) {
             shut.push(format!("{} {FILTER} {CNI} does not let through what braid marks", family.name()));
         }
     }
-    for chain in shut_chains(socket, what)? {
+    for chain in shut_chains(socket, addrs)? {
         shut.push(format!("{} {} {} drops what braid marks", chain.family.name(), chain.table, chain.name));
     }
     Ok(shut)
 }
 
 /// Opens all of them. Nobody else may do the same meanwhile, or a rule may be there twice.
-pub fn open(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
-    for family in families(what) {
-        let batch = open_iptables(socket, family, &what.admin_chain)?;
+pub fn open(socket: &mut Socket, addrs: &[IpAddr], admin: &str) -> Result<(), KernelError> {
+    for family in families(addrs) {
+        let batch = open_iptables(socket, family, admin)?;
         batch.send(socket)?;
     }
-    for Chain { family, table, name } in shut_chains(socket, what)? {
+    for Chain { family, table, name } in shut_chains(socket, addrs)? {
         let mut batch = Batch::new(family, table);
         batch.commented_rule(&name, COMMENT, pass);
         match batch.send(socket) {
@@ -108,8 +108,8 @@ fn is_gate(rule: &Rule) -> bool {
     rule.comment == COMMENT
 }
 
-fn families(what: &Firewall) -> impl Iterator<Item = Family> {
-    let has = |is_v4: bool| what.addrs.iter().any(|addr| addr.is_ipv4() == is_v4);
+fn families(addrs: &[IpAddr]) -> impl Iterator<Item = Family> {
+    let has = |is_v4: bool| addrs.iter().any(|addr| addr.is_ipv4() == is_v4);
     [(Family::Ip, has(true)), (Family::Ip6, has(false))].into_iter().filter_map(|(family, has)| has.then_some(family))
 }
 
@@ -122,11 +122,11 @@ struct Chain {
 }
 
 /// Chains of the hook whose policy drops the addresses' packets; not those of iptables.
-fn shut_chains(socket: &mut Socket, what: &Firewall) -> Result<Vec<Chain>, KernelError> {
+fn shut_chains(socket: &mut Socket, addrs: &[IpAddr]) -> Result<Vec<Chain>, KernelError> {
     let messages = socket.dump(SUBSYS | GETCHAIN, |out| out.extend([0; GENMSG_LEN]))?;
     let mut shut = Vec::new();
     for chain in messages.iter().filter_map(parse_dropping) {
-        let concerns = chain.family == Family::Inet || families(what).any(|family| family == chain.family);
+        let concerns = chain.family == Family::Inet || families(addrs).any(|family| family == chain.family);
         if concerns && !rules(socket, chain.family, &chain.table, &chain.name)?.iter().any(is_gate) {
             shut.push(chain);
         }

@@ -1,0 +1,311 @@
+//! Calls of methods on the system bus, as the D-Bus Specification 0.43 has them.
+//!
+//! By hand, because the libraries bring threads or an async runtime for what is one message and its answer.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+const SOCKET: &str = "/run/dbus/system_bus_socket";
+/// Where the bus is, if elsewhere: `unix:path=<path>`.
+const ADDRESS: &str = "DBUS_SYSTEM_BUS_ADDRESS";
+/// libdbus waits as long.
+const PATIENCE: Duration = Duration::from_secs(25);
+/// Longest message of the protocol, in bytes.
+const LONGEST: usize = 1 << 27;
+const METHOD_CALL: u8 = 1;
+const METHOD_RETURN: u8 = 2;
+const ERROR: u8 = 3;
+const NO_AUTO_START: u8 = 2;
+const PATH: u8 = 1;
+const INTERFACE: u8 = 2;
+const MEMBER: u8 = 3;
+const ERROR_NAME: u8 = 4;
+const REPLY_SERIAL: u8 = 5;
+const DESTINATION: u8 = 6;
+const SIGNATURE: u8 = 8;
+/// Length of a message's fixed part, with that of its array of fields.
+const HEAD_LEN: usize = 16;
+
+/// Where a method is.
+#[derive(Debug, Clone, Copy)]
+pub struct Object {
+    /// A name on the bus.
+    pub destination: &'static str,
+    /// The object.
+    pub path: &'static str,
+    /// The interface.
+    pub interface: &'static str,
+}
+
+const BUS: Object =
+    Object { destination: "org.freedesktop.DBus", path: "/org/freedesktop/DBus", interface: "org.freedesktop.DBus" };
+
+/// Why a call has no result.
+#[derive(Debug)]
+pub enum Refusal {
+    /// The connection broke.
+    Io(io::Error),
+    /// The method failed.
+    Error {
+        /// The error's name.
+        name: String,
+        /// Its sentence.
+        text: String,
+    },
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(err) => write!(f, "system bus: {err}"),
+            Self::Error { name, text } => write!(f, "{name}: {text}"),
+        }
+    }
+}
+
+impl From<io::Error> for Refusal {
+    fn from(err: io::Error) -> Self {
+        Self::Io(err)
+    }
+}
+
+/// A connection to the system bus.
+#[derive(Debug)]
+pub struct Bus {
+    stream: UnixStream,
+    serial: u32,
+}
+
+impl Bus {
+    /// Connects; `None` where there is no bus.
+    pub fn connect() -> Result<Option<Self>, Refusal> {
+        let address = std::env::var(ADDRESS).unwrap_or_default();
+        let path =
+            address.strip_prefix("unix:path=").map_or(SOCKET, |path| path.split([',', ';']).next().unwrap_or(path));
+        let stream = match UnixStream::connect(path) {
+            Err(err) if matches!(err.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => return Ok(None),
+            connected => connected?,
+        };
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut bus = Self { stream, serial: 0 };
+        bus.authenticate()?;
+        bus.call(BUS, "Hello", &[])?;
+        Ok(Some(bus))
+    }
+
+    /// By the credentials that the kernel shows of the socket.
+    fn authenticate(&mut self) -> io::Result<()> {
+        let uid = nix::unistd::geteuid().to_string();
+        let hex = uid.bytes().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
+        self.stream.write_all(format!("\0AUTH EXTERNAL {hex}\r\n").as_bytes())?;
+        let mut line = Vec::new();
+        while !line.ends_with(b"\r\n") {
+            let mut byte = [0];
+            self.stream.read_exact(&mut byte)?;
+            line.push(byte[0]);
+        }
+        if !line.starts_with(b"OK ") {
+            let said = String::from_utf8_lossy(&line).trim().to_owned();
+            return Err(io::Error::new(ErrorKind::PermissionDenied, format!("the system bus answered {said:?}")));
+        }
+        self.stream.write_all(b"BEGIN\r\n")
+    }
+
+    /// Whether somebody has this name.
+    pub fn has_owner(&mut self, name: &str) -> Result<bool, Refusal> {
+        self.call(BUS, "NameHasOwner", &[name]).map(|body| is_true(&body))
+    }
+
+    /// Calls a method with strings as arguments and returns the body of its answer. Nobody is started for it.
+    pub fn call(&mut self, object: Object, member: &str, arguments: &[&str]) -> Result<Vec<u8>, Refusal> {
+        self.serial += 1;
+        self.stream.write_all(&method_call(self.serial, object, member, arguments))?;
+        loop {
+            let message = Message::read(&mut self.stream)?;
+            match message.kind {
+                METHOD_RETURN if message.answers == self.serial => return Ok(message.body),
+                ERROR if message.answers == self.serial => {
+                    let text = string_at(&message.body, 0).map(|(text, _)| text).unwrap_or_default();
+                    return Err(Refusal::Error { name: message.error_name, text });
+                }
+                // A signal.
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Whether a body is one true boolean.
+pub fn is_true(body: &[u8]) -> bool {
+    number_at(body, 0) == Some(1)
+}
+
+fn pad(bytes: &mut Vec<u8>, to: usize) {
+    bytes.resize(bytes.len().next_multiple_of(to), 0);
+}
+
+fn put_string(bytes: &mut Vec<u8>, text: &str) {
+    pad(bytes, 4);
+    bytes.extend(u32::try_from(text.len()).unwrap_or_default().to_le_bytes());
+    bytes.extend(text.as_bytes());
+    bytes.push(0);
+}
+
+fn put_signature(bytes: &mut Vec<u8>, text: &str) {
+    bytes.push(u8::try_from(text.len()).unwrap_or_default());
+    bytes.extend(text.as_bytes());
+    bytes.push(0);
+}
+
+fn method_call(serial: u32, object: Object, member: &str, arguments: &[&str]) -> Vec<u8> {
+    let mut body = Vec::new();
+    for argument in arguments {
+        put_string(&mut body, argument);
+    }
+    let len = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or_default().to_le_bytes();
+    let mut bytes = vec![b'l', METHOD_CALL, NO_AUTO_START, 1];
+    bytes.extend(len(&body));
+    bytes.extend(serial.to_le_bytes());
+    bytes.extend([0; 4]);
+    let fields = [
+        (PATH, "o", object.path),
+        (DESTINATION, "s", object.destination),
+        (INTERFACE, "s", object.interface),
+        (MEMBER, "s", member),
+    ];
+    for (code, kind, text) in fields {
+        pad(&mut bytes, 8);
+        bytes.push(code);
+        put_signature(&mut bytes, kind);
+        put_string(&mut bytes, text);
+    }
+    if !arguments.is_empty() {
+        pad(&mut bytes, 8);
+        bytes.push(SIGNATURE);
+        put_signature(&mut bytes, "g");
+        put_signature(&mut bytes, &"s".repeat(arguments.len()));
+    }
+    let fields_len = len(&bytes[HEAD_LEN..]);
+    bytes[HEAD_LEN - 4..HEAD_LEN].copy_from_slice(&fields_len);
+    pad(&mut bytes, 8);
+    bytes.extend(body);
+    bytes
+}
+
+/// What of a message matters to who waits for an answer.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Message {
+    kind: u8,
+    /// Serial of the call.
+    answers: u32,
+    error_name: String,
+    body: Vec<u8>,
+}
+
+impl Message {
+    fn read(stream: &mut impl Read) -> io::Result<Self> {
+        let mut head = [0; HEAD_LEN];
+        stream.read_exact(&mut head)?;
+        let bad = |what: &str| io::Error::new(ErrorKind::InvalidData, format!("a message of the system bus {what}"));
+        // Who is asked in one byte order answers in it: dbus-daemon and dbus-broker hand messages on as they are.
+        if head[0] != b'l' {
+            return Err(bad("is not little-endian"));
+        }
+        let number = |at| number_at(&head, at).and_then(|len| usize::try_from(len).ok()).unwrap_or(usize::MAX);
+        let (body_len, fields_len) = (number(4), number(12));
+        if body_len > LONGEST || fields_len > LONGEST {
+            return Err(bad("is too long"));
+        }
+        let mut fields = vec![0; fields_len.next_multiple_of(8)];
+        stream.read_exact(&mut fields)?;
+        let mut message = Self { kind: head[1], body: vec![0; body_len], ..Self::default() };
+        stream.read_exact(&mut message.body)?;
+        message.parse(&fields[..fields_len]).ok_or_else(|| bad("has a field that can't be read"))?;
+        Ok(message)
+    }
+
+    /// Fields are aligned as they are in the message: their array starts at a multiple of eight.
+    fn parse(&mut self, fields: &[u8]) -> Option<()> {
+        let mut at = 0;
+        while at < fields.len() {
+            let code = *fields.get(at)?;
+            // Behind the code a signature of one letter.
+            let kind = *fields.get(at + 2)?;
+            let value = at + 4;
+            at = match kind {
+                b's' | b'o' => {
+                    let (text, end) = string_at(fields, value)?;
+                    if code == ERROR_NAME {
+                        self.error_name = text;
+                    }
+                    end
+                }
+                b'u' => {
+                    let number = number_at(fields, value)?;
+                    if code == REPLY_SERIAL {
+                        self.answers = number;
+                    }
+                    value + 4
+                }
+                b'g' => value + 2 + usize::from(*fields.get(value)?),
+                _ => return None,
+            };
+            at = at.next_multiple_of(8);
+        }
+        Some(())
+    }
+}
+
+fn number_at(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().copied().map(u32::from_le_bytes)
+}
+
+/// A string, and where it ends with its NUL.
+fn string_at(bytes: &[u8], at: usize) -> Option<(String, usize)> {
+    let len = usize::try_from(number_at(bytes, at)?).ok()?;
+    let start = at + 4;
+    let text = bytes.get(start..start.checked_add(len)?)?;
+    Some((String::from_utf8_lossy(text).into_owned(), start + len + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_laid_out_as_the_specification_says() {
+        let object = Object { destination: "a.b", path: "/a", interface: "a.b.c" };
+        let bytes = method_call(7, object, "Do", &["x", "yz"]);
+        assert_eq!(bytes[..12], [b'l', 1, 2, 1, 15, 0, 0, 0, 7, 0, 0, 0]);
+        let fields_len = number_at(&bytes, 12).expect("a length") as usize;
+        let body = HEAD_LEN + fields_len.next_multiple_of(8);
+        assert_eq!(bytes[HEAD_LEN..HEAD_LEN + 11], [1, 1, b'o', 0, 2, 0, 0, 0, b'/', b'a', 0]);
+        assert_eq!(bytes[body..], [1, 0, 0, 0, b'x', 0, 0, 0, 2, 0, 0, 0, b'y', b'z', 0]);
+        let sent = Message::read(&mut bytes.as_slice()).expect("a message");
+        assert_eq!((sent.kind, sent.answers, sent.body.len()), (METHOD_CALL, 0, 15));
+    }
+
+    #[test]
+    fn an_error_is_read_with_its_name_and_sentence_and_a_cut_one_is_refused() {
+        let mut fields = vec![REPLY_SERIAL, 1, b'u', 0, 7, 0, 0, 0, ERROR_NAME, 1, b's', 0];
+        put_string(&mut fields, "a.Error");
+        let mut body = Vec::new();
+        put_string(&mut body, "NOT_ENABLED");
+        let len = |bytes: &[u8]| u32::try_from(bytes.len()).expect("short").to_le_bytes();
+        let mut bytes = vec![b'l', ERROR, 0, 1];
+        bytes.extend([len(&body), [9, 0, 0, 0], len(&fields)].concat());
+        bytes.extend(&fields);
+        pad(&mut bytes, 8);
+        bytes.extend(&body);
+        let message = Message::read(&mut bytes.as_slice()).expect("a message");
+        assert_eq!((message.kind, message.answers, message.error_name.as_str()), (ERROR, 7, "a.Error"));
+        assert_eq!(string_at(&message.body, 0).expect("a string").0, "NOT_ENABLED");
+        for len in 0..bytes.len() {
+            assert!(Message::read(&mut &bytes[..len]).is_err(), "{len}");
+        }
+        bytes[HEAD_LEN + 2] = b'v';
+        assert!(Message::read(&mut bytes.as_slice()).is_err());
+    }
+}
