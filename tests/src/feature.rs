@@ -2,6 +2,7 @@
 
 use crate::binary;
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use std::io::Write;
 use std::process::Command;
 use std::sync::OnceLock;
@@ -19,6 +20,8 @@ pub enum Feature {
     Dummy,
     /// Queues of kind `fq_codel`.
     FqCodel,
+    /// Sockets of SCTP.
+    Sctp,
     /// NAT that sees what bridges carry (`br_netfilter`).
     BridgeNf,
     /// The reference plugins.
@@ -40,6 +43,9 @@ impl Feature {
             Self::Vlan => kernel(2, "vlan", "link lo name probe type vlan id 5"),
             Self::Dummy => kernel(3, "dummy", "name probe type dummy"),
             Self::FqCodel => kernel(4, "fq_codel", "qdisc add dev lo root fq_codel"),
+            Self::Sctp => socket(AddressFamily::Inet, SockType::Stream, SockFlag::empty(), SockProtocol::Sctp)
+                .is_err()
+                .then(|| format!("needs sctp, {run_by}")),
             Self::BridgeNf => (!std::fs::exists("/proc/sys/net/bridge/bridge-nf-call-iptables").unwrap_or(false))
                 .then(|| "needs br_netfilter, a module of the kernel".to_owned()),
             Self::Reference => binary::reference()

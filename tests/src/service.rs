@@ -1,8 +1,14 @@
 //! A service in a container, and clients who tell whether and as whom they reached it.
 
 use crate::ns::Ns;
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrIn, SockaddrIn6, bind, connect, listen,
+    setsockopt, socket, sockopt,
+};
+use nix::sys::time::{TimeVal, TimeValLike};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -19,6 +25,7 @@ const TURN: Duration = Duration::from_millis(20);
 pub enum Transport {
     Tcp,
     Udp,
+    Sctp,
 }
 
 /// Answers each client with the address that it comes from, in all families, until it is dropped.
@@ -36,8 +43,9 @@ impl Service {
         let ends = Arc::new(AtomicBool::new(false));
         let is_over = Arc::clone(&ends);
         let thread = match transport {
-            Transport::Tcp => {
-                let listener = ns.enter(|| TcpListener::bind(any)).expect("listen");
+            Transport::Tcp | Transport::Sctp => {
+                let listen = || if transport == Transport::Tcp { TcpListener::bind(any) } else { listen_sctp(any) };
+                let listener = ns.enter(listen).expect("listen");
                 listener.set_nonblocking(true).expect("a socket");
                 std::thread::spawn(move || {
                     while !is_over.load(Ordering::Relaxed) {
@@ -81,7 +89,8 @@ impl Ns {
     pub fn ask(&self, transport: Transport, to: &str) -> Result<IpAddr, String> {
         let to: SocketAddr = to.parse().expect("an address and a port");
         let answer = self.enter(|| match transport {
-            Transport::Tcp => ask_tcp(to),
+            Transport::Tcp => ask_stream(TcpStream::connect_timeout(&to, PATIENCE)?),
+            Transport::Sctp => ask_stream(connect_sctp(to)?),
             Transport::Udp => ask_udp(to),
         });
         let said = answer.map_err(|err| err.to_string())?;
@@ -89,8 +98,35 @@ impl Ns {
     }
 }
 
-fn ask_tcp(to: SocketAddr) -> io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
+fn sctp(to: SocketAddr) -> nix::Result<OwnedFd> {
+    let family = if to.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, SockProtocol::Sctp)
+}
+
+/// The standard library's type stands for any socket that accepts.
+fn listen_sctp(at: SocketAddr) -> io::Result<TcpListener> {
+    let socket = sctp(at)?;
+    match at {
+        SocketAddr::V4(at) => bind(socket.as_raw_fd(), &SockaddrIn::from(at))?,
+        SocketAddr::V6(at) => bind(socket.as_raw_fd(), &SockaddrIn6::from(at))?,
+    }
+    listen(&socket, Backlog::new(8)?)?;
+    Ok(socket.into())
+}
+
+fn connect_sctp(to: SocketAddr) -> io::Result<TcpStream> {
+    let socket = sctp(to)?;
+    // As long as the kernel waits for an association, too.
+    let patience = TimeVal::milliseconds(i64::try_from(PATIENCE.as_millis()).unwrap_or(i64::MAX));
+    setsockopt(&socket, sockopt::SendTimeout, &patience)?;
+    match to {
+        SocketAddr::V4(to) => connect(socket.as_raw_fd(), &SockaddrIn::from(to))?,
+        SocketAddr::V6(to) => connect(socket.as_raw_fd(), &SockaddrIn6::from(to))?,
+    }
+    Ok(socket.into())
+}
+
+fn ask_stream(mut stream: TcpStream) -> io::Result<String> {
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
