@@ -18,6 +18,7 @@ mod floor;
 mod lease;
 mod netlink;
 mod node;
+mod outside;
 mod report;
 mod run;
 mod shaping;
@@ -25,6 +26,7 @@ mod site;
 mod stats;
 mod strace;
 mod svg;
+mod traffic;
 mod verify;
 
 use anyhow::{Context, Result};

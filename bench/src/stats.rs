@@ -35,6 +35,12 @@ impl Summary {
     }
 }
 
+/// The smallest that at least half of them do not exceed.
+pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len().checked_sub(1)? / 2).copied()
+}
+
 /// A count as a number to calculate with.
 #[expect(clippy::cast_precision_loss, reason = "no count of a bench needs more than 53 bits")]
 pub(crate) fn float(count: u64) -> f64 {

@@ -1,20 +1,17 @@
 //! Shaped pods on a node of their own, and who is at the other end of their traffic.
 
 use super::cell::{Direction, Family, Rate};
-use super::traffic::{End, Way};
 use crate::call::Call;
 use crate::chain;
 use crate::conflist::Conflist;
-use crate::netlink;
-use crate::node::{self, Node, Pod};
+use crate::node::{Node, Pod};
+use crate::outside::{addresses, has, move_outside, serve};
 use crate::site;
+use crate::traffic::{End, Way};
 use crate::verify;
 use anyhow::{Context, Result};
 use ipnet::IpNet;
-use netlink_packet_route::address::AddressAttribute;
 use serde_json::Value;
-use std::net::IpAddr;
-use std::os::fd::AsFd as _;
 use std::path::Path;
 
 /// A node with its attached pods.
@@ -95,76 +92,5 @@ impl<'a> Attached<'a> {
 impl ShapedPod {
     fn call<'a>(&'a self, verb: &'a str, dir: &'a Path) -> Call<'a> {
         Call { verb, dir, container: &self.id, netns: &self.pod.path, trace: None }
-    }
-}
-
-/// Puts the uplink's far end into a namespace of its own.
-fn move_outside(node: &Node) -> Result<Pod> {
-    let mut outside = node.add_pod(node::OUTSIDE)?;
-    node.run(|| {
-        let mut socket = netlink::Socket::open()?;
-        let link = socket.link(node::OUTSIDE)?.context("the uplink has no far end")?;
-        Ok(socket.run([netlink::move_link(link.header.index, outside.netns.as_fd())])?)
-    })
-    .context("move the uplink's far end")?;
-    let link = outside.socket.link(node::OUTSIDE)?.context("the uplink's far end got lost")?;
-    outside.socket.run([netlink::set_up(link.header.index)]).context("set the uplink's far end up")?;
-    Ok(outside)
-}
-
-/// Gives a gateway that is not on the node to the far end of the uplink, where a network's router would be.
-fn serve(node: &Node, outside: &mut Pod, gateway: IpNet) -> Result<()> {
-    let far = outside.socket.addresses()?;
-    if has(node, gateway.addr())? || far.iter().any(|address| is(&address.attributes, gateway.addr())) {
-        return Ok(());
-    }
-    let link = outside.socket.link(node::OUTSIDE)?.context("the uplink has no far end")?;
-    let add = netlink::add_address(link.header.index, gateway.addr(), gateway.prefix_len());
-    outside.socket.run([add]).with_context(|| format!("add gateway {gateway} behind the uplink"))?;
-    Ok(())
-}
-
-/// Whether the node itself has the address.
-fn has(node: &Node, wanted: IpAddr) -> Result<bool> {
-    let addresses = node.run(|| Ok(netlink::Socket::open()?.addresses()?))?;
-    Ok(addresses.iter().any(|address| is(&address.attributes, wanted)))
-}
-
-fn is(attributes: &[AddressAttribute], wanted: IpAddr) -> bool {
-    let found = |a: &AddressAttribute| matches!(a, AddressAttribute::Local(ip) | AddressAttribute::Address(ip) if *ip == wanted);
-    // Both are in a message about a link with a peer, where `Address` is the peer's.
-    let local = attributes.iter().find(|a| matches!(a, AddressAttribute::Local(_)));
-    local.map_or_else(|| attributes.iter().any(found), found)
-}
-
-/// The addresses of a result that have a gateway, each with the gateway in the same subnet.
-fn addresses(result: &Value) -> impl Iterator<Item = (IpNet, IpNet)> + '_ {
-    result["ips"].as_array().into_iter().flatten().filter_map(|ip| {
-        let address: IpNet = ip["address"].as_str()?.parse().ok()?;
-        let gateway: IpAddr = ip["gateway"].as_str()?.parse().ok()?;
-        Some((address, IpNet::new(gateway, address.prefix_len()).ok()?))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn addresses_without_a_gateway_have_no_other_end() {
-        let result = json!({"ips": [
-            {"address": "10.1.0.2/16", "gateway": "10.1.0.1"}, {"address": "10.2.0.2/16"},
-            {"address": "fd00::2/64", "gateway": "fd00::1"}]});
-        let found: Vec<_> = addresses(&result).map(|(address, gateway)| format!("{address} {gateway}")).collect();
-        assert_eq!(found, ["10.1.0.2/16 10.1.0.1/16", "fd00::2/64 fd00::1/64"]);
-    }
-
-    #[test]
-    fn address_of_a_link_with_a_peer_is_its_own() {
-        let ip = |last| IpAddr::from([10, 0, 0, last]);
-        let both = [AddressAttribute::Address(ip(2)), AddressAttribute::Local(ip(1))];
-        assert!(is(&both, ip(1)) && !is(&both, ip(2)));
-        assert!(is(&[AddressAttribute::Address(ip(2))], ip(2)));
     }
 }

@@ -1,6 +1,7 @@
 //! What is varied, and how much of a rate can arrive as payload.
 
 use crate::stats::float;
+use crate::traffic::{DATAGRAM, Protocol};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use serde::Serialize;
@@ -8,8 +9,6 @@ use serde_json::{Value, json};
 use std::fmt;
 use std::str::FromStr;
 
-/// Payload of one UDP datagram, in bytes.
-pub(crate) const DATAGRAM: u16 = 1400;
 /// A whole frame as queues count it: an MTU of 1500 and Ethernet's header.
 const FRAME: u16 = 1514;
 /// TCP's payload in it: without the headers of IP and TCP and TCP's time stamps.
@@ -32,13 +31,6 @@ pub(crate) struct Rate(u64);
 pub(crate) enum Direction {
     Ingress,
     Egress,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Protocol {
-    Tcp,
-    Udp,
 }
 
 /// Version of IP.
@@ -98,10 +90,6 @@ impl Direction {
     pub(crate) const ALL: [Direction; 2] = [Direction::Ingress, Direction::Egress];
 }
 
-impl Protocol {
-    pub(crate) const ALL: [Protocol; 2] = [Protocol::Tcp, Protocol::Udp];
-}
-
 impl Family {
     pub(crate) const ALL: [Family; 2] = [Family::V4, Family::V6];
 }
@@ -137,12 +125,6 @@ impl fmt::Display for Rate {
 impl fmt::Display for Direction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if *self == Direction::Ingress { "ingress" } else { "egress" })
-    }
-}
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if *self == Protocol::Tcp { "tcp" } else { "udp" })
     }
 }
 

@@ -1,7 +1,8 @@
 //! The command line of `braid-bench shaping`.
 
-use super::cell::{Cell, Direction, Family, Protocol, Rate};
+use super::cell::{Cell, Direction, Family, Rate};
 use crate::cli::{Named, Network, check_names};
+use crate::traffic::Protocol;
 use anyhow::{Result, bail};
 use std::path::PathBuf;
 

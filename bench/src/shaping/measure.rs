@@ -1,20 +1,26 @@
 //! One directory's plugins in one setting.
 
 use super::attach::Attached;
-use super::cell::{Cell, Direction, Family, Protocol, Rate};
-use super::cpu::Moment;
+use super::cell::{Cell, Direction, Family, Rate};
 use super::report::{Failure, Figures, Row};
 use super::resent::Segments;
-use super::rr;
-use super::traffic::{self, Arrival, Load, Way, Window};
 use crate::conflist::Conflist;
 use crate::stats::Summary;
+use crate::traffic::cpu::Moment;
+use crate::traffic::{self, Arrival, Load, Protocol, Way, Window, rr};
 use anyhow::{Context, Error, Result};
 use std::path::Path;
 use std::time::Duration;
 
 /// How much more than the rate UDP offers.
 const OFFERED: f64 = 1.5;
+/// What passes before the clock starts: by then the burst is used up and TCP has made good its first losses.
+const SETTLE: Duration = Duration::from_secs(1);
+/// Bits of a frame that carries a request or its response, about.
+const FRAME_BITS: f64 = 8.0 * (64.0 + 66.0);
+/// Requests take no more than this part of the rate, so that they wait behind other traffic and not behind each other.
+const PART: f64 = 1.0 / 50.0;
+const LEAST_PAUSE: Duration = Duration::from_millis(2);
 /// The rates of two pods that are measured at the same time.
 const PAIR: [Rate; 2] = [Rate::M10, Rate::M50];
 
@@ -98,7 +104,7 @@ fn attached<T>(place: &Place<'_>, rates: &[Rate], work: impl FnOnce(&Attached<'_
 }
 
 fn load(way: Way<'_>, cell: Cell) -> Load<'_> {
-    Load { way, protocol: cell.protocol, flows: cell.flows, offered_bps: OFFERED * cell.rate.bps() }
+    Load { way, protocol: cell.protocol, flows: cell.flows, offered_bps: OFFERED * cell.rate.bps(), settle: SETTLE }
 }
 
 /// Goodput, and the processors' time for it.
@@ -130,6 +136,7 @@ fn figures(window: Window, arrivals: &[Arrival], cell: Cell) -> Result<Figures> 
 /// Round trips of the cell's protocol beside one flow of TCP.
 fn round_trips(way: Way<'_>, cell: Cell, length: Duration) -> Result<Summary> {
     let bulk = load(way, Cell { protocol: Protocol::Tcp, flows: 1, ..cell });
-    let (trips, _) = traffic::during(&bulk, || rr::measure(&way, cell.protocol, cell.rate, length))?;
+    let pause = Duration::from_secs_f64(FRAME_BITS / (cell.rate.bps() * PART)).max(LEAST_PAUSE);
+    let (trips, _) = traffic::during(&bulk, || rr::measure(&way, cell.protocol, pause, length))?;
     Summary::of(&trips).context("no request was answered")
 }

@@ -13,15 +13,11 @@ mod attach;
 mod budget;
 mod cell;
 pub(crate) mod cli;
-mod cpu;
 mod measure;
 mod report;
 mod resent;
 mod rounds;
-mod rr;
-mod socket;
 mod svg;
-mod traffic;
 
 use crate::conflist::Conflist;
 use crate::run::progress;

@@ -190,8 +190,9 @@ impl Figures {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::super::cell::{Direction, Family, Protocol};
+    use super::super::cell::{Direction, Family};
     use super::*;
+    use crate::traffic::Protocol;
     use std::time::Duration;
 
     /// A row of 10M ingress TCP whose round trips all take this long.

@@ -1,7 +1,7 @@
 //! The middle of several rounds of one setting: other work on the machine comes and goes.
 
 use super::report::{Figures, Row};
-use crate::stats::Summary;
+use crate::stats::{Summary, median};
 
 /// One row for each of a contender's pods, from the rows of each of its rounds; one that failed is shown as it is.
 pub(crate) fn middle(rounds: &[Vec<Row>]) -> Vec<Row> {
@@ -41,12 +41,6 @@ fn figures(all: &[Figures]) -> Option<Figures> {
         rr,
         cpu_s_per_gbit: of(Figures::cpu),
     })
-}
-
-/// The smallest that at least half of them do not exceed.
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len().checked_sub(1)? / 2).copied()
 }
 
 #[cfg(test)]

@@ -1,11 +1,17 @@
-//! Bulk traffic through a shaper, and how much of it arrived.
+//! Bulk traffic from one end to another, and how much of it arrived.
 //!
 //! Each flow has a thread that sends and one that receives; all of them sleep in the kernel when they can't go on.
 
-use super::cell::{DATAGRAM, Protocol};
-use super::socket::{self, is_look};
+pub(crate) mod cpu;
+pub(crate) mod rr;
+mod socket;
+
 use crate::stats::float;
 use anyhow::{Context, Result, anyhow};
+use clap::ValueEnum;
+use serde::Serialize;
+use socket::is_look;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, TcpStream, UdpSocket};
@@ -13,14 +19,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-/// What passes before the clock starts: by then the burst is used up and TCP has made good its first losses.
-const SKIP: Duration = Duration::from_secs(1);
+/// Payload of one UDP datagram, in bytes.
+pub(crate) const DATAGRAM: u16 = 1400;
 /// Between two batches of datagrams.
 const PAUSE: Duration = Duration::from_millis(1);
 /// A sender that is late makes up for no more than this.
 const CATCH_UP: Duration = Duration::from_millis(10);
 const TCP_WRITE: usize = 64 << 10;
 const TCP_READ: usize = 1 << 20;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Protocol {
+    Tcp,
+    Udp,
+}
 
 /// One end of the traffic.
 #[derive(Clone, Copy)]
@@ -43,6 +56,8 @@ pub(crate) struct Load<'a> {
     pub(crate) flows: u16,
     /// Payload of all flows together, in bits per second; TCP sends what it can.
     pub(crate) offered_bps: f64,
+    /// What passes before the clock starts.
+    pub(crate) settle: Duration,
 }
 
 /// What one read brought.
@@ -71,7 +86,7 @@ pub(crate) fn during<T>(load: &Load<'_>, work: impl FnOnce() -> Result<T>) -> Re
     thread::scope(|scope| {
         let receivers: Vec<_> = flows.iter().map(|flow| scope.spawn(move || flow.receive(stop))).collect();
         let senders: Vec<_> = flows.iter().map(|flow| scope.spawn(move || flow.send(stop))).collect();
-        thread::sleep(SKIP);
+        thread::sleep(load.settle);
         let done = work();
         stop.store(true, Ordering::Relaxed);
         let mut arrivals = Vec::new();
@@ -88,6 +103,10 @@ pub(crate) fn during<T>(load: &Load<'_>, work: impl FnOnce() -> Result<T>) -> Re
 
 fn join<T>(thread: ScopedJoinHandle<'_, io::Result<T>>) -> Result<T> {
     Ok(thread.join().map_err(|_panic| anyhow!("the flow's thread panicked"))??)
+}
+
+impl Protocol {
+    pub(crate) const ALL: [Protocol; 2] = [Protocol::Tcp, Protocol::Udp];
 }
 
 impl Window {
@@ -155,6 +174,12 @@ impl Flow {
             }
         }
         Ok(arrivals)
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Protocol::Tcp { "tcp" } else { "udp" })
     }
 }
 

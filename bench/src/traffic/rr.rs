@@ -1,11 +1,7 @@
-//! Requests and responses beside other traffic: how long one takes there and back.
-//!
-//! One is under way at a time, with a pause before the next, so that they need little of the rate: what is measured is
-//! the wait behind other traffic, not behind each other.
+//! Requests and responses: how long one takes there and back. One is under way at a time.
 
-use super::cell::{Protocol, Rate};
 use super::socket::{self, is_look};
-use super::traffic::Way;
+use super::{Protocol, Way};
 use anyhow::{Context, Result, anyhow};
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpStream, UdpSocket};
@@ -15,11 +11,6 @@ use std::time::{Duration, Instant};
 
 /// Payload each way, in bytes.
 const SIZE: usize = 64;
-/// Bits of a frame that carries it, about.
-const FRAME_BITS: f64 = 8.0 * (64.0 + 66.0);
-/// Requests take no more than this part of the rate.
-const PART: f64 = 1.0 / 50.0;
-const LEAST_PAUSE: Duration = Duration::from_millis(2);
 /// Longest wait for one response.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -56,9 +47,8 @@ impl Messages for UdpSocket {
     }
 }
 
-/// The round trips of `length`, from the sender's end of the way and back.
-pub(crate) fn measure(way: &Way<'_>, protocol: Protocol, rate: Rate, length: Duration) -> Result<Vec<Duration>> {
-    let pause = Duration::from_secs_f64(FRAME_BITS / (rate.bps() * PART)).max(LEAST_PAUSE);
+/// The round trips of `length`, from the sender's end of the way and back, with a pause before the next.
+pub(crate) fn measure(way: &Way<'_>, protocol: Protocol, pause: Duration, length: Duration) -> Result<Vec<Duration>> {
     match protocol {
         Protocol::Tcp => {
             let (from, to) = socket::tcp(way)?;

@@ -1,6 +1,6 @@
-//! Sockets at the two ends of a way through a shaper.
+//! Sockets at the two ends of a way.
 
-use super::traffic::{End, Way};
+use super::{End, Way};
 use crate::node::in_netns;
 use anyhow::{Context, Result};
 use nix::sys::socket::{setsockopt, sockopt};
