@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::shaping;
+use crate::{hostport, shaping};
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use std::path::{Path, PathBuf};
@@ -64,6 +64,8 @@ pub(crate) struct Cli {
 pub(crate) enum Other {
     /// Measure what `bandwidth` plugins do to traffic
     Shaping(shaping::cli::Args),
+    /// Measure what the host ports of `portmap` plugins do to traffic
+    Hostport(hostport::cli::Args),
 }
 
 /// `NAME=PATH`.
@@ -104,10 +106,14 @@ impl Cli {
 }
 
 /// Refuses a name that stands for no directory.
-pub(crate) fn check_names(plugins: &[Named], conflists: &[Network], baseline: Option<&String>) -> Result<()> {
+pub(crate) fn check_names<'a>(
+    plugins: &[Named],
+    conflists: &'a [Network],
+    baselines: impl IntoIterator<Item = &'a String>,
+) -> Result<()> {
     let known = |name: &str| plugins.iter().any(|plugins| plugins.name == name);
     let own = conflists.iter().flat_map(|network| &network.own).map(|own| &own.name);
-    match own.chain(baseline).find(|name| !known(name)) {
+    match own.chain(baselines).find(|name| !known(name)) {
         Some(unknown) => bail!("\"{unknown}\" is none of the --plugins"),
         None => Ok(()),
     }

@@ -8,13 +8,15 @@
 //!         rows ─► report (table, JSON), svg
 //! ```
 //!
-//! `braid-bench shaping` measures what `bandwidth` plugins do to traffic: see [`shaping`].
+//! `braid-bench shaping` measures what `bandwidth` plugins do to traffic, see [`shaping`]; `braid-bench hostport` what the
+//! ports of `portmap` plugins do to it, see [`hostport`].
 
 mod call;
 mod chain;
 mod cli;
 mod conflist;
 mod floor;
+mod hostport;
 mod lease;
 mod netlink;
 mod node;
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
     let cli = cli::Cli::parse();
     let done = match &cli.other {
         Some(cli::Other::Shaping(args)) => shaping::run(args),
+        Some(cli::Other::Hostport(args)) => hostport::run(args),
         None => bench(&cli),
     };
     match done {

@@ -16,8 +16,8 @@ const UPLINK: &str = "eth0";
 /// The uplink's other end.
 pub(crate) const OUTSIDE: &str = "outside";
 // TEST-NET-1, which no configuration should give to pods.
-const UPLINK_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
-const UPLINK_GATEWAY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+pub(crate) const UPLINK_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+pub(crate) const UPLINK_GATEWAY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
 /// A network and a mount namespace with empty state directories, a bpffs of its own and an uplink.
 ///

@@ -149,7 +149,7 @@ fn settings(cli: &Cli) -> Vec<Setting> {
 
 /// Who goes when in a round: everyone takes every place, and follows everyone else, so that what a call leaves to the
 /// kernel to finish later burdens all alike.
-fn order(round: usize, contenders: usize) -> Vec<usize> {
+pub(crate) fn order(round: usize, contenders: usize) -> Vec<usize> {
     let mut order: Vec<_> = (0..contenders).collect();
     order.rotate_left(round / 2 % contenders.max(1));
     if round % 2 == 1 {

@@ -32,6 +32,7 @@ const MANY_LEASES: u64 = 10_000;
 const SHAPED: [&str; 4] = ["shaped-bridge", "shaped-ptp", "shaped-macvlan", "shaped-ipvlan"];
 
 #[derive(clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct Args {
     /// Only get what the bench needs: the reference plugins and strace
     #[arg(long)]
@@ -42,6 +43,9 @@ pub(crate) struct Args {
     /// Measure what `bandwidth` does to traffic instead of attachment latency
     #[arg(long)]
     shaping: bool,
+    /// Measure what the host ports of `portmap` do to traffic instead of attachment latency
+    #[arg(long, conflicts_with = "shaping")]
+    hostport: bool,
     /// Fail when a budget is not kept
     #[arg(long)]
     enforce: bool,
@@ -64,6 +68,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         bench.arg("--json").arg(out.join("shaping.json")).arg("--svg").arg(out.join("shaping.svg"));
         return sh::run(&mut bench);
     }
+    if args.hostport {
+        return sh::run(hostport(&mut bench, &reference, &braid, &out)?.args(args.enforce.then_some("--enforce")));
+    }
     let runs = args.runs.to_string();
     let json = out.join("report.json");
     bench.args(["--runs", &runs, "--leases", &format!("0,{MANY_LEASES}"), "--syscalls"]);
@@ -74,6 +81,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     budgets.extend(limited(&runs, &reference, &braid, &out.join("bandwidth.json"))?);
     budgets.extend(full(&runs, &reference, &braid, &out.join("full.json"))?);
     judge(&budgets, args.enforce)
+}
+
+/// braid beside both backends of the reference; the budgets are the bench's own: bench/src/hostport/budget.rs.
+fn hostport<'a>(bench: &'a mut Command, reference: &Path, braid: &Path, out: &Path) -> Result<&'a mut Command> {
+    // The package has ip6tables too, which the reference calls even where no address is one of IPv6.
+    sh::apt(&[("iptables", "iptables")])?;
+    let plugins = [("ref-iptables", reference), ("ref-nftables", reference), ("braid", braid)];
+    bench.arg("hostport").args(plugins.map(|(name, dir)| format!("--plugins={name}={}", dir.display())));
+    let iptables = conflist_path("hostport-iptables");
+    bench.arg(format!("{},ref-iptables={}", conflist("hostport"), iptables.display()));
+    bench.arg("--baseline=ref-iptables,ref-nftables");
+    Ok(bench.arg("--json").arg(out.join("hostport.json")).arg("--svg").arg(out.join("hostport.svg")))
 }
 
 /// An attachment with a limit beside the same without, on a node that has one with a limit already, since the first on a

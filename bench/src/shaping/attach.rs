@@ -83,8 +83,8 @@ impl<'a> Attached<'a> {
         let far =
             End { netns: if on_node { &self.node.network } else { &self.outside.netns }, address: gateway.addr() };
         Ok(match direction {
-            Direction::Ingress => Way { from: far, to: near },
-            Direction::Egress => Way { from: near, to: far },
+            Direction::Ingress => Way { from: far, to: near, entrance: None },
+            Direction::Egress => Way { from: near, to: far, entrance: None },
         })
     }
 }

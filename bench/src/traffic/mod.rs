@@ -4,7 +4,7 @@
 
 pub(crate) mod cpu;
 pub(crate) mod rr;
-mod socket;
+pub(crate) mod socket;
 
 use crate::stats::float;
 use anyhow::{Context, Result, anyhow};
@@ -14,7 +14,7 @@ use socket::is_look;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::net::{IpAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
@@ -47,6 +47,16 @@ pub(crate) struct End<'a> {
 pub(crate) struct Way<'a> {
     pub(crate) from: End<'a>,
     pub(crate) to: End<'a>,
+    /// Where the sender sends to, unless it is the receiver's own address.
+    pub(crate) entrance: Option<Entrance>,
+}
+
+/// An address that leads to the receiver.
+#[derive(Clone, Copy)]
+pub(crate) struct Entrance {
+    pub(crate) at: SocketAddr,
+    /// The receiver's port behind it.
+    pub(crate) port: u16,
 }
 
 /// Bulk traffic on its way.

@@ -18,12 +18,8 @@ const UDP_BUFFER: usize = 8 << 20;
 
 /// A connection: the sender's socket and the receiver's.
 pub(crate) fn tcp(way: &Way<'_>) -> Result<(TcpStream, TcpStream)> {
-    let bind = |end: &End<'_>| in_netns(end.netns, || once_usable(|| TcpListener::bind((end.address, 0))));
-    let listener = bind(&way.to).with_context(|| format!("listen on {}", way.to.address))?;
-    let to = listener.local_addr()?;
-    let from = in_netns(way.from.netns, || once_usable(|| TcpStream::connect_timeout(&to, PATIENCE)))
-        .with_context(|| format!("connect {} to {to}", way.from.address))?;
-    let (accepted, _) = listener.accept().context("accept a connection")?;
+    let (listener, to) = listen(way)?;
+    let (from, accepted) = connect(way, &listener, to)?;
     for stream in [&from, &accepted] {
         stream.set_read_timeout(Some(LOOK))?;
         stream.set_write_timeout(Some(LOOK))?;
@@ -31,14 +27,32 @@ pub(crate) fn tcp(way: &Way<'_>) -> Result<(TcpStream, TcpStream)> {
     Ok((from, accepted))
 }
 
+/// The receiver's listener, and the address to which the sender connects.
+pub(crate) fn listen(way: &Way<'_>) -> Result<(TcpListener, SocketAddr)> {
+    let address = (way.to.address, port(way));
+    let listener = in_netns(way.to.netns, || once_usable(|| TcpListener::bind(address)))
+        .with_context(|| format!("listen on {}", way.to.address))?;
+    let to = listener.local_addr()?;
+    Ok((listener, way.entrance.map_or(to, |entrance| entrance.at)))
+}
+
+/// A connection through the way's entrance to `listener`.
+pub(crate) fn connect(way: &Way<'_>, listener: &TcpListener, to: SocketAddr) -> Result<(TcpStream, TcpStream)> {
+    let from = in_netns(way.from.netns, || once_usable(|| TcpStream::connect_timeout(&to, PATIENCE)))
+        .with_context(|| format!("connect {} to {to}", way.from.address))?;
+    let (accepted, _) = listener.accept().context("accept a connection")?;
+    Ok((from, accepted))
+}
+
 /// Two sockets that are connected to each other: the sender's and the receiver's.
 pub(crate) fn udp(way: &Way<'_>) -> Result<(UdpSocket, UdpSocket)> {
-    let bind = |end: &End<'_>| {
-        let bound = in_netns(end.netns, || once_usable(|| UdpSocket::bind((end.address, 0))));
+    let bind = |end: &End<'_>, port: u16| {
+        let bound = in_netns(end.netns, || once_usable(|| UdpSocket::bind((end.address, port))));
         bound.with_context(|| format!("bind to {}", end.address))
     };
-    let (from, to) = (bind(&way.from)?, bind(&way.to)?);
-    let (here, there): (SocketAddr, SocketAddr) = (from.local_addr()?, to.local_addr()?);
+    let (from, to) = (bind(&way.from, 0)?, bind(&way.to, port(way))?);
+    let here: SocketAddr = from.local_addr()?;
+    let there = way.entrance.map_or(to.local_addr()?, |entrance| entrance.at);
     once_usable(|| from.connect(there)).with_context(|| format!("connect {here} to {there}"))?;
     once_usable(|| to.connect(here)).with_context(|| format!("connect {there} to {here}"))?;
     setsockopt(&to, sockopt::RcvBufForce, &UDP_BUFFER).context("enlarge a receive buffer")?;
@@ -47,6 +61,11 @@ pub(crate) fn udp(way: &Way<'_>) -> Result<(UdpSocket, UdpSocket)> {
         socket.set_write_timeout(Some(LOOK))?;
     }
     Ok((from, to))
+}
+
+/// The receiver's port, zero where any will do.
+fn port(way: &Way<'_>) -> u16 {
+    way.entrance.map_or(0, |entrance| entrance.port)
 }
 
 /// Whether a blocked call only came back to look around.

@@ -1,0 +1,107 @@
+//! What a port of the host costs the traffic that enters by it, side by side.
+//!
+//! ```text
+//!  cli ─► run: a site for each contender and number of ports, all at once, in turns in each round
+//!           ├─► site: node, the pod behind the port, other ports, who connects from outside
+//!           └─► measure ─► connections: how many new ones a second
+//!                      ├─► traffic: goodput of TCP, round trips of UDP
+//!                      └─► conntrack: what the round leaves is forgotten
+//!         rounds ─► figures: medians and ratios ─► report (table, JSON), svg, budget
+//! ```
+
+mod budget;
+pub(crate) mod cli;
+mod connections;
+mod conntrack;
+mod figures;
+mod measure;
+mod report;
+mod site;
+mod svg;
+
+use crate::conflist::Conflist;
+use crate::run::{FLOOR, order, progress};
+use anyhow::{Context, Result};
+use cli::Args;
+use figures::{Figures, Sampled};
+use report::Report;
+use site::Site;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Measures all contenders of the command line and reports them.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    args.check()?;
+    let load = crate::load()?;
+    let sampled = rounds(args)?;
+    let report = Report {
+        kernel: crate::read("/proc/sys/kernel/osrelease")?.trim().to_owned(),
+        cpus: std::thread::available_parallelism()?.get(),
+        load,
+        iptables: iptables(),
+        baselines: args.baselines().map(str::to_owned).collect(),
+        position: args.position,
+        rounds: args.rounds,
+        rows: figures::rows(&sampled, &args.baselines().collect::<Vec<_>>()),
+    };
+    if let Some(file) = &args.json {
+        crate::write(file, &serde_json::to_string_pretty(&report)?)?;
+    }
+    if let Some(file) = &args.svg {
+        crate::write(file, &svg::draw(&report))?;
+    }
+    crate::print(&report.table());
+    budget::judge(&report, args.enforce)
+}
+
+/// The version of `iptables` and whether it writes nf_tables' rules, where there is one.
+fn iptables() -> Option<String> {
+    let output = Command::new("iptables").arg("--version").output().ok()?;
+    Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// All rounds; a first one that does not count has the addresses resolved and the code in the caches.
+fn rounds(args: &Args) -> Result<Vec<Sampled>> {
+    let sites = sites(args)?;
+    let mut sampled: Vec<Sampled> = sites.iter().map(|(name, site)| Sampled::new(name, site.ports)).collect();
+    let bar = progress(sites.len() * (args.rounds + 1))?;
+    for round in 0..=args.rounds {
+        for turn in order(round, sites.len()) {
+            let (Some((name, site)), Some(sampled)) = (sites.get(turn), sampled.get_mut(turn)) else { continue };
+            bar.set_message(format!("{name}, {} ports", site.ports));
+            let figures: Figures<f64> =
+                measure::round(site, args).with_context(|| format!("{name}, {} ports", site.ports))?;
+            if round > 0 {
+                sampled.rounds.push(figures);
+            }
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(sampled)
+}
+
+/// The floor, whose pod has no port, and each contender's nodes.
+fn sites(args: &Args) -> Result<Vec<(String, Site)>> {
+    let dirs = args.plugins.iter().map(|plugins| {
+        plugins.path.canonicalize().with_context(|| format!("plugins {}: {}", plugins.name, plugins.path.display()))
+    });
+    let dirs: Vec<PathBuf> = dirs.collect::<Result<_>>()?;
+    let bar = progress(args.plugins.len() * args.ports.len())?;
+    let mut sites = Vec::new();
+    for (plugins, dir) in args.plugins.iter().zip(&dirs) {
+        let list = Conflist::read(args.conflist.file(&plugins.name))?;
+        if sites.is_empty() {
+            sites.push((FLOOR.to_owned(), Site::new(&list, dir, 0, args.position).context(FLOOR)?));
+        }
+        for &ports in &args.ports {
+            let title = format!("{}, {ports} ports", plugins.name);
+            bar.set_message(format!("{title}: ADD"));
+            let site = Site::new(&list, dir, ports, args.position).context(title)?;
+            sites.push((plugins.name.clone(), site));
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(sites)
+}
