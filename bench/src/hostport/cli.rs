@@ -29,10 +29,10 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = Position::Middle)]
     pub(crate) position: Position,
     /// How often each figure is measured, in turns
-    #[arg(long, value_name = "N", default_value_t = 7)]
+    #[arg(long, value_name = "N", default_value_t = 15)]
     pub(crate) rounds: usize,
     /// How long each figure is measured
-    #[arg(long, value_name = "MS", default_value_t = 1000)]
+    #[arg(long, value_name = "MS", default_value_t = 500)]
     window: u64,
     /// The directories of which the better one in each figure is what the others are compared with; the first one unless
     /// given
