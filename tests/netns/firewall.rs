@@ -41,10 +41,14 @@ fn detach(attached: (Call, Value)) {
 }
 
 /// Who else drops what the host forwards.
-const DROPPERS: [&str; 3] = [
+const DROPPERS: [&str; 7] = [
     "iptables -P FORWARD DROP",
     "nft table inet own { chain forward { type filter hook forward priority 0; policy drop; }; }",
     "nft table ip own { chain any { type filter hook forward priority 50; policy drop; }; }",
+    "nft table ip own { chain any { type filter hook forward priority 400; policy drop; }; }",
+    "nft table ip filter { chain FORWARD { type filter hook forward priority 20; policy drop; }; }",
+    "nft table inet own { chain any { type filter hook forward priority 10; reject with icmpx admin-prohibited; }; }",
+    "iptables -t mangle -P FORWARD DROP",
 ];
 
 #[test]
@@ -109,7 +113,7 @@ fn iptables_reads_its_chains_and_finds_each_rule_once() {
         let expected = [
             r#"-A FORWARD -m comment --comment "CNI firewall plugin rules" -j CNI-FORWARD"#,
             r#"-A CNI-FORWARD -m comment --comment "CNI firewall plugin admin overrides" -j CNI-ADMIN"#,
-            r#"-A CNI-FORWARD -m mark --mark 0x2000/0x2000 -m comment --comment "braid firewall" -j ACCEPT"#,
+            r#"-A CNI-FORWARD -m mark --mark 0x1000/0x1000 -m comment --comment "braid firewall" -j ACCEPT"#,
         ];
         assert_eq!(rules, expected, "{tool}");
     }
@@ -225,6 +229,9 @@ fn what_can_not_be_done_is_refused_before_anything_is_changed() {
     for (conf, said) in [
         (with_policy("closed"), "unknown ingress policy: \"closed\""),
         (json!({"type": "firewall", "iptablesAdminChainName": "a b"}), "\"a b\""),
+        (json!({"type": "firewall", "iptablesAdminChainName": "a;b"}), "\"a;b\""),
+        (json!({"type": "firewall", "iptablesAdminChainName": "ACCEPT"}), "\"ACCEPT\""),
+        (json!({"type": "firewall", "iptablesAdminChainName": "FORWARD"}), "\"FORWARD\""),
     ] {
         let call = host.call("braid", &pod, network(1, &conf));
         call.add().refused(7, &[said]);
@@ -262,4 +269,100 @@ fn a_plugin_of_its_own_ends_what_the_reference_began_and_stands_beside_it() {
     }
     assert_eq!(rules(), 0);
     assert_eq!(state::elements(&host), Vec::<String>::new());
+}
+
+#[test]
+fn rules_that_iptables_saved_and_restored_are_known() {
+    let host = Sandbox::new();
+    let (a, b) = (host.pod("a"), host.pod("b"));
+    let (call, result) = attach(&host, &a, network(1, &firewall()));
+    std::fs::write("/run/saved", host.run("iptables-save")).unwrap();
+    host.run("iptables -F");
+    host.run("iptables-restore /run/saved");
+    call.check(&result).ok();
+    let other = attach(&host, &b, network(1, &firewall()));
+    assert_eq!(host.run("iptables -S CNI-FORWARD").matches("-j ACCEPT").count(), 1);
+    detach(other);
+    detach((call, result));
+}
+
+#[test]
+fn status_opens_what_others_have_shut() {
+    let host = Sandbox::new();
+    let _outside = outside(&host);
+    let pod = host.pod("a");
+    host.run("iptables -P FORWARD DROP");
+    let (call, result) = attach(&host, &pod, network(1, &firewall()));
+    for shut in
+        ["iptables -F FORWARD", "nft table ip own { chain any { type filter hook forward priority 9; policy drop; }; }"]
+    {
+        host.run(shut);
+        assert!(pod.cannot_ping("192.0.2.2"), "{shut}");
+        call.status().ok();
+        assert!(pod.can_ping("192.0.2.2"), "{shut}");
+        call.check(&result).ok();
+    }
+    detach((call, result));
+}
+
+#[test]
+fn nobody_elses_mark_opens_a_gate_and_other_bits_stay() {
+    let host = Sandbox::new();
+    let outside = outside(&host);
+    host.run("iptables -P FORWARD DROP");
+    host.run("iptables -t mangle -A PREROUTING -j MARK --set-mark 0xffff");
+    host.run("iptables -t mangle -A FORWARD -j MARK --set-mark 0xffff");
+    host.run("iptables -t mangle -A POSTROUTING -m mark --mark 0xefff");
+    let pod = host.pod("a");
+    let attached = attach(&host, &pod, network(1, &firewall()));
+    assert!(pod.can_ping("192.0.2.2"));
+    assert!(outside.cannot_ping("10.1.0.2"));
+    assert!(!host.run("iptables -t mangle -nvxL POSTROUTING").contains(" 0 0 "));
+    detach(attached);
+}
+
+#[test]
+fn an_own_rule_that_leads_to_a_container_is_not_let_through_with_braids() {
+    let host = Sandbox::new();
+    let outside = outside(&host);
+    host.run("iptables -P FORWARD DROP");
+    let pod = host.pod("a");
+    let attached = attach(&host, &pod, network(1, &firewall()));
+    host.run("iptables -t nat -A PREROUTING -p tcp --dport 8080 -j DNAT --to-destination 10.1.0.2:80");
+    let _service = Service::start(&pod, Transport::Tcp, 80);
+    assert!(outside.ask(Transport::Tcp, "192.0.2.1:8080").is_err());
+    detach(attached);
+}
+
+#[test]
+fn a_policy_outlives_a_container_whose_address_another_one_has() {
+    let host = Sandbox::new();
+    let _outside = outside(&host);
+    let mut one = network(1, &with_policy("same-bridge"));
+    one["plugins"][0]["ipam"] = json!({"type": "host-local",
+        "ranges": [[{"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.2", "rangeEnd": "10.1.0.2"}]],
+        "routes": [{"dst": "0.0.0.0/0"}]});
+    let (dead, living, other) = (host.pod("a"), host.pod("b"), host.pod("c"));
+    let first = attach(&host, &dead, one.clone());
+    let stranger = attach(&host, &other, network(2, &with_policy("same-bridge")));
+    host.end(&dead);
+    let second = attach(&host, &living, one);
+    first.0.del().ok();
+    assert!(living.cannot_ping("10.2.0.2"));
+    assert!(living.can_ping("192.0.2.2"));
+    second.0.check(&second.1).ok();
+    detach(second);
+    detach(stranger);
+    assert_eq!(state::elements(&host), Vec::<String>::new());
+}
+
+#[test]
+fn a_policy_needs_a_bridge_of_the_host() {
+    let host = Sandbox::new();
+    host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
+    let pod = host.pod("a");
+    let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid",
+        "plugins": [conf::macvlan(), with_policy("same-bridge")]});
+    host.call("braid", &pod, conf).add().refused(7, &["ingressPolicy"]);
+    host.assert_nothing_left();
 }

@@ -33,6 +33,8 @@ fn the_next_call_puts_back_what_was_flushed() {
             let mapping = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
             let call = host.call("braid", &a, network()).with("runtimeConfig", json!({"portMappings": mapping}));
             let result = call.add().result();
+            // Which notes that all is there.
+            call.status().ok();
             let before = rules(&host);
             host.run(flush);
             assert_ne!(rules(&host), before, "{flush}");
@@ -54,4 +56,94 @@ fn the_next_call_puts_back_what_was_flushed() {
             assert_eq!(state::elements(&host), Vec::<String>::new(), "{flush}, {by}");
         }
     }
+}
+
+#[test]
+fn what_another_call_did_not_put_back_the_next_one_does() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = host.call("braid", &pod, network());
+    let result = call.add().result();
+    call.status().ok();
+    let before = rules(&host);
+    // As a call leaves it that finds the table gone in its middle, or that is killed.
+    host.run("nft flush chain inet braid whole");
+    host.run("nft delete element inet braid masquerade4 { 10.1.0.2 }");
+    host.run("nft delete element inet braid firewall4 { 10.1.0.2 }");
+    call.status().ok();
+    assert_eq!(rules(&host), before);
+    call.prev(&result).del().ok();
+}
+
+#[test]
+fn another_interface_of_the_same_container_is_put_back_too() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let first = host.call("braid", &pod, network());
+    let result = first.add().result();
+    host.run("nft flush ruleset");
+    let mut other = network();
+    other["plugins"][0]["bridge"] = json!("br1");
+    other["plugins"][0]["ipam"] = json!({"type": "host-local", "subnet": "10.2.0.0/24"});
+    other["name"] = json!("other");
+    let second = host.call("braid", &pod, other).ifname("eth1");
+    let of_second = second.add().result();
+    first.check(&result).ok();
+    second.prev(&of_second).del().ok();
+    first.prev(&result).del().ok();
+    assert_eq!(state::elements(&host), Vec::<String>::new());
+}
+
+#[test]
+fn what_belonged_to_a_container_that_is_gone_stays_gone() {
+    let host = Sandbox::new();
+    let mut one = network();
+    one["plugins"][0]["ipam"] = json!({"type": "host-local",
+        "ranges": [[{"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.2", "rangeEnd": "10.1.0.2"}]]});
+    let (dead, living) = (host.pod("b"), host.pod("a"));
+    let first = host.call("braid", &dead, one.clone());
+    first.add().result();
+    host.end(&dead);
+    let second = host.call("braid", &living, one);
+    let result = second.add().result();
+    host.run("nft flush ruleset");
+    // Also where it has something to complain about.
+    second.status().refused(50, &["no IP addresses"]);
+    let elements = state::elements(&host).join("\n");
+    assert!(elements.contains("net a eth0") && !elements.contains("net b eth0"), "{elements}");
+    first.del().ok();
+    second.check(&result).ok();
+    second.prev(&result).del().ok();
+    assert_eq!(state::elements(&host), Vec::<String>::new());
+}
+
+#[test]
+fn a_collection_spares_those_whose_names_are_long() {
+    for len in [50, 59, 60, 62, 63] {
+        let host = Sandbox::new();
+        let pod = host.pod("a");
+        let id = "f".repeat(64);
+        let mut conf = network();
+        conf["name"] = json!("n".repeat(len));
+        let call = host.call("braid", &pod, conf).container(&id);
+        let result = call.add().result();
+        let before = state::elements(&host);
+        call.gc(&[(&id, "eth0")]).ok();
+        assert_eq!(state::elements(&host), before, "{len}");
+        call.check(&result).ok();
+        call.prev(&result).del().ok();
+        assert_eq!(state::elements(&host), Vec::<String>::new(), "{len}");
+    }
+}
+
+#[test]
+fn many_ports_are_the_first_of_a_node() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let mapping = |port: u16| json!({"hostPort": port, "containerPort": port, "protocol": "tcp"});
+    let mappings: Vec<Value> = (1000..1600).map(mapping).collect();
+    let call = host.call("braid", &pod, network()).with("runtimeConfig", json!({"portMappings": mappings}));
+    let result = call.add().result();
+    call.prev(&result).del().ok();
+    assert_eq!(state::elements(&host), Vec::<String>::new());
 }

@@ -151,6 +151,8 @@ fn a_port_belongs_to_one_attachment() {
     let first = mapped(&host, &a, network("bridge", "net", 1), &tcp());
     let result = first.add().result();
     let second = mapped(&host, &b, network("bridge", "net", 1), &tcp());
+    // What the first one of the node made is noted now.
+    second.status().ok();
     let state = host.state().without_marks();
     second.add().refused(999, &["0.0.0.0:8080/tcp", "net a eth0"]);
     state.assert_same(&host.state().without_marks());

@@ -36,8 +36,10 @@ fn a_route_through_an_unreachable_gateway() {
 #[test]
 fn a_masquerade_element_that_nf_tables_refuses() {
     let host = Sandbox::new();
-    // A table of braid's name in which the map is something else.
+    // A table in which the map is something else, whole as far as anybody can see.
     host.run("nft add table inet braid");
+    host.run("nft add chain inet braid whole");
+    host.run("nft add rule inet braid whole return");
     host.run("nft add set inet braid masquerade4 { type inet_service ; }");
     let pod = host.pod("a");
     let call = host.call("bridge", &pod, conf::bridge()).with("ipMasq", true);
@@ -48,6 +50,8 @@ fn a_masquerade_element_that_nf_tables_refuses() {
 fn a_hold_that_nf_tables_refuses() {
     let host = Sandbox::new();
     host.run("nft add table bridge braid");
+    host.run("nft add chain bridge braid whole");
+    host.run("nft add rule bridge braid whole return");
     host.run("nft add set bridge braid checked { type inet_service ; }");
     let pod = host.pod("a");
     let call = host.call("bridge", &pod, conf::bridge()).with("macspoofchk", true);

@@ -5,6 +5,7 @@ use super::record;
 use crate::plan::nft::{Firewall, Gate};
 use crate::sys::firewalld;
 use crate::sys::netlink::KernelError;
+use crate::sys::nft::state::{self, State, Table};
 use crate::sys::nft::{firewall, gate, isolation, reference};
 use std::net::IpAddr;
 
@@ -12,18 +13,12 @@ use std::net::IpAddr;
 pub(super) fn add(kernel: &mut Kernel, what: &Firewall) -> Result<(), KernelError> {
     let is_shut = !shut(kernel, what)?.is_empty();
     let _held = (is_shut || what.isolation.is_some()).then(record::lock_all).transpose()?;
-    add_held(kernel, what)
-}
-
-/// The same where this call holds off all others that do.
-pub(super) fn add_held(kernel: &mut Kernel, what: &Firewall) -> Result<(), KernelError> {
     let socket = kernel.nft()?;
     isolation::add(socket, what)?;
     // Before firewalld is told: whose an address is there is known from here alone.
     firewall::add(socket, what)?;
-    let is_shut = !shut(kernel, what)?.is_empty();
     match &what.gate {
-        Gate::Chains { admin } if is_shut => gate::open(kernel.nft()?, &what.addrs, admin),
+        Gate::Chains { admin } if is_shut => gate::open(socket, &what.addrs, admin),
         Gate::Chains { .. } => Ok(()),
         Gate::Firewalld { zone } => what.addrs.iter().try_for_each(|addr| firewalld::add_source(zone, *addr)),
     }
@@ -79,9 +74,14 @@ pub(super) fn del_reference(kernel: &mut Kernel, addrs: &[IpAddr], zone: &str) -
 pub(super) fn missing(kernel: &mut Kernel, what: &Firewall) -> Result<Vec<String>, KernelError> {
     let mut missing = shut(kernel, what)?;
     let socket = kernel.nft()?;
+    if state::look(socket, Table::Inet)? == State::Broken {
+        missing.push("rules of inet braid are missing".to_owned());
+    }
     for addr in &what.addrs {
-        if firewall::owner(socket, *addr)?.is_none() {
-            missing.push(format!("{addr} is not let through"));
+        match firewall::owner(socket, *addr)? {
+            None => missing.push(format!("{addr} is not let through")),
+            Some(owner) if owner != what.owner => missing.push(format!("{addr} belongs to {owner}")),
+            Some(_) => {}
         }
         if let Gate::Firewalld { zone } = &what.gate
             && !firewalld::has_source(zone, *addr)?

@@ -5,7 +5,6 @@
 
 use super::Error;
 use crate::cni::Json;
-use crate::plan::hostport::OWNER_LEN;
 use crate::plan::step::Step;
 use crate::sys::netlink::KernelError;
 use nix::errno::Errno;
@@ -208,11 +207,14 @@ pub fn list_dated() -> Result<Vec<(Record, SystemTime)>, Error> {
     Ok(records)
 }
 
-/// Shows all readable records of containers that no call is busy with; none becomes busy meanwhile.
-pub fn each_idle(mut visit: impl FnMut(&Record)) -> Result<(), Error> {
+/// Shows all readable records of containers that no call is busy with, and says whether none was busy. None becomes busy
+/// meanwhile.
+pub fn each_idle(mut visit: impl FnMut(&Record)) -> Result<bool, Error> {
+    let mut all = true;
     for folder in entries(Path::new(ROOT)).map_err(|err| Error::io(format!("list {ROOT}"), &err))? {
         let Ok(file) = File::open(&folder) else { continue };
         if file.try_lock().is_err() {
+            all = false;
             continue;
         }
         for path in entries(&folder).unwrap_or_default() {
@@ -221,7 +223,7 @@ pub fn each_idle(mut visit: impl FnMut(&Record)) -> Result<(), Error> {
             }
         }
     }
-    Ok(())
+    Ok(all)
 }
 
 /// Containers whose folder holds no record at all: an ADD ended between making the folder and writing to it.
@@ -285,11 +287,8 @@ pub fn lock_all() -> Result<File, KernelError> {
 }
 
 /// Whether an attachment of this owner (network, container id and interface as one text) has a record. Also where the text
-/// is cut or can't be taken apart: then nobody knows.
+/// can't be taken apart: then nobody knows.
 pub fn is_known(owner: &str) -> bool {
-    if owner.len() > OWNER_LEN - char::MAX_LEN_UTF8 {
-        return true;
-    }
     let [network, container_id, ifname] = owner.split(' ').collect::<Vec<_>>()[..] else { return true };
     let start = format!("{ifname}:{}:", part_name(network));
     let records = entries(&Path::new(ROOT).join(part_name(container_id))).unwrap_or_default();

@@ -2,36 +2,63 @@
 
 use super::kernel::Kernel;
 use super::record::{self, Record};
-use super::{Error, firewall};
+use super::{Error, firewall, hostports};
+use crate::plan::nft::Gate;
 use crate::plan::{Feature, Step};
 use crate::sys::netlink::KernelError;
 use crate::sys::nft::state::{self, State, Table};
-use crate::sys::nft::{hostport, mac_check, masquerade};
-use nix::errno::Errno;
+use crate::sys::nft::{gate, hostport, mac_check, masquerade};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::net::IpAddr;
 
-/// Puts back what the records of all attachments say is in nf_tables, where a table that these features need was flushed.
-/// A call that is under way for another container may have made something just before; that stays lost until its DEL.
-pub fn rules(kernel: &mut Kernel, features: &[Feature]) -> Result<(), Error> {
-    let fail = |cause: KernelError| Error::new("look whether somebody flushed nf_tables", cause);
+/// Locked by the one call that repairs.
+const LOCK: &str = "/run/braid/repair.lock";
+/// Which table these features need.
+const NEEDS: [(Table, &[Feature]); 2] =
+    [(Table::Inet, &[Feature::NfTables, Feature::Masquerade]), (Table::Bridge, &[Feature::MacCheck])];
+
+/// Puts back what the records of all living attachments say is in nf_tables, where a table that these features need is not
+/// whole; says what it could not. What belongs to a container that a call is busy with is left to the next call.
+pub fn rules(kernel: &mut Kernel, features: &[Feature], is_alive: impl Fn(&Record) -> bool) -> Vec<Error> {
     // A kernel without nf_tables: who needs it is told so by what fails then.
-    if lost(kernel, features).map_or(true, |lost| lost.is_empty()) {
-        return Ok(());
-    }
-    let _held = record::lock_all().map_err(fail)?;
-    // Somebody may have been faster.
-    for (table, state) in self::lost(kernel, features).map_err(fail)? {
-        if state == State::Flushed {
-            kernel.nft().and_then(|socket| state::delete(socket, table)).map_err(fail)?;
-        }
+    match lost(kernel, features) {
+        Ok(lost) if !lost.is_empty() => {}
+        _ => return Vec::new(),
     }
     let mut errors = Vec::new();
-    record::each_idle(|record| errors.extend(put_back(kernel, record)))?;
-    errors.into_iter().next().map_or(Ok(()), Err)
+    let all = locked().map_err(|err| Error::io(format!("lock {LOCK}"), &err)).and_then(|_held| {
+        let fail = |cause: KernelError| Error::new("put back what somebody flushed", cause);
+        // Somebody may have been faster.
+        let lost = lost(kernel, features).map_err(fail)?;
+        for (table, state) in &lost {
+            if *state == State::Broken {
+                kernel.nft().and_then(|socket| state::delete(socket, *table)).map_err(fail)?;
+            }
+        }
+        let all_seen = record::each_idle(|record| {
+            if is_alive(record) {
+                errors.extend(put_back(kernel, record, &lost));
+            }
+        })?;
+        if all_seen && errors.is_empty() {
+            let whole = |(table, _): &(Table, State)| state::note_whole(kernel.nft()?, *table);
+            lost.iter().try_for_each(whole).map_err(fail)?;
+        }
+        Ok(())
+    });
+    errors.extend(all.err());
+    errors
+}
+
+fn locked() -> io::Result<File> {
+    std::fs::create_dir_all("/run/braid")?;
+    let file = File::create(LOCK)?;
+    file.lock().map(|()| file)
 }
 
 fn lost(kernel: &mut Kernel, features: &[Feature]) -> Result<Vec<(Table, State)>, KernelError> {
-    const NEEDS: [(Table, &[Feature]); 2] =
-        [(Table::Inet, &[Feature::NfTables, Feature::Masquerade]), (Table::Bridge, &[Feature::MacCheck])];
     let mut lost = Vec::new();
     for (table, needed_by) in NEEDS {
         if features.iter().any(|feature| needed_by.contains(feature)) {
@@ -42,19 +69,61 @@ fn lost(kernel: &mut Kernel, features: &[Feature]) -> Result<Vec<(Table, State)>
     Ok(lost)
 }
 
-fn put_back(kernel: &mut Kernel, record: &Record) -> Vec<Error> {
-    let one = |step: &Step| {
+fn put_back(kernel: &mut Kernel, record: &Record, lost: &[(Table, State)]) -> Vec<Error> {
+    let is_lost = |table: Table| lost.iter().any(|(lost, _)| *lost == table);
+    let mut errors = Vec::new();
+    for step in record.steps() {
         let made = match step {
-            Step::AddMasquerade(what) => kernel.nft().and_then(|socket| masquerade::add(socket, what)),
+            Step::AddMacCheck(_) if !is_lost(Table::Bridge) => Ok(()),
             Step::AddMacCheck(what) => kernel.nft().and_then(|socket| mac_check::add(socket, what)),
-            Step::AddHostPorts(what) => kernel.nft().and_then(|socket| hostport::add(socket, what)),
-            Step::AddFirewall(what) => firewall::add_held(kernel, what),
-            _ => Ok(()),
+            _ if !is_lost(Table::Inet) => Ok(()),
+            _ => put_back_inet(kernel, step),
         };
-        match made {
-            Err(err) if err.errno != Errno::EEXIST => Some(Error::new(format!("put back: {step}"), err)),
-            _ => None,
+        errors.extend(made.err().map(|cause| Error::new(format!("put back: {step}"), cause)));
+    }
+    errors
+}
+
+fn put_back_inet(kernel: &mut Kernel, step: &Step) -> Result<(), KernelError> {
+    match step {
+        Step::AddMasquerade(what) if !masquerade::is_there(kernel.nft()?, what)? => {
+            masquerade::add(kernel.nft()?, what)
+        }
+        Step::AddHostPorts(what) if !hostport::are_there(kernel.nft()?, what)? => hostports::add(kernel, what),
+        Step::AddFirewall(what) if !firewall::missing(kernel, what)?.is_empty() => firewall::add(kernel, what),
+        _ => Ok(()),
+    }
+}
+
+/// Opens the gates of all attachments where others have shut them since: an own firewall that is loaded anew.
+pub fn gates(kernel: &mut Kernel, features: &[Feature]) -> Vec<Error> {
+    if !features.contains(&Feature::Forwarding) {
+        return Vec::new();
+    }
+    let mut gates: BTreeSet<(String, bool)> = BTreeSet::new();
+    let mut note = |record: &Record| {
+        for step in record.steps() {
+            let Step::AddFirewall(what) = step else { continue };
+            if let Gate::Chains { admin } = &what.gate {
+                gates.extend(what.addrs.iter().map(|addr| (admin.clone(), addr.is_ipv4())));
+            }
         }
     };
-    record.steps().filter_map(one).collect()
+    let mut errors: Vec<Error> = record::each_idle(&mut note).err().into_iter().collect();
+    for (admin, is_v4) in gates {
+        // An address stands for its family.
+        let addr: IpAddr = if is_v4 { [0; 4].into() } else { [0; 16].into() };
+        let opened = open(kernel, addr, &admin);
+        errors.extend(opened.err().map(|cause| Error::new("open what drops forwarded packets", cause)));
+    }
+    errors
+}
+
+fn open(kernel: &mut Kernel, addr: IpAddr, admin: &str) -> Result<(), KernelError> {
+    let socket = kernel.nft()?;
+    if gate::shut(socket, &[addr], admin)?.is_empty() {
+        return Ok(());
+    }
+    let _held = record::lock_all()?;
+    gate::open(socket, &[addr], admin)
 }

@@ -2,6 +2,7 @@
 
 use super::chain::{self, Chain, From, Item, Work};
 use super::del::{self, give_back};
+use super::gc::is_alive;
 use super::liveness::Known;
 use super::planner::Planner;
 use crate::apply::executor::Timing;
@@ -35,9 +36,12 @@ pub fn add(request: &Request, chain: &Chain) -> Result<Added, Error> {
         return reserve_alone(request, chain, attachment, ipam);
     }
     let netns = open_netns(attachment, request.netns_override)?;
-    let folder = Folder::lock(&attachment.container_id).map_err(internal)?;
     let mut kernel = Kernel::open(Some(netns)).map_err(internal)?;
-    repair::rules(&mut kernel, &chain.features()).map_err(internal)?;
+    // Others' troubles, and before this container is locked: its other interfaces may be in need.
+    for err in repair::rules(&mut kernel, &chain.features(), is_alive) {
+        eprintln!("{err}");
+    }
+    let folder = Folder::lock(&attachment.container_id).map_err(internal)?;
     let record = start_record(request, chain, attachment, &folder, &mut kernel)?;
     let planner = Planner::new(chain, attachment, request.conf.version, request.conf.prev_result.clone());
     let mut run = Run { request, planner, done: 0, transaction: Transaction::new(&folder, record) };

@@ -27,8 +27,7 @@ pub fn gc(request: &Request, chain: &Chain) -> Result<(), Error> {
     }
     let network = chain.network();
     let mut errors = Vec::new();
-    let mended = Kernel::open(None).and_then(|mut kernel| repair::rules(&mut kernel, &chain.features()));
-    errors.extend(mended.map_err(internal).err());
+    mend(chain)?;
     let records = record::list().map_err(internal)?;
     let records: Vec<Record> = records.into_iter().filter(|record| record.key.network == network).collect();
     let valid = match &request.conf.valid_attachments {
@@ -53,6 +52,18 @@ pub fn gc(request: &Request, chain: &Chain) -> Result<(), Error> {
     errors.extend(sweep(network, &valid).err());
     errors.extend(record::sweep_empty().map_err(internal).err());
     joined(errors)
+}
+
+/// Puts back what was flushed, and opens what was shut; says on standard error what it could not.
+pub fn mend(chain: &Chain) -> Result<(), Error> {
+    let mut kernel = Kernel::open(None).map_err(internal)?;
+    let features = chain.features();
+    let mut errors = repair::rules(&mut kernel, &features, is_alive);
+    errors.extend(repair::gates(&mut kernel, &features));
+    for err in errors {
+        eprintln!("{err}");
+    }
+    Ok(())
 }
 
 fn internal(err: impl std::fmt::Display) -> Error {

@@ -1,12 +1,13 @@
 //! STATUS: whether an ADD could be served now, and if not, why.
 
 use super::chain::{Chain, From, Work};
+use super::gc::mend;
 use super::joined;
 use super::liveness::Known;
 use crate::apply::features;
 use crate::apply::kernel::Kernel;
 use crate::apply::observe::observe;
-use crate::apply::{record, repair};
+use crate::apply::record;
 use crate::cni::{Command, Error, Request};
 use crate::plan::Feature;
 
@@ -15,9 +16,9 @@ pub fn status(_request: &Request, chain: &Chain) -> Result<(), Error> {
     let not_available = |err: crate::apply::Error| Error::not_available(err.to_string());
     let mut errors: Vec<Error> = record::probe().map_err(not_available).err().into_iter().collect();
     errors.extend(lacks(chain));
+    errors.extend(mend(chain).err());
     match Kernel::open(None) {
         Ok(mut kernel) => {
-            errors.extend(repair::rules(&mut kernel, &chain.features()).map_err(not_available).err());
             for at in 0..chain.items.len() {
                 errors.extend(of_item(chain, at, &mut kernel).err());
             }

@@ -147,7 +147,7 @@ impl HostPorts {
 pub struct HostPortFact {
     /// Where it leads.
     pub to: Option<SocketAddr>,
-    /// Network, container id and interface, as far as the kernel keeps it.
+    /// Network, container id and interface, as elements keep it.
     pub owner: String,
     /// The owner has a record, so it is somebody's still.
     pub is_held: bool,
@@ -159,9 +159,7 @@ pub const OWNER_LEN: usize = 128;
 impl HostPortFact {
     /// Whether it belongs to this owner.
     pub fn is_of(&self, owner: &str) -> bool {
-        // A character that does not fit is left out as a whole.
-        let is_cut = self.owner.len() > OWNER_LEN - char::MAX_LEN_UTF8;
-        self.owner == owner || is_cut && owner.len() > OWNER_LEN && owner.starts_with(&self.owner)
+        self.owner == owner
     }
 }
 
@@ -176,16 +174,6 @@ mod tests {
             [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].map(Some)
         );
         assert_eq!(["", "icmp", "tcp "].map(Protocol::parse), [None; 3]);
-    }
-
-    #[test]
-    fn an_owner_whose_text_is_cut_is_known_by_what_is_left() {
-        let fact = |owner: &str| HostPortFact { to: None, owner: owner.to_owned(), is_held: true };
-        let long = format!("net {} eth0", "a".repeat(130));
-        assert!(fact(&long[..OWNER_LEN]).is_of(&long));
-        assert!(!fact(&long[..OWNER_LEN]).is_of("net a eth0"));
-        assert!(fact("net a eth0").is_of("net a eth0"));
-        assert!(!fact("net a eth0").is_of("net a eth01"));
     }
 
     #[test]

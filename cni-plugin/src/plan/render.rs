@@ -7,6 +7,7 @@ use super::ladder::Queue;
 use super::nft::{Firewall, Gate, Isolation, MacCheck, Masquerade};
 use super::shaping::{Rate, Shaper, Shaping};
 use super::step::{Addr, Link, LinkAttr, LinkKind, LinkRef, Ns, Route, Step, Sysctl, Vlan};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -130,6 +131,11 @@ fn host_ports(f: &mut fmt::Formatter<'_>, verb: &str, all: &HostPorts) -> fmt::R
         let is_any = at.addr.is_unspecified();
         let (any, key) = if is_any { ("-any", service) } else { ("", format!("{} . {service}", at.addr)) };
         element(format!("{}{any}", family(&at.addr)), key, format!(" : {} . {}", to.ip(), to.port()));
+    }
+    let led: BTreeSet<_> = all.ports.iter().map(|port| (port.to, port.at.protocol)).collect();
+    for (to, protocol) in led {
+        let key = format!("{} . {} . {}", to.ip(), protocol.name(), to.port());
+        element(format!("{}-led", family(&to.ip())), key, String::new());
     }
     for Target { addr, rewrite } in &all.targets {
         if *rewrite == Rewrite::Own {

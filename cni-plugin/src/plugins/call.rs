@@ -3,6 +3,7 @@
 //! Every name is a pure function of network, container id and interface, so that cleaning up needs no memory.
 
 use crate::cni::AddResult;
+use crate::plan::hostport::OWNER_LEN;
 use crate::plan::step::{LinkAttr, LinkRef, Step};
 use crate::plan::{IfName, Mac};
 use sha2::{Digest, Sha256, Sha512};
@@ -61,9 +62,14 @@ impl<'a> Call<'a> {
         mac(0x0a, &self.digest[13..18])
     }
 
-    /// Whose a rule or a link is, in comments and aliases.
+    /// Whose a rule is, in its comment: [`owner`], or its hash where that is too long.
     pub fn owner(&self) -> String {
-        owner(self.network, self.container_id, self.ifname.as_str())
+        let text = owner(self.network, self.container_id, self.ifname.as_str());
+        if text.len() <= OWNER_LEN {
+            return text;
+        }
+        let hash = Sha256::digest(text.as_bytes());
+        hash.iter().fold(String::from("sha256-"), |text, byte| text + &format!("{byte:02x}"))
     }
 
     /// Where what comes in to the container's interface is queued, where it has no end on the host's side.
@@ -79,12 +85,12 @@ impl<'a> Call<'a> {
         IfName::parse(&name).unwrap_or_else(|_| unreachable!("letters and digits"))
     }
 
-    /// Writes on the host end whose it is, for GC after the record is lost: [`Call::owner`] behind the program's name.
+    /// Writes on the host end whose it is, for GC after the record is lost: [`owner`] behind the program's name, or
+    /// [`Call::owner`] where that is too long.
     pub fn mark_host_veth(&self) -> Step {
-        let mut alias = format!("{ALIAS_PREFIX}{}", self.owner());
-        while alias.len() > ALIAS_LEN {
-            alias.pop();
-        }
+        let text = owner(self.network, self.container_id, self.ifname.as_str());
+        let is_short = ALIAS_PREFIX.len() + text.len() <= ALIAS_LEN;
+        let alias = format!("{ALIAS_PREFIX}{}", if is_short { text } else { self.owner() });
         Step::SetLink { at: LinkRef::host(self.host_veth()), to: LinkAttr::Alias(alias), from: None }
     }
 }
@@ -148,6 +154,17 @@ pub(crate) mod tests {
         assert_ne!(one.host_veth(), other.host_veth());
         assert_ne!(one.host_mac(), one.pod_mac());
         assert_eq!(one.pod_mac(), call(&eth0).pod_mac());
+    }
+
+    #[test]
+    fn an_owner_that_is_too_long_is_a_hash_that_names_nobody_else() {
+        let id = "f".repeat(100);
+        let (eth0, eth1) = (IfName::parse("eth0").expect("a name"), IfName::parse("eth1").expect("a name"));
+        let of = |network: &str, ifname| Call::new(network, &id, ifname, "", None).owner();
+        assert_eq!(of("net", &eth0), format!("net {id} eth0"));
+        let long = "n".repeat(40);
+        assert!(of(&long, &eth0).len() <= OWNER_LEN && !of(&long, &eth0).contains(' '));
+        assert_ne!(of(&long, &eth0), of(&long, &eth1));
     }
 
     #[test]

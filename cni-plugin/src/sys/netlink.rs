@@ -50,6 +50,8 @@ pub struct Socket {
     first_seq: u32,
     last_start: usize,
     buffer: Vec<u8>,
+    /// Answers may be lost without harm.
+    is_lossy: bool,
 }
 
 impl Socket {
@@ -68,7 +70,15 @@ impl Socket {
 
     fn open(protocol: SockProtocol) -> Result<Self, KernelError> {
         let fd = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
-        let socket = Self { fd, last_seq: 0, queued: Vec::new(), first_seq: 1, last_start: 0, buffer: Vec::new() };
+        let socket = Self {
+            fd,
+            last_seq: 0,
+            queued: Vec::new(),
+            first_seq: 1,
+            last_start: 0,
+            buffer: Vec::new(),
+            is_lossy: false,
+        };
         // The kernel's sentence comes with an error, and the request is not sent back with it.
         socket.set(libc::NETLINK_EXT_ACK, 1)?;
         socket.set(libc::NETLINK_CAP_ACK, 1)?;
@@ -201,6 +211,14 @@ impl Socket {
     /// `last_seq` is the sequence number of the request that asks for the acknowledgement.
     pub fn transact(&mut self, batch: &[u8], last_seq: u32) -> Result<(), KernelError> {
         send(self.fd.as_raw_fd(), batch, MsgFlags::empty())?;
+        // Where each of many changes is refused, the refusals that don't fit are lost; the first one is there.
+        self.is_lossy = true;
+        let answer = self.answer_to_batch(last_seq);
+        self.is_lossy = false;
+        answer
+    }
+
+    fn answer_to_batch(&mut self, last_seq: u32) -> Result<(), KernelError> {
         let mut first_refusal = None;
         let mut answered = false;
         while !answered {
@@ -284,6 +302,7 @@ impl Socket {
         let received = loop {
             match self.fill(&mut buffer) {
                 Err(Errno::EINTR) => {}
+                Err(Errno::ENOBUFS) if self.is_lossy => {}
                 other => break other,
             }
         };

@@ -12,6 +12,22 @@ use std::net::IpAddr;
 /// Tables of the older iptables, which nf_tables does not show.
 const LEGACY: [(&str, bool); 2] = [("/proc/net/ip_tables_names", true), ("/proc/net/ip6_tables_names", false)];
 
+/// Names that are no administrator's chain's.
+const RESERVED: [&str; 12] = [
+    "INPUT",
+    "FORWARD",
+    "OUTPUT",
+    "PREROUTING",
+    "POSTROUTING",
+    "CNI-FORWARD",
+    "ACCEPT",
+    "DROP",
+    "RETURN",
+    "QUEUE",
+    "REJECT",
+    "LOG",
+];
+
 /// A `firewall` configuration.
 #[derive(Debug)]
 pub struct Firewall {
@@ -69,10 +85,12 @@ impl Firewall {
             return Ok(None);
         }
         let bridge = || {
-            let first = prev.interfaces.first();
+            let first = prev.interfaces.first().filter(|interface| interface.sandbox.is_empty());
             let name = first.map(|interface| interface.name.as_str()).unwrap_or_default();
             IfName::parse(name).map_err(|err| {
-                Error::config(format!("\"ingressPolicy\" is for the first interface of prevResult, {name:?}: {err}"))
+                Error::config(format!(
+                    "\"ingressPolicy\" is for a bridge of the host, the first interface of prevResult: {name:?}: {err}"
+                ))
             })
         };
         let isolation = match self.policy {
@@ -100,9 +118,17 @@ fn policy(text: &str) -> Result<Policy, Error> {
 fn refuse_name(admin_chain: &str) -> Result<(), Error> {
     /// As long as iptables takes one, in bytes.
     const CHAIN_LEN: usize = 28;
-    let is_name = |c: char| c.is_ascii_graphic() && c != '!';
-    if admin_chain.len() > CHAIN_LEN || !admin_chain.chars().all(is_name) || admin_chain.starts_with('-') {
-        let sentence = format!("is no name of a chain: 1 to {CHAIN_LEN} characters without blanks, and no '-' first");
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    if admin_chain.len() > CHAIN_LEN
+        || !admin_chain.chars().all(is_name)
+        || !admin_chain.starts_with(|c: char| c.is_ascii_alphabetic())
+    {
+        let sentence =
+            format!("is no name of a chain: a letter, then up to {} letters, digits, '_', '-' or '.'", CHAIN_LEN - 1);
+        return Err(Error::config(format!("\"iptablesAdminChainName\": {admin_chain:?} {sentence}")));
+    }
+    if RESERVED.contains(&admin_chain) {
+        let sentence = "means something else to iptables, or to this plugin";
         return Err(Error::config(format!("\"iptablesAdminChainName\": {admin_chain:?} {sentence}")));
     }
     Ok(())

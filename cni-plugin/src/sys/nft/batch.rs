@@ -213,22 +213,27 @@ impl Batch {
 
     /// A set.
     pub(super) fn set(&mut self, name: &str, key: Key) -> &mut Self {
-        self.new_set(name, key, None)
+        self.new_set(EXCL, name, key, None)
+    }
+
+    /// A set that may be there.
+    pub(super) fn shared_set(&mut self, name: &str, key: Key) -> &mut Self {
+        self.new_set(0, name, key, None)
     }
 
     /// A map from a key to a verdict.
     pub(super) fn verdict_map(&mut self, name: &str, key: Key) -> &mut Self {
-        self.new_set(name, key, Some((DATA_VERDICT, 0)))
+        self.new_set(EXCL, name, key, Some((DATA_VERDICT, 0)))
     }
 
     /// A map from a key to a value.
     pub(super) fn value_map(&mut self, name: &str, key: Key, value: Key) -> &mut Self {
-        self.new_set(name, key, Some((value.kind, value.len)))
+        self.new_set(EXCL, name, key, Some((value.kind, value.len)))
     }
 
-    fn new_set(&mut self, name: &str, key: Key, value: Option<(u32, u32)>) -> &mut Self {
+    fn new_set(&mut self, flags: u16, name: &str, key: Key, value: Option<(u32, u32)>) -> &mut Self {
         let (table, id) = (self.table.clone(), self.seq);
-        self.change(NEWSET, CREATE | EXCL, |b| {
+        self.change(NEWSET, CREATE | flags, |b| {
             b.text(1, &table).text(2, name).number(3, value.map_or(0, |_| SET_MAP));
             b.number(4, key.kind).number(5, key.len);
             if let Some((kind, len)) = value {
@@ -260,7 +265,9 @@ impl Batch {
                     });
                 }
             }
-            b.comment(6, comment);
+            if !comment.is_empty() {
+                b.comment(6, comment);
+            }
         })
     }
 
@@ -321,6 +328,22 @@ impl Batch {
             if let Some(comment) = comment {
                 b.comment(7, comment);
             }
+        })
+    }
+
+    /// A rule with a comment before the one with this handle.
+    pub(super) fn rule_before(
+        &mut self,
+        chain: &str,
+        before: u64,
+        comment: &str,
+        rule: impl FnOnce(&mut Self),
+    ) -> &mut Self {
+        let table = self.table.clone();
+        self.change(NEWRULE, CREATE, |b| {
+            b.text(1, &table).text(2, chain);
+            b.nest(4, rule);
+            b.put(6, &before.to_be_bytes()).comment(7, comment);
         })
     }
 

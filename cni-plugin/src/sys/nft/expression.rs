@@ -37,7 +37,7 @@ pub(super) enum Verdict<'a> {
 }
 
 impl Verdict<'_> {
-    fn code(self) -> i32 {
+    pub(super) fn code(self) -> i32 {
         match self {
             Self::Drop => 0,
             Self::Accept => 1,

@@ -5,38 +5,48 @@
 //!     set firewall4 { type ipv4_addr; elements = { 10.1.0.5 comment "net 4f1c eth0" } }
 //!     set firewall6 { type ipv6_addr }
 //!     chain firewall { type filter hook forward priority filter - 10
-//!         ip saddr @firewall4 meta mark set meta mark | 0x2000
-//!         ip daddr @firewall4 ct state established,related meta mark set meta mark | 0x2000
-//!         ip daddr @firewall4 ct status dnat meta mark set meta mark | 0x2000 }
-//!     chain firewall-end { type filter hook forward priority 300
-//!         meta mark & 0x2000 == 0x2000 meta mark set meta mark & ~0x2000 }
+//!         jump firewall-mark }
+//!     chain firewall-early { type filter hook forward priority raw - 99
+//!         jump firewall-mark }
+//!     chain firewall-mark {
+//!         meta mark & 0x1000 == 0x1000 meta mark set meta mark & ~0x1000
+//!         ip saddr @firewall4 meta mark set meta mark | 0x1000
+//!         ip daddr @firewall4 ct state established,related meta mark set meta mark | 0x1000 }
+//!     chain firewall-end { type filter hook forward priority 2147483647
+//!         meta mark & 0x1000 == 0x1000 meta mark set meta mark & ~0x1000 }
 //! }
 //! ```
 //!
 //! No chain can let through what another one drops, so this one marks, and the chains that would drop let what is marked
-//! through ([`super::gate`]). The mark is gone when the packet leaves the hook. The bit is the one by which the reference
-//! `portmap` marks, elsewhere, what is to be masqueraded.
+//! through ([`super::gate`]). It marks twice, since what filters may stand before what gives packets other marks. The bit
+//! is braid's own while a packet is forwarded, and gone when it leaves the hook.
 
 use super::batch::{Batch, Family, Key, Means};
-use super::expression::{Nfproto, REG_1};
+use super::expression::{Nfproto, REG_1, Verdict};
 use super::masquerade::TABLE;
-use super::read::{element, elements};
-use super::{bytes, comment, first_that_fits};
+use super::read::{element, elements, rules};
+use super::{bytes, first_that_fits};
 use crate::plan::nft::Firewall;
 use crate::sys::netlink::{KernelError, Socket};
 use nix::errno::Errno;
 use std::net::IpAddr;
 
 /// The bit of a packet's mark.
-pub(super) const BIT: u32 = 0x2000;
+pub(super) const BIT: u32 = 0x1000;
 const FAMILY: Family = Family::Inet;
 const CHAIN: &str = "firewall";
+const EARLY: &str = "firewall-early";
+const MARK: &str = "firewall-mark";
 const END: &str = "firewall-end";
+/// All that belong together.
+pub(super) const CHAINS: &[&str] = &[CHAIN, EARLY, MARK, END];
 pub(super) const HOOK_FORWARD: u32 = 2;
-/// Before everybody's chains for filters, whose priority is 0.
-const PRIORITY: i32 = -10;
+/// Before everybody's chains for filters, whose priority is 0, and behind those that give marks (`mangle`, -150).
+pub(super) const PRIORITY: i32 = -10;
+/// Before those as well.
+pub(super) const PRIORITY_EARLY: i32 = -399;
 /// Behind all that decide.
-const PRIORITY_END: i32 = 300;
+const PRIORITY_END: i32 = i32::MAX;
 const NETWORK_HEADER: u32 = 1;
 
 /// What differs between IPv4 and IPv6.
@@ -81,18 +91,20 @@ pub fn add(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
 fn add_new(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
     let elements = |b: &mut Batch| {
         for addr in &what.addrs {
-            b.add_element(set(*addr), &bytes(*addr), Means::Nothing, comment(&what.owner));
+            b.add_element(set(*addr), &bytes(*addr), Means::Nothing, &what.owner);
         }
     };
-    first_that_fits(
-        socket,
-        &[&|| batch(elements), &|| {
-            batch(|b| {
-                add_base(b);
-                elements(b);
-            })
-        }],
-    )
+    let with_base = || {
+        batch(|b| {
+            add_base(b);
+            elements(b);
+        })
+    };
+    // The sets may be there without the rules: host ports ask them too.
+    if rules(socket, FAMILY, TABLE, MARK)?.is_empty() {
+        return with_base().send(socket);
+    }
+    first_that_fits(socket, &[&|| batch(elements), &with_base])
 }
 
 /// Ends it where the elements are still this owner's; success where none is there.
@@ -107,7 +119,6 @@ pub fn del(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
 
 /// Ends it for all of an owner's addresses.
 pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
-    let owner = comment(owner);
     for set in [V4.set, V6.set] {
         for element in elements(socket, FAMILY, TABLE, set)?.iter().filter(|element| element.comment == owner) {
             del_element(socket, set, &element.key)?;
@@ -124,7 +135,7 @@ pub fn owner(socket: &mut Socket, addr: IpAddr) -> Result<Option<String>, Kernel
 
 /// Whether the address is this owner's.
 pub fn is_of(socket: &mut Socket, addr: IpAddr, of: &str) -> Result<bool, KernelError> {
-    Ok(owner(socket, addr)?.is_some_and(|owner| owner == comment(of)))
+    Ok(owner(socket, addr)?.is_some_and(|owner| owner == of))
 }
 
 /// All owners of an address.
@@ -158,33 +169,48 @@ fn batch(fill: impl FnOnce(&mut Batch)) -> Batch {
     batch
 }
 
+/// The sets of the addresses, which others ask as well.
+pub(super) fn add_sets(batch: &mut Batch) {
+    for ip in [&V4, &V6] {
+        batch.shared_set(ip.set, ip.key);
+    }
+}
+
+/// Marks what is on its way to an address that is let through.
+pub(super) fn mark(rule: &mut Batch, family: Nfproto) {
+    let ip = if matches!(family, Nfproto::V4) { &V4 } else { &V6 };
+    rule.payload(NETWORK_HEADER, ip.daddr, ip.key.len, REG_1).lookup(ip.set, REG_1, false).set_mark(REG_1, !BIT, BIT);
+}
+
 fn add_base(batch: &mut Batch) {
     batch.table();
-    batch.base_chain(CHAIN, "filter", HOOK_FORWARD, PRIORITY);
+    add_sets(batch);
+    batch.chain(MARK);
+    for (chain, priority) in [(EARLY, PRIORITY_EARLY), (CHAIN, PRIORITY)] {
+        batch.base_chain(chain, "filter", HOOK_FORWARD, priority);
+        batch.rule(chain, |rule| {
+            rule.decide(Verdict::Jump(MARK));
+        });
+    }
     batch.base_chain(END, "filter", HOOK_FORWARD, PRIORITY_END);
+    // Nobody else's mark opens a gate.
+    for chain in [MARK, END] {
+        batch.rule(chain, |rule| {
+            rule.is_marked(REG_1, BIT).set_mark(REG_1, !BIT, 0);
+        });
+    }
     for ip in [&V4, &V6] {
-        batch.set(ip.set, ip.key);
         add_rules(batch, ip);
     }
-    batch.rule(END, |rule| {
-        rule.is_marked(REG_1, BIT).set_mark(REG_1, !BIT, 0);
-    });
 }
 
 fn add_rules(batch: &mut Batch, ip: &Ip) {
-    let mut rule = |header: u32, also: fn(&mut Batch)| {
-        batch.rule(CHAIN, |rule| {
-            rule.only_family(ip.nfproto, REG_1).payload(NETWORK_HEADER, header, ip.key.len, REG_1);
-            rule.lookup(ip.set, REG_1, false);
-            also(rule);
-            rule.set_mark(REG_1, !BIT, BIT);
-        });
-    };
-    rule(ip.saddr, |_| {});
-    rule(ip.daddr, |rule| {
-        rule.is_answer(REG_1);
+    batch.rule(MARK, |rule| {
+        rule.only_family(ip.nfproto, REG_1).payload(NETWORK_HEADER, ip.saddr, ip.key.len, REG_1);
+        rule.lookup(ip.set, REG_1, false).set_mark(REG_1, !BIT, BIT);
     });
-    rule(ip.daddr, |rule| {
-        rule.was_rewritten(REG_1);
+    batch.rule(MARK, |rule| {
+        rule.only_family(ip.nfproto, REG_1).is_answer(REG_1);
+        mark(rule, ip.nfproto);
     });
 }

@@ -19,10 +19,10 @@
 use super::batch::{Batch, Family, Key, Means};
 use super::expression::{REG_1, REG_2, Verdict};
 use super::firewall::HOOK_FORWARD;
+use super::first_that_fits;
 use super::mac_check::{IFNAME_LEN, META_IIFNAME, TYPE_IFNAME, name};
 use super::masquerade::TABLE;
-use super::read::{Element, elements};
-use super::{comment, first_that_fits};
+use super::read::{Element, element, elements};
 use crate::plan::IfName;
 use crate::plan::nft::{Firewall, Isolation};
 use crate::sys::netlink::{KernelError, Socket};
@@ -31,6 +31,8 @@ use std::net::IpAddr;
 
 const FAMILY: Family = Family::Inet;
 const CHAIN: &str = "isolation";
+/// All that belong together.
+pub(super) const CHAINS: &[&str] = &[CHAIN];
 const ISOLATED: &str = "isolated";
 const SAME: &str = "isolated-same";
 const WITHIN: &str = "isolated-within";
@@ -41,10 +43,12 @@ const PRIORITY: i32 = -10;
 const META_OIFNAME: u32 = 7;
 const TYPE_IPV6_ADDR: u32 = 8;
 
-/// Keeps the bridge's containers apart for the container. Nobody else may add or end the same meanwhile.
+/// Keeps the bridge's containers apart for the container, whoever had its addresses before. Nobody else may add or end the
+/// same meanwhile.
 pub fn add(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
     let Some(isolation) = &what.isolation else { return Ok(()) };
     for (set, key) in books(isolation, &what.addrs) {
+        del_if_there(socket, set, &key)?;
         add_if_new(socket, set, &key, &what.owner)?;
     }
     for (set, key) in parts(&isolation.bridge, true, isolation.within) {
@@ -57,14 +61,19 @@ pub fn add(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
 pub fn del(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
     let Some(isolation) = &what.isolation else { return Ok(()) };
     for (set, key) in books(isolation, &what.addrs) {
-        del_if_there(socket, set, &key)?;
+        if is_of(socket, set, &key, &what.owner)? {
+            del_if_there(socket, set, &key)?;
+        }
     }
     end_unwanted(socket, &isolation.bridge)
 }
 
+fn is_of(socket: &mut Socket, set: &str, key: &[u8], owner: &str) -> Result<bool, KernelError> {
+    Ok(element(socket, FAMILY, TABLE, set, key)?.is_some_and(|element| element.comment == owner))
+}
+
 /// Ends it for all that an owner wants.
 pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
-    let owner = comment(owner);
     for set in [BY, WITHIN_BY] {
         let found = elements(socket, FAMILY, TABLE, set)?;
         for element in found.iter().filter(|element| element.comment == owner) {
@@ -81,9 +90,15 @@ pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
 pub fn missing(socket: &mut Socket, what: &Firewall) -> Result<Vec<String>, KernelError> {
     let Some(isolation) = &what.isolation else { return Ok(Vec::new()) };
     let mut missing = Vec::new();
+    let sentence = |set: &str| format!("{} is missing in {set}", isolation.bridge);
     for (set, key) in parts(&isolation.bridge, true, isolation.within) {
-        if super::read::element(socket, FAMILY, TABLE, set, &key)?.is_none() {
-            missing.push(format!("{} is missing in {set}", isolation.bridge));
+        if element(socket, FAMILY, TABLE, set, &key)?.is_none() {
+            missing.push(sentence(set));
+        }
+    }
+    for (set, key) in books(isolation, &what.addrs) {
+        if !is_of(socket, set, &key, &what.owner)? {
+            missing.push(sentence(set));
         }
     }
     Ok(missing)
@@ -142,7 +157,7 @@ fn end_unwanted(socket: &mut Socket, bridge: &IfName) -> Result<(), KernelError>
 
 fn add_if_new(socket: &mut Socket, set: &str, key: &[u8], owner: &str) -> Result<(), KernelError> {
     let element = |b: &mut Batch| {
-        b.add_element(set, key, Means::Nothing, comment(owner));
+        b.add_element(set, key, Means::Nothing, owner);
     };
     let added = first_that_fits(
         socket,

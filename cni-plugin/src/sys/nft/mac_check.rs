@@ -11,8 +11,8 @@
 
 use super::batch::{Batch, Family, Key, Means};
 use super::expression::{REG_1, REG_2, Verdict};
+use super::first_that_fits;
 use super::read::{Element, elements};
-use super::{comment, first_that_fits};
 use crate::plan::nft::MacCheck;
 use crate::plan::{IfName, Mac};
 use crate::sys::netlink::{KernelError, Socket};
@@ -24,6 +24,8 @@ const FAMILY: Family = Family::Bridge;
 const CHECKED: &str = "checked";
 const ALLOWED: &str = "allowed";
 const BASE_CHAIN: &str = "prerouting";
+/// All that belong together.
+pub(super) const CHAINS: &[&str] = &[BASE_CHAIN];
 const HOOK_PREROUTING: u32 = 0;
 /// `NF_BR_PRI_NAT_DST_BRIDGED`, where the reference plugin's chain is too.
 const PRIORITY: i32 = -300;
@@ -127,7 +129,7 @@ pub(super) fn name(port: &IfName) -> [u8; IFNAME_LEN] {
 }
 
 fn add_elements(batch: &mut Batch, what: &MacCheck) {
-    let owner = comment(&what.owner);
+    let owner = &what.owner;
     batch.add_element(CHECKED, &name(&what.port), Means::Nothing, owner);
     batch.add_element(ALLOWED, &pair(what), Means::Nothing, owner);
 }

@@ -18,7 +18,7 @@
 use super::batch::{Batch, Family, Key, Means};
 use super::expression::{REG_1, Verdict};
 use super::read::{Element, element, elements};
-use super::{bytes, comment, first_that_fits};
+use super::{bytes, first_that_fits};
 use crate::plan::nft::Masquerade;
 use crate::sys::netlink::{KernelError, Socket};
 use ipnet::IpNet;
@@ -29,6 +29,8 @@ use std::net::IpAddr;
 pub const TABLE: &str = "braid";
 const FAMILY: Family = Family::Inet;
 const BASE_CHAIN: &str = "postrouting";
+/// All that belong together.
+pub(super) const CHAINS: &[&str] = &[BASE_CHAIN];
 const HOOK_POSTROUTING: u32 = 4;
 const PRIORITY_SRCNAT: i32 = 100;
 const META_NFPROTO: u32 = 15;
@@ -118,18 +120,20 @@ fn add_new(socket: &mut Socket, what: &Masquerade) -> Result<(), KernelError> {
     )
 }
 
+/// Whether the source is masqueraded for this owner.
+pub fn is_there(socket: &mut Socket, what: &Masquerade) -> Result<bool, KernelError> {
+    let found = element(socket, FAMILY, TABLE, map(what.source), &bytes(what.source))?;
+    Ok(found.is_some_and(|found| found.comment == what.owner))
+}
+
 /// Ends masquerading of the source if the element is still this owner's; success when it is not there.
 pub fn del(socket: &mut Socket, what: &Masquerade) -> Result<(), KernelError> {
-    match element(socket, FAMILY, TABLE, map(what.source), &bytes(what.source))? {
-        Some(found) if found.comment == comment(&what.owner) => del_source(socket, what.source),
-        _ => Ok(()),
-    }
+    if is_there(socket, what)? { del_source(socket, what.source) } else { Ok(()) }
 }
 
 /// Ends masquerading of all of an owner's sources.
 pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
-    let owner = comment(owner);
-    for (source, _) in list(socket)?.into_iter().filter(|(_, found)| found == owner) {
+    for (source, _) in list(socket)?.into_iter().filter(|(_, found)| **found == *owner) {
         del_source(socket, source)?;
     }
     Ok(())
@@ -170,7 +174,7 @@ fn batch(fill: impl FnOnce(&mut Batch)) -> Batch {
 
 fn add_element(batch: &mut Batch, what: &Masquerade) {
     let goto = chain(&what.network);
-    batch.add_element(map(what.source), &bytes(what.source), Means::Goto(&goto), comment(&what.owner));
+    batch.add_element(map(what.source), &bytes(what.source), Means::Goto(&goto), &what.owner);
 }
 
 fn add_network(batch: &mut Batch, network: &IpNet) {

@@ -17,7 +17,6 @@ pub mod reference;
 pub mod state;
 
 use super::netlink::{KernelError, Socket};
-use crate::plan::hostport::OWNER_LEN;
 use nix::errno::Errno;
 use std::net::IpAddr;
 
@@ -55,11 +54,10 @@ fn bytes(addr: IpAddr) -> Vec<u8> {
     }
 }
 
-/// Cuts a comment at a character boundary.
-fn comment(text: &str) -> &str {
-    let mut len = text.len().min(OWNER_LEN);
-    while !text.is_char_boundary(len) {
-        len -= 1;
+/// Deleting what is not there is no failure.
+fn gone_is_fine(result: Result<(), KernelError>) -> Result<(), KernelError> {
+    match result {
+        Err(err) if err.errno == Errno::ENOENT => Ok(()),
+        other => other,
     }
-    &text[..len]
 }

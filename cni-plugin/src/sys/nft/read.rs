@@ -1,8 +1,10 @@
 //! Reading sets and rules back: requests by hand, answers attribute by attribute.
 
 use super::batch::{Family, SUBSYS};
+use super::expression::Verdict;
 use crate::sys::netlink::{DUMP_TRIES, KernelError, Message, NESTED, Socket, attr, attributes_of, find, nest};
 use nix::errno::Errno;
+use std::collections::BTreeSet;
 
 const GETRULE: u16 = 7;
 const GETSETELEM: u16 = 13;
@@ -31,6 +33,10 @@ pub(super) struct Rule {
     pub(super) jumps_to: Option<String>,
     /// What it compares with.
     pub(super) compares: Vec<Vec<u8>>,
+    /// The code of its verdict.
+    decides: Option<i32>,
+    /// It has no condition.
+    pub(super) is_for_all: bool,
 }
 
 fn set_request(out: &mut Vec<u8>, family: Family, table: &str, set: &str) {
@@ -115,20 +121,66 @@ fn parse_rule(message: &Message, chain: &str) -> Option<Rule> {
         return None;
     }
     let handle = u64::from_be_bytes(*find(3, body)?.first_chunk()?);
-    let expressions = find(4, body).unwrap_or_default();
-    let jumps_to = attributes_of(expressions).find_map(|(_, expression)| {
-        // An immediate verdict: data, verdict, chain.
-        let verdict = find(2, find(2, find(2, expression)?)?)?;
-        Some(text(find(2, verdict)?)).filter(|_| find(1, expression).is_some_and(|name| text(name) == "immediate"))
-    });
-    // A comparison: its data, then their value.
-    let compared = |(_, expression)| {
-        let is_compare = find(1, expression).is_some_and(|name| text(name) == "cmp");
-        let value = find(1, find(3, find(2, expression)?)?)?;
-        is_compare.then(|| value.to_vec())
+    let comment = comment_in(find(7, body).unwrap_or_default());
+    let mut rule = Rule { handle, comment, jumps_to: None, compares: Vec::new(), decides: None, is_for_all: true };
+    for (_, expression) in attributes_of(find(4, body).unwrap_or_default()) {
+        rule.note(&text(find(1, expression)?), find(2, expression).unwrap_or_default());
+    }
+    Some(rule)
+}
+
+impl Rule {
+    /// Takes in one expression: its name and its data.
+    fn note(&mut self, name: &str, data: &[u8]) {
+        match name {
+            // A verdict: data, verdict, and of that the code and the chain.
+            "immediate" => {
+                let verdict = find(2, data).and_then(|data| find(2, data)).unwrap_or_default();
+                self.jumps_to = find(2, verdict).map(text);
+                self.decides = find(1, verdict).and_then(|code| Some(i32::from_be_bytes(*code.first_chunk()?)));
+            }
+            "reject" => self.decides = Some(Verdict::Drop.code()),
+            "counter" | "log" => {}
+            // Its data, then their value.
+            "cmp" => {
+                self.is_for_all = false;
+                self.compares.extend(find(3, data).and_then(|data| find(1, data)).map(<[u8]>::to_vec));
+            }
+            // An older iptables compares a mark by itself: name, revision, and in its own struct first the mark.
+            "match" if find(1, data).is_some_and(|name| text(name) == "mark") => {
+                self.is_for_all = false;
+                self.compares.extend(find(3, data).and_then(|info| info.get(..4)).map(<[u8]>::to_vec));
+            }
+            "match" if find(1, data).is_some_and(|name| text(name) == "comment") => {}
+            _ => self.is_for_all = false,
+        }
+    }
+
+    /// Whether it decides so, of whatever it is asked about.
+    pub(super) fn is(&self, verdict: Verdict<'_>) -> bool {
+        self.decides == Some(verdict.code())
+    }
+}
+
+/// The chains of a table that have a rule; none where it does not exist.
+pub(super) fn chains_with_rules(
+    socket: &mut Socket,
+    family: Family,
+    table: &str,
+) -> Result<BTreeSet<String>, KernelError> {
+    let request = |out: &mut Vec<u8>| {
+        out.extend([family as u8, 0, 0, 0]);
+        attr(1, &[table.as_bytes(), b"\0"].concat(), out);
     };
-    let compares = attributes_of(expressions).filter_map(compared).collect();
-    Some(Rule { handle, comment: comment_in(find(7, body).unwrap_or_default()), jumps_to, compares })
+    let chain = |message: &Message| {
+        let body = message.body.get(GENMSG_LEN..)?;
+        (text(find(1, body)?) == table).then(|| find(2, body).map(text))?
+    };
+    match socket.dump(SUBSYS | GETRULE, request) {
+        Ok(messages) => Ok(messages.iter().filter_map(chain).collect()),
+        Err(err) if err.errno == Errno::ENOENT => Ok(BTreeSet::new()),
+        Err(err) => Err(err),
+    }
 }
 
 fn text(bytes: &[u8]) -> String {

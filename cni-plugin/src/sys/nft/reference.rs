@@ -8,10 +8,9 @@
 //! And `firewall`'s rules for an address in `CNI-FORWARD` of the `filter` table, which name nobody.
 
 use super::batch::{Batch, Family};
-use super::bytes;
 use super::read::{Rule, rules};
+use super::{bytes, gone_is_fine};
 use crate::sys::netlink::{KernelError, Socket};
-use nix::errno::Errno;
 use sha2::{Digest, Sha512};
 use std::net::IpAddr;
 
@@ -129,13 +128,6 @@ fn del_chain(socket: &mut Socket, family: Family, from: &str, chain: &str) -> Re
     }
     batch.flush_chain(chain).del_chain(chain);
     gone_is_fine(batch.send(socket))
-}
-
-fn gone_is_fine(result: Result<(), KernelError>) -> Result<(), KernelError> {
-    match result {
-        Err(err) if err.errno == Errno::ENOENT => Ok(()),
-        other => other,
-    }
 }
 
 #[cfg(test)]

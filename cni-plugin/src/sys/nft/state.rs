@@ -1,12 +1,22 @@
-//! Whether somebody flushed what braid made.
+//! Whether all that braid made is in nf_tables, or somebody flushed it.
+//!
+//! ```text
+//! table inet braid { chain whole { return } }
+//! ```
+//!
+//! That chain says that what records know of is there. A call that finds the table gone makes what it needs itself, but not
+//! the chain, so that the next call looks for the rest.
 
 use super::batch::{Batch, Family, SUBSYS};
+use super::expression::Verdict;
 use super::masquerade::TABLE;
-use crate::sys::netlink::{KernelError, Socket, find};
+use super::read::chains_with_rules;
+use super::{firewall, gone_is_fine, hostport, isolation, mac_check, masquerade};
+use crate::sys::netlink::{KernelError, Socket, attr};
 use nix::errno::Errno;
 
-const GETCHAIN: u16 = 4;
-const GENMSG_LEN: usize = 4;
+const GETTABLE: u16 = 1;
+const MARKER: &str = "whole";
 
 /// One of braid's tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,11 +30,13 @@ pub enum Table {
 /// What became of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// Each chain at a hook has rules.
+    /// All is there.
     Whole,
-    /// The table is there, and a chain at a hook has no rule: `nft flush table`.
-    Flushed,
-    /// No table: `nft flush ruleset`, or nobody has made it since the node's start.
+    /// The rules that are there are right, but elements may be missing.
+    Incomplete,
+    /// Rules are missing.
+    Broken,
+    /// No table.
     Missing,
 }
 
@@ -35,28 +47,56 @@ impl Table {
             Self::Bridge => Family::Bridge,
         }
     }
+
+    /// The chains that belong together, of which none is without rules.
+    fn groups(self) -> &'static [&'static [&'static str]] {
+        match self {
+            Self::Inet => &[masquerade::CHAINS, hostport::CHAINS, firewall::CHAINS, isolation::CHAINS],
+            Self::Bridge => &[mac_check::CHAINS],
+        }
+    }
 }
 
 /// Looks at the table.
 pub fn look(socket: &mut Socket, table: Table) -> Result<State, KernelError> {
-    let messages = socket.dump(SUBSYS | GETCHAIN, |out| out.extend([table.family() as u8, 0, 0, 0]))?;
-    let name = [TABLE.as_bytes(), b"\0"].concat();
-    let bodies = messages.iter().filter_map(|message| message.body.get(GENMSG_LEN..));
-    let own: Vec<&[u8]> = bodies.filter(|body| find(1, body) == Some(name.as_slice())).collect();
-    // With a hook, and used by no rule.
-    let is_flushed = |body: &&[u8]| find(4, body).is_some() && find(6, body).is_some_and(|uses| uses == [0; 4]);
-    if own.iter().any(is_flushed) {
-        return Ok(State::Flushed);
+    let there = chains_with_rules(socket, table.family(), TABLE)?;
+    let count = |group: &[&str]| group.iter().filter(|chain| there.contains(**chain)).count();
+    if table.groups().iter().any(|group| ![0, group.len()].contains(&count(group))) {
+        return Ok(State::Broken);
     }
-    Ok(if own.is_empty() { State::Missing } else { State::Whole })
+    if there.contains(MARKER) {
+        return Ok(State::Whole);
+    }
+    if table.groups().iter().any(|group| count(group) > 0) {
+        return Ok(State::Incomplete);
+    }
+    // Without any rule, chains of a flushed table may still be in the way.
+    Ok(if is_there(socket, table)? { State::Broken } else { State::Missing })
+}
+
+fn is_there(socket: &mut Socket, table: Table) -> Result<bool, KernelError> {
+    let request = |out: &mut Vec<u8>| {
+        out.extend([table.family() as u8, 0, 0, 0]);
+        attr(1, &[TABLE.as_bytes(), b"\0"].concat(), out);
+    };
+    match socket.call(SUBSYS | GETTABLE, 0, request) {
+        Err(err) if err.errno == Errno::ENOENT => Ok(false),
+        other => other.map(|_| true),
+    }
 }
 
 /// Takes the table away with all that is in it; success where it is not there.
 pub fn delete(socket: &mut Socket, table: Table) -> Result<(), KernelError> {
     let mut batch = Batch::new(table.family(), TABLE);
     batch.del_table();
-    match batch.send(socket) {
-        Err(err) if err.errno == Errno::ENOENT => Ok(()),
-        other => other,
-    }
+    gone_is_fine(batch.send(socket))
+}
+
+/// Notes that all is there; nothing where there is no table.
+pub fn note_whole(socket: &mut Socket, table: Table) -> Result<(), KernelError> {
+    let mut batch = Batch::new(table.family(), TABLE);
+    batch.empty_chain(MARKER).rule(MARKER, |rule| {
+        rule.decide(Verdict::Return);
+    });
+    gone_is_fine(batch.send(socket))
 }

@@ -26,23 +26,31 @@
 //!         ip saddr 127.0.0.0/8 masquerade }
 //!     chain hostport-martian { type filter hook prerouting priority raw
 //!         iif != "lo" ip daddr 127.0.0.0/8 drop }
+//!     set hostport4-led { type ipv4_addr . inet_proto . inet_service; elements = { 10.1.0.5 . tcp . 80 … } }
+//!     chain hostport-forward { type filter hook forward priority filter - 9
+//!         ip daddr . meta l4proto . th dport @hostport4-led ip daddr @firewall4 meta mark set meta mark | 0x1000 }
+//!     chain hostport-forward-early { type filter hook forward priority raw - 98
+//!         … the same }
 //! }
 //! ```
 //!
-//! The last chain is there because the kernel routes `127.0.0.0/8` to containers' links (`route_localnet`), and would
+//! The chain for martians is there because the kernel routes `127.0.0.0/8` to containers' links (`route_localnet`), and would
 //! take it from outside as well (CVE-2020-8558).
 
 mod rules;
+
+pub(super) use rules::CHAINS;
 
 use super::batch::{Batch, Family, Means};
 use super::expression::{Nfproto, REG_1};
 use super::masquerade::TABLE;
 use super::read::{Element, element, elements};
-use super::{bytes, comment, first_that_fits};
-use crate::plan::hostport::{Entrance, HostPort, HostPorts, Rewrite, Target};
+use super::{bytes, first_that_fits};
+use crate::plan::hostport::{Entrance, HostPort, HostPorts, Protocol, Rewrite, Target};
 use crate::sys::netlink::{KernelError, Socket};
 use nix::errno::Errno;
 use rules::{add_base, add_subnet};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 const FAMILY: Family = Family::Inet;
@@ -53,6 +61,7 @@ struct Ip {
     any: &'static str,
     source: &'static str,
     own: &'static str,
+    led: &'static str,
     nfproto: Nfproto,
     /// Number of the address's type.
     kind: u32,
@@ -68,6 +77,7 @@ const V4: Ip = Ip {
     any: "hostport4-any",
     source: "hostport4-source",
     own: "hostport4-own",
+    led: "hostport4-led",
     nfproto: Nfproto::V4,
     kind: 7,
     len: 4,
@@ -79,6 +89,7 @@ const V6: Ip = Ip {
     any: "hostport6-any",
     source: "hostport6-source",
     own: "hostport6-own",
+    led: "hostport6-led",
     nfproto: Nfproto::V6,
     kind: 8,
     len: 16,
@@ -119,7 +130,7 @@ pub fn find(socket: &mut Socket, at: &Entrance) -> Result<Option<Shown>, KernelE
 /// Makes the ports lead to the container; `EEXIST` where somebody has one of them, or an address of the container.
 pub fn add(socket: &mut Socket, what: &HostPorts) -> Result<(), KernelError> {
     let subnets = |b: &mut Batch| what.targets.iter().for_each(|target| add_subnet(b, target.rewrite));
-    let elements = |b: &mut Batch| elements_of(what).iter().for_each(|one| one.add(b, comment(&what.owner)));
+    let elements = |b: &mut Batch| elements_of(what).iter().for_each(|one| one.add(b, &what.owner));
     first_that_fits(
         socket,
         &[
@@ -141,6 +152,12 @@ pub fn add(socket: &mut Socket, what: &HostPorts) -> Result<(), KernelError> {
     )
 }
 
+/// Whether all of them are there, and this owner's.
+pub fn are_there(socket: &mut Socket, what: &HostPorts) -> Result<bool, KernelError> {
+    let owner = &what.owner;
+    Ok(there(socket, what, |element| element.comment == *owner)?.len() == elements_of(what).len())
+}
+
 /// Ends them, whoever has them.
 pub fn clear(socket: &mut Socket, what: &HostPorts) -> Result<(), KernelError> {
     let all = there(socket, what, |_| true)?;
@@ -149,17 +166,16 @@ pub fn clear(socket: &mut Socket, what: &HostPorts) -> Result<(), KernelError> {
 
 /// Ends those that are still this owner's; success where none is.
 pub fn del(socket: &mut Socket, what: &HostPorts) -> Result<(), KernelError> {
-    let owner = comment(&what.owner);
-    let own = there(socket, what, |element| element.comment == owner)?;
+    let owner = &what.owner;
+    let own = there(socket, what, |element| element.comment == *owner)?;
     del_elements(socket, &own)
 }
 
 /// Ends all of an owner's.
 pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
-    let owner = comment(owner);
     let mut own = Vec::new();
-    for set in [&V4, &V6].into_iter().flat_map(|ip| [ip.exact, ip.any, ip.source, ip.own]) {
-        let found = elements(socket, FAMILY, TABLE, set)?.into_iter().filter(|element| element.comment == owner);
+    for set in [&V4, &V6].into_iter().flat_map(|ip| [ip.exact, ip.any, ip.source, ip.own, ip.led]) {
+        let found = elements(socket, FAMILY, TABLE, set)?.into_iter().filter(|element| element.comment == *owner);
         own.extend(found.map(|element| One { set, key: element.key, data: Data::None }));
     }
     del_elements(socket, &own)
@@ -207,6 +223,13 @@ fn elements_of(what: &HostPorts) -> Vec<One> {
         data: Data::Value([bytes(to.ip()), padded(&to.port().to_be_bytes())].concat()),
     };
     let mut all: Vec<One> = what.ports.iter().map(port).collect();
+    // Two ports of the host may lead to one.
+    let led: BTreeSet<(SocketAddr, Protocol)> = what.ports.iter().map(|port| (port.to, port.at.protocol)).collect();
+    all.extend(led.into_iter().map(|(to, protocol)| One {
+        set: Ip::of(to.ip()).led,
+        key: key(&Entrance { addr: to.ip(), protocol, port: to.port() }),
+        data: Data::None,
+    }));
     for Target { addr, rewrite } in &what.targets {
         let (ip, key) = (Ip::of(*addr), bytes(*addr));
         if *rewrite == Rewrite::Own {
