@@ -23,7 +23,9 @@ struct Flat {
     maps: &'static [&'static str],
 }
 
-const FLAT: [Flat; 2] = [
+const FLAT: [Flat; 4] = [
+    Flat { path: "cni-plugin/src/sys/bpf/hp_in.insns", program: "hp_in", maps: &["HOST_PORTS", "NAT", "LOCAL_ADDRS"] },
+    Flat { path: "cni-plugin/src/sys/bpf/hp_out.insns", program: "hp_out", maps: &["NAT"] },
     Flat { path: "cni-plugin/src/sys/bpf/shape.insns", program: "shape", maps: &["SHAPES"] },
     Flat { path: "cni-plugin/src/sys/bpf/shape_subnets.insns", program: "shape_subnets", maps: &["SHAPES", "SUBNETS"] },
 ];

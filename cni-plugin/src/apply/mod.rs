@@ -11,7 +11,7 @@
 pub mod delegate;
 pub mod executor;
 pub mod features;
-mod hostports;
+pub mod hostports;
 pub mod kernel;
 mod make;
 pub mod observe;

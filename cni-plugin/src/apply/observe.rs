@@ -1,8 +1,9 @@
 //! Reading what a plan depends on: needs become facts, each asked for once.
 
 use super::Error;
+use super::hostports::{self, ebpf};
 use super::kernel::Kernel;
-use super::{features, hostports, shape};
+use super::{features, shape};
 use crate::plan::IfName;
 use crate::plan::facts::{Facts, Need, RouteFact};
 use crate::plan::hostport::Entrance;
@@ -57,6 +58,8 @@ fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error
             Ok(())
         }
         Need::HostPort(at) => read_host_port(kernel, at, facts),
+        Need::EbpfPort(at) => read_ebpf_port(at, facts),
+        Need::HostPortHook(at) => read_host_port_hook(kernel, at, facts),
         Need::Shaped(at) => {
             let fact = shape::observe(kernel, at);
             let fact = fact.map_err(|cause| Error::new(format!("look how link {at} is shaped"), cause))?;
@@ -79,6 +82,19 @@ fn read_host_port(kernel: &mut Kernel, at: &Entrance, facts: &mut Facts) -> Resu
     let found = hostports::observe(kernel, at);
     let found = found.map_err(|cause| Error::new(format!("look who has host port {at}"), cause))?;
     facts.host_ports.extend(found.map(|fact| (*at, fact)));
+    Ok(())
+}
+
+fn read_ebpf_port(at: &Entrance, facts: &mut Facts) -> Result<(), Error> {
+    let found = ebpf::observe(at).map_err(|cause| Error::new(format!("look who has host port {at} in eBPF"), cause))?;
+    facts.ebpf_ports.extend(found.map(|fact| (*at, fact)));
+    Ok(())
+}
+
+fn read_host_port_hook(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
+    let fail = |cause| Error::new(format!("look whether link {at} runs the programs for host ports"), cause);
+    let is_hooked = ebpf::is_hooked(kernel, at).map_err(fail)?;
+    facts.host_port_hooks.extend(is_hooked.then(|| at.clone()));
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use super::chain::{Chain, From, Work};
 use super::del::del;
 use super::joined;
 use super::liveness::Known;
+use crate::apply::hostports;
 use crate::apply::kernel::Kernel;
 use crate::apply::record::{self, Record};
 use crate::cni::{Attachment, Command, Error, NetConf, Request};
@@ -12,7 +13,7 @@ use crate::ipam::{Ipam, host_local};
 use crate::plan::step::{LinkRef, MacCheck, Step};
 use crate::plan::{Facts, IfName, Mac};
 use crate::plugins::call::ALIAS_PREFIX;
-use crate::sys::nft::{hostport, mac_check, masquerade};
+use crate::sys::nft::{mac_check, masquerade};
 use crate::sys::rtnl::{self, link};
 
 /// Takes back everything of this network that the runtime does not list.
@@ -121,7 +122,7 @@ fn sweep(network: &str, valid: &[(String, String)]) -> Result<(), Error> {
     let masqueraded = kernel.nft().and_then(masquerade::list).unwrap_or_default();
     let lost = masqueraded.into_iter().map(|(_, owner)| owner).filter(|owner| is_lost(owner));
     steps.extend(lost.map(Step::DelMasqueradesOf));
-    let led = kernel.nft().and_then(hostport::owners).unwrap_or_default();
+    let led = hostports::owners(&mut kernel).unwrap_or_default();
     steps.extend(led.into_iter().filter(|owner| is_lost(owner)).map(Step::DelHostPortsOf));
     let held = kernel.nft().and_then(mac_check::owners).unwrap_or_default();
     let lost = held.into_iter().filter(|(_, owner)| is_lost(owner));

@@ -7,7 +7,7 @@ use super::name::{IfName, Mac};
 use super::shaping::ShapedFact;
 use super::step::{Addr, Link, LinkAttr, LinkKind, LinkRef, Ns, Step, Vlan};
 use ipnet::IpNet;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// Something to read.
@@ -33,6 +33,10 @@ pub enum Need {
     MacChecks,
     /// Who has a port of the host.
     HostPort(Entrance),
+    /// Who has a port of the host in eBPF.
+    EbpfPort(Entrance),
+    /// Whether a link runs the programs for host ports.
+    HostPortHook(LinkRef),
     /// How a link is shaped.
     Shaped(LinkRef),
     /// Which of these features the kernel has.
@@ -64,6 +68,10 @@ pub struct Facts {
     pub mac_checks: BTreeMap<IfName, Mac>,
     /// Ports of the host that lead somewhere.
     pub host_ports: BTreeMap<Entrance, HostPortFact>,
+    /// The same in eBPF.
+    pub ebpf_ports: BTreeMap<Entrance, HostPortFact>,
+    /// Links that run the programs for them.
+    pub host_port_hooks: BTreeSet<LinkRef>,
     /// How links are shaped.
     pub shaped: BTreeMap<LinkRef, ShapedFact>,
     /// Features that were asked for: nothing where the kernel has one, otherwise what it said.
@@ -184,6 +192,8 @@ impl Facts {
         self.masquerades.extend(other.masquerades);
         self.mac_checks.extend(other.mac_checks);
         self.host_ports.extend(other.host_ports);
+        self.ebpf_ports.extend(other.ebpf_ports);
+        self.host_port_hooks.extend(other.host_port_hooks);
         self.shaped.extend(other.shaped);
         self.features.extend(other.features);
         if !other.boot_id.is_empty() {
