@@ -11,6 +11,7 @@ mod del;
 mod gc_status;
 mod hostile;
 mod hostport;
+mod hostport_flows;
 mod interop;
 mod ipvlan;
 mod lists;

@@ -24,8 +24,12 @@ struct Flat {
 }
 
 const FLAT: [Flat; 4] = [
-    Flat { path: "cni-plugin/src/sys/bpf/hp_in.insns", program: "hp_in", maps: &["HOST_PORTS", "NAT", "LOCAL_ADDRS"] },
-    Flat { path: "cni-plugin/src/sys/bpf/hp_out.insns", program: "hp_out", maps: &["NAT"] },
+    Flat {
+        path: "cni-plugin/src/sys/bpf/hp_in.insns",
+        program: "hp_in",
+        maps: &["NAT", "DATAGRAMS", "HOST_PORTS", "LOCAL_ADDRS"],
+    },
+    Flat { path: "cni-plugin/src/sys/bpf/hp_out.insns", program: "hp_out", maps: &["NAT", "DATAGRAMS"] },
     Flat { path: "cni-plugin/src/sys/bpf/shape.insns", program: "shape", maps: &["SHAPES"] },
     Flat { path: "cni-plugin/src/sys/bpf/shape_subnets.insns", program: "shape_subnets", maps: &["SHAPES", "SUBNETS"] },
 ];

@@ -7,6 +7,7 @@
 //!
 //! Whatever the programs do not know how to lead passes unchanged: nf_tables knows the same ports.
 
+mod error;
 mod local;
 mod packet;
 
@@ -21,6 +22,7 @@ use braid_ebpf_types::hostport::{
     Address, Answer, BRIDGE_PORT, Entrance, FLOWS, HAIRPIN, HOST_PORTS as MOST, ITSELF, NEIGHBOUR, NEIGHBOURS, Origin,
     POD, Target,
 };
+use error::Quote;
 use packet::{Ends, Packet, macs, set_macs};
 
 const NO_PREALLOC: usize = 1;
@@ -56,7 +58,7 @@ fn inward(skb: *mut __sk_buff) -> Option<i32> {
     if has_vlan != 0 || pkt_type != TO_THIS_HOST && !(is_port && pkt_type == TO_ANOTHER_HOST) {
         return None;
     }
-    let packet = Packet::parse(skb, place)?;
+    let Some(packet) = Packet::parse(skb, place) else { return error_inward(&Quote::parse(skb, place)?, place) };
     if place & POD != 0
         && let Some(verdict) = turn_round(&packet)
     {
@@ -69,7 +71,7 @@ fn inward(skb: *mut __sk_buff) -> Option<i32> {
         }
         return None;
     }
-    let target = target_of(&packet)?;
+    let target = target_of(&addr, packet.ends.ports[1], packet.protocol)?;
     // SAFETY: the map's value, of which nothing changes but as a whole.
     let target = unsafe { &*target };
     let is_itself = client == target.addr;
@@ -126,7 +128,7 @@ fn lead(packet: &Packet, target: &Target, is_itself: bool, is_neighbour: bool) -
 /// What a container sends as an answer to itself or to a neighbour; none for all else, and what is inside is the verdict.
 #[inline(always)]
 fn turn_round(packet: &Packet) -> Option<Option<i32>> {
-    let Origin { addr, port, flags } = origin_of(packet)?;
+    let Origin { addr, port, flags } = origin_of(&packet.ends, packet.protocol)?;
     let Ends { addrs: [pod, peer], ports: [_, peer_port] } = packet.ends;
     if flags & (ITSELF | NEIGHBOUR) == 0 {
         return None;
@@ -142,8 +144,16 @@ fn turn_round(packet: &Packet) -> Option<Option<i32>> {
 #[inline(always)]
 fn outward(skb: *mut __sk_buff) -> Option<i32> {
     // SAFETY: the context is valid for the run, and the verifier lets a classifier read the field.
-    let packet = Packet::parse(skb, unsafe { (*skb).tc_classid })?;
-    let Origin { addr, port, flags } = origin_of(&packet)?;
+    let place = unsafe { (*skb).tc_classid };
+    let Some(packet) = Packet::parse(skb, place) else {
+        let error = Quote::parse(skb, place)?;
+        let Origin { addr, port, flags } = origin_of(&turned(&error.ends), error.protocol)?;
+        if flags & (ITSELF | NEIGHBOUR) == 0 {
+            about_client(&error, addr, port);
+        }
+        return None;
+    };
+    let Origin { addr, port, flags } = origin_of(&packet.ends, packet.protocol)?;
     if flags & (ITSELF | NEIGHBOUR) == 0 {
         let Ends { addrs: [_, peer], ports: [_, peer_port] } = packet.ends;
         packet.rewrite(&Ends { addrs: [addr, peer], ports: [port, peer_port] });
@@ -151,24 +161,65 @@ fn outward(skb: *mut __sk_buff) -> Option<i32> {
     None
 }
 
+/// An error that comes in: about an answer, to the host, or from a container about what a neighbour sent.
+#[inline(always)]
+fn error_inward(error: &Quote, place: u32) -> Option<i32> {
+    if place & POD != 0
+        && let Some(Origin { addr, port, flags: NEIGHBOUR }) = origin_of(&turned(&error.ends), error.protocol)
+    {
+        about_client(error, addr, port);
+        return None;
+    }
+    let [host, client] = error.ends.addrs;
+    let [port, client_port] = error.ends.ports;
+    if !local::is_noted(&host) {
+        return None;
+    }
+    // SAFETY: the map's value, of which nothing changes but as a whole.
+    let target = unsafe { &*target_of(&host, port, error.protocol)? };
+    let ends = Ends { addrs: [target.addr, client], ports: [target.port, client_port] };
+    let origin = origin_of(&ends, error.protocol)?;
+    if origin.addr == host && origin.port == port {
+        error.rewrite(&[error.addrs[0], target.addr], &ends);
+    }
+    None
+}
+
+/// Makes an error about what a client sent speak of the host's port.
+#[inline(always)]
+fn about_client(error: &Quote, host: Address, port: u16) {
+    let Ends { addrs: [client, pod], ports: [client_port, _] } = error.ends;
+    let [from, to] = error.addrs;
+    let ends = Ends { addrs: [client, host], ports: [client_port, port] };
+    // Word by word: LLVM 22 dies of the copy that it makes of the whole.
+    let differs = (from[0] ^ pod[0]) | (from[1] ^ pod[1]) | (from[2] ^ pod[2]) | (from[3] ^ pod[3]);
+    let word = |at: usize| if differs == 0 { host[at] } else { from[at] };
+    error.rewrite(&[[word(0), word(1), word(2), word(3)], to], &ends);
+}
+
+/// The ends of an answer to a packet.
+#[inline(always)]
+fn turned(ends: &Ends) -> Ends {
+    Ends { addrs: [ends.addrs[1], ends.addrs[0]], ports: [ends.ports[1], ends.ports[0]] }
+}
+
 /// What the client of an answer takes for its source.
 #[inline(always)]
-fn origin_of(packet: &Packet) -> Option<Origin> {
-    let Ends { addrs: [pod, peer], ports: [pod_port, peer_port] } = packet.ends;
-    let answer = Answer { pod, peer, pod_port, peer_port, protocol: packet.protocol.into() };
+fn origin_of(answer: &Ends, protocol: u8) -> Option<Origin> {
+    let Ends { addrs: [pod, peer], ports: [pod_port, peer_port] } = *answer;
+    let answer = Answer { pod, peer, pod_port, peer_port, protocol: protocol.into() };
     // SAFETY: the value is copied at once; who changes it changes it to what it is for the flow.
     unsafe { NAT.get(&answer) }.copied()
 }
 
 /// Where the packet's destination leads: its own address goes before all of the host's.
 #[inline(always)]
-fn target_of(packet: &Packet) -> Option<*const Target> {
-    let [_, addr] = packet.ends.addrs;
-    let mut at = Entrance { addr, port: packet.ends.ports[1], protocol: packet.protocol.into() };
+fn target_of(addr: &Address, port: u16, protocol: u8) -> Option<*const Target> {
+    let mut at = Entrance { addr: *addr, port, protocol: protocol.into() };
     if let Some(target) = HOST_PORTS.get_ptr(&at) {
         return Some(target);
     }
-    at.addr = local::any_of(&addr);
+    at.addr = local::any_of(addr);
     HOST_PORTS.get_ptr(&at)
 }
 

@@ -7,6 +7,8 @@ pub type Address = [u32; 4];
 pub const HOST_PORTS: usize = 16_384;
 /// Most flows whose answers are rewritten; beyond that the one used longest ago is forgotten.
 pub const FLOWS: usize = 65_536;
+/// Most datagrams whose fragments are told apart.
+pub const FRAGMENTS: usize = 8192;
 /// Most addresses of the host.
 pub const LOCAL_ADDRS: usize = 4096;
 /// Longest text of an owner, in bytes.
@@ -93,6 +95,19 @@ pub struct Origin {
     pub flags: u16,
 }
 
+/// Key of a datagram in fragments, of which only the first has ports.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// Source first.
+    pub addrs: [Address; 2],
+    /// As the IP header has it.
+    pub id: u32,
+    /// As in the IP header.
+    pub protocol: u32,
+}
+
+const _: () = assert!(size_of::<Datagram>() == 2 * 16 + 2 * 4);
 const _: () = assert!(size_of::<Entrance>() == 16 + 2 + 2);
 const _: () = assert!(size_of::<Target>() == 2 * 16 + 2 * 2 + 2 * 4 + 6 + 2 + OWNER_LEN);
 const _: () = assert!(size_of::<Answer>() == 2 * 16 + 2 * 2 + 4);

@@ -6,7 +6,8 @@
 use super::object::{Map, NO_PREALLOC, ProgInfo, fnv, get_info, load, pin, pinned};
 use crate::plan::hostport::Entrance as At;
 use braid_ebpf_types::hostport::{
-    Address, Answer, Entrance, FLOWS, HAIRPIN, HOST_PORTS, LOCAL_ADDRS, NEIGHBOURS, OWNER_LEN, Origin, Target,
+    Address, Answer, Datagram, Entrance, FLOWS, FRAGMENTS, HAIRPIN, HOST_PORTS, LOCAL_ADDRS, NEIGHBOURS, OWNER_LEN,
+    Origin, Target,
 };
 use ipnet::IpNet;
 use nix::errno::Errno;
@@ -73,6 +74,12 @@ pub struct Maps {
     addrs: Map<Address, u32>,
 }
 
+/// The maps that only the programs read and write.
+struct Flows {
+    nat: Map<Answer, Origin>,
+    datagrams: Map<Datagram, [u16; 2]>,
+}
+
 /// Both programs: for what comes in, and for what goes out.
 #[derive(Debug)]
 pub struct Programs([OwnedFd; 2]);
@@ -89,19 +96,22 @@ impl Programs {
     pub fn make() -> Result<(Maps, Self), Errno> {
         mount_bpffs()?;
         fs::create_dir_all(FOLDER).map_err(|err| errno_of(&err))?;
-        let [ports, nat, addrs] = map_pins();
+        let [ports, addrs, nat, datagrams] = map_pins();
         let maps = Maps {
             ports: ensure(&ports, "braid_hostports", HASH, HOST_PORTS, NO_PREALLOC)?,
             addrs: ensure(&addrs, "braid_addrs", HASH, LOCAL_ADDRS, NO_PREALLOC)?,
         };
-        let nat = ensure(&nat, "braid_nat", LRU_HASH, FLOWS, 0)?;
-        let programs = Self::load(&maps, &nat)?;
+        let flows = Flows {
+            nat: ensure(&nat, "braid_nat", LRU_HASH, FLOWS, 0)?,
+            datagrams: ensure(&datagrams, "braid_datagrams", LRU_HASH, FRAGMENTS, 0)?,
+        };
+        let programs = Self::load(&maps, &flows)?;
         Ok((maps, programs))
     }
 
-    fn load(maps: &Maps, nat: &Map<Answer, Origin>) -> Result<Self, Errno> {
-        let (ports, nat, addrs) = (maps.ports.as_raw_fd(), nat.as_raw_fd(), maps.addrs.as_raw_fd());
-        Ok(Self([load(NAMES[0], IN, &[ports, nat, addrs])?, load(NAMES[1], OUT, &[nat])?]))
+    fn load(maps: &Maps, flows: &Flows) -> Result<Self, Errno> {
+        let all = [flows.nat.as_raw_fd(), flows.datagrams.as_raw_fd(), maps.ports.as_raw_fd(), maps.addrs.as_raw_fd()];
+        Ok(Self([load(NAMES[0], IN, &all)?, load(NAMES[1], OUT, &all[..2])?]))
     }
 
     /// Pins them in the place of all others.
@@ -128,7 +138,7 @@ impl Programs {
 impl Maps {
     /// Those that are pinned; none where one of them is not.
     pub fn pinned() -> Result<Option<Self>, Errno> {
-        let [ports, _, addrs] = map_pins();
+        let [ports, addrs, ..] = map_pins();
         let Some(ports) = Map::pinned(&ports)? else { return Ok(None) };
         Ok(Map::pinned(&addrs)?.map(|addrs| Self { ports, addrs }))
     }
@@ -244,8 +254,8 @@ fn mount_bpffs() -> Result<(), Errno> {
     mount(Some("bpf"), BPFFS, Some("bpf"), MsFlags::empty(), Some("mode=700"))
 }
 
-fn map_pins() -> [PathBuf; 3] {
-    ["host_ports", "nat", "local_addrs"].map(|name| Path::new(FOLDER).join(name))
+fn map_pins() -> [PathBuf; 4] {
+    ["host_ports", "local_addrs", "nat", "datagrams"].map(|name| Path::new(FOLDER).join(name))
 }
 
 fn program_pins() -> [PathBuf; 2] {
@@ -367,8 +377,11 @@ mod tests {
             ports: Map::create("braid_test", HASH, 8, NO_PREALLOC).expect("a map"),
             addrs: Map::create("braid_test", HASH, 8, NO_PREALLOC).expect("a map"),
         };
-        let nat = Map::create("braid_test", LRU_HASH, 8, 0).expect("a map");
-        Programs::load(&maps, &nat).expect("the verifier agrees");
+        let flows = Flows {
+            nat: Map::create("braid_test", LRU_HASH, 8, 0).expect("a map"),
+            datagrams: Map::create("braid_test", LRU_HASH, 8, 0).expect("a map"),
+        };
+        Programs::load(&maps, &flows).expect("the verifier agrees");
         let at = At { addr: Ipv4Addr::UNSPECIFIED.into(), protocol: Protocol::Tcp, port: 80 };
         maps.add(&at, &lead("10.1.0.5:80")).expect("added");
         assert_eq!(maps.add(&at, &lead("10.1.0.6:80")), Err(Errno::EEXIST));
