@@ -9,7 +9,7 @@ use crate::plan::hostport::{Entrance, HostPort, HostPortFact, HostPorts, Way};
 use crate::plan::shaping::Hook;
 use crate::plan::step::{LinkRef, Ns};
 use crate::sys::bpf::hostport::{Lead, Maps, NAMES, Programs, Shown, unpin_maps, unpin_programs};
-use crate::sys::netlink::{CREATE, EXCL, KernelError};
+use crate::sys::netlink::{CREATE, EXCL, KernelError, Socket};
 use crate::sys::rtnl::{self, addr, link, tc};
 use braid_ebpf_types::hostport::{BRIDGE_PORT, ETHERNET, POD};
 use nix::errno::Errno;
@@ -162,33 +162,32 @@ fn start(kernel: &mut Kernel, own: &Places) -> Result<Maps, KernelError> {
 fn stop(kernel: &mut Kernel) -> Result<(), KernelError> {
     unpin_programs()?;
     let socket = kernel.route(Ns::Host)?;
-    let messages = socket.dump(rtnl::GETLINK, link::link_dump)?;
-    let links: Vec<u32> =
-        messages.iter().filter_map(|message| link::parse(&message.body)).map(|(_, f)| f.index).collect();
-    for index in &links {
-        for hook in HOOKS {
-            socket.push(tc::DELTFILTER, 0, |out| tc::hostport::detach(*index, hook, out));
-        }
-    }
-    let outcomes = socket.flush()?;
-    for (index, outcomes) in links.iter().zip(outcomes.chunks(HOOKS.len())) {
-        if outcomes.iter().any(|outcome| outcome.error.is_none()) {
-            drop_clsact(kernel, *index)?;
-        }
-    }
+    let queues = socket.dump(tc::GETQDISC, tc::dump_queues)?;
+    queues.iter().filter_map(|queue| tc::hostport::parse_clsact(&queue.body)).try_for_each(|at| detach(socket, at))?;
     Ok(unpin_maps()?)
 }
 
-/// Takes the place of filters away when nothing hangs there.
-fn drop_clsact(kernel: &mut Kernel, index: u32) -> Result<(), KernelError> {
-    let socket = kernel.route(Ns::Host)?;
+/// Takes the programs from a link. Where nothing else hangs, they go with the place where they hang, in one request.
+fn detach(socket: &mut Socket, index: u32) -> Result<(), KernelError> {
+    let (mut own, mut is_shared) = (Vec::new(), false);
     for hook in HOOKS {
         let filters = missing(socket.dump(tc::GETTFILTER, |out| tc::dump_filters(index, hook, out)))?;
-        if filters.is_some_and(|filters| !filters.is_empty()) {
-            return Ok(());
+        for filter in filters.iter().flatten().filter(|filter| tc::hostport::is_filter(&filter.body)) {
+            match tc::hostport::parse(&filter.body) {
+                Some(_) => own.push(hook),
+                None => is_shared = true,
+            }
         }
     }
-    missing(socket.call(tc::DELQDISC, 0, |out| tc::clsact(index, out))).map(drop)
+    if is_shared {
+        own.into_iter().try_for_each(|hook| {
+            missing(socket.call(tc::DELTFILTER, 0, |out| tc::hostport::detach(index, hook, out))).map(drop)
+        })
+    } else if own.is_empty() {
+        Ok(())
+    } else {
+        missing(socket.call(tc::DELQDISC, 0, |out| tc::clsact(index, out))).map(drop)
+    }
 }
 
 /// The links that clients come from: all that pass packets to the host itself. Not `lo`, not what has a master, and not

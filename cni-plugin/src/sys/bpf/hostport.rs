@@ -222,9 +222,11 @@ pub fn unpin_programs() -> Result<(), Errno> {
 pub fn unpin_maps() -> Result<(), Errno> {
     map_pins().iter().try_for_each(|path| remove(path))?;
     for folder in [Path::new(FOLDER), Path::new(FOLDER).parent().unwrap_or(Path::new(FOLDER))] {
-        // Of another layout, perhaps.
-        if fs::remove_dir(folder).is_err() {
-            break;
+        match fs::remove_dir(folder) {
+            // Another layout is there as well.
+            Err(err) if err.kind() == io::ErrorKind::DirectoryNotEmpty => break,
+            Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(errno_of(&err)),
+            _ => {}
         }
     }
     Ok(())
