@@ -161,3 +161,69 @@ fn who_speaks_to_the_container_itself_hears_the_container() {
     call.prev(&result).del().ok();
     host.assert_nothing_left();
 }
+
+#[test]
+fn neighbours_that_the_bridge_keeps_apart_reach_a_port() {
+    for backend in BACKENDS {
+        let host = Sandbox::new();
+        bridge_nf(&host, false);
+        outside(&host);
+        let isolated = |mut network: Value| {
+            network["plugins"][0]["portIsolation"] = json!(true);
+            network
+        };
+        let pod = host.pod("a");
+        let call = mapped(&host, &pod, isolated(network_by("bridge", backend)), &json!(BOTH.map(mapping)));
+        let result = call.add().result();
+        let sibling = attach(&host, "b", isolated(network("bridge", "net", 1)));
+        wait_for_bridges(&host);
+        let _service = Service::start(&pod, Transport::Tcp, SERVICE);
+        for (at, bridge) in [("192.0.2.1:8080", "10.1.0.1"), ("[2001:db8::1]:8080", "fd00:1::1")] {
+            assert_eq!(sibling.ask(Transport::Tcp, at), Ok(bridge.parse().unwrap()), "{backend}, {at}");
+        }
+        call.check(&result).ok();
+        call.prev(&result).del().ok();
+    }
+}
+
+#[test]
+fn many_connections_at_once_and_much_data_pass() {
+    const CLIENTS: usize = 50;
+    const LEN: usize = 1_000_000;
+    for plugin in ["bridge", "ptp"] {
+        let host = Sandbox::new();
+        let outside = outside(&host);
+        let pod = host.pod("a");
+        let call = mapped(&host, &pod, network_by(plugin, "ebpf"), &json!(BOTH.map(mapping)));
+        let result = call.add().result();
+        wait_for_bridges(&host);
+        leave_it_to(&host, "ebpf");
+        let listener = pod.enter(|| TcpListener::bind(("::", SERVICE))).unwrap();
+        for (ns, at) in [(&outside, "192.0.2.1:8080"), (&outside, "[2001:db8::1]:8080"), (&pod, "192.0.2.1:8080")] {
+            let clients: Vec<_> = (0..CLIENTS)
+                .map(|_| ns.enter(|| TcpStream::connect_timeout(&at.parse().unwrap(), PATIENCE)).unwrap())
+                .collect();
+            let served: Vec<_> = (0..CLIENTS).map(|_| listener.accept().unwrap().0).collect();
+            std::thread::scope(|scope| {
+                for mut stream in served {
+                    scope.spawn(move || std::io::copy(&mut stream.try_clone().unwrap(), &mut stream).unwrap());
+                }
+                for stream in &clients {
+                    scope.spawn(move || {
+                        let mut writer = stream;
+                        let sender = scope.spawn(move || {
+                            writer.write_all(&vec![5; LEN / CLIENTS]).unwrap();
+                            writer.shutdown(std::net::Shutdown::Write).unwrap();
+                        });
+                        let (mut reader, mut got) = (stream, Vec::new());
+                        reader.set_read_timeout(Some(PATIENCE)).unwrap();
+                        reader.read_to_end(&mut got).unwrap_or_else(|err| panic!("{plugin}, {at}: {err}"));
+                        assert_eq!(got.len(), LEN / CLIENTS, "{plugin}, {at}");
+                        sender.join().unwrap();
+                    });
+                }
+            });
+        }
+        call.prev(&result).del().ok();
+    }
+}

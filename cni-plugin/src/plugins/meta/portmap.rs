@@ -12,6 +12,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Highest bit of a packet's mark.
 const LAST_MARK_BIT: i64 = 31;
+/// What eBPF needs of the kernel to lead clients.
+const BY_EBPF: &[Feature] = &[Feature::Clsact, Feature::ClsBpf, Feature::Bpf];
 /// Keys that hold rules in the words of a command, which braid does not run.
 const COMMAND_KEYS: [&str; 2] = ["conditionsV4", "conditionsV6"];
 
@@ -77,7 +79,7 @@ impl Portmap {
 
     /// How clients get to the container. eBPF rewrites only whose answer would go astray, and leads only to a veth.
     fn backend(&self, call: &Call<'_>, prev: &AddResult, facts: &Facts) -> Backend {
-        if !self.by_ebpf || self.masq_all {
+        if !self.by_ebpf || self.masq_all || lacking(facts).is_some() {
             return Backend::Nftables;
         }
         let is_own = |interface: &&Interface| interface.name == call.ifname.as_str() && !interface.sandbox.is_empty();
@@ -165,6 +167,13 @@ impl Mapping {
     }
 }
 
+/// Why eBPF can't lead clients on this kernel; none where it can.
+fn lacking(facts: &Facts) -> Option<String> {
+    let lacking: Vec<_> =
+        BY_EBPF.iter().filter(|feature| !facts.has(**feature)).map(|feature| feature.name()).collect();
+    (!lacking.is_empty()).then(|| format!("the kernel lacks {}", lacking.join(", ")))
+}
+
 /// The first IPv4 and the first IPv6 address of the container's interface.
 fn first_of_each_family(prev: &AddResult, call: &Call<'_>) -> Vec<IpNet> {
     let is_own = |interface: Option<usize>| match interface.and_then(|at| prev.interfaces.get(at)) {
@@ -212,6 +221,9 @@ impl Plugin for Portmap {
         let Some(prev) = call.prev.filter(|_| !ports.is_empty()) else { return Vec::new() };
         let mut needs: Vec<Need> = ports.iter().map(|port| Need::HostPort(port.at)).collect();
         needs.extend(host_links(prev).map(Need::Link));
+        if self.by_ebpf && !self.masq_all {
+            needs.push(Need::Features(BY_EBPF));
+        }
         if self.snat {
             let ips = first_of_each_family(prev, call).into_iter();
             needs.extend(ips.map(|ip| Need::Sysctl(Ns::Host, bridge_nf(ip).to_owned())));
@@ -251,9 +263,12 @@ impl Plugin for Portmap {
         let mut steps: Vec<Step> = hairpin(&result, facts, &targets).into_iter().collect();
         let has_loopback = targets.iter().any(|target| target.addr.is_ipv4());
         let backend = self.backend(call, &result, facts);
-        let is_refused = self.by_ebpf && !self.masq_all && backend == Backend::Nftables;
-        let sentence = "\"backend\": \"ebpf\" leads to a veth only, so nf_tables leads to this container";
-        let warnings = if is_refused { vec![sentence.to_owned()] } else { Vec::new() };
+        let warnings = if self.by_ebpf && !self.masq_all && backend == Backend::Nftables {
+            let why = lacking(facts).unwrap_or_else(|| "it leads to a veth only".to_owned());
+            vec![format!("\"backend\": \"ebpf\": {why}, so nf_tables leads to container {}", call.container_id)]
+        } else {
+            Vec::new()
+        };
         steps.push(Step::AddHostPorts(HostPorts { ports, targets, owner: call.owner(), backend }));
         // Behind the ports, whose table drops what comes from outside for 127.0.0.0/8.
         if has_loopback {
@@ -272,11 +287,16 @@ impl Plugin for Portmap {
     }
 
     fn features(&self) -> Vec<Feature> {
-        let mut features = vec![Feature::NfTables, Feature::Masquerade];
-        if self.by_ebpf {
-            features.extend([Feature::Clsact, Feature::ClsBpf, Feature::Bpf]);
-        }
-        features
+        vec![Feature::NfTables, Feature::Masquerade]
+    }
+
+    fn status_needs(&self) -> Vec<Need> {
+        if self.by_ebpf { vec![Need::Features(BY_EBPF)] } else { Vec::new() }
+    }
+
+    fn status(&self, facts: &Facts) -> Result<Option<String>, Error> {
+        let why = if self.by_ebpf { lacking(facts) } else { None };
+        Ok(why.map(|why| format!("portmap by nf_tables: {why}")))
     }
 }
 
