@@ -275,8 +275,8 @@ fn check_misses_a_port_a_filter_and_the_pins_of_ebpf() {
     let ports = format!("{PINS}/v1/host_ports");
     let pins = format!("rm -r {PINS}");
     for (damage, said) in [
-        (format!("tc filter del dev {veth} ingress pref 2"), "does not run the programs"),
-        ("tc filter del dev br1 egress pref 2".to_owned(), "link br1 in host does not run the programs"),
+        (format!("tc filter del dev {veth} ingress pref 2842"), "does not run the programs"),
+        ("tc filter del dev br1 egress pref 2842".to_owned(), "link br1 in host does not run the programs"),
         (format!("rm {ports}"), "0.0.0.0:8080/tcp leads nowhere (eBPF)"),
         (pins, "0.0.0.0:8080/tcp leads nowhere (eBPF)"),
         ("nft delete element inet braid hostport4-any { tcp . 8080 }".to_owned(), "leads nowhere"),
@@ -397,6 +397,12 @@ fn masq_all_rewrites_every_source_and_snat_none() {
 
 #[test]
 fn a_plugin_of_its_own_maps_and_ends_it() {
+    for backend in ["nftables", "ebpf"] {
+        assert_maps_by_itself(backend);
+    }
+}
+
+fn assert_maps_by_itself(backend: &str) {
     let host = Sandbox::new();
     let outside = outside(&host);
     let pod = host.pod("a");
@@ -404,7 +410,7 @@ fn a_plugin_of_its_own_maps_and_ends_it() {
     main["ipam"]["routes"] = json!([{"dst": "0.0.0.0/0"}]);
     let main = host.call("bridge", &pod, main);
     let result = main.add().result();
-    let chained = json!({"cniVersion": "1.1.0", "name": "net", "type": "portmap"});
+    let chained = json!({"cniVersion": "1.1.0", "name": "net", "type": "portmap", "backend": backend});
     let call = host.call("portmap", &pod, chained.clone()).with("runtimeConfig", json!({"portMappings": tcp()}));
     assert_eq!(call.clone().prev(&result).add().result(), result);
     let service = Service::start(&pod, Transport::Tcp, SERVICE);
@@ -462,5 +468,31 @@ fn assert_one_of_many_has_it(network: &Value) {
     for call in &calls {
         call.del().ok();
     }
+    host.assert_nothing_left();
+}
+
+#[test]
+fn the_first_port_by_ebpf_finds_any_number_of_links_and_the_last_leaves_others_filters() {
+    const LINKS: usize = 150;
+    let host = Sandbox::new();
+    for number in 0..LINKS {
+        host.run(&format!("ip link add other{number} type bridge"));
+    }
+    host.run("tc qdisc add dev other0 clsact");
+    host.run("tc filter add dev other0 ingress pref 2 protocol ip u32 match u32 0 0 classid 1:1");
+    let theirs = host.run("tc filter show dev other0 ingress");
+    let (a, b) = (host.pod("a"), host.pod("b"));
+    let first = mapped(&host, &a, network_by("ebpf"), &tcp());
+    let result = first.add().result();
+    let names = state::filters(&host);
+    assert_eq!(names.iter().filter(|name| name.starts_with("other") && name.contains("hp_in")).count(), LINKS);
+    assert_eq!(names.iter().filter(|name| name.starts_with("other") && name.contains("hp_out")).count(), LINKS);
+    let second = mapped(&host, &b, network_by("ebpf"), &json!([mapping(Transport::Udp)]));
+    let of_second = second.add().result();
+    first.prev(&result).del().ok();
+    second.check(&of_second).ok();
+    assert!(state::filters(&host).iter().any(|name| name.starts_with("other1 ")), "one port is left");
+    second.prev(&of_second).del().ok();
+    assert_eq!(host.run("tc filter show dev other0 ingress"), theirs);
     host.assert_nothing_left();
 }

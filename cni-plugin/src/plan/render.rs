@@ -132,7 +132,7 @@ fn by_ebpf(verb: &str, all: &HostPorts, way: &Way) -> Vec<String> {
         for at in way.links() {
             let filter = |hook: &str, program: &str| {
                 format!(
-                    "; tc filter replace dev {} {hook} pref 2 bpf da pinned /sys/fs/bpf/braid/v1/{program}",
+                    "; tc filter replace dev {} {hook} pref 2842 bpf da pinned /sys/fs/bpf/braid/v1/{program}",
                     at.name
                 )
             };

@@ -24,6 +24,8 @@ const LINK_ETHERNET: u16 = 1;
 const LINK_IP: u16 = 0xfffe;
 /// Index of `lo` in every network namespace.
 const LOOPBACK: u32 = 1;
+/// All requests of a send, and all refusals, have to fit into the socket's buffers.
+const LINKS_IN_A_SEND: usize = 64;
 const HOOKS: [Hook; 2] = [Hook::Ingress, Hook::Egress];
 
 /// What each link's filters tell the programs.
@@ -152,7 +154,7 @@ fn start(kernel: &mut Kernel, own: &Places) -> Result<Maps, KernelError> {
         links.insert(link, ETHERNET | POD | if is_bridged { BRIDGE_PORT } else { 0 });
     }
     links.retain(|link, _| !own.contains_key(link));
-    attach(kernel, &programs, &links, 0).or_else(|err| if is_missing(&err) { Ok(()) } else { Err(err) })?;
+    attach(kernel, &programs, &links, 0)?;
     attach(kernel, &programs, own, 0)?;
     programs.pin()?;
     Ok(maps)
@@ -211,32 +213,38 @@ fn client_links(kernel: &mut Kernel) -> Result<Places, KernelError> {
     Ok(links)
 }
 
-/// Has the links run the programs, in one send.
+/// Has the links run the programs, many in one send.
 fn attach(kernel: &mut Kernel, programs: &Programs, links: &Places, flags: u16) -> Result<(), KernelError> {
     let socket = kernel.route(Ns::Host)?;
+    let links: Vec<_> = links.iter().collect();
+    links.chunks(LINKS_IN_A_SEND).try_for_each(|links| attach_some(socket, programs, links, flags))
+}
+
+fn attach_some(
+    socket: &mut Socket,
+    programs: &Programs,
+    links: &[(&u32, &u32)],
+    flags: u16,
+) -> Result<(), KernelError> {
     for (index, class) in links {
-        socket.push(tc::NEWQDISC, CREATE | EXCL, |out| tc::clsact(*index, out));
+        socket.push(tc::NEWQDISC, CREATE | EXCL, |out| tc::clsact(**index, out));
         for ((hook, program), name) in HOOKS.into_iter().zip(programs.fds()).zip(NAMES) {
-            if class & BRIDGE_PORT == 0 || hook == Hook::Ingress {
-                let body = |out: &mut Vec<u8>| tc::hostport::attach(*index, hook, program, name, *class, out);
+            if **class & BRIDGE_PORT == 0 || hook == Hook::Ingress {
+                let body = |out: &mut Vec<u8>| tc::hostport::attach(**index, hook, program, name, **class, out);
                 socket.push(tc::NEWTFILTER, CREATE | flags, body);
             }
         }
     }
-    // Somebody else's clsact serves as well, and with EXCL so does what runs there.
-    let refusals = socket.flush()?.into_iter().filter_map(|outcome| outcome.error);
-    refusals.filter(|err| err.errno != Errno::EEXIST).max_by_key(|err| !is_missing(err)).map_or(Ok(()), Err)
+    // Somebody else's clsact serves as well, with EXCL so does what runs there, and a link may be gone.
+    let is_fine = |err: &KernelError| err.errno == Errno::EEXIST || err.errno == Errno::ENODEV;
+    let mut refusals = socket.flush()?.into_iter().filter_map(|outcome| outcome.error);
+    refusals.find(|err| !is_fine(err)).map_or(Ok(()), Err)
 }
 
 /// The host's addresses.
 fn addrs(kernel: &mut Kernel) -> Result<Vec<IpAddr>, KernelError> {
     let messages = kernel.route(Ns::Host)?.dump(rtnl::GETADDR, |out| addr::dump(0, out))?;
     Ok(messages.iter().filter_map(|message| addr::parse(&message.body)).map(|(_, fact)| fact.net.addr()).collect())
-}
-
-/// The link is gone.
-fn is_missing(err: &KernelError) -> bool {
-    err.errno == Errno::ENODEV
 }
 
 /// `None` for what is not there. EINVAL: there is no clsact.
