@@ -15,6 +15,7 @@ use braid_ebpf_types::hostport::{BRIDGE_PORT, ETHERNET, POD};
 use nix::errno::Errno;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io;
 use std::net::IpAddr;
 
 /// Locked against others who change host ports in eBPF.
@@ -138,11 +139,12 @@ fn fact(Shown { to, owner, .. }: Shown) -> HostPortFact {
 }
 
 fn lock() -> Result<File, KernelError> {
-    let lock = || {
-        fs::create_dir_all(LOCKED)?;
-        File::open(LOCKED).and_then(|folder| folder.lock().map(|()| folder))
+    let lock = || File::open(LOCKED).and_then(|folder| folder.lock().map(|()| folder));
+    let locked = match lock() {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => fs::create_dir_all(LOCKED).and_then(|()| lock()),
+        locked => locked,
     };
-    lock().map_err(|err| Error::io(format!("lock {LOCKED}"), &err).cause)
+    locked.map_err(|err| Error::io(format!("lock {LOCKED}"), &err).cause)
 }
 
 /// Brings the programs to all links. They are pinned last: who finds no pins begins anew.
