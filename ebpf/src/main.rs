@@ -5,6 +5,7 @@
 #![feature(core_intrinsics)]
 #![expect(internal_features, reason = "the only way to an atomic instruction on this target")]
 
+mod hostport;
 mod number;
 mod program;
 mod shape;

@@ -44,6 +44,16 @@ fn full_chain_del_can_stop_anywhere() {
 }
 
 #[test]
+fn ports_by_ebpf_add_can_stop_anywhere() {
+    trials::add("ports-by-ebpf");
+}
+
+#[test]
+fn ports_by_ebpf_del_can_stop_anywhere() {
+    trials::del("ports-by-ebpf");
+}
+
+#[test]
 fn shaped_macvlan_add_can_stop_anywhere() {
     trials::add("shaped-macvlan");
 }

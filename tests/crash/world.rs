@@ -92,7 +92,7 @@ const ADDRESSES: usize = 5;
 
 /// The type that is called: some are lists in one call.
 fn face(plugin: &str) -> &str {
-    if ["full-chain", "shaped-macvlan"].contains(&plugin) { "braid" } else { plugin }
+    if ["full-chain", "ports-by-ebpf", "shaped-macvlan"].contains(&plugin) { "braid" } else { plugin }
 }
 
 /// A configuration with all that has to be taken back, and few addresses, so that a lost one is soon missed.
@@ -112,6 +112,12 @@ fn conf(plugin: &str) -> Value {
                 ],
                 "runtimeConfig": {"bandwidth": limits(), "portMappings": [mapping]},
             })
+        }
+        "ports-by-ebpf" => {
+            let bridge = json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipam": ipam});
+            let portmap = json!({"type": "portmap", "backend": "ebpf", "capabilities": {"portMappings": true}});
+            let mapping = json!({"hostPort": 8080, "containerPort": 80, "protocol": "tcp"});
+            json!({"plugins": [bridge, portmap], "runtimeConfig": {"portMappings": [mapping]}})
         }
         "shaped-macvlan" => {
             json!({"network": {"type": "macvlan", "master": PARENT, "ipam": ipam}, "bandwidth": limits()})

@@ -3,16 +3,19 @@
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Service, Transport, Value, json, needs, state};
 use std::net::UdpSocket;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-const BOTH: [Transport; 2] = [Transport::Tcp, Transport::Udp];
+pub(crate) const BOTH: [Transport; 2] = [Transport::Tcp, Transport::Udp];
+/// Where the eBPF backend keeps what is the node's.
+const PINS: &str = "/sys/fs/bpf/braid";
 /// The host's port, and the container's.
 const PORT: u16 = 8080;
-const SERVICE: u16 = 80;
+pub(crate) const SERVICE: u16 = 80;
 
 /// A network with both families; `of` is the third number of its subnets.
-fn network(plugin: &str, name: &str, of: u8) -> Value {
+pub(crate) fn network(plugin: &str, name: &str, of: u8) -> Value {
     let ipam = json!({"type": "host-local",
         "ranges": [[{"subnet": format!("10.{of}.0.0/24")}], [{"subnet": format!("fd00:{of}::/64")}]],
         "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]});
@@ -23,23 +26,23 @@ fn network(plugin: &str, name: &str, of: u8) -> Value {
         "plugins": [main, {"type": "portmap", "capabilities": {"portMappings": true}}]})
 }
 
-fn mapping(transport: Transport) -> Value {
+pub(crate) fn mapping(transport: Transport) -> Value {
     let protocol = if transport == Transport::Tcp { "tcp" } else { "udp" };
     json!({"hostPort": PORT, "containerPort": SERVICE, "protocol": protocol})
 }
 
-fn mapped(host: &Sandbox, pod: &Ns, network: Value, mappings: &Value) -> Call {
+pub(crate) fn mapped(host: &Sandbox, pod: &Ns, network: Value, mappings: &Value) -> Call {
     host.call("braid", pod, network).with("runtimeConfig", json!({"portMappings": mappings}))
 }
 
-fn attach(host: &Sandbox, name: &str, network: Value) -> Rc<Ns> {
+pub(crate) fn attach(host: &Sandbox, name: &str, network: Value) -> Rc<Ns> {
     let pod = host.pod(name);
     host.call("braid", &pod, network).add().result();
     pod
 }
 
 /// A world outside that knows the host alone, as `192.0.2.1` and `2001:db8::1`.
-fn outside(host: &Sandbox) -> Rc<Ns> {
+pub(crate) fn outside(host: &Sandbox) -> Rc<Ns> {
     let outside = host.outside("world", "192.0.2.1/24", "192.0.2.2/24");
     host.run("ip addr add 2001:db8::1/64 dev world nodad");
     outside.run("ip addr add 2001:db8::2/64 dev world nodad");
@@ -47,7 +50,7 @@ fn outside(host: &Sandbox) -> Rc<Ns> {
     outside
 }
 
-fn bridge_nf(host: &Sandbox, on: bool) {
+pub(crate) fn bridge_nf(host: &Sandbox, on: bool) {
     for key in ["net/bridge/bridge-nf-call-iptables", "net/bridge/bridge-nf-call-ip6tables"] {
         if std::fs::exists(format!("/proc/sys/{key}")).unwrap_or(false) {
             host.set_sysctl(key, if on { "1" } else { "0" });
@@ -77,7 +80,7 @@ const ROUTED: Seen = Seen {
 };
 
 /// A new bridge looks for its neighbours when nobody else can have its own address.
-fn wait_for_bridges(host: &Sandbox) {
+pub(crate) fn wait_for_bridges(host: &Sandbox) {
     let is_tentative = || host.run("ip -6 addr show tentative").contains("inet6");
     let start = Instant::now();
     while is_tentative() {
@@ -86,16 +89,30 @@ fn wait_for_bridges(host: &Sandbox) {
     }
 }
 
-fn assert_matrix(plugin: &str, with_bridge_nf: bool, seen: &Seen) {
+/// When the container's neighbours come: before its ports, or after them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Others {
+    Before,
+    After,
+}
+
+fn assert_matrix(plugin: &str, backend: &str, with_bridge_nf: bool, others: Others, seen: &Seen) {
     let host = Sandbox::new();
     let outside = outside(&host);
     bridge_nf(&host, with_bridge_nf);
+    let come = || (attach(&host, "b", network(plugin, "net", 1)), attach(&host, "c", network("bridge", "other", 9)));
+    let before = (others == Others::Before).then(come);
     let pod = host.pod("a");
-    let call = mapped(&host, &pod, network(plugin, "net", 1), &json!(BOTH.map(mapping)));
+    let mut conf = network(plugin, "net", 1);
+    conf["plugins"][1]["backend"] = json!(backend);
+    let call = mapped(&host, &pod, conf, &json!(BOTH.map(mapping)));
     let result = call.add().result();
-    let sibling = attach(&host, "b", network(plugin, "net", 1));
-    let stranger = attach(&host, "c", network("bridge", "other", 9));
+    let (sibling, stranger) = before.unwrap_or_else(come);
     wait_for_bridges(&host);
+    if backend == "ebpf" && others == Others::Before {
+        // What comes in from elsewhere is eBPF's alone.
+        host.run("nft flush chain inet braid hostport-in");
+    }
     for transport in BOTH {
         let _service = Service::start(&pod, transport, SERVICE);
         for (family, at) in [(0, "192.0.2.1:8080"), (1, "[2001:db8::1]:8080")] {
@@ -108,7 +125,7 @@ fn assert_matrix(plugin: &str, with_bridge_nf: bool, seen: &Seen) {
             ];
             for (who, client, expected) in clients {
                 let found = client.ask(transport, at);
-                let what = format!("{plugin}, bridge-nf {with_bridge_nf}, {transport:?}, {who} to {at}");
+                let what = format!("{plugin}, {backend}, bridge-nf {with_bridge_nf}, {transport:?}, {who} to {at}");
                 assert_eq!(found, Ok(expected.parse().unwrap()), "{what}");
             }
         }
@@ -120,24 +137,54 @@ fn assert_matrix(plugin: &str, with_bridge_nf: bool, seen: &Seen) {
     call.prev(&result).del().ok();
     assert!(outside.ask(Transport::Tcp, "192.0.2.1:8080").is_err());
     assert!(state::elements(&host).is_empty(), "{:?}", state::elements(&host));
+    assert_eq!(state::filters(&host), Vec::<String>::new());
+    assert!(!Path::new(PINS).exists());
 }
 
 #[test]
 fn everybody_reaches_a_port_of_a_bridge() {
     // What the bridge carries back passes no NAT, so neighbours are taken for the bridge.
     let seen = Seen { sibling: ["10.1.0.1", "fd00:1::1"], ..ROUTED };
-    assert_matrix("bridge", false, &seen);
+    assert_matrix("bridge", "nftables", false, Others::After, &seen);
 }
 
 #[test]
 fn everybody_reaches_a_port_of_a_ptp() {
-    assert_matrix("ptp", false, &ROUTED);
+    assert_matrix("ptp", "nftables", false, Others::After, &ROUTED);
+}
+
+/// The container sees itself as the address that it asked for; all others keep their own.
+const BY_EBPF: Seen = Seen { itself: ["192.0.2.1", "2001:db8::1"], ..ROUTED };
+
+#[test]
+fn everybody_reaches_a_port_of_a_bridge_by_ebpf() {
+    assert_matrix("bridge", "ebpf", false, Others::Before, &Seen { sibling: ["10.1.0.2", "fd00:1::2"], ..BY_EBPF });
+}
+
+#[test]
+fn everybody_reaches_a_port_of_a_ptp_by_ebpf() {
+    assert_matrix("ptp", "ebpf", false, Others::Before, &Seen { sibling: ["10.1.0.2", "fd00:1::2"], ..BY_EBPF });
+}
+
+#[test]
+fn who_comes_later_reaches_a_port_as_well() {
+    for plugin in ["bridge", "ptp"] {
+        assert_matrix(plugin, "ebpf", false, Others::After, &BY_EBPF);
+    }
 }
 
 #[test]
 fn neighbours_keep_their_address_where_the_hosts_nat_sees_what_a_bridge_carries() {
     needs!(BridgeNf);
-    assert_matrix("bridge", true, &ROUTED);
+    assert_matrix("bridge", "nftables", true, Others::After, &ROUTED);
+    assert_matrix("bridge", "ebpf", true, Others::After, &BY_EBPF);
+}
+
+/// A network whose host ports are led by `backend`.
+fn network_by(backend: &str) -> Value {
+    let mut network = network("bridge", "net", 1);
+    network["plugins"][1]["backend"] = json!(backend);
+    network
 }
 
 fn tcp() -> Value {
@@ -146,17 +193,23 @@ fn tcp() -> Value {
 
 #[test]
 fn a_port_belongs_to_one_attachment() {
+    for (one, other) in [("nftables", "nftables"), ("ebpf", "ebpf"), ("ebpf", "nftables"), ("nftables", "ebpf")] {
+        assert_belongs_to_one(&network_by(one), &network_by(other));
+    }
+}
+
+fn assert_belongs_to_one(one: &Value, other: &Value) {
     let host = Sandbox::new();
     let (a, b) = (host.pod("a"), host.pod("b"));
-    let first = mapped(&host, &a, network("bridge", "net", 1), &tcp());
+    let first = mapped(&host, &a, one.clone(), &tcp());
     let result = first.add().result();
-    let second = mapped(&host, &b, network("bridge", "net", 1), &tcp());
+    let second = mapped(&host, &b, other.clone(), &tcp());
     // What the first one of the node made is noted now.
     second.status().ok();
     let state = host.state().without_marks();
     second.add().refused(999, &["0.0.0.0:8080/tcp", "net a eth0"]);
     state.assert_same(&host.state().without_marks());
-    let udp = mapped(&host, &b, network("bridge", "net", 1), &json!([mapping(Transport::Udp)]));
+    let udp = mapped(&host, &b, other.clone(), &json!([mapping(Transport::Udp)]));
     let of_udp = udp.add().result();
     udp.prev(&of_udp).del().ok();
     first.prev(&result).del().ok();
@@ -167,13 +220,19 @@ fn a_port_belongs_to_one_attachment() {
 
 #[test]
 fn a_port_of_an_owner_without_record_is_taken_over_and_its_del_leaves_it_alone() {
+    for backend in ["nftables", "ebpf"] {
+        assert_is_taken_over(&network_by(backend));
+    }
+}
+
+fn assert_is_taken_over(network: &Value) {
     let host = Sandbox::new();
     let outside = outside(&host);
     let (a, b) = (host.pod("a"), host.pod("b"));
-    let lost = mapped(&host, &a, network("bridge", "net", 1), &tcp());
+    let lost = mapped(&host, &a, network.clone(), &tcp());
     lost.add().result();
     std::fs::remove_dir_all("/run/braid/attachments").unwrap();
-    let call = mapped(&host, &b, network("bridge", "net", 1), &tcp());
+    let call = mapped(&host, &b, network.clone(), &tcp());
     let result = call.add().result();
     lost.del().ok();
     let _service = Service::start(&b, Transport::Tcp, SERVICE);
@@ -209,35 +268,70 @@ fn check_misses_a_port() {
 }
 
 #[test]
+fn check_misses_a_port_a_filter_and_the_pins_of_ebpf() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = mapped(&host, &pod, network_by("ebpf"), &tcp());
+    let mut result = call.add().result();
+    let veth = result["interfaces"][1]["name"].as_str().unwrap().to_owned();
+    let ports = format!("{PINS}/v1/host_ports");
+    let pins = format!("rm -r {PINS}");
+    for (damage, said) in [
+        (format!("tc filter del dev {veth} ingress pref 2842"), "does not run the programs"),
+        ("tc filter del dev br1 egress pref 2842".to_owned(), "link br1 in host does not run the programs"),
+        (format!("rm {ports}"), "0.0.0.0:8080/tcp leads nowhere (eBPF)"),
+        (pins, "0.0.0.0:8080/tcp leads nowhere (eBPF)"),
+        ("nft delete element inet braid hostport4-any { tcp . 8080 }".to_owned(), "leads nowhere"),
+    ] {
+        call.check(&result).ok();
+        host.run(&damage);
+        call.check(&result).refused(999, &[said]);
+        call.clone().prev(&result).del().ok();
+        host.assert_nothing_left();
+        result = call.add().result();
+    }
+    call.check(&result).ok();
+    call.prev(&result).del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
 fn del_and_gc_find_ports_without_a_record() {
-    for by_gc in [false, true] {
+    for (backend, by_gc) in [("nftables", false), ("nftables", true), ("ebpf", false), ("ebpf", true)] {
         let host = Sandbox::new();
         let pod = host.pod("a");
-        let call = mapped(&host, &pod, network("bridge", "net", 1), &json!(BOTH.map(mapping)));
+        let call = mapped(&host, &pod, network_by(backend), &json!(BOTH.map(mapping)));
         call.add().result();
         std::fs::remove_dir_all("/run/braid/attachments").unwrap();
         // The runtime sends no mappings when it deletes.
-        let call = host.call("braid", &pod, network("bridge", "net", 1));
+        let call = host.call("braid", &pod, network_by("nftables"));
         if by_gc {
             call.gc(&[]).ok();
         } else {
             call.del().ok();
         }
-        assert_eq!(state::elements(&host), Vec::<String>::new(), "by GC: {by_gc}");
+        assert_eq!(state::elements(&host), Vec::<String>::new(), "{backend}, by GC: {by_gc}");
+        assert!(!Path::new(PINS).exists(), "{backend}, by GC: {by_gc}");
         call.del().ok();
     }
 }
 
 #[test]
 fn a_client_of_udp_follows_a_replaced_container_at_once() {
+    for (one, other) in [("nftables", "nftables"), ("ebpf", "ebpf"), ("nftables", "ebpf"), ("ebpf", "nftables")] {
+        assert_is_followed([("a", network_by(one)), ("b", network_by(other))]);
+    }
+}
+
+fn assert_is_followed(containers: [(&str, Value); 2]) {
     let host = Sandbox::new();
     let outside = outside(&host);
     let client = outside.enter(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
     client.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
     outside.enter(|| client.connect("192.0.2.1:8080")).unwrap();
-    for name in ["a", "b"] {
+    for (name, network) in containers {
         let pod = host.pod(name);
-        let call = mapped(&host, &pod, network("bridge", "net", 1), &json!([mapping(Transport::Udp)]));
+        let call = mapped(&host, &pod, network, &json!([mapping(Transport::Udp)]));
         let result = call.add().result();
         let service = Service::start(&pod, Transport::Udp, SERVICE);
         client.send(b"?").unwrap();
@@ -249,6 +343,12 @@ fn a_client_of_udp_follows_a_replaced_container_at_once() {
 
 #[test]
 fn a_host_address_limits_a_mapping_and_goes_before_all() {
+    for backend in ["nftables", "ebpf"] {
+        assert_host_address_limits(&network_by(backend));
+    }
+}
+
+fn assert_host_address_limits(network: &Value) {
     let host = Sandbox::new();
     let outside = outside(&host);
     host.run("ip addr add 192.0.2.9/24 dev world");
@@ -260,7 +360,7 @@ fn a_host_address_limits_a_mapping_and_goes_before_all() {
     };
     let mut results = Vec::new();
     for (pod, mappings) in [(&a, tcp()), (&b, with("192.0.2.9")), (&c, with("127.0.0.1"))] {
-        let call = mapped(&host, pod, network("bridge", "net", 1), &mappings);
+        let call = mapped(&host, pod, network.clone(), &mappings);
         results.push((call.add().result(), call));
     }
     let reaches = |client: &Ns, at: &str, server: &Ns| {
@@ -278,11 +378,14 @@ fn a_host_address_limits_a_mapping_and_goes_before_all() {
 
 #[test]
 fn masq_all_rewrites_every_source_and_snat_none() {
-    for (key, outside_as, itself_reaches) in [("masqAll", "10.1.0.1", true), ("snat", "192.0.2.2", false)] {
+    let keys = [("masqAll", "10.1.0.1", true), ("snat", "192.0.2.2", false)];
+    for (backend, (key, outside_as, itself_reaches)) in
+        ["nftables", "ebpf"].into_iter().flat_map(|b| keys.map(|k| (b, k)))
+    {
         let host = Sandbox::new();
         let outside = outside(&host);
         let pod = host.pod("a");
-        let mut conf = network("bridge", "net", 1);
+        let mut conf = network_by(backend);
         conf["plugins"][1][key] = json!(key == "masqAll");
         let call = mapped(&host, &pod, conf, &tcp());
         let result = call.add().result();
@@ -296,6 +399,12 @@ fn masq_all_rewrites_every_source_and_snat_none() {
 
 #[test]
 fn a_plugin_of_its_own_maps_and_ends_it() {
+    for backend in ["nftables", "ebpf"] {
+        assert_maps_by_itself(backend);
+    }
+}
+
+fn assert_maps_by_itself(backend: &str) {
     let host = Sandbox::new();
     let outside = outside(&host);
     let pod = host.pod("a");
@@ -303,7 +412,7 @@ fn a_plugin_of_its_own_maps_and_ends_it() {
     main["ipam"]["routes"] = json!([{"dst": "0.0.0.0/0"}]);
     let main = host.call("bridge", &pod, main);
     let result = main.add().result();
-    let chained = json!({"cniVersion": "1.1.0", "name": "net", "type": "portmap"});
+    let chained = json!({"cniVersion": "1.1.0", "name": "net", "type": "portmap", "backend": backend});
     let call = host.call("portmap", &pod, chained.clone()).with("runtimeConfig", json!({"portMappings": tcp()}));
     assert_eq!(call.clone().prev(&result).add().result(), result);
     let service = Service::start(&pod, Transport::Tcp, SERVICE);
@@ -335,10 +444,16 @@ fn a_second_family_is_added_where_the_first_has_its_subnet_already() {
 
 #[test]
 fn of_many_that_ask_for_a_port_at_once_one_has_it_and_the_others_are_told() {
+    for backend in ["nftables", "ebpf"] {
+        assert_one_of_many_has_it(&network_by(backend));
+    }
+}
+
+fn assert_one_of_many_has_it(network: &Value) {
     const PODS: usize = 8;
     let host = Sandbox::new();
     let pods: Vec<_> = (0..PODS).map(|number| host.pod(&format!("p{number}"))).collect();
-    let calls: Vec<_> = pods.iter().map(|pod| mapped(&host, pod, network("bridge", "net", 1), &tcp())).collect();
+    let calls: Vec<_> = pods.iter().map(|pod| mapped(&host, pod, network.clone(), &tcp())).collect();
     let answers: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = calls.iter().map(|call| scope.spawn(|| call.add())).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
@@ -355,5 +470,31 @@ fn of_many_that_ask_for_a_port_at_once_one_has_it_and_the_others_are_told() {
     for call in &calls {
         call.del().ok();
     }
+    host.assert_nothing_left();
+}
+
+#[test]
+fn the_first_port_by_ebpf_finds_any_number_of_links_and_the_last_leaves_others_filters() {
+    const LINKS: usize = 150;
+    let host = Sandbox::new();
+    for number in 0..LINKS {
+        host.run(&format!("ip link add other{number} type bridge"));
+    }
+    host.run("tc qdisc add dev other0 clsact");
+    host.run("tc filter add dev other0 ingress pref 2 protocol ip u32 match u32 0 0 classid 1:1");
+    let theirs = host.run("tc filter show dev other0 ingress");
+    let (a, b) = (host.pod("a"), host.pod("b"));
+    let first = mapped(&host, &a, network_by("ebpf"), &tcp());
+    let result = first.add().result();
+    let names = state::filters(&host);
+    assert_eq!(names.iter().filter(|name| name.starts_with("other") && name.contains("hp_in")).count(), LINKS);
+    assert_eq!(names.iter().filter(|name| name.starts_with("other") && name.contains("hp_out")).count(), LINKS);
+    let second = mapped(&host, &b, network_by("ebpf"), &json!([mapping(Transport::Udp)]));
+    let of_second = second.add().result();
+    first.prev(&result).del().ok();
+    second.check(&of_second).ok();
+    assert!(state::filters(&host).iter().any(|name| name.starts_with("other1 ")), "one port is left");
+    second.prev(&of_second).del().ok();
+    assert_eq!(host.run("tc filter show dev other0 ingress"), theirs);
     host.assert_nothing_left();
 }

@@ -148,6 +148,8 @@ pub(crate) fn leftovers(host: &Ns) -> Vec<String> {
         }
     }
     left.extend(elements(host).into_iter().map(|element| format!("nft {element}")));
+    left.extend(tree(Path::new("/sys/fs/bpf/braid")).keys().map(|path| format!("pin {path}")));
+    left.extend(filters(host).into_iter().map(|filter| format!("filter {filter}")));
     for network in entries(Path::new("/var/lib/cni/networks")) {
         let files = entries(&network).into_iter();
         left.extend(files.filter(|path| is_lease(path)).map(|path| path.display().to_string()));
@@ -156,6 +158,25 @@ pub(crate) fn leftovers(host: &Ns) -> Vec<String> {
     let others = tree(Path::new("/run/cni")).into_keys().filter(|path| Path::new(path).is_file());
     left.extend(records.chain(others));
     left
+}
+
+/// Every program that a filter of the host runs, as `link side: name`, and every place of filters where none is.
+pub fn filters(host: &Ns) -> Vec<String> {
+    let mut found = Vec::new();
+    for link in host.link_names() {
+        let link = link.split('@').next().unwrap_or_default();
+        let mut is_empty = true;
+        for side in ["ingress", "egress"] {
+            let all = host.list(&format!("tc -j filter show dev {link} {side}"));
+            let names = all.iter().filter_map(|filter| filter["options"]["bpf_name"].as_str());
+            found.extend(names.map(|name| format!("{link} {side}: {name}")));
+            is_empty &= all.is_empty();
+        }
+        if is_empty && host.run(&format!("tc qdisc show dev {link}")).contains("clsact") {
+            found.push(format!("{link}: clsact"));
+        }
+    }
+    found
 }
 
 /// A veth whose other end is in another namespace, and that is not the test's own way outside.

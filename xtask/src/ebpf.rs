@@ -23,7 +23,13 @@ struct Flat {
     maps: &'static [&'static str],
 }
 
-const FLAT: [Flat; 2] = [
+const FLAT: [Flat; 4] = [
+    Flat {
+        path: "cni-plugin/src/sys/bpf/hp_in.insns",
+        program: "hp_in",
+        maps: &["NAT", "DATAGRAMS", "HOST_PORTS", "LOCAL_ADDRS"],
+    },
+    Flat { path: "cni-plugin/src/sys/bpf/hp_out.insns", program: "hp_out", maps: &["NAT", "DATAGRAMS"] },
     Flat { path: "cni-plugin/src/sys/bpf/shape.insns", program: "shape", maps: &["SHAPES"] },
     Flat { path: "cni-plugin/src/sys/bpf/shape_subnets.insns", program: "shape_subnets", maps: &["SHAPES", "SUBNETS"] },
 ];

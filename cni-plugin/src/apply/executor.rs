@@ -7,7 +7,7 @@ use crate::plan::request::in_one_request;
 use crate::plan::step::{LinkRef, Ns, Step};
 use crate::plan::verify;
 use crate::sys::netlink::{CREATE, EXCL, KernelError, Outcome, Socket};
-use crate::sys::nft::{hostport, mac_check, masquerade, reference};
+use crate::sys::nft::{mac_check, masquerade, reference};
 use crate::sys::rtnl::{self, addr, link, route};
 use crate::sys::sysctl;
 use nix::errno::Errno;
@@ -124,8 +124,8 @@ impl Run<'_> {
             Step::AddMacCheck(check) => self.alone(at, |run| mac_check::add(run.kernel.nft()?, check)),
             Step::DelMacCheck(check) => self.alone(at, |run| mac_check::del_pair(run.kernel.nft()?, check)),
             Step::AddHostPorts(all) => self.alone(at, |run| hostports::add(run.kernel, all)),
-            Step::DelHostPorts(all) => self.alone(at, |run| hostport::del(run.kernel.nft()?, all)),
-            Step::DelHostPortsOf(owner) => self.alone(at, |run| hostport::del_owner(run.kernel.nft()?, owner)),
+            Step::DelHostPorts(all) => self.alone(at, |run| hostports::del(run.kernel, all)),
+            Step::DelHostPortsOf(owner) => self.alone(at, |run| hostports::del_owner(run.kernel, owner)),
             Step::AddFirewall(all) => self.alone(at, |run| firewall::add(run.kernel, all)),
             Step::DelFirewall(all) => self.alone(at, |run| firewall::del(run.kernel, all)),
             Step::DelFirewallOf(owner) => self.alone(at, |run| firewall::del_owner(run.kernel, owner)),

@@ -1,5 +1,7 @@
 //! Ports of the host that lead to containers.
 
+pub mod ebpf;
+
 use super::kernel::Kernel;
 use super::record;
 use crate::plan::hostport::{Entrance, HostPortFact, HostPorts, Protocol};
@@ -10,6 +12,10 @@ use nix::errno::Errno;
 
 /// Makes the ports lead to the container, for clients that have sent before as well.
 pub(super) fn add(kernel: &mut Kernel, all: &HostPorts) -> Result<(), KernelError> {
+    // First, so that no flow begins in nf_tables that eBPF would then lead through another entry of conntrack.
+    if let Some(way) = all.way() {
+        ebpf::add(kernel, all, way)?;
+    }
     match hostport::add(kernel.nft()?, all) {
         Err(err) if err.errno == Errno::EEXIST => take_over(kernel, all)?,
         other => other?,
@@ -17,6 +23,27 @@ pub(super) fn add(kernel: &mut Kernel, all: &HostPorts) -> Result<(), KernelErro
     let socket = kernel.nft()?;
     let mut of_udp = all.ports.iter().map(|port| port.at).filter(|at| at.protocol == Protocol::Udp);
     of_udp.try_for_each(|at| conntrack::forget_udp(socket, at.addr, at.port))
+}
+
+/// Ends those that are still this owner's.
+pub(super) fn del(kernel: &mut Kernel, all: &HostPorts) -> Result<(), KernelError> {
+    let by_ebpf = if all.way().is_some() { ebpf::del(kernel, all) } else { Ok(()) };
+    hostport::del(kernel.nft()?, all).and(by_ebpf)
+}
+
+/// Ends all of an owner's.
+pub(super) fn del_owner(kernel: &mut Kernel, owner: &str) -> Result<(), KernelError> {
+    let by_ebpf = ebpf::del_owner(kernel, owner);
+    hostport::del_owner(kernel.nft()?, owner).and(by_ebpf)
+}
+
+/// All owners of a port.
+pub fn owners(kernel: &mut Kernel) -> Result<Vec<String>, KernelError> {
+    let mut owners = hostport::owners(kernel.nft()?)?;
+    owners.extend(ebpf::owners()?);
+    owners.sort_unstable();
+    owners.dedup();
+    Ok(owners)
 }
 
 /// Makes them lead there where all that is in the way belongs to owners without record. Others who add see only what is

@@ -12,7 +12,7 @@ pub mod delegate;
 pub mod executor;
 pub mod features;
 mod firewall;
-mod hostports;
+pub mod hostports;
 pub mod kernel;
 mod make;
 pub mod observe;

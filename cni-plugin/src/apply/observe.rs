@@ -1,8 +1,9 @@
 //! Reading what a plan depends on: needs become facts, each asked for once.
 
 use super::Error;
+use super::hostports::{self, ebpf};
 use super::kernel::Kernel;
-use super::{features, firewall, hostports, shape};
+use super::{features, firewall, shape};
 use crate::plan::IfName;
 use crate::plan::facts::{Facts, Need, RouteFact};
 use crate::plan::hostport::Entrance;
@@ -61,6 +62,8 @@ fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error
         Need::HostPort(at) => read_host_port(kernel, at, facts),
         Need::Firewalld => read_firewalld(facts),
         Need::Firewall(what) => read_firewall(kernel, what, facts),
+        Need::EbpfPort(at) => read_ebpf_port(at, facts),
+        Need::HostPortHook(at) => read_host_port_hook(kernel, at, facts),
         Need::Shaped(at) => {
             let fact = shape::observe(kernel, at);
             let fact = fact.map_err(|cause| Error::new(format!("look how link {at} is shaped"), cause))?;
@@ -96,6 +99,19 @@ fn read_firewall(kernel: &mut Kernel, what: &Firewall, facts: &mut Facts) -> Res
     let missing = firewall::missing(kernel, what);
     let missing = missing.map_err(|cause| Error::new("look what the host forwards", cause))?;
     facts.firewalls.insert(what.clone(), missing);
+    Ok(())
+}
+
+fn read_ebpf_port(at: &Entrance, facts: &mut Facts) -> Result<(), Error> {
+    let found = ebpf::observe(at).map_err(|cause| Error::new(format!("look who has host port {at} in eBPF"), cause))?;
+    facts.ebpf_ports.extend(found.map(|fact| (*at, fact)));
+    Ok(())
+}
+
+fn read_host_port_hook(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
+    let fail = |cause| Error::new(format!("look whether link {at} runs the programs for host ports"), cause);
+    let is_hooked = ebpf::is_hooked(kernel, at).map_err(fail)?;
+    facts.host_port_hooks.extend(is_hooked.then(|| at.clone()));
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use super::chain::{Chain, From, Work};
 use super::del::del;
 use super::joined;
 use super::liveness::Known;
+use crate::apply::hostports;
 use crate::apply::kernel::Kernel;
 use crate::apply::record::{self, Record};
 use crate::apply::repair;
@@ -14,7 +15,7 @@ use crate::plan::nft::MacCheck;
 use crate::plan::step::{LinkRef, Step};
 use crate::plan::{Facts, IfName, Mac};
 use crate::plugins::call::ALIAS_PREFIX;
-use crate::sys::nft::{firewall, hostport, isolation, mac_check, masquerade};
+use crate::sys::nft::{firewall, isolation, mac_check, masquerade};
 use crate::sys::rtnl::{self, link};
 
 /// Takes back everything of this network that the runtime does not list.
@@ -136,7 +137,7 @@ fn sweep(network: &str, valid: &[(String, String)]) -> Result<(), Error> {
     let masqueraded = kernel.nft().and_then(masquerade::list).unwrap_or_default();
     let lost = masqueraded.into_iter().map(|(_, owner)| owner).filter(|owner| is_lost(owner));
     steps.extend(lost.map(Step::DelMasqueradesOf));
-    let led = kernel.nft().and_then(hostport::owners).unwrap_or_default();
+    let led = hostports::owners(&mut kernel).unwrap_or_default();
     steps.extend(led.into_iter().filter(|owner| is_lost(owner)).map(Step::DelHostPortsOf));
     let mut forwarded = kernel.nft().and_then(firewall::owners).unwrap_or_default();
     forwarded.extend(kernel.nft().and_then(isolation::owners).unwrap_or_default());

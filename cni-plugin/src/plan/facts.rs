@@ -8,7 +8,7 @@ use super::nft::Firewall;
 use super::shaping::ShapedFact;
 use super::step::{Addr, Link, LinkAttr, LinkKind, LinkRef, Ns, Step, Vlan};
 use ipnet::IpNet;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// Something to read.
@@ -38,6 +38,10 @@ pub enum Need {
     Firewalld,
     /// What of the firewall is missing.
     Firewall(Firewall),
+    /// Who has a port of the host in eBPF.
+    EbpfPort(Entrance),
+    /// Whether a link runs the programs for host ports.
+    HostPortHook(LinkRef),
     /// How a link is shaped.
     Shaped(LinkRef),
     /// Which of these features the kernel has.
@@ -73,6 +77,10 @@ pub struct Facts {
     pub has_firewalld: bool,
     /// What is missing of what is forwarded or dropped, each as a sentence.
     pub firewalls: BTreeMap<Firewall, Vec<String>>,
+    /// The same in eBPF.
+    pub ebpf_ports: BTreeMap<Entrance, HostPortFact>,
+    /// Links that run the programs for them.
+    pub host_port_hooks: BTreeSet<LinkRef>,
     /// How links are shaped.
     pub shaped: BTreeMap<LinkRef, ShapedFact>,
     /// Features that were asked for: nothing where the kernel has one, otherwise what it said.
@@ -195,6 +203,8 @@ impl Facts {
             masquerades,
             mac_checks,
             host_ports,
+            ebpf_ports,
+            host_port_hooks,
             firewalls,
             shaped,
             features,
@@ -211,6 +221,8 @@ impl Facts {
         self.masquerades.extend(masquerades);
         self.mac_checks.extend(mac_checks);
         self.host_ports.extend(host_ports);
+        self.ebpf_ports.extend(ebpf_ports);
+        self.host_port_hooks.extend(host_port_hooks);
         self.firewalls.extend(firewalls);
         self.shaped.extend(shaped);
         self.features.extend(features);

@@ -1,8 +1,10 @@
 //! Ports of the host that lead to a container's: what is asked for.
 
+use super::name::Mac;
+use super::step::LinkRef;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
@@ -102,6 +104,41 @@ pub struct Target {
     pub rewrite: Rewrite,
 }
 
+/// What leads clients to the container.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Backend {
+    /// nf_tables alone.
+    #[default]
+    Nftables,
+    /// eBPF, where packets come in to a link of the host; nf_tables for the host's own, and for what eBPF lets pass.
+    Ebpf(Way),
+}
+
+/// How eBPF gets to the container.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Way {
+    /// The host's end of the container's link.
+    pub link: LinkRef,
+    /// The bridge that this end is a port of.
+    pub bridge: Option<LinkRef>,
+    /// The container's hardware address.
+    pub mac: Mac,
+    /// The container's addresses with their prefixes.
+    pub nets: Vec<IpNet>,
+    /// The container reaches itself.
+    pub hairpin: bool,
+    /// The container and its neighbours on the bridge reach each other.
+    pub neighbours: bool,
+}
+
+impl Way {
+    /// The links that run the programs for the sake of this container.
+    pub fn links(&self) -> impl Iterator<Item = &LinkRef> {
+        [Some(&self.link), self.bridge.as_ref()].into_iter().flatten()
+    }
+}
+
 /// All ports of one attachment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostPorts {
@@ -111,9 +148,38 @@ pub struct HostPorts {
     pub targets: Vec<Target>,
     /// Network, container id and interface.
     pub owner: String,
+    /// What leads there.
+    #[serde(default)]
+    pub backend: Backend,
 }
 
 impl HostPorts {
+    /// How eBPF leads there; none where it does not.
+    pub fn way(&self) -> Option<&Way> {
+        match &self.backend {
+            Backend::Nftables => None,
+            Backend::Ebpf(way) => Some(way),
+        }
+    }
+
+    /// The ports that eBPF leads.
+    pub fn by_ebpf(&self) -> impl Iterator<Item = &HostPort> {
+        let leads = |port: &&HostPort| self.way().is_some() && port.at.protocol != Protocol::Sctp;
+        self.ports.iter().filter(leads)
+    }
+
+    /// Whether eBPF leads there as it should; otherwise what differs.
+    pub fn holds_in_ebpf(
+        &self,
+        facts: &BTreeMap<Entrance, HostPortFact>,
+        hooked: &BTreeSet<LinkRef>,
+    ) -> Result<(), String> {
+        let by_ebpf = Self { ports: self.by_ebpf().copied().collect(), ..self.clone() };
+        by_ebpf.holds(facts).map_err(|differs| format!("{differs} (eBPF)"))?;
+        let bare = self.way().and_then(|way| way.links().find(|link| !hooked.contains(link)));
+        bare.map_or(Ok(()), |link| Err(format!("link {link} does not run the programs for host ports")))
+    }
+
     /// Whether the kernel shows all of them; otherwise what differs.
     pub fn holds(&self, facts: &BTreeMap<Entrance, HostPortFact>) -> Result<(), String> {
         for HostPort { at, to } in &self.ports {

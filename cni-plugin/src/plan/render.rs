@@ -2,7 +2,7 @@
 //!
 //! The container's namespace is written `pod`. The same text is the dry run, the golden file and the error's subject.
 
-use super::hostport::{HostPort, HostPorts, Rewrite, Target};
+use super::hostport::{HostPort, HostPorts, Rewrite, Target, Way};
 use super::ladder::Queue;
 use super::nft::{Firewall, Gate, Isolation, MacCheck, Masquerade};
 use super::shaping::{Rate, Shaper, Shaping};
@@ -66,7 +66,7 @@ impl Step {
             Self::AddHostPorts(all) => host_ports(f, "add", all),
             Self::DelHostPorts(all) => host_ports(f, "delete", all),
             Self::DelHostPortsOf(owner) => {
-                write!(f, "# nft delete every host port of inet braid with comment {owner:?}")
+                write!(f, "# delete every host port of inet braid and of /sys/fs/bpf/braid of {owner:?}")
             }
             Self::AddFirewall(all) => firewall(f, "add", all),
             Self::DelFirewall(all) => firewall(f, "delete", all),
@@ -143,6 +143,7 @@ fn host_ports(f: &mut fmt::Formatter<'_>, verb: &str, all: &HostPorts) -> fmt::R
         }
         element(format!("{}-source", family(addr)), addr.to_string(), format!(" : goto {}", rewrite.chain()));
     }
+    lines.extend(all.way().into_iter().flat_map(|way| by_ebpf(verb, all, way)));
     commands(f, &lines)
 }
 
@@ -191,6 +192,32 @@ fn commands(f: &mut fmt::Formatter<'_>, lines: &[String]) -> fmt::Result {
         }
     }
     Ok(())
+}
+
+/// `tc` of the links that run the programs for this container; the map's elements, which no command writes in words.
+fn by_ebpf(verb: &str, all: &HostPorts, way: &Way) -> Vec<String> {
+    let mut lines = Vec::new();
+    if verb == "add" {
+        for at in way.links() {
+            let filter = |hook: &str, program: &str| {
+                format!(
+                    "; tc filter replace dev {} {hook} pref 2842 bpf da pinned /sys/fs/bpf/braid/v1/{program}",
+                    at.name
+                )
+            };
+            let is_port = way.bridge.is_some() && *at == way.link;
+            let egress = if is_port { String::new() } else { filter("egress", "hp_out") };
+            lines.push(format!("tc qdisc add dev {} clsact{}{egress}", at.name, filter("ingress", "hp_in")));
+        }
+    }
+    for HostPort { at, to } in all.by_ebpf() {
+        let link = &way.link.name;
+        lines.push(match verb {
+            "add" => format!("# map /sys/fs/bpf/braid/v1/host_ports: {at} leads to {to} by {link}"),
+            _ => format!("# map /sys/fs/bpf/braid/v1/host_ports: {at} leads nowhere"),
+        });
+    }
+    lines
 }
 
 /// `tc` of each place; the rate is the program's, whose map no command writes.

@@ -1,6 +1,7 @@
 //! Whether a step's effect is there, judged by the facts alone.
 
 use super::facts::{Facts, LinkFact, Need, RouteFact};
+use super::hostport::{HostPorts, Way};
 use super::step::{Addr, Link, LinkKind, LinkRef, Ns, Route, Step, Vlan};
 
 impl Step {
@@ -29,9 +30,7 @@ impl Step {
             Self::AddFirewall(firewall) => vec![Need::Firewall(firewall.clone())],
             Self::AddMasquerade(_) | Self::DelMasquerade(_) | Self::DelMasqueradesOf(_) => vec![Need::Masquerades],
             Self::AddMacCheck(_) | Self::DelMacCheck(_) => vec![Need::MacChecks],
-            Self::AddHostPorts(all) | Self::DelHostPorts(all) => {
-                all.ports.iter().map(|port| Need::HostPort(port.at)).collect()
-            }
+            Self::AddHostPorts(all) | Self::DelHostPorts(all) => host_port_needs(all),
             Self::AddShaping(shaping) | Self::DelShaping(shaping) => {
                 shaping.links().cloned().map(Need::Shaped).collect()
             }
@@ -40,6 +39,13 @@ impl Step {
             }
         }
     }
+}
+
+fn host_port_needs(all: &HostPorts) -> Vec<Need> {
+    let mut needs: Vec<Need> = all.ports.iter().map(|port| Need::HostPort(port.at)).collect();
+    needs.extend(all.by_ebpf().map(|port| Need::EbpfPort(port.at)));
+    needs.extend(all.way().into_iter().flat_map(Way::links).cloned().map(Need::HostPortHook));
+    needs
 }
 
 fn link_needs(link: &Link) -> Vec<Need> {
@@ -124,8 +130,14 @@ fn is_redirected(from: &LinkRef, to: &LinkRef, facts: &Facts) -> bool {
 
 fn nft_holds(step: &Step, facts: &Facts) -> Result<(), String> {
     match step {
-        Step::AddHostPorts(all) => all.holds(&facts.host_ports),
-        Step::DelHostPorts(all) => all.are_gone(&facts.host_ports),
+        Step::AddHostPorts(all) => {
+            all.holds(&facts.host_ports)?;
+            all.holds_in_ebpf(&facts.ebpf_ports, &facts.host_port_hooks)
+        }
+        Step::DelHostPorts(all) => {
+            all.are_gone(&facts.host_ports)?;
+            all.are_gone(&facts.ebpf_ports)
+        }
         Step::AddFirewall(firewall) => {
             let missing = facts.firewalls.get(firewall).map(|missing| missing.join("; "));
             missing.filter(|missing| !missing.is_empty()).map_or(Ok(()), Err)

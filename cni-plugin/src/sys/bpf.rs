@@ -1,7 +1,9 @@
-//! The bpf system call: what the kernel can do, and the program that shapes.
+//! The bpf system call: what the kernel can do, the program that shapes, and those of host ports.
 
 #![expect(unsafe_code, reason = "the system call has no wrapper")]
 
+pub mod hostport;
+mod object;
 pub mod shape;
 
 use nix::errno::Errno;

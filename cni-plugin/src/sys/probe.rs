@@ -8,7 +8,7 @@ use super::netns::{NetNs, NetNsError};
 use super::nft::{firewall, hostport, mac_check, masquerade};
 use super::rtnl::{self, link, tc};
 use super::sysctl;
-use crate::plan::hostport::{Entrance, HostPort, HostPorts, Protocol, Rewrite, Target};
+use crate::plan::hostport::{Backend, Entrance, HostPort, HostPorts, Protocol, Rewrite, Target};
 use crate::plan::nft::{Firewall, Gate, MacCheck, Masquerade};
 use crate::plan::{Feature, IfName, Mac};
 use nix::errno::Errno;
@@ -275,7 +275,8 @@ fn led(socket: &mut Socket) -> Result<(), KernelError> {
     let at = Entrance { addr: Ipv4Addr::UNSPECIFIED.into(), protocol: Protocol::Tcp, port: 80 };
     let port = HostPort { at, to: SocketAddr::new(addr.into(), 80) };
     let target = Target { addr: addr.into(), rewrite: Rewrite::Own };
-    hostport::add(socket, &HostPorts { ports: vec![port], targets: vec![target], owner: String::new() })
+    let (ports, targets, owner) = (vec![port], vec![target], String::new());
+    hostport::add(socket, &HostPorts { ports, targets, backend: Backend::Nftables, owner })
 }
 
 fn let_through(socket: &mut Socket) -> Result<(), KernelError> {

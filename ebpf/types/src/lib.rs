@@ -2,4 +2,5 @@
 
 #![no_std]
 
+pub mod hostport;
 pub mod shape;

@@ -1,10 +1,10 @@
 //! `portmap`: ports of the host that lead to the container's.
 
-use crate::cni::{AddResult, Error, Json, NetConf};
+use crate::cni::{AddResult, Error, Interface, Json, NetConf};
 use crate::ipam::Lease;
-use crate::plan::hostport::{Entrance, HostPort, HostPorts, Protocol, Rewrite, Target};
+use crate::plan::hostport::{Backend, Entrance, HostPort, HostPorts, Protocol, Rewrite, Target, Way};
 use crate::plan::step::{LinkAttr, LinkRef, Ns, Step, Sysctl};
-use crate::plan::{Facts, Feature, Need};
+use crate::plan::{Facts, Feature, Mac, Need};
 use crate::plugins::interface::host_links;
 use crate::plugins::{Addresses, Call, Planned, Plugin};
 use ipnet::IpNet;
@@ -12,6 +12,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Highest bit of a packet's mark.
 const LAST_MARK_BIT: i64 = 31;
+/// What eBPF needs of the kernel to lead clients.
+const BY_EBPF: &[Feature] = &[Feature::Clsact, Feature::ClsBpf, Feature::Bpf];
 /// Keys that hold rules in the words of a command, which braid does not run.
 const COMMAND_KEYS: [&str; 2] = ["conditionsV4", "conditionsV6"];
 
@@ -23,6 +25,8 @@ pub struct Portmap {
     snat: bool,
     /// All sources are rewritten.
     masq_all: bool,
+    /// Clients are led by eBPF, as far as that can be.
+    by_ebpf: bool,
     /// Why an ADD can't do what is asked for. A DEL can: the reference plugin may have done it.
     refusal: Option<Error>,
 }
@@ -46,7 +50,8 @@ impl Portmap {
             None => Vec::new(),
         };
         let (snat, masq_all) = (json.bool_or("snat", true)?, json.bool_or("masqAll", false)?);
-        Ok(Self { mappings, snat, masq_all, refusal: refuse_backend(json).err() })
+        let by_ebpf = json.str_or("backend", "")? == "ebpf";
+        Ok(Self { mappings, snat, masq_all, by_ebpf, refusal: refuse_backend(json).err() })
     }
 
     /// The ports of the container's first address of each family.
@@ -72,6 +77,25 @@ impl Portmap {
         ports
     }
 
+    /// How clients get to the container. eBPF rewrites only whose answer would go astray, and leads only to a veth.
+    fn backend(&self, call: &Call<'_>, prev: &AddResult, facts: &Facts) -> Backend {
+        if !self.by_ebpf || self.masq_all || lacking(facts).is_some() {
+            return Backend::Nftables;
+        }
+        let is_own = |interface: &&Interface| interface.name == call.ifname.as_str() && !interface.sandbox.is_empty();
+        let mac = prev.interfaces.iter().find(is_own).and_then(|own| Mac::parse(&own.mac));
+        let veth = host_links(prev).find_map(|at| facts.link(&at).filter(|fact| fact.kind == "veth").map(|f| (at, f)));
+        let (Some(mac), Some((link, fact))) = (mac, veth) else { return Backend::Nftables };
+        Backend::Ebpf(Way {
+            neighbours: !fact.isolated,
+            link,
+            bridge: bridge(prev, facts),
+            mac,
+            nets: first_of_each_family(prev, call),
+            hairpin: self.snat,
+        })
+    }
+
     fn targets(&self, call: &Call<'_>, prev: &AddResult, facts: &Facts, ports: &[HostPort]) -> Vec<Target> {
         if !self.snat {
             return Vec::new();
@@ -95,9 +119,9 @@ impl Portmap {
 /// `backend`, and the keys that mean something to one backend alone.
 fn refuse_backend(json: &Json) -> Result<(), Error> {
     match json.str_or("backend", "")? {
-        "" | "auto" | "nftables" => {}
-        backend @ ("iptables" | "ebpf") => {
-            let sentence = "is not among braid's backends; \"nftables\" and \"auto\" are";
+        "" | "auto" | "nftables" | "ebpf" => {}
+        backend @ "iptables" => {
+            let sentence = "is not among braid's backends; \"nftables\", \"ebpf\" and \"auto\" are";
             return Err(Error::config(format!("\"backend\": {backend:?} {sentence}")));
         }
         backend => return Err(Error::config(format!("unrecognized backend {backend:?}"))),
@@ -141,6 +165,13 @@ impl Mapping {
             host_ip: host_ip.transpose()?,
         })
     }
+}
+
+/// Why eBPF can't lead clients on this kernel; none where it can.
+fn lacking(facts: &Facts) -> Option<String> {
+    let lacking: Vec<_> =
+        BY_EBPF.iter().filter(|feature| !facts.has(**feature)).map(|feature| feature.name()).collect();
+    (!lacking.is_empty()).then(|| format!("the kernel lacks {}", lacking.join(", ")))
 }
 
 /// The first IPv4 and the first IPv6 address of the container's interface.
@@ -190,6 +221,9 @@ impl Plugin for Portmap {
         let Some(prev) = call.prev.filter(|_| !ports.is_empty()) else { return Vec::new() };
         let mut needs: Vec<Need> = ports.iter().map(|port| Need::HostPort(port.at)).collect();
         needs.extend(host_links(prev).map(Need::Link));
+        if self.by_ebpf && !self.masq_all {
+            needs.push(Need::Features(BY_EBPF));
+        }
         if self.snat {
             let ips = first_of_each_family(prev, call).into_iter();
             needs.extend(ips.map(|ip| Need::Sysctl(Ns::Host, bridge_nf(ip).to_owned())));
@@ -228,12 +262,19 @@ impl Plugin for Portmap {
         let targets = self.targets(call, &result, facts, &ports);
         let mut steps: Vec<Step> = hairpin(&result, facts, &targets).into_iter().collect();
         let has_loopback = targets.iter().any(|target| target.addr.is_ipv4());
-        steps.push(Step::AddHostPorts(HostPorts { ports, targets, owner: call.owner() }));
+        let backend = self.backend(call, &result, facts);
+        let warnings = if self.by_ebpf && !self.masq_all && backend == Backend::Nftables {
+            let why = lacking(facts).unwrap_or_else(|| "it leads to a veth only".to_owned());
+            vec![format!("\"backend\": \"ebpf\": {why}, so nf_tables leads to container {}", call.container_id)]
+        } else {
+            Vec::new()
+        };
+        steps.push(Step::AddHostPorts(HostPorts { ports, targets, owner: call.owner(), backend }));
         // Behind the ports, whose table drops what comes from outside for 127.0.0.0/8.
         if has_loopback {
             steps.extend(route_localnet(&result, facts));
         }
-        Ok(Planned { steps, result, warnings: Vec::new() })
+        Ok(Planned { steps, result, warnings })
     }
 
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
@@ -247,6 +288,15 @@ impl Plugin for Portmap {
 
     fn features(&self) -> Vec<Feature> {
         vec![Feature::NfTables, Feature::HostPorts]
+    }
+
+    fn status_needs(&self) -> Vec<Need> {
+        if self.by_ebpf { vec![Need::Features(BY_EBPF)] } else { Vec::new() }
+    }
+
+    fn status(&self, facts: &Facts) -> Result<Option<String>, Error> {
+        let why = if self.by_ebpf { lacking(facts) } else { None };
+        Ok(why.map(|why| format!("portmap by nf_tables: {why}")))
     }
 }
 

@@ -254,6 +254,11 @@ pub fn link_dump(out: &mut Vec<u8>) {
     emit(&LinkMessage::default(), out);
 }
 
+/// Reads `RTM_NEWLINK`: what the link's frames begin with, as `ARPHRD_*`.
+pub fn hardware(body: &[u8]) -> Option<u16> {
+    u16_of(body.get(2..4)?)
+}
+
 /// Reads `RTM_NEWLINK`: the link's name and what is known of it.
 pub fn parse(body: &[u8]) -> Option<(String, LinkFact)> {
     let head = body.first_chunk::<INFO_LEN>()?;

@@ -1,5 +1,7 @@
 //! Queueing disciplines and filters (`include/uapi/linux/pkt_sched.h`, `pkt_cls.h`).
 
+pub mod hostport;
+
 use super::{text_of, u32_of, u64_of};
 use crate::plan::shaping::{Hook, Traffic};
 use crate::sys::netlink::{attr, attributes_of, nest};
@@ -74,11 +76,16 @@ pub fn clsact(index: u32, out: &mut Vec<u8>) {
 
 /// Body of `RTM_NEWTFILTER`: a program that decides by itself; `class_id` is what it reads in each packet.
 pub fn program(index: u32, hook: Hook, program: RawFd, name: &str, class_id: u32, out: &mut Vec<u8>) {
+    filter(index, hook, out);
+    direct(program, name, class_id, out);
+}
+
+/// The options of a filter whose program decides by itself.
+fn direct(program: RawFd, name: &str, class_id: u32, out: &mut Vec<u8>) {
     const FD: u16 = 6;
     const NAME: u16 = 7;
     const FLAGS: u16 = 8;
     const DIRECT: u32 = 1;
-    filter(index, hook, out);
     nest(TCA_OPTIONS, out, |out| {
         attr(CLASSID, &class_id.to_ne_bytes(), out);
         attr(FD, &program.to_ne_bytes(), out);
@@ -129,7 +136,11 @@ pub fn parse_redirect(body: &[u8]) -> Option<u32> {
 
 /// Body of `RTM_DELTFILTER` for braid's own.
 pub fn filter(index: u32, hook: Hook, out: &mut Vec<u8>) {
-    head(index, FILTER, side(hook), PREFERENCE << 16 | ALL_PROTOCOLS, out);
+    filter_at(PREFERENCE, index, hook, out);
+}
+
+fn filter_at(preference: u32, index: u32, hook: Hook, out: &mut Vec<u8>) {
+    head(index, FILTER, side(hook), preference << 16 | ALL_PROTOCOLS, out);
     attr(TCA_KIND, b"bpf\0", out);
 }
 

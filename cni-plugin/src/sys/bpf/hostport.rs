@@ -1,0 +1,408 @@
+//! The programs `hp_in` and `hp_out` and their maps, pinned for the whole node in `/sys/fs/bpf/braid/v1/`.
+//!
+//! The maps are there as long as one port leads somewhere. The programs' names bear their number, so that another braid
+//! loads its own and goes on with the maps; they are pinned when all links run them.
+
+use super::object::{Map, NO_PREALLOC, ProgInfo, fnv, get_info, load, pin, pinned};
+use crate::plan::hostport::Entrance as At;
+use braid_ebpf_types::hostport::{
+    Address, Answer, Datagram, Entrance, FLOWS, FRAGMENTS, HAIRPIN, HOST_PORTS, LOCAL_ADDRS, NEIGHBOURS, OWNER_LEN,
+    Origin, Target,
+};
+use ipnet::IpNet;
+use nix::errno::Errno;
+use nix::mount::{MsFlags, mount};
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+
+const IN: &[u8] = include_bytes!("hp_in.insns");
+const OUT: &[u8] = include_bytes!("hp_out.insns");
+/// Which programs these are, of all that were ever made.
+const VERSION: u64 = fnv(IN) ^ fnv(OUT).rotate_left(1);
+/// Names of the programs and of their filters.
+pub const NAMES: [&str; 2] = ["braid_hp_in", "braid_hp_out"];
+
+const BPFFS: &str = "/sys/fs/bpf";
+const BPFFS_MAGIC: i64 = 0xcafe_4a11;
+/// The number is that of the maps' layout.
+const FOLDER: &str = "/sys/fs/bpf/braid/v1";
+const HASH: u32 = 1;
+const LRU_HASH: u32 = 9;
+
+/// Where a port leads and whose it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shown {
+    /// In the container.
+    pub to: SocketAddr,
+    /// Network, container id and interface.
+    pub owner: String,
+    /// Index of the host's end of the container's link.
+    pub link: u32,
+    /// That end is a port of a bridge.
+    pub is_bridged: bool,
+}
+
+/// Where a port is to lead.
+#[derive(Debug, Clone, Copy)]
+pub struct Lead<'a> {
+    /// In the container.
+    pub to: SocketAddr,
+    /// The container's address with its prefix.
+    pub net: IpNet,
+    /// Index of the host's end of its link.
+    pub link: u32,
+    /// Index of the bridge that this end is a port of.
+    pub bridge: Option<u32>,
+    /// Hardware address of the container.
+    pub mac: [u8; 6],
+    /// The container reaches itself.
+    pub hairpin: bool,
+    /// The container and its neighbours on the bridge reach each other.
+    pub neighbours: bool,
+    /// Network, container id and interface.
+    pub owner: &'a str,
+}
+
+/// The maps that braid reads and writes.
+#[derive(Debug)]
+pub struct Maps {
+    ports: Map<Entrance, Target>,
+    addrs: Map<Address, u32>,
+}
+
+/// The maps that only the programs read and write.
+struct Flows {
+    nat: Map<Answer, Origin>,
+    datagrams: Map<Datagram, [u16; 2]>,
+}
+
+/// Both programs: for what comes in, and for what goes out.
+#[derive(Debug)]
+pub struct Programs([OwnedFd; 2]);
+
+impl Programs {
+    /// Those of this braid; none where they are not pinned.
+    pub fn pinned() -> Result<Option<Self>, Errno> {
+        let [inward, outward] = program_pins();
+        let Some(inward) = pinned(&inward)? else { return Ok(None) };
+        Ok(pinned(&outward)?.map(|outward| Self([inward, outward])))
+    }
+
+    /// Makes and pins the maps that are missing, and loads the programs.
+    pub fn make() -> Result<(Maps, Self), Errno> {
+        mount_bpffs()?;
+        fs::create_dir_all(FOLDER).map_err(|err| errno_of(&err))?;
+        let [ports, addrs, nat, datagrams] = map_pins();
+        let maps = Maps {
+            ports: ensure(&ports, "braid_hostports", HASH, HOST_PORTS, NO_PREALLOC)?,
+            addrs: ensure(&addrs, "braid_addrs", HASH, LOCAL_ADDRS, NO_PREALLOC)?,
+        };
+        let flows = Flows {
+            nat: ensure(&nat, "braid_nat", LRU_HASH, FLOWS, 0)?,
+            datagrams: ensure(&datagrams, "braid_datagrams", LRU_HASH, FRAGMENTS, 0)?,
+        };
+        let programs = Self::load(&maps, &flows)?;
+        Ok((maps, programs))
+    }
+
+    fn load(maps: &Maps, flows: &Flows) -> Result<Self, Errno> {
+        let all = [flows.nat.as_raw_fd(), flows.datagrams.as_raw_fd(), maps.ports.as_raw_fd(), maps.addrs.as_raw_fd()];
+        Ok(Self([load(NAMES[0], IN, &all)?, load(NAMES[1], OUT, &all[..2])?]))
+    }
+
+    /// Pins them in the place of all others.
+    pub fn pin(&self) -> Result<(), Errno> {
+        unpin_programs()?;
+        self.0.iter().zip(program_pins()).try_for_each(|(program, path)| pin(program, &path))
+    }
+
+    /// Of what comes in, and of what goes out.
+    pub fn fds(&self) -> [RawFd; 2] {
+        [self.0[0].as_raw_fd(), self.0[1].as_raw_fd()]
+    }
+
+    /// The numbers by which filters show them.
+    pub fn ids(&self) -> Result<[u32; 2], Errno> {
+        let id = |program| {
+            let mut info = ProgInfo::default();
+            get_info(program, &mut info).map(|()| info.id)
+        };
+        Ok([id(&self.0[0])?, id(&self.0[1])?])
+    }
+}
+
+impl Maps {
+    /// Those that are pinned; none where one of them is not.
+    pub fn pinned() -> Result<Option<Self>, Errno> {
+        let [ports, addrs, ..] = map_pins();
+        let Some(ports) = Map::pinned(&ports)? else { return Ok(None) };
+        Ok(Map::pinned(&addrs)?.map(|addrs| Self { ports, addrs }))
+    }
+
+    /// Who has a port; none where nobody has.
+    pub fn find(&self, at: &At) -> Result<Option<Shown>, Errno> {
+        Ok(self.ports.get(&entrance(at))?.as_ref().map(shown))
+    }
+
+    /// Makes a port lead somewhere, `EEXIST` where it leads anywhere.
+    pub fn add(&self, at: &At, lead: &Lead<'_>) -> Result<(), Errno> {
+        self.ports.add(&entrance(at), &target(lead))
+    }
+
+    /// Makes a port lead somewhere, whoever has it.
+    pub fn set(&self, at: &At, lead: &Lead<'_>) -> Result<(), Errno> {
+        self.ports.set(&entrance(at), &target(lead))
+    }
+
+    /// Ends a port that is still this owner's.
+    pub fn del(&self, at: &At, owner: &str) -> Result<(), Errno> {
+        match self.find(at)? {
+            Some(shown) if shown.owner == cut(owner) => self.ports.del(&entrance(at)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends all of an owner's.
+    pub fn del_owner(&self, owner: &str) -> Result<(), Errno> {
+        for key in self.ports.keys()? {
+            if self.ports.get(&key)?.is_some_and(|target| shown(&target).owner == cut(owner)) {
+                self.ports.del(&key)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All that lead somewhere.
+    pub fn list(&self) -> Result<Vec<Shown>, Errno> {
+        let targets = self.ports.keys()?.into_iter().map(|key| self.ports.get(&key));
+        Ok(targets.collect::<Result<Vec<_>, _>>()?.iter().flatten().map(shown).collect())
+    }
+
+    /// Whether none leads anywhere.
+    pub fn are_empty(&self) -> Result<bool, Errno> {
+        self.ports.next(None).map(|first| first.is_none())
+    }
+
+    /// Notes the addresses of the host in the place of those noted before.
+    pub fn note_addrs(&self, addrs: impl Iterator<Item = IpAddr>) -> Result<(), Errno> {
+        const NOTED: u32 = 1;
+        let mut gone = self.addrs.keys()?;
+        // A point-to-point link's is often that of all others.
+        let addrs: BTreeSet<IpAddr> = addrs.filter(|addr| is_of_host(*addr)).collect();
+        for addr in addrs.into_iter().map(address) {
+            match gone.iter().position(|known| *known == addr) {
+                Some(at) => drop(gone.swap_remove(at)),
+                None => self.addrs.set(&addr, &NOTED)?,
+            }
+        }
+        gone.iter().try_for_each(|addr| self.addrs.del(addr))
+    }
+}
+
+/// Takes the pins of the programs away: from then on no link is known to run them.
+pub fn unpin_programs() -> Result<(), Errno> {
+    let folder = match fs::read_dir(FOLDER) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(()),
+        opened => opened.map_err(|err| errno_of(&err))?,
+    };
+    for entry in folder {
+        let path = entry.map_err(|err| errno_of(&err))?.path();
+        if path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"hp_")) {
+            remove(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes the pins of the maps away, and their folders.
+pub fn unpin_maps() -> Result<(), Errno> {
+    map_pins().iter().try_for_each(|path| remove(path))?;
+    for folder in [Path::new(FOLDER), Path::new(FOLDER).parent().unwrap_or(Path::new(FOLDER))] {
+        match fs::remove_dir(folder) {
+            // Another layout is there as well.
+            Err(err) if err.kind() == io::ErrorKind::DirectoryNotEmpty => break,
+            Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(errno_of(&err)),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn remove(path: &Path) -> Result<(), Errno> {
+    match fs::remove_file(path) {
+        Err(err) if err.kind() != io::ErrorKind::NotFound => Err(errno_of(&err)),
+        _ => Ok(()),
+    }
+}
+
+fn ensure<K: Copy, V: Copy>(path: &Path, name: &str, kind: u32, most: usize, flags: u32) -> Result<Map<K, V>, Errno> {
+    if let Some(map) = Map::pinned(path)? {
+        return Ok(map);
+    }
+    let map = Map::create(name, kind, most, flags)?;
+    map.pin(path)?;
+    Ok(map)
+}
+
+/// Mounts the file system of pins where it is not.
+fn mount_bpffs() -> Result<(), Errno> {
+    if nix::sys::statfs::statfs(BPFFS)?.filesystem_type().0 == BPFFS_MAGIC {
+        return Ok(());
+    }
+    mount(Some("bpf"), BPFFS, Some("bpf"), MsFlags::empty(), Some("mode=700"))
+}
+
+fn map_pins() -> [PathBuf; 4] {
+    ["host_ports", "local_addrs", "nat", "datagrams"].map(|name| Path::new(FOLDER).join(name))
+}
+
+fn program_pins() -> [PathBuf; 2] {
+    ["in", "out"].map(|name| Path::new(FOLDER).join(format!("hp_{name}_{VERSION:016x}")))
+}
+
+fn errno_of(err: &io::Error) -> Errno {
+    err.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}
+
+/// What the host can be reached by from outside.
+fn is_of_host(addr: IpAddr) -> bool {
+    match addr {
+        IpAddr::V4(addr) => !addr.is_loopback() && !addr.is_unspecified(),
+        IpAddr::V6(addr) => !addr.is_loopback() && !addr.is_unspecified() && !addr.is_unicast_link_local(),
+    }
+}
+
+fn address(addr: IpAddr) -> Address {
+    let addr = match addr {
+        IpAddr::V4(addr) => addr.to_ipv6_mapped(),
+        IpAddr::V6(addr) => addr,
+    };
+    words(addr.octets())
+}
+
+fn words(octets: [u8; 16]) -> Address {
+    let (words, _) = octets.as_chunks::<4>();
+    std::array::from_fn(|at| words.get(at).map_or(0, |word| u32::from_ne_bytes(*word)))
+}
+
+fn addr_of(address: Address) -> IpAddr {
+    let mut octets = [0; 16];
+    for (at, word) in octets.chunks_exact_mut(4).zip(address) {
+        at.copy_from_slice(&word.to_ne_bytes());
+    }
+    let addr = Ipv6Addr::from(octets);
+    addr.to_ipv4_mapped().map_or(IpAddr::V6(addr), IpAddr::V4)
+}
+
+/// The bits of the address that are its subnet's.
+fn mask(net: IpNet) -> Address {
+    match net {
+        IpNet::V4(net) => {
+            let [_, _, _, own] = address(IpAddr::V4(net.netmask()));
+            [u32::MAX, u32::MAX, u32::MAX, own]
+        }
+        IpNet::V6(net) => words(net.netmask().octets()),
+    }
+}
+
+fn entrance(at: &At) -> Entrance {
+    Entrance { addr: address(at.addr), port: at.port.to_be(), protocol: at.protocol.number().into() }
+}
+
+fn target(lead: &Lead<'_>) -> Target {
+    let text = cut(lead.owner);
+    let mut owner = [0; OWNER_LEN];
+    owner[..text.len()].copy_from_slice(text.as_bytes());
+    Target {
+        addr: address(lead.to.ip()),
+        mask: mask(lead.net),
+        port: lead.to.port().to_be(),
+        flags: if lead.hairpin { HAIRPIN } else { 0 } | if lead.neighbours { NEIGHBOURS } else { 0 },
+        link: lead.link,
+        bridge: lead.bridge.unwrap_or_default(),
+        mac: lead.mac,
+        owner_len: u16::try_from(text.len()).unwrap_or_default(),
+        owner,
+    }
+}
+
+fn shown(target: &Target) -> Shown {
+    let len = usize::from(target.owner_len).min(OWNER_LEN);
+    Shown {
+        to: SocketAddr::new(addr_of(target.addr), u16::from_be(target.port)),
+        owner: String::from_utf8_lossy(&target.owner[..len]).into_owned(),
+        link: target.link,
+        is_bridged: target.bridge != 0,
+    }
+}
+
+/// As much of an owner's text as is kept.
+fn cut(owner: &str) -> &str {
+    &owner[..owner.floor_char_boundary(OWNER_LEN)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::hostport::Protocol;
+    use std::net::Ipv4Addr;
+
+    fn lead(to: &str) -> Lead<'_> {
+        Lead {
+            to: to.parse().expect("an address and a port"),
+            net: IpNet::from(to.parse::<SocketAddr>().expect("an address and a port").ip()),
+            link: 7,
+            bridge: Some(3),
+            mac: [2, 0, 0, 0, 0, 1],
+            hairpin: true,
+            neighbours: false,
+            owner: "net 4f1c eth0",
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read_back() {
+        for to in ["10.1.0.5:80", "[fd00::5]:8080"] {
+            let target = target(&lead(to));
+            let Shown { to: read, owner, link, is_bridged } = shown(&target);
+            assert_eq!((read.to_string().as_str(), owner.as_str(), link, is_bridged), (to, "net 4f1c eth0", 7, true));
+        }
+    }
+
+    #[test]
+    fn the_kernel_takes_the_programs() {
+        let maps = Maps {
+            ports: Map::create("braid_test", HASH, 8, NO_PREALLOC).expect("a map"),
+            addrs: Map::create("braid_test", HASH, 8, NO_PREALLOC).expect("a map"),
+        };
+        let flows = Flows {
+            nat: Map::create("braid_test", LRU_HASH, 8, 0).expect("a map"),
+            datagrams: Map::create("braid_test", LRU_HASH, 8, 0).expect("a map"),
+        };
+        Programs::load(&maps, &flows).expect("the verifier agrees");
+        let at = At { addr: Ipv4Addr::UNSPECIFIED.into(), protocol: Protocol::Tcp, port: 80 };
+        maps.add(&at, &lead("10.1.0.5:80")).expect("added");
+        assert_eq!(maps.add(&at, &lead("10.1.0.6:80")), Err(Errno::EEXIST));
+        maps.del(&at, "net other eth0").expect("left alone");
+        assert_eq!(maps.list().expect("a list").len(), 1);
+        maps.del_owner("net 4f1c eth0").expect("gone");
+        assert!(maps.are_empty().expect("known"));
+    }
+
+    #[test]
+    fn only_what_can_be_reached_from_outside_is_an_address_of_the_host() {
+        let is = |addr: &str| is_of_host(addr.parse().expect("an address"));
+        assert!(is("192.0.2.1") && is("fd00::1") && is("169.254.1.1"));
+        assert!(!is("127.0.0.1") && !is("::1") && !is("fe80::1"));
+    }
+
+    #[test]
+    fn a_mask_covers_the_part_before_an_ipv4_address() {
+        assert_eq!(mask("10.1.0.5/24".parse().expect("a net"))[3], 0xffff_ff00_u32.to_be());
+        assert_eq!(mask("fd00::5/64".parse().expect("a net")), [u32::MAX, u32::MAX, 0, 0]);
+    }
+}

@@ -1,0 +1,302 @@
+//! Maps and programs of any kind: made, pinned, found again.
+
+use super::{LOAD, Load, SCHED_CLS, call, fd_of};
+use nix::errno::Errno;
+use std::ffi::CString;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+const MAP_CREATE: libc::c_long = 0;
+pub(super) const MAP_LOOKUP: libc::c_long = 1;
+pub(super) const MAP_UPDATE: libc::c_long = 2;
+const MAP_DELETE: libc::c_long = 3;
+const MAP_GET_NEXT_KEY: libc::c_long = 4;
+const OBJ_PIN: libc::c_long = 6;
+const OBJ_GET: libc::c_long = 7;
+const PROG_GET_FD_BY_ID: libc::c_long = 13;
+const MAP_GET_FD_BY_ID: libc::c_long = 14;
+const OBJ_GET_INFO: libc::c_long = 15;
+/// A map that is not allocated as a whole.
+pub(super) const NO_PREALLOC: u32 = 1;
+/// An element that must be new.
+const NOEXIST: u64 = 1;
+/// Length of `struct bpf_insn`.
+const INSTRUCTION: usize = 8;
+/// The first byte of an instruction that loads 64 bits, and the source register that makes them a map's descriptor.
+const LOAD_64: u8 = 0x18;
+const MAP_FD: u8 = 1 << 4;
+
+/// Start of `union bpf_attr` for `BPF_MAP_CREATE`.
+#[repr(C)]
+struct Create {
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    map_flags: u32,
+    inner_map_fd: u32,
+    numa_node: u32,
+    name: [u8; 16],
+    padding: u32,
+}
+
+/// Start of `union bpf_attr` for `BPF_MAP_LOOKUP_ELEM` and `BPF_MAP_UPDATE_ELEM`.
+#[repr(C)]
+pub(super) struct Element {
+    pub(super) map_fd: u32,
+    pub(super) padding: u32,
+    pub(super) key: u64,
+    pub(super) value: u64,
+    pub(super) flags: u64,
+}
+
+/// Start of `union bpf_attr` for `BPF_*_GET_FD_BY_ID`.
+#[repr(C)]
+struct ById {
+    id: u32,
+    next_id: u32,
+    open_flags: u32,
+}
+
+/// Start of `union bpf_attr` for `BPF_OBJ_GET_INFO_BY_FD`.
+#[repr(C)]
+struct GetInfo {
+    fd: u32,
+    info_len: u32,
+    info: u64,
+}
+
+/// Start of `union bpf_attr` for `BPF_OBJ_PIN` and `BPF_OBJ_GET`.
+#[repr(C)]
+struct Pin {
+    path: u64,
+    fd: u32,
+    file_flags: u32,
+}
+
+/// Start of `struct bpf_prog_info`.
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct ProgInfo {
+    pub(super) prog_type: u32,
+    pub(super) id: u32,
+    pub(super) tag: [u8; 8],
+    pub(super) jited_len: u32,
+    pub(super) xlated_len: u32,
+    pub(super) jited: u64,
+    pub(super) xlated: u64,
+    pub(super) load_time: u64,
+    pub(super) created_by_uid: u32,
+    pub(super) nr_map_ids: u32,
+    pub(super) map_ids: u64,
+    pub(super) name: [u8; 16],
+}
+
+/// Start of `struct bpf_map_info`.
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct MapInfo {
+    pub(super) map_type: u32,
+    pub(super) id: u32,
+    pub(super) key_size: u32,
+    pub(super) value_size: u32,
+    pub(super) max_entries: u32,
+    pub(super) map_flags: u32,
+}
+
+/// A map whose keys and values are numbers without gaps, or whose gaps somebody wrote.
+#[derive(Debug)]
+pub(super) struct Map<K, V> {
+    fd: OwnedFd,
+    holds: PhantomData<(K, V)>,
+}
+
+impl<K, V> AsRawFd for Map<K, V> {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl<K: Copy, V: Copy> Map<K, V> {
+    /// Makes one for so many entries.
+    pub(super) fn create(name: &str, map_type: u32, entries: usize, flags: u32) -> Result<Self, Errno> {
+        let fd = create(name, map_type, [size_of::<K>(), size_of::<V>(), entries], flags)?;
+        Ok(Self { fd, holds: PhantomData })
+    }
+
+    /// The one that is pinned there; none where nothing is, `EPROTO` where it is another.
+    pub(super) fn pinned(path: &Path) -> Result<Option<Self>, Errno> {
+        let Some(fd) = pinned(path)? else { return Ok(None) };
+        let mut info = MapInfo::default();
+        get_info(&fd, &mut info)?;
+        let sizes = [info.key_size, info.value_size].map(usize::try_from);
+        if sizes != [size_of::<K>(), size_of::<V>()].map(Ok) {
+            return Err(Errno::EPROTO);
+        }
+        Ok(Some(Self { fd, holds: PhantomData }))
+    }
+
+    /// Keeps it beyond this process.
+    pub(super) fn pin(&self, path: &Path) -> Result<(), Errno> {
+        pin(&self.fd, path)
+    }
+
+    pub(super) fn get(&self, key: &K) -> Result<Option<V>, Errno> {
+        let mut value = MaybeUninit::<V>::uninit();
+        let mut attr = self.element(key, value.as_mut_ptr() as u64, 0);
+        // SAFETY: the kernel wrote the whole value, whose length was compared with the map's when it was made or opened.
+        found(call(MAP_LOOKUP, &mut attr)).map(|found| found.map(|_| unsafe { value.assume_init() }))
+    }
+
+    /// Adds an element, `EEXIST` where there is one.
+    pub(super) fn add(&self, key: &K, value: &V) -> Result<(), Errno> {
+        call(MAP_UPDATE, &mut self.element(key, &raw const *value as u64, NOEXIST)).map(drop)
+    }
+
+    /// Writes an element, whatever was there.
+    pub(super) fn set(&self, key: &K, value: &V) -> Result<(), Errno> {
+        call(MAP_UPDATE, &mut self.element(key, &raw const *value as u64, 0)).map(drop)
+    }
+
+    /// Takes an element away; what is not there is success.
+    pub(super) fn del(&self, key: &K) -> Result<(), Errno> {
+        found(call(MAP_DELETE, &mut self.element(key, 0, 0))).map(drop)
+    }
+
+    /// The key behind another, or the first one.
+    pub(super) fn next(&self, key: Option<&K>) -> Result<Option<K>, Errno> {
+        let mut next = MaybeUninit::<K>::uninit();
+        let key = key.map_or(0, |key| &raw const *key as u64);
+        let mut attr = Element { map_fd: raw(&self.fd), padding: 0, key, value: next.as_mut_ptr() as u64, flags: 0 };
+        // SAFETY: the kernel wrote the whole key, whose length was compared with the map's when it was made or opened.
+        found(call(MAP_GET_NEXT_KEY, &mut attr)).map(|found| found.map(|_| unsafe { next.assume_init() }))
+    }
+
+    /// All keys, where nobody else changes the map.
+    pub(super) fn keys(&self) -> Result<Vec<K>, Errno> {
+        let mut keys = Vec::new();
+        while let Some(key) = self.next(keys.last())? {
+            keys.push(key);
+        }
+        Ok(keys)
+    }
+
+    fn element(&self, key: &K, value: u64, flags: u64) -> Element {
+        Element { map_fd: raw(&self.fd), padding: 0, key: &raw const *key as u64, value, flags }
+    }
+}
+
+/// Loads a classifier; its maps are numbered in the order in which `cargo xtask ebpf` knows them.
+pub(super) fn load(name: &str, instructions: &[u8], maps: &[RawFd]) -> Result<OwnedFd, Errno> {
+    let instructions = with_maps(instructions, maps);
+    let mut attr = Load {
+        prog_type: SCHED_CLS,
+        insn_cnt: u32::try_from(instructions.len() / INSTRUCTION).unwrap_or_default(),
+        insns: instructions.as_ptr() as u64,
+        license: c"Dual MIT/GPL".as_ptr() as u64,
+        name: name_of(name),
+        ..Load::default()
+    };
+    fd_of(call(LOAD, &mut attr)?)
+}
+
+/// What is pinned there; none where nothing is.
+pub(super) fn pinned(path: &Path) -> Result<Option<OwnedFd>, Errno> {
+    let path = c_string(path)?;
+    let mut attr = Pin { path: path.as_ptr() as u64, fd: 0, file_flags: 0 };
+    match call(OBJ_GET, &mut attr) {
+        // Without eBPF nothing is pinned.
+        Err(Errno::ENOSYS) => Ok(None),
+        opened => found(opened)?.map(fd_of).transpose(),
+    }
+}
+
+/// Pins a map or a program.
+pub(super) fn pin(fd: &OwnedFd, path: &Path) -> Result<(), Errno> {
+    let path = c_string(path)?;
+    call(OBJ_PIN, &mut Pin { path: path.as_ptr() as u64, fd: raw(fd), file_flags: 0 }).map(drop)
+}
+
+fn c_string(path: &Path) -> Result<CString, Errno> {
+    CString::new(path.as_os_str().as_bytes()).or(Err(Errno::EINVAL))
+}
+
+/// None where the kernel says that it is not there.
+fn found<T>(result: Result<T, Errno>) -> Result<Option<T>, Errno> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(Errno::ENOENT) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// The program with this id.
+pub(super) fn program_by_id(id: u32) -> Result<OwnedFd, Errno> {
+    fd_of(call(PROG_GET_FD_BY_ID, &mut ById { id, next_id: 0, open_flags: 0 })?)
+}
+
+/// The map with this id.
+pub(super) fn map_by_id(id: u32) -> Result<OwnedFd, Errno> {
+    fd_of(call(MAP_GET_FD_BY_ID, &mut ById { id, next_id: 0, open_flags: 0 })?)
+}
+
+/// Asks what the kernel says of a program or a map; `T` is the start of the struct for that.
+pub(super) fn get_info<T>(of: &OwnedFd, info: &mut T) -> Result<(), Errno> {
+    let info_len = u32::try_from(size_of::<T>()).unwrap_or_default();
+    let mut attr = GetInfo { fd: raw(of), info_len, info: &raw mut *info as u64 };
+    call(OBJ_GET_INFO, &mut attr).map(drop)
+}
+
+/// The instructions with the maps' descriptors in the places that bear their numbers.
+fn with_maps(instructions: &[u8], maps: &[RawFd]) -> Vec<u8> {
+    let mut instructions = instructions.to_vec();
+    for instruction in instructions.chunks_exact_mut(INSTRUCTION) {
+        if instruction[0] == LOAD_64 && instruction[1] & MAP_FD != 0 {
+            let place = instruction[4..].first_chunk().map_or(0, |place| u32::from_ne_bytes(*place));
+            let map = usize::try_from(place).ok().and_then(|place| maps.get(place)).copied().unwrap_or(-1);
+            instruction[4..].copy_from_slice(&map.to_ne_bytes());
+        }
+    }
+    instructions
+}
+
+/// Makes a map with keys and values so long, for so many entries.
+pub(super) fn create(name: &str, map_type: u32, sizes: [usize; 3], map_flags: u32) -> Result<OwnedFd, Errno> {
+    let [key_size, value_size, max_entries] = sizes.map(|size| u32::try_from(size).unwrap_or_default());
+    let mut attr = Create {
+        map_type,
+        key_size,
+        value_size,
+        max_entries,
+        map_flags,
+        inner_map_fd: 0,
+        numa_node: 0,
+        name: name_of(name),
+        padding: 0,
+    };
+    fd_of(call(MAP_CREATE, &mut attr)?)
+}
+
+pub(super) const fn fnv(bytes: &[u8]) -> u64 {
+    let (mut hash, mut at) = (0xcbf2_9ce4_8422_2325, 0);
+    while at < bytes.len() {
+        hash = (hash ^ bytes[at] as u64).wrapping_mul(0x0100_0000_01b3);
+        at += 1;
+    }
+    hash
+}
+
+pub(super) fn raw(fd: &OwnedFd) -> u32 {
+    u32::try_from(fd.as_raw_fd()).unwrap_or_default()
+}
+
+/// As `bpftool` shows it: 15 bytes of it.
+pub(super) fn name_of(text: &str) -> [u8; 16] {
+    let mut name = [0; 16];
+    let len = text.len().min(name.len() - 1);
+    name[..len].copy_from_slice(&text.as_bytes()[..len]);
+    name
+}

@@ -1,0 +1,102 @@
+//! An ICMP error about a packet of TCP or UDP: the packet that it quotes is rewritten like the packet itself, so that who
+//! sent it knows it again. It tells the container the MTU of a path, and a client that nobody listens.
+
+use super::packet::{Ends, Network, TCP, UDP, diff, load, start, store};
+use aya_ebpf::{
+    bindings::__sk_buff,
+    helpers::generated::{bpf_l3_csum_replace, bpf_l4_csum_replace},
+};
+use braid_ebpf_types::hostport::Address;
+
+const ICMP: u8 = 1;
+const ICMPV6: u8 = 58;
+/// Destination unreachable, time exceeded, parameter problem.
+const UNREACHABLE: u8 = 3;
+const TIME_EXCEEDED: u8 = 11;
+const PARAMETER_PROBLEM: u8 = 12;
+/// The last error of ICMPv6; those are the first numbers.
+const LAST_ERROR: u8 = 4;
+/// Length of the header before the quoted packet.
+const HEADER_LEN: u32 = 8;
+
+/// Such an error.
+pub struct Quote {
+    pub skb: *mut __sk_buff,
+    /// Its own addresses, source first.
+    pub addrs: [Address; 2],
+    /// Those of the quoted packet.
+    pub ends: Ends,
+    /// That of the quoted packet.
+    pub protocol: u8,
+    is_v6: bool,
+    /// Where the IP header, that of ICMP, and the quoted ones start.
+    network: u32,
+    icmp: u32,
+    quoted: u32,
+    transport: u32,
+}
+
+impl Quote {
+    /// The error in `skb`; none where it is something else.
+    #[inline(always)]
+    pub fn parse(skb: *mut __sk_buff, place: u32) -> Option<Self> {
+        let outer = Network::parse(skb, start(place))?;
+        if outer.protocol != if outer.is_v6 { ICMPV6 } else { ICMP } || outer.is_later {
+            return None;
+        }
+        let kind: u8 = load(skb, outer.end)?;
+        let is_error = match kind {
+            kind if outer.is_v6 => kind <= LAST_ERROR,
+            UNREACHABLE | TIME_EXCEEDED | PARAMETER_PROBLEM => true,
+            _ => false,
+        };
+        if !is_error {
+            return None;
+        }
+        let quoted = Network::parse(skb, outer.end + HEADER_LEN)?;
+        if quoted.protocol != TCP && quoted.protocol != UDP || quoted.is_later {
+            return None;
+        }
+        Some(Self {
+            skb,
+            addrs: outer.addrs,
+            ends: Ends { addrs: quoted.addrs, ports: load(skb, quoted.end)? },
+            protocol: quoted.protocol,
+            is_v6: outer.is_v6,
+            network: outer.start,
+            icmp: outer.end,
+            quoted: quoted.start,
+            transport: quoted.end,
+        })
+    }
+
+    /// Gives the error and the quoted packet other ends. The checksum of TCP or UDP in it, of which mostly the data are
+    /// missing, is left as it is.
+    #[inline(always)]
+    pub fn rewrite(&self, addrs: &[Address; 2], ends: &Ends) {
+        let checksum = self.icmp + 2;
+        let (outer, inner) = (diff(&self.addrs, addrs), diff(&self.ends.addrs, &ends.addrs));
+        // SAFETY: the helpers check that what they read and write is within the packet; the arrays are as long as said.
+        unsafe {
+            let replace = |from: u16, to: u16| {
+                bpf_l4_csum_replace(self.skb, checksum, from.into(), to.into(), size_of::<u16>() as u64)
+            };
+            replace(self.ends.ports[0], ends.ports[0]);
+            replace(self.ends.ports[1], ends.ports[1]);
+            if self.is_v6 {
+                // All of it counts, and so do the addresses of the error itself.
+                bpf_l4_csum_replace(self.skb, checksum, 0, inner, 0);
+                bpf_l4_csum_replace(self.skb, checksum, 0, outer, 0);
+                store(self.skb, self.network + 8, addrs);
+                store(self.skb, self.quoted + 8, &ends.addrs);
+            } else {
+                // What the quoted addresses change, the quoted checksum of IP takes back.
+                bpf_l3_csum_replace(self.skb, self.network + 10, 0, outer, 0);
+                bpf_l3_csum_replace(self.skb, self.quoted + 10, 0, inner, 0);
+                store(self.skb, self.network + 12, &[addrs[0][3], addrs[1][3]]);
+                store(self.skb, self.quoted + 12, &[ends.addrs[0][3], ends.addrs[1][3]]);
+            }
+            store(self.skb, self.transport, &ends.ports);
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Ports of the host that lead to containers, translated at the client's link: `hp_in` where its packets come in, `hp_out`
+//! where the answers leave. Between the two the host sees an ordinary flow from the client to the container.
+//!
+//! Two kinds of clients never pass their link again with the answer in it. The container itself is seen as the host, and
+//! `hp_in` of its own link turns both ways round. A neighbour's packet is put straight into the container's link, since
+//! the answer goes straight back through the bridge; `hp_in` of the container's link rewrites that.
+//!
+//! Whatever the programs do not know how to lead passes unchanged: nf_tables knows the same ports.
+
+mod error;
+mod local;
+mod packet;
+
+use aya_ebpf::{
+    bindings::{__sk_buff, TC_ACT_SHOT, TC_ACT_UNSPEC},
+    btf_maps::{HashMap, LruHashMap},
+    helpers::generated::bpf_redirect,
+    macros::{btf_map, classifier},
+    programs::TcContext,
+};
+use braid_ebpf_types::hostport::{
+    Address, Answer, BRIDGE_PORT, Entrance, FLOWS, HAIRPIN, HOST_PORTS as MOST, ITSELF, NEIGHBOUR, NEIGHBOURS, Origin,
+    POD, Target,
+};
+use error::Quote;
+use packet::{Ends, Packet, macs, set_macs};
+
+const NO_PREALLOC: usize = 1;
+
+#[btf_map]
+static HOST_PORTS: HashMap<Entrance, Target, MOST, NO_PREALLOC> = HashMap::new();
+#[btf_map]
+static NAT: LruHashMap<Answer, Origin, FLOWS> = LruHashMap::new();
+
+/// `PACKET_HOST` and `PACKET_OTHERHOST`.
+const TO_THIS_HOST: u32 = 0;
+const TO_ANOTHER_HOST: u32 = 3;
+
+/// Leads what clients send to containers.
+#[classifier]
+pub fn hp_in(ctx: TcContext) -> i32 {
+    inward(ctx.skb.skb).unwrap_or(TC_ACT_UNSPEC)
+}
+
+/// Makes the containers' answers come from the host.
+#[classifier]
+pub fn hp_out(ctx: TcContext) -> i32 {
+    outward(ctx.skb.skb).unwrap_or(TC_ACT_UNSPEC)
+}
+
+#[inline(always)]
+fn inward(skb: *mut __sk_buff) -> Option<i32> {
+    // SAFETY: the context is valid for the run, and the verifier lets a classifier read the fields.
+    let (place, pkt_type, has_vlan, index) =
+        unsafe { ((*skb).tc_classid, (*skb).pkt_type, (*skb).vlan_present, (*skb).ifindex) };
+    let is_port = place & BRIDGE_PORT != 0;
+    // A port carries what is for others, too. What is of a VLAN comes in once more from the link of that VLAN.
+    if has_vlan != 0 || pkt_type != TO_THIS_HOST && !(is_port && pkt_type == TO_ANOTHER_HOST) {
+        return None;
+    }
+    let Some(packet) = Packet::parse(skb, place) else { return error_inward(&Quote::parse(skb, place)?, place) };
+    if place & POD != 0
+        && let Some(verdict) = turn_round(&packet)
+    {
+        return verdict;
+    }
+    let [client, addr] = packet.ends.addrs;
+    if !local::is_noted(&addr) {
+        if !is_port {
+            forget(&packet);
+        }
+        return None;
+    }
+    let target = target_of(&addr, packet.ends.ports[1], packet.protocol)?;
+    // SAFETY: the map's value, of which nothing changes but as a whole.
+    let target = unsafe { &*target };
+    let is_itself = client == target.addr;
+    if is_itself && (index != target.link || target.flags & HAIRPIN == 0) || !is_itself && is_port {
+        return None;
+    }
+    let is_neighbour = !is_itself && target.bridge != 0 && is_within(&client, target);
+    if is_neighbour && (index != target.bridge || target.flags & NEIGHBOURS == 0) {
+        return None;
+    }
+    lead(&packet, target, is_itself, is_neighbour)
+}
+
+/// Leads a packet to the container; none where another flow would have the same answers.
+#[inline(always)]
+fn lead(packet: &Packet, target: &Target, is_itself: bool, is_neighbour: bool) -> Option<i32> {
+    let Ends { addrs: [client, addr], ports: [client_port, port] } = packet.ends;
+    let peer = if is_itself { addr } else { client };
+    let answer = Answer {
+        pod: target.addr,
+        peer,
+        pod_port: target.port,
+        peer_port: client_port,
+        protocol: packet.protocol.into(),
+    };
+    let flags = if is_itself { ITSELF } else { 0 } | if is_neighbour { NEIGHBOUR } else { 0 };
+    let origin = Origin { addr, port, flags };
+    // SAFETY: the value is copied at once; who changes it changes it to what it is for the flow.
+    match unsafe { NAT.get(&answer) } {
+        Some(known) if known.addr != addr || known.port != port => return None,
+        Some(known) if known.flags == flags => {}
+        _ => {
+            if !local::is_local(packet) {
+                return None;
+            }
+            NAT.insert(&answer, &origin, 0).ok()?;
+        }
+    }
+    let to = Ends { addrs: [peer, target.addr], ports: [client_port, target.port] };
+    if !packet.rewrite(&to) {
+        return None;
+    }
+    if is_itself {
+        return Some(back(packet.skb));
+    }
+    if !is_neighbour {
+        return None;
+    }
+    set_macs(packet.skb, &[target.mac]);
+    // SAFETY: a helper that notes an index.
+    Some(unsafe { bpf_redirect(target.link, 0) } as i32)
+}
+
+/// What a container sends as an answer to itself or to a neighbour; none for all else, and what is inside is the verdict.
+#[inline(always)]
+fn turn_round(packet: &Packet) -> Option<Option<i32>> {
+    let Origin { addr, port, flags } = origin_of(&packet.ends, packet.protocol)?;
+    let Ends { addrs: [pod, peer], ports: [_, peer_port] } = packet.ends;
+    if flags & (ITSELF | NEIGHBOUR) == 0 {
+        return None;
+    }
+    let is_itself = flags & ITSELF != 0;
+    let to = Ends { addrs: [addr, if is_itself { pod } else { peer }], ports: [port, peer_port] };
+    if !packet.rewrite(&to) {
+        return Some(Some(TC_ACT_SHOT));
+    }
+    Some(is_itself.then(|| back(packet.skb)))
+}
+
+#[inline(always)]
+fn outward(skb: *mut __sk_buff) -> Option<i32> {
+    // SAFETY: the context is valid for the run, and the verifier lets a classifier read the field.
+    let place = unsafe { (*skb).tc_classid };
+    let Some(packet) = Packet::parse(skb, place) else {
+        let error = Quote::parse(skb, place)?;
+        let Origin { addr, port, flags } = origin_of(&turned(&error.ends), error.protocol)?;
+        if flags & (ITSELF | NEIGHBOUR) == 0 {
+            about_client(&error, addr, port);
+        }
+        return None;
+    };
+    let Origin { addr, port, flags } = origin_of(&packet.ends, packet.protocol)?;
+    if flags & (ITSELF | NEIGHBOUR) == 0 {
+        let Ends { addrs: [_, peer], ports: [_, peer_port] } = packet.ends;
+        packet.rewrite(&Ends { addrs: [addr, peer], ports: [port, peer_port] });
+    }
+    None
+}
+
+/// An error that comes in: about an answer, to the host, or from a container about what a neighbour sent.
+#[inline(always)]
+fn error_inward(error: &Quote, place: u32) -> Option<i32> {
+    if place & POD != 0
+        && let Some(Origin { addr, port, flags: NEIGHBOUR }) = origin_of(&turned(&error.ends), error.protocol)
+    {
+        about_client(error, addr, port);
+        return None;
+    }
+    let [host, client] = error.ends.addrs;
+    let [port, client_port] = error.ends.ports;
+    if !local::is_noted(&host) {
+        return None;
+    }
+    // SAFETY: the map's value, of which nothing changes but as a whole.
+    let target = unsafe { &*target_of(&host, port, error.protocol)? };
+    let ends = Ends { addrs: [target.addr, client], ports: [target.port, client_port] };
+    let origin = origin_of(&ends, error.protocol)?;
+    if origin.addr == host && origin.port == port {
+        error.rewrite(&[error.addrs[0], target.addr], &ends);
+    }
+    None
+}
+
+/// Makes an error about what a client sent speak of the host's port.
+#[inline(always)]
+fn about_client(error: &Quote, host: Address, port: u16) {
+    let Ends { addrs: [client, pod], ports: [client_port, _] } = error.ends;
+    let [from, to] = error.addrs;
+    let ends = Ends { addrs: [client, host], ports: [client_port, port] };
+    // Word by word: LLVM 22 dies of the copy that it makes of the whole.
+    let differs = (from[0] ^ pod[0]) | (from[1] ^ pod[1]) | (from[2] ^ pod[2]) | (from[3] ^ pod[3]);
+    let word = |at: usize| if differs == 0 { host[at] } else { from[at] };
+    error.rewrite(&[[word(0), word(1), word(2), word(3)], to], &ends);
+}
+
+/// The ends of an answer to a packet.
+#[inline(always)]
+fn turned(ends: &Ends) -> Ends {
+    Ends { addrs: [ends.addrs[1], ends.addrs[0]], ports: [ends.ports[1], ends.ports[0]] }
+}
+
+/// What the client of an answer takes for its source.
+#[inline(always)]
+fn origin_of(answer: &Ends, protocol: u8) -> Option<Origin> {
+    let Ends { addrs: [pod, peer], ports: [pod_port, peer_port] } = *answer;
+    let answer = Answer { pod, peer, pod_port, peer_port, protocol: protocol.into() };
+    // SAFETY: the value is copied at once; who changes it changes it to what it is for the flow.
+    unsafe { NAT.get(&answer) }.copied()
+}
+
+/// Where the packet's destination leads: its own address goes before all of the host's.
+#[inline(always)]
+fn target_of(addr: &Address, port: u16, protocol: u8) -> Option<*const Target> {
+    let mut at = Entrance { addr: *addr, port, protocol: protocol.into() };
+    if let Some(target) = HOST_PORTS.get_ptr(&at) {
+        return Some(target);
+    }
+    at.addr = local::any_of(addr);
+    HOST_PORTS.get_ptr(&at)
+}
+
+/// A client that speaks to the container without the host's port is not to hear of that port any more.
+#[inline(always)]
+fn forget(packet: &Packet) {
+    let Ends { addrs: [peer, pod], ports: [peer_port, pod_port] } = packet.ends;
+    let answer = Answer { pod, peer, pod_port, peer_port, protocol: packet.protocol.into() };
+    // SAFETY: nothing is read.
+    if unsafe { NAT.get(&answer) }.is_some() {
+        let _gone = NAT.remove(&answer);
+    }
+}
+
+#[inline(always)]
+fn is_within(addr: &Address, target: &Target) -> bool {
+    let differs = |at: usize| (addr[at] ^ target.addr[at]) & target.mask[at];
+    differs(0) | differs(1) | differs(2) | differs(3) == 0
+}
+
+/// Sends a frame back where it came from.
+#[inline(always)]
+fn back(skb: *mut __sk_buff) -> i32 {
+    if let Some([to, from]) = macs(skb) {
+        set_macs(skb, &[from, to]);
+    }
+    // SAFETY: a helper that notes an index; the context is valid for the run.
+    unsafe { bpf_redirect((*skb).ifindex, 0) as i32 }
+}

@@ -1,0 +1,229 @@
+//! `portmap`, beyond a question and its answer: large datagrams, errors on the way, and flows that look alike.
+
+use crate::hostport::{BOTH, SERVICE, attach, bridge_nf, mapped, mapping, network, outside, wait_for_bridges};
+use braid_tests::{Ns, Sandbox, Service, Transport, Value, json, state};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(3);
+const BACKENDS: [&str; 2] = ["nftables", "ebpf"];
+
+fn network_by(plugin: &str, backend: &str) -> Value {
+    let mut network = network(plugin, "net", 1);
+    network["plugins"][1]["backend"] = json!(backend);
+    network
+}
+
+/// Only eBPF leads what comes in from elsewhere, if it leads anything.
+fn leave_it_to(host: &Sandbox, backend: &str) {
+    if backend == "ebpf" {
+        host.run("nft flush chain inet braid hostport-in");
+    }
+}
+
+/// A client of UDP in `ns`, and where it was told to send.
+fn client(ns: &Ns, to: &str) -> UdpSocket {
+    let any = if to.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" };
+    let socket = ns.enter(|| UdpSocket::bind(any)).unwrap();
+    ns.enter(|| socket.connect(to)).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+#[test]
+fn datagrams_larger_than_the_link_pass_both_ways() {
+    for (plugin, backend) in ["bridge", "ptp"].into_iter().flat_map(|plugin| BACKENDS.map(|backend| (plugin, backend)))
+    {
+        let host = Sandbox::new();
+        let outside = outside(&host);
+        bridge_nf(&host, false);
+        let stranger = attach(&host, "c", network("bridge", "other", 9));
+        let pod = host.pod("a");
+        let call = mapped(&host, &pod, network_by(plugin, backend), &json!(BOTH.map(mapping)));
+        let result = call.add().result();
+        wait_for_bridges(&host);
+        leave_it_to(&host, backend);
+        let service = pod.enter(|| UdpSocket::bind(("::", SERVICE))).unwrap();
+        service.set_read_timeout(Some(PATIENCE)).unwrap();
+        let clients: [(&str, &Ns); 3] = [("outside", &outside), ("itself", &pod), ("stranger", &stranger)];
+        for ((who, ns), at) in
+            clients.into_iter().flat_map(|who| ["192.0.2.1:8080", "[2001:db8::1]:8080"].map(|at| (who, at)))
+        {
+            let socket = client(ns, at);
+            // A small one first and last: all are of one flow.
+            for len in [10, 4000, 60_000, 10] {
+                let what = format!("{plugin}, {backend}: {len} bytes, {who} to {at}");
+                let sent: Vec<u8> = (0..len).map(|at: usize| u8::try_from(at % 251).unwrap()).collect();
+                socket.send(&sent).unwrap_or_else(|err| panic!("{what}: {err}"));
+                let mut got = vec![0; 65_536];
+                let (len, from) = service.recv_from(&mut got).unwrap_or_else(|err| panic!("{what}: {err}"));
+                service.send_to(&got[..len], from).unwrap();
+                let len = socket.recv(&mut got).unwrap_or_else(|err| panic!("{what}, back: {err}"));
+                assert!(got[..len] == sent, "{what}");
+            }
+        }
+        call.prev(&result).del().ok();
+        assert_eq!(state::filters(&host), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_client_hears_that_nobody_listens() {
+    for (plugin, backend) in ["bridge", "ptp"].into_iter().flat_map(|plugin| BACKENDS.map(|backend| (plugin, backend)))
+    {
+        let host = Sandbox::new();
+        let outside = outside(&host);
+        bridge_nf(&host, false);
+        let (sibling, stranger) =
+            (attach(&host, "b", network(plugin, "net", 1)), attach(&host, "c", network("bridge", "other", 9)));
+        let pod = host.pod("a");
+        let call = mapped(&host, &pod, network_by(plugin, backend), &json!(BOTH.map(mapping)));
+        let result = call.add().result();
+        wait_for_bridges(&host);
+        leave_it_to(&host, backend);
+        let clients: [(&str, &Ns); 3] = [("outside", &outside), ("sibling", &sibling), ("stranger", &stranger)];
+        for ((who, ns), at) in
+            clients.into_iter().flat_map(|who| ["192.0.2.1:8080", "[2001:db8::1]:8080"].map(|at| (who, at)))
+        {
+            let socket = client(ns, at);
+            socket.send(b"?").unwrap();
+            let said = socket.recv(&mut [0; 8]).expect_err("nobody listens").kind();
+            assert_eq!(said, ErrorKind::ConnectionRefused, "{plugin}, {backend}: {who} to {at}");
+        }
+        call.prev(&result).del().ok();
+        assert_eq!(state::filters(&host), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_container_learns_the_mtu_of_the_way_to_a_client() {
+    const LEN: usize = 300_000;
+    for (plugin, backend) in ["bridge", "ptp"].into_iter().flat_map(|plugin| BACKENDS.map(|backend| (plugin, backend)))
+    {
+        let host = Sandbox::new();
+        let router = outside(&host);
+        let far = host.pod("far");
+        router.run(&format!("ip link add far type veth peer name far netns {}", far.path().display()));
+        for (ns, v4, v6) in
+            [(&router, "198.51.100.1/24", "2001:db8:1::1/64"), (&far, "198.51.100.2/24", "2001:db8:1::2/64")]
+        {
+            ns.run(&format!("ip addr add {v4} dev far"));
+            ns.run(&format!("ip addr add {v6} dev far nodad"));
+            ns.run("ip link set far up");
+        }
+        // The far end does not know of it, and so says nothing of it in its handshake.
+        router.run("ip link set far mtu 1300");
+        for key in ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"] {
+            router.set_sysctl(key, "1");
+        }
+        for (ns, route) in [(&far, "192.0.2.0/24 via 198.51.100.1"), (&far, "2001:db8::/64 via 2001:db8:1::1")] {
+            ns.run(&format!("ip route add {route}"));
+        }
+        host.run("ip route add 198.51.100.0/24 via 192.0.2.2");
+        host.run("ip route add 2001:db8:1::/64 via 2001:db8::2");
+        let pod = host.pod("a");
+        let call = mapped(&host, &pod, network_by(plugin, backend), &json!(BOTH.map(mapping)));
+        let result = call.add().result();
+        wait_for_bridges(&host);
+        leave_it_to(&host, backend);
+        let listener = pod.enter(|| TcpListener::bind(("::", SERVICE))).unwrap();
+        for at in ["192.0.2.1:8080", "[2001:db8::1]:8080"] {
+            let mut client = far.enter(|| TcpStream::connect_timeout(&at.parse().unwrap(), PATIENCE)).unwrap();
+            client.set_read_timeout(Some(PATIENCE)).unwrap();
+            let (mut served, _) = listener.accept().unwrap();
+            let sender = std::thread::spawn(move || served.write_all(&vec![7; LEN]));
+            let mut got = Vec::new();
+            let read = client.read_to_end(&mut got).map_err(|err| err.to_string());
+            assert_eq!((read, got.len()), (Ok(LEN), LEN), "{plugin}, {backend}: from {at}");
+            sender.join().unwrap().unwrap();
+        }
+        call.prev(&result).del().ok();
+    }
+}
+
+#[test]
+fn who_speaks_to_the_container_itself_hears_the_container() {
+    let host = Sandbox::new();
+    let outside = outside(&host);
+    outside.run("ip route add 10.1.0.0/24 via 192.0.2.1");
+    let pod = host.pod("a");
+    let call = mapped(&host, &pod, network_by("bridge", "ebpf"), &json!(BOTH.map(mapping)));
+    let result = call.add().result();
+    let _service = Service::start(&pod, Transport::Udp, SERVICE);
+    let socket = outside.enter(|| UdpSocket::bind("0.0.0.0:5000")).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    for to in ["192.0.2.1:8080", "10.1.0.2:80", "192.0.2.1:8080", "10.1.0.2:80"] {
+        socket.send_to(b"?", to).unwrap();
+        let (_, from) = socket.recv_from(&mut [0; 64]).unwrap_or_else(|err| panic!("{to}: {err}"));
+        assert_eq!(from.to_string(), to);
+    }
+    call.prev(&result).del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn neighbours_that_the_bridge_keeps_apart_reach_a_port() {
+    for backend in BACKENDS {
+        let host = Sandbox::new();
+        bridge_nf(&host, false);
+        outside(&host);
+        let isolated = |mut network: Value| {
+            network["plugins"][0]["portIsolation"] = json!(true);
+            network
+        };
+        let pod = host.pod("a");
+        let call = mapped(&host, &pod, isolated(network_by("bridge", backend)), &json!(BOTH.map(mapping)));
+        let result = call.add().result();
+        let sibling = attach(&host, "b", isolated(network("bridge", "net", 1)));
+        wait_for_bridges(&host);
+        let _service = Service::start(&pod, Transport::Tcp, SERVICE);
+        for (at, bridge) in [("192.0.2.1:8080", "10.1.0.1"), ("[2001:db8::1]:8080", "fd00:1::1")] {
+            assert_eq!(sibling.ask(Transport::Tcp, at), Ok(bridge.parse().unwrap()), "{backend}, {at}");
+        }
+        call.check(&result).ok();
+        call.prev(&result).del().ok();
+    }
+}
+
+#[test]
+fn many_connections_at_once_and_much_data_pass() {
+    const CLIENTS: usize = 50;
+    const LEN: usize = 1_000_000;
+    for plugin in ["bridge", "ptp"] {
+        let host = Sandbox::new();
+        let outside = outside(&host);
+        let pod = host.pod("a");
+        let call = mapped(&host, &pod, network_by(plugin, "ebpf"), &json!(BOTH.map(mapping)));
+        let result = call.add().result();
+        wait_for_bridges(&host);
+        leave_it_to(&host, "ebpf");
+        let listener = pod.enter(|| TcpListener::bind(("::", SERVICE))).unwrap();
+        for (ns, at) in [(&outside, "192.0.2.1:8080"), (&outside, "[2001:db8::1]:8080"), (&pod, "192.0.2.1:8080")] {
+            let clients: Vec<_> = (0..CLIENTS)
+                .map(|_| ns.enter(|| TcpStream::connect_timeout(&at.parse().unwrap(), PATIENCE)).unwrap())
+                .collect();
+            let served: Vec<_> = (0..CLIENTS).map(|_| listener.accept().unwrap().0).collect();
+            std::thread::scope(|scope| {
+                for mut stream in served {
+                    scope.spawn(move || std::io::copy(&mut stream.try_clone().unwrap(), &mut stream).unwrap());
+                }
+                for stream in &clients {
+                    scope.spawn(move || {
+                        let mut writer = stream;
+                        let sender = scope.spawn(move || {
+                            writer.write_all(&vec![5; LEN / CLIENTS]).unwrap();
+                            writer.shutdown(std::net::Shutdown::Write).unwrap();
+                        });
+                        let (mut reader, mut got) = (stream, Vec::new());
+                        reader.set_read_timeout(Some(PATIENCE)).unwrap();
+                        reader.read_to_end(&mut got).unwrap_or_else(|err| panic!("{plugin}, {at}: {err}"));
+                        assert_eq!(got.len(), LEN / CLIENTS, "{plugin}, {at}");
+                        sender.join().unwrap();
+                    });
+                }
+            });
+        }
+        call.prev(&result).del().ok();
+    }
+}
