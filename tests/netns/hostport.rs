@@ -27,7 +27,11 @@ pub(crate) fn network(plugin: &str, name: &str, of: u8) -> Value {
 }
 
 pub(crate) fn mapping(transport: Transport) -> Value {
-    let protocol = if transport == Transport::Tcp { "tcp" } else { "udp" };
+    let protocol = match transport {
+        Transport::Tcp => "tcp",
+        Transport::Udp => "udp",
+        Transport::Sctp => "sctp",
+    };
     json!({"hostPort": PORT, "containerPort": SERVICE, "protocol": protocol})
 }
 
@@ -96,61 +100,100 @@ enum Others {
     After,
 }
 
-fn assert_matrix(plugin: &str, backend: &str, with_bridge_nf: bool, others: Others, seen: &Seen) {
-    let host = Sandbox::new();
-    let outside = outside(&host);
-    bridge_nf(&host, with_bridge_nf);
-    let come = || (attach(&host, "b", network(plugin, "net", 1)), attach(&host, "c", network("bridge", "other", 9)));
-    let before = (others == Others::Before).then(come);
-    let pod = host.pod("a");
-    let mut conf = network(plugin, "net", 1);
-    conf["plugins"][1]["backend"] = json!(backend);
-    let call = mapped(&host, &pod, conf, &json!(BOTH.map(mapping)));
-    let result = call.add().result();
-    let (sibling, stranger) = before.unwrap_or_else(come);
-    wait_for_bridges(&host);
-    if backend == "ebpf" && others == Others::Before {
-        // What comes in from elsewhere is eBPF's alone.
-        host.run("nft flush chain inet braid hostport-in");
-    }
-    for transport in BOTH {
-        let _service = Service::start(&pod, transport, SERVICE);
-        for (family, at) in [(0, "192.0.2.1:8080"), (1, "[2001:db8::1]:8080")] {
-            let clients: [(&str, &Ns, &str); 5] = [
-                ("outside", &outside, seen.outside[family]),
-                ("host", host.host(), seen.host[family]),
-                ("itself", &pod, seen.itself[family]),
-                ("sibling", &sibling, seen.sibling[family]),
-                ("stranger", &stranger, seen.stranger[family]),
-            ];
-            for (who, client, expected) in clients {
-                let found = client.ask(transport, at);
-                let what = format!("{plugin}, {backend}, bridge-nf {with_bridge_nf}, {transport:?}, {who} to {at}");
-                assert_eq!(found, Ok(expected.parse().unwrap()), "{what}");
-            }
+/// Who is in the world that asks, and what is around.
+#[derive(Debug, Clone, Copy)]
+struct Matrix {
+    plugin: &'static str,
+    backend: &'static str,
+    bridge_nf: bool,
+    others: Others,
+    transports: &'static [Transport],
+    /// What the administrator and others did to the host before.
+    around: &'static [&'static str],
+}
+
+const PLAIN: Matrix = Matrix {
+    plugin: "bridge",
+    backend: "nftables",
+    bridge_nf: false,
+    others: Others::After,
+    transports: &BOTH,
+    around: &[],
+};
+
+impl Matrix {
+    /// The container's network; where others would drop what is forwarded, with a firewall.
+    fn network(&self) -> Value {
+        let mut network = network(self.plugin, "net", 1);
+        network["plugins"][1]["backend"] = json!(self.backend);
+        if !self.around.is_empty() {
+            network["plugins"].as_array_mut().unwrap().push(json!({"type": "firewall"}));
         }
-        assert_eq!(host.host().ask(transport, "127.0.0.1:8080"), Ok(seen.loopback.parse().unwrap()), "{transport:?}");
-        // No route leads from ::1 to a container.
-        assert!(host.host().ask(transport, "[::1]:8080").is_err(), "{transport:?}");
+        network
     }
-    call.check(&result).ok();
-    call.prev(&result).del().ok();
-    assert!(outside.ask(Transport::Tcp, "192.0.2.1:8080").is_err());
-    assert!(state::elements(&host).is_empty(), "{:?}", state::elements(&host));
-    assert_eq!(state::filters(&host), Vec::<String>::new());
-    assert!(!Path::new(PINS).exists());
+
+    fn assert(&self, seen: &Seen) {
+        let Self { backend, others, transports, .. } = *self;
+        let host = Sandbox::new();
+        let outside = outside(&host);
+        bridge_nf(&host, self.bridge_nf);
+        std::fs::write("/run/kube-proxy.nft", include_str!("kube-proxy.nft")).unwrap();
+        for command in self.around {
+            host.run(command);
+        }
+        let come = || (attach(&host, "b", self.network()), attach(&host, "c", network("bridge", "other", 9)));
+        let before = (others == Others::Before).then(come);
+        let pod = host.pod("a");
+        let mappings = json!(transports.iter().map(|transport| mapping(*transport)).collect::<Vec<_>>());
+        let call = mapped(&host, &pod, self.network(), &mappings);
+        let result = call.add().result();
+        let (sibling, stranger) = before.unwrap_or_else(come);
+        wait_for_bridges(&host);
+        if backend == "ebpf" && others == Others::Before {
+            // What comes in from elsewhere is eBPF's alone.
+            host.run("nft flush chain inet braid hostport-in");
+        }
+        for transport in transports {
+            let _service = Service::start(&pod, *transport, SERVICE);
+            for (family, at) in [(0, "192.0.2.1:8080"), (1, "[2001:db8::1]:8080")] {
+                let clients: [(&str, &Ns, &str); 5] = [
+                    ("outside", &outside, seen.outside[family]),
+                    ("host", host.host(), seen.host[family]),
+                    ("itself", &pod, seen.itself[family]),
+                    ("sibling", &sibling, seen.sibling[family]),
+                    ("stranger", &stranger, seen.stranger[family]),
+                ];
+                for (who, client, expected) in clients {
+                    let found = client.ask(*transport, at);
+                    assert_eq!(found, Ok(expected.parse().unwrap()), "{who} to {at} by {transport:?}: {self:?}");
+                }
+            }
+            let by_loopback = host.host().ask(*transport, "127.0.0.1:8080");
+            assert_eq!(by_loopback, Ok(seen.loopback.parse().unwrap()), "{self:?}");
+            // No route leads from ::1 to a container.
+            assert!(host.host().ask(*transport, "[::1]:8080").is_err(), "{transport:?}");
+        }
+        if !(backend == "ebpf" && others == Others::Before) {
+            call.check(&result).ok();
+        }
+        call.prev(&result).del().ok();
+        assert!(outside.ask(transports[0], "192.0.2.1:8080").is_err());
+        assert!(!state::elements(&host).iter().any(|element| element.contains("net a ")));
+        assert_eq!(state::filters(&host), Vec::<String>::new());
+        assert!(!Path::new(PINS).exists());
+    }
 }
 
 #[test]
 fn everybody_reaches_a_port_of_a_bridge() {
     // What the bridge carries back passes no NAT, so neighbours are taken for the bridge.
     let seen = Seen { sibling: ["10.1.0.1", "fd00:1::1"], ..ROUTED };
-    assert_matrix("bridge", "nftables", false, Others::After, &seen);
+    PLAIN.assert(&seen);
 }
 
 #[test]
 fn everybody_reaches_a_port_of_a_ptp() {
-    assert_matrix("ptp", "nftables", false, Others::After, &ROUTED);
+    Matrix { plugin: "ptp", ..PLAIN }.assert(&ROUTED);
 }
 
 /// The container sees itself as the address that it asked for; all others keep their own.
@@ -158,26 +201,77 @@ const BY_EBPF: Seen = Seen { itself: ["192.0.2.1", "2001:db8::1"], ..ROUTED };
 
 #[test]
 fn everybody_reaches_a_port_of_a_bridge_by_ebpf() {
-    assert_matrix("bridge", "ebpf", false, Others::Before, &Seen { sibling: ["10.1.0.2", "fd00:1::2"], ..BY_EBPF });
+    Matrix { backend: "ebpf", others: Others::Before, ..PLAIN }
+        .assert(&Seen { sibling: ["10.1.0.2", "fd00:1::2"], ..BY_EBPF });
 }
 
 #[test]
 fn everybody_reaches_a_port_of_a_ptp_by_ebpf() {
-    assert_matrix("ptp", "ebpf", false, Others::Before, &Seen { sibling: ["10.1.0.2", "fd00:1::2"], ..BY_EBPF });
+    Matrix { plugin: "ptp", backend: "ebpf", others: Others::Before, ..PLAIN }
+        .assert(&Seen { sibling: ["10.1.0.2", "fd00:1::2"], ..BY_EBPF });
 }
 
 #[test]
 fn who_comes_later_reaches_a_port_as_well() {
     for plugin in ["bridge", "ptp"] {
-        assert_matrix(plugin, "ebpf", false, Others::After, &BY_EBPF);
+        Matrix { plugin, backend: "ebpf", ..PLAIN }.assert(&BY_EBPF);
     }
 }
 
 #[test]
 fn neighbours_keep_their_address_where_the_hosts_nat_sees_what_a_bridge_carries() {
     needs!(BridgeNf);
-    assert_matrix("bridge", "nftables", true, Others::After, &ROUTED);
-    assert_matrix("bridge", "ebpf", true, Others::After, &BY_EBPF);
+    Matrix { bridge_nf: true, ..PLAIN }.assert(&ROUTED);
+    Matrix { backend: "ebpf", bridge_nf: true, ..PLAIN }.assert(&BY_EBPF);
+}
+
+/// Others who drop what they did not allow, what no connection explains, and what comes in where no answer would leave; and
+/// kube-proxy's rules.
+const AMONG_OTHERS: &[&str] = &[
+    "iptables -P FORWARD DROP",
+    "ip6tables -P FORWARD DROP",
+    "nft table inet own { chain f { type filter hook forward priority 0; ct state invalid drop; }; }",
+    "nft add chain inet own i { type filter hook input priority 0; }",
+    "nft add rule inet own i ct state invalid drop",
+    "nft add chain inet own o { type filter hook output priority 0; }",
+    "nft add rule inet own o ct state invalid drop",
+    "sysctl -qw net.ipv4.conf.all.rp_filter=1 net.ipv4.conf.default.rp_filter=1 net.ipv4.conf.world.rp_filter=1",
+    "nft -f /run/kube-proxy.nft",
+];
+
+#[test]
+fn everybody_reaches_a_port_among_others_rules() {
+    let bridged = Seen { sibling: ["10.1.0.1", "fd00:1::1"], ..ROUTED };
+    let around = Matrix { around: AMONG_OTHERS, ..PLAIN };
+    around.assert(&bridged);
+    Matrix { plugin: "ptp", ..around }.assert(&ROUTED);
+}
+
+#[test]
+fn everybody_reaches_a_port_by_ebpf_among_others_rules() {
+    let around = Matrix { backend: "ebpf", around: AMONG_OTHERS, ..PLAIN };
+    for plugin in ["bridge", "ptp"] {
+        Matrix { plugin, ..around }.assert(&BY_EBPF);
+        let seen = Seen { sibling: ["10.1.0.2", "fd00:1::2"], ..BY_EBPF };
+        Matrix { plugin, others: Others::Before, ..around }.assert(&seen);
+    }
+}
+
+#[test]
+fn everybody_reaches_a_port_among_others_rules_where_they_see_what_a_bridge_carries() {
+    needs!(BridgeNf);
+    let around = Matrix { bridge_nf: true, around: AMONG_OTHERS, ..PLAIN };
+    around.assert(&ROUTED);
+    Matrix { backend: "ebpf", ..around }.assert(&BY_EBPF);
+}
+
+#[test]
+fn everybody_reaches_a_port_of_sctp() {
+    needs!(Sctp);
+    let sctp = Matrix { transports: &[Transport::Sctp], ..PLAIN };
+    sctp.assert(&Seen { sibling: ["10.1.0.1", "fd00:1::1"], ..ROUTED });
+    Matrix { plugin: "ptp", ..sctp }.assert(&ROUTED);
+    Matrix { backend: "ebpf", ..sctp }.assert(&Seen { sibling: ["10.1.0.1", "fd00:1::1"], ..ROUTED });
 }
 
 /// A network whose host ports are led by `backend`.
@@ -274,12 +368,11 @@ fn check_misses_a_port_a_filter_and_the_pins_of_ebpf() {
     let call = mapped(&host, &pod, network_by("ebpf"), &tcp());
     let mut result = call.add().result();
     let veth = result["interfaces"][1]["name"].as_str().unwrap().to_owned();
-    let ports = format!("{PINS}/v1/host_ports");
     let pins = format!("rm -r {PINS}");
     for (damage, said) in [
         (format!("tc filter del dev {veth} ingress pref 2842"), "does not run the programs"),
         ("tc filter del dev br1 egress pref 2842".to_owned(), "link br1 in host does not run the programs"),
-        (format!("rm {ports}"), "0.0.0.0:8080/tcp leads nowhere (eBPF)"),
+        (format!("find {PINS} -name host_ports -delete"), "0.0.0.0:8080/tcp leads nowhere (eBPF)"),
         (pins, "0.0.0.0:8080/tcp leads nowhere (eBPF)"),
         ("nft delete element inet braid hostport4-any { tcp . 8080 }".to_owned(), "leads nowhere"),
     ] {

@@ -74,12 +74,14 @@ fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error
             facts.features.extend(features::known(wanted));
             Ok(())
         }
-        Need::MacChecks => {
-            let found = kernel.nft().and_then(mac_check::list);
-            facts.mac_checks.extend(found.map_err(|cause| Error::new("list checked bridge ports", cause))?);
-            Ok(())
-        }
+        Need::MacChecks => read_mac_checks(kernel, facts),
     }
+}
+
+fn read_mac_checks(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
+    let found = kernel.nft().and_then(mac_check::list);
+    facts.mac_checks.extend(found.map_err(|cause| Error::new("list checked bridge ports", cause))?);
+    Ok(())
 }
 
 fn read_host_port(kernel: &mut Kernel, at: &Entrance, facts: &mut Facts) -> Result<(), Error> {

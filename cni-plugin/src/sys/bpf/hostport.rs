@@ -1,4 +1,5 @@
-//! The programs `hp_in` and `hp_out` and their maps, pinned for the whole node in `/sys/fs/bpf/braid/v1/`.
+//! The programs `hp_in` and `hp_out` and their maps, pinned for the whole node in
+//! `/sys/fs/bpf/braid/v1/<inode of its network namespace>/`: several namespaces may see one such file system.
 //!
 //! The maps are there as long as one port leads somewhere. The programs' names bear their number, so that another braid
 //! loads its own and goes on with the maps; they are pinned when all links run them.
@@ -17,6 +18,7 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const IN: &[u8] = include_bytes!("hp_in.insns");
@@ -29,7 +31,7 @@ pub const NAMES: [&str; 2] = ["braid_hp_in", "braid_hp_out"];
 const BPFFS: &str = "/sys/fs/bpf";
 const BPFFS_MAGIC: i64 = 0xcafe_4a11;
 /// The number is that of the maps' layout.
-const FOLDER: &str = "/sys/fs/bpf/braid/v1";
+const LAYOUT: &str = "/sys/fs/bpf/braid/v1";
 const HASH: u32 = 1;
 const LRU_HASH: u32 = 9;
 
@@ -87,7 +89,7 @@ pub struct Programs([OwnedFd; 2]);
 impl Programs {
     /// Those of this braid; none where they are not pinned.
     pub fn pinned() -> Result<Option<Self>, Errno> {
-        let [inward, outward] = program_pins();
+        let [inward, outward] = program_pins()?;
         let Some(inward) = pinned(&inward)? else { return Ok(None) };
         Ok(pinned(&outward)?.map(|outward| Self([inward, outward])))
     }
@@ -95,8 +97,8 @@ impl Programs {
     /// Makes and pins the maps that are missing, and loads the programs.
     pub fn make() -> Result<(Maps, Self), Errno> {
         mount_bpffs()?;
-        fs::create_dir_all(FOLDER).map_err(|err| errno_of(&err))?;
-        let [ports, addrs, nat, datagrams] = map_pins();
+        fs::create_dir_all(folder()?).map_err(|err| errno_of(&err))?;
+        let [ports, addrs, nat, datagrams] = map_pins()?;
         let maps = Maps {
             ports: ensure(&ports, "braid_hostports", HASH, HOST_PORTS, NO_PREALLOC)?,
             addrs: ensure(&addrs, "braid_addrs", HASH, LOCAL_ADDRS, NO_PREALLOC)?,
@@ -117,7 +119,7 @@ impl Programs {
     /// Pins them in the place of all others.
     pub fn pin(&self) -> Result<(), Errno> {
         unpin_programs()?;
-        self.0.iter().zip(program_pins()).try_for_each(|(program, path)| pin(program, &path))
+        self.0.iter().zip(program_pins()?).try_for_each(|(program, path)| pin(program, &path))
     }
 
     /// Of what comes in, and of what goes out.
@@ -138,7 +140,7 @@ impl Programs {
 impl Maps {
     /// Those that are pinned; none where one of them is not.
     pub fn pinned() -> Result<Option<Self>, Errno> {
-        let [ports, addrs, ..] = map_pins();
+        let [ports, addrs, ..] = map_pins()?;
         let Some(ports) = Map::pinned(&ports)? else { return Ok(None) };
         Ok(Map::pinned(&addrs)?.map(|addrs| Self { ports, addrs }))
     }
@@ -203,9 +205,15 @@ impl Maps {
     }
 }
 
+/// Where this namespace's pins are.
+fn folder() -> Result<PathBuf, Errno> {
+    let namespace = fs::metadata("/proc/thread-self/ns/net").map_err(|err| errno_of(&err))?;
+    Ok(Path::new(LAYOUT).join(namespace.ino().to_string()))
+}
+
 /// Takes the pins of the programs away: from then on no link is known to run them.
 pub fn unpin_programs() -> Result<(), Errno> {
-    let folder = match fs::read_dir(FOLDER) {
+    let folder = match fs::read_dir(folder()?) {
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(()),
         opened => opened.map_err(|err| errno_of(&err))?,
     };
@@ -220,10 +228,11 @@ pub fn unpin_programs() -> Result<(), Errno> {
 
 /// Takes the pins of the maps away, and their folders.
 pub fn unpin_maps() -> Result<(), Errno> {
-    map_pins().iter().try_for_each(|path| remove(path))?;
-    for folder in [Path::new(FOLDER), Path::new(FOLDER).parent().unwrap_or(Path::new(FOLDER))] {
+    map_pins()?.iter().try_for_each(|path| remove(path))?;
+    // The namespace's, the layout's and braid's.
+    for folder in folder()?.ancestors().take(3) {
         match fs::remove_dir(folder) {
-            // Another layout is there as well.
+            // Another one's are there as well.
             Err(err) if err.kind() == io::ErrorKind::DirectoryNotEmpty => break,
             Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(errno_of(&err)),
             _ => {}
@@ -256,12 +265,14 @@ fn mount_bpffs() -> Result<(), Errno> {
     mount(Some("bpf"), BPFFS, Some("bpf"), MsFlags::empty(), Some("mode=700"))
 }
 
-fn map_pins() -> [PathBuf; 4] {
-    ["host_ports", "local_addrs", "nat", "datagrams"].map(|name| Path::new(FOLDER).join(name))
+fn map_pins() -> Result<[PathBuf; 4], Errno> {
+    let folder = folder()?;
+    Ok(["host_ports", "local_addrs", "nat", "datagrams"].map(|name| folder.join(name)))
 }
 
-fn program_pins() -> [PathBuf; 2] {
-    ["in", "out"].map(|name| Path::new(FOLDER).join(format!("hp_{name}_{VERSION:016x}")))
+fn program_pins() -> Result<[PathBuf; 2], Errno> {
+    let folder = folder()?;
+    Ok(["in", "out"].map(|name| folder.join(format!("hp_{name}_{VERSION:016x}"))))
 }
 
 fn errno_of(err: &io::Error) -> Errno {

@@ -1,0 +1,160 @@
+//! What changes nf_tables, and what eBPF leads beside it.
+
+use super::super::hostport::{HostPort, HostPorts, Rewrite, Target, Way};
+use super::super::nft::{Firewall, Gate, Isolation, MacCheck, Masquerade};
+use super::super::step::{Ns, Step};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::IpAddr;
+
+impl Step {
+    /// What changes nf_tables.
+    pub(super) fn fmt_nft(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AddMasquerade(what) => masquerade(f, "add", what),
+            Self::DelMasquerade(what) => masquerade(f, "delete", what),
+            Self::DelMasqueradesOf(owner) => {
+                write!(f, "# nft delete every element of inet braid with comment {owner:?}")
+            }
+            Self::DelReferencePorts { container_id, .. } => {
+                write!(f, "# delete what the reference plugin made to lead host ports to {container_id}")
+            }
+            Self::DelReferenceMasquerade { container_id, ifname, .. } => {
+                write!(f, "# delete what the reference plugin made to masquerade {container_id} {ifname}")
+            }
+            Self::AddMacCheck(check) => mac_check(f, "add", check),
+            Self::DelMacCheck(check) => mac_check(f, "delete", check),
+            Self::AddHostPorts(all) => host_ports(f, "add", all),
+            Self::DelHostPorts(all) => host_ports(f, "delete", all),
+            Self::DelHostPortsOf(owner) => {
+                write!(f, "# delete every host port of inet braid and of /sys/fs/bpf/braid of {owner:?}")
+            }
+            Self::AddFirewall(all) => firewall(f, "add", all),
+            Self::DelFirewall(all) => firewall(f, "delete", all),
+            Self::DelFirewallOf(owner) => {
+                write!(f, "# nft delete every forwarded address of inet braid with comment {owner:?}")
+            }
+            Self::DelReferenceFirewall { addrs, .. } => {
+                let addrs: Vec<String> = addrs.iter().map(ToString::to_string).collect();
+                write!(f, "# delete what the reference plugin made to forward {}", addrs.join(" and "))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// One command for each element, of which there is one for each port and for each address whose clients are rewritten.
+fn host_ports(f: &mut fmt::Formatter<'_>, verb: &str, all: &HostPorts) -> fmt::Result {
+    let family = |addr: &IpAddr| if addr.is_ipv4() { '4' } else { '6' };
+    let mut lines = Vec::new();
+    let mut element = |set: String, key: String, means: String| {
+        let more = if verb == "add" { format!(" comment {:?}{means}", all.owner) } else { String::new() };
+        lines.push(format!("nft {verb} element inet braid hostport{set} '{{ {key}{more} }}'"));
+    };
+    for HostPort { at, to } in &all.ports {
+        let service = format!("{} . {}", at.protocol.name(), at.port);
+        let is_any = at.addr.is_unspecified();
+        let (any, key) = if is_any { ("-any", service) } else { ("", format!("{} . {service}", at.addr)) };
+        element(format!("{}{any}", family(&at.addr)), key, format!(" : {} . {}", to.ip(), to.port()));
+    }
+    let led: BTreeSet<_> = all.ports.iter().map(|port| (port.to, port.at.protocol)).collect();
+    for (to, protocol) in led {
+        let key = format!("{} . {} . {}", to.ip(), protocol.name(), to.port());
+        element(format!("{}-led", family(&to.ip())), key, String::new());
+    }
+    for Target { addr, rewrite } in &all.targets {
+        if *rewrite == Rewrite::Own {
+            element(format!("{}-own", family(addr)), format!("{addr} . {addr}"), String::new());
+        }
+        element(format!("{}-source", family(addr)), addr.to_string(), format!(" : goto {}", rewrite.chain()));
+    }
+    lines.extend(all.way().into_iter().flat_map(|way| by_ebpf(verb, all, way)));
+    commands(f, &lines)
+}
+
+/// One command for each element.
+fn firewall(f: &mut fmt::Formatter<'_>, verb: &str, all: &Firewall) -> fmt::Result {
+    let mut lines = Vec::new();
+    let comment = if verb == "add" { format!(" comment {:?}", all.owner) } else { String::new() };
+    for addr in &all.addrs {
+        let family = if addr.is_ipv4() { '4' } else { '6' };
+        lines.push(format!("nft {verb} element inet braid firewall{family} '{{ {addr}{comment} }}'"));
+    }
+    if let Some(Isolation { bridge, within }) = &all.isolation {
+        let sets = ["isolated-by", "isolated-within-by"].into_iter().take(1 + usize::from(*within));
+        for (set, addr) in sets.flat_map(|set| all.addrs.iter().map(move |addr| (set, addr))) {
+            let addr = match addr {
+                IpAddr::V4(addr) => addr.to_ipv6_mapped(),
+                IpAddr::V6(addr) => *addr,
+            };
+            lines.push(format!("nft {verb} element inet braid {set} '{{ {bridge} . {addr}{comment} }}'"));
+        }
+        lines.push(match verb {
+            "add" => format!("nft add element inet braid isolated '{{ {bridge} }}'  # and the pairs"),
+            _ => format!("# unless somebody else wants it: nft delete element inet braid isolated '{{ {bridge} }}'"),
+        });
+    }
+    match &all.gate {
+        Gate::Firewalld { zone } => {
+            let verb = if verb == "add" { "add" } else { "remove" };
+            let sources = all.addrs.iter().map(|addr| format!("firewall-cmd --zone={zone} --{verb}-source={addr}"));
+            lines.extend(sources);
+        }
+        Gate::Chains { admin } if verb == "add" => {
+            lines.push(format!("# chains that drop what is forwarded let braid's mark through, behind {admin}"));
+        }
+        Gate::Chains { .. } => {}
+    }
+    commands(f, &lines)
+}
+
+/// Several commands of one step, on the host.
+fn commands(f: &mut fmt::Formatter<'_>, lines: &[String]) -> fmt::Result {
+    for (number, line) in lines.iter().enumerate() {
+        match number {
+            0 => f.write_str(line)?,
+            _ => write!(f, "\n{:<5}{line}", Ns::Host.to_string())?,
+        }
+    }
+    Ok(())
+}
+
+/// `tc` of the links that run the programs for this container; the map's elements, which no command writes in words.
+fn by_ebpf(verb: &str, all: &HostPorts, way: &Way) -> Vec<String> {
+    let mut lines = Vec::new();
+    if verb == "add" {
+        for at in way.links() {
+            let filter = |hook: &str, program: &str| {
+                format!(
+                    "; tc filter replace dev {} {hook} pref 2842 bpf da pinned /sys/fs/bpf/braid/v1/*/{program}",
+                    at.name
+                )
+            };
+            let is_port = way.bridge.is_some() && *at == way.link;
+            let egress = if is_port { String::new() } else { filter("egress", "hp_out") };
+            lines.push(format!("tc qdisc add dev {} clsact{}{egress}", at.name, filter("ingress", "hp_in")));
+        }
+    }
+    for HostPort { at, to } in all.by_ebpf() {
+        let link = &way.link.name;
+        lines.push(match verb {
+            "add" => format!("# map /sys/fs/bpf/braid/v1/*/host_ports: {at} leads to {to} by {link}"),
+            _ => format!("# map /sys/fs/bpf/braid/v1/*/host_ports: {at} leads nowhere"),
+        });
+    }
+    lines
+}
+
+fn masquerade(f: &mut fmt::Formatter<'_>, verb: &str, what: &Masquerade) -> fmt::Result {
+    let map = if what.source.is_ipv4() { "masquerade4" } else { "masquerade6" };
+    write!(f, "nft {verb} element inet braid {map} {{ {}", what.source)?;
+    if verb == "add" {
+        let chain = format!("outside-{}", what.network.trunc()).replace(':', "_");
+        write!(f, " comment {:?} : goto {chain}", what.owner)?;
+    }
+    f.write_str(" }")
+}
+
+fn mac_check(f: &mut fmt::Formatter<'_>, verb: &str, check: &MacCheck) -> fmt::Result {
+    write!(f, "nft {verb} element bridge braid allowed {{ {:?} . {} }}", check.port.as_str(), check.mac)
+}
