@@ -225,6 +225,8 @@ fn a_policy_holds_where_the_hosts_ip_sees_what_a_bridge_carries() {
 fn what_can_not_be_done_is_refused_before_anything_is_changed() {
     let host = Sandbox::new();
     let pod = host.pod("a");
+    // Notes that nothing is missing in nf_tables.
+    host.call("braid", &pod, network(1, &firewall())).status().ok();
     let state = host.state().without_marks();
     for (conf, said) in [
         (with_policy("closed"), "unknown ingress policy: \"closed\""),

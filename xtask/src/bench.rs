@@ -83,14 +83,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     judge(&budgets, args.enforce)
 }
 
-/// braid beside both backends of the reference; the budgets are the bench's own: bench/src/hostport/budget.rs.
+/// Both backends of braid beside both of the reference; the budgets are the bench's own: bench/src/hostport/budget.rs.
 fn hostport<'a>(bench: &'a mut Command, reference: &Path, braid: &Path, out: &Path) -> Result<&'a mut Command> {
     // The package has ip6tables too, which the reference calls even where no address is one of IPv6.
     sh::apt(&[("iptables", "iptables")])?;
-    let plugins = [("ref-iptables", reference), ("ref-nftables", reference), ("braid", braid)];
+    let plugins = [("ref-iptables", reference), ("ref-nftables", reference), ("braid", braid), ("braid-ebpf", braid)];
     bench.arg("hostport").args(plugins.map(|(name, dir)| format!("--plugins={name}={}", dir.display())));
-    let iptables = conflist_path("hostport-iptables");
-    bench.arg(format!("{},ref-iptables={}", conflist("hostport"), iptables.display()));
+    let [iptables, ebpf] = ["hostport-iptables", "hostport-ebpf"].map(conflist_path);
+    let own = format!("ref-iptables={},braid-ebpf={}", iptables.display(), ebpf.display());
+    bench.arg(format!("{},{own}", conflist("hostport")));
     bench.arg("--baseline=ref-iptables,ref-nftables");
     Ok(bench.arg("--json").arg(out.join("hostport.json")).arg("--svg").arg(out.join("hostport.svg")))
 }
