@@ -13,6 +13,7 @@ use braid_ebpf_types::hostport::{
 use ipnet::IpNet;
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
+use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
@@ -29,7 +30,6 @@ const VERSION: u64 = fnv(IN) ^ fnv(OUT).rotate_left(1);
 pub const NAMES: [&str; 2] = ["braid_hp_in", "braid_hp_out"];
 
 const BPFFS: &str = "/sys/fs/bpf";
-const BPFFS_MAGIC: i64 = 0xcafe_4a11;
 /// The number is that of the maps' layout.
 const LAYOUT: &str = "/sys/fs/bpf/braid/v1";
 const HASH: u32 = 1;
@@ -259,7 +259,7 @@ fn ensure<K: Copy, V: Copy>(path: &Path, name: &str, kind: u32, most: usize, fla
 
 /// Mounts the file system of pins where it is not.
 fn mount_bpffs() -> Result<(), Errno> {
-    if nix::sys::statfs::statfs(BPFFS)?.filesystem_type().0 == BPFFS_MAGIC {
+    if statfs(BPFFS)?.filesystem_type() == BPF_FS_MAGIC {
         return Ok(());
     }
     mount(Some("bpf"), BPFFS, Some("bpf"), MsFlags::empty(), Some("mode=700"))
