@@ -11,7 +11,8 @@
 //!     chain firewall-mark {
 //!         meta mark & 0x1000 == 0x1000 meta mark set meta mark & ~0x1000
 //!         ip saddr @firewall4 meta mark set meta mark | 0x1000
-//!         ip daddr @firewall4 ct state established,related meta mark set meta mark | 0x1000 }
+//!         ip daddr @firewall4 ct state established,related meta mark set meta mark | 0x1000
+//!         ip daddr . meta l4proto . th dport @hostport4-led ip daddr @firewall4 meta mark set meta mark | 0x1000 }
 //!     chain firewall-end { type filter hook forward priority 2147483647
 //!         meta mark & 0x1000 == 0x1000 meta mark set meta mark & ~0x1000 }
 //! }
@@ -23,8 +24,9 @@
 
 use super::batch::{Batch, Family, Key, Means};
 use super::expression::{Nfproto, REG_1, Verdict};
+use super::hostport;
 use super::masquerade::TABLE;
-use super::read::{element, elements, rules};
+use super::read::{element, elements};
 use super::{bytes, first_that_fits};
 use crate::plan::nft::Firewall;
 use crate::sys::netlink::{KernelError, Socket};
@@ -42,9 +44,9 @@ const END: &str = "firewall-end";
 pub(super) const CHAINS: &[&str] = &[CHAIN, EARLY, MARK, END];
 pub(super) const HOOK_FORWARD: u32 = 2;
 /// Before everybody's chains for filters, whose priority is 0, and behind those that give marks (`mangle`, -150).
-pub(super) const PRIORITY: i32 = -10;
+const PRIORITY: i32 = -10;
 /// Before those as well.
-pub(super) const PRIORITY_EARLY: i32 = -399;
+const PRIORITY_EARLY: i32 = -399;
 /// Behind all that decide.
 const PRIORITY_END: i32 = i32::MAX;
 const NETWORK_HEADER: u32 = 1;
@@ -94,17 +96,15 @@ fn add_new(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
             b.add_element(set(*addr), &bytes(*addr), Means::Nothing, &what.owner);
         }
     };
-    let with_base = || {
-        batch(|b| {
-            add_base(b);
-            elements(b);
-        })
-    };
-    // The sets may be there without the rules: host ports ask them too.
-    if rules(socket, FAMILY, TABLE, MARK)?.is_empty() {
-        return with_base().send(socket);
-    }
-    first_that_fits(socket, &[&|| batch(elements), &with_base])
+    first_that_fits(
+        socket,
+        &[&|| batch(elements), &|| {
+            batch(|b| {
+                add_base(b);
+                elements(b);
+            })
+        }],
+    )
 }
 
 /// Ends it where the elements are still this owner's; success where none is there.
@@ -169,22 +169,17 @@ fn batch(fill: impl FnOnce(&mut Batch)) -> Batch {
     batch
 }
 
-/// The sets of the addresses, which others ask as well.
-pub(super) fn add_sets(batch: &mut Batch) {
-    for ip in [&V4, &V6] {
-        batch.shared_set(ip.set, ip.key);
-    }
-}
-
 /// Marks what is on its way to an address that is let through.
-pub(super) fn mark(rule: &mut Batch, family: Nfproto) {
-    let ip = if matches!(family, Nfproto::V4) { &V4 } else { &V6 };
+fn mark(rule: &mut Batch, ip: &Ip) {
     rule.payload(NETWORK_HEADER, ip.daddr, ip.key.len, REG_1).lookup(ip.set, REG_1, false).set_mark(REG_1, !BIT, BIT);
 }
 
 fn add_base(batch: &mut Batch) {
     batch.table();
-    add_sets(batch);
+    hostport::add_led(batch);
+    for ip in [&V4, &V6] {
+        batch.set(ip.set, ip.key);
+    }
     batch.chain(MARK);
     for (chain, priority) in [(EARLY, PRIORITY_EARLY), (CHAIN, PRIORITY)] {
         batch.base_chain(chain, "filter", HOOK_FORWARD, priority);
@@ -211,6 +206,7 @@ fn add_rules(batch: &mut Batch, ip: &Ip) {
     });
     batch.rule(MARK, |rule| {
         rule.only_family(ip.nfproto, REG_1).is_answer(REG_1);
-        mark(rule, ip.nfproto);
+        mark(rule, ip);
     });
+    batch.rule(MARK, |rule| mark(hostport::is_led(rule, ip.nfproto), ip));
 }

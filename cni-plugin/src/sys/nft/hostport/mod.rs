@@ -27,10 +27,6 @@
 //!     chain hostport-martian { type filter hook prerouting priority raw
 //!         iif != "lo" ip daddr 127.0.0.0/8 drop }
 //!     set hostport4-led { type ipv4_addr . inet_proto . inet_service; elements = { 10.1.0.5 . tcp . 80 … } }
-//!     chain hostport-forward { type filter hook forward priority filter - 9
-//!         ip daddr . meta l4proto . th dport @hostport4-led ip daddr @firewall4 meta mark set meta mark | 0x1000 }
-//!     chain hostport-forward-early { type filter hook forward priority raw - 98
-//!         … the same }
 //! }
 //! ```
 //!
@@ -39,7 +35,7 @@
 
 mod rules;
 
-pub(super) use rules::CHAINS;
+pub(super) use rules::{CHAINS, add_led, is_led};
 
 use super::batch::{Batch, Family, Means};
 use super::expression::{Nfproto, REG_1};

@@ -3,8 +3,8 @@
 use super::{Ip, V4, V6};
 use crate::plan::hostport::Rewrite;
 use crate::sys::nft::batch::{Batch, Key};
-use crate::sys::nft::expression::{REG_1, Verdict};
-use crate::sys::nft::{bytes, firewall};
+use crate::sys::nft::bytes;
+use crate::sys::nft::expression::{Nfproto, REG_1, Verdict};
 use ipnet::{IpNet, Ipv4Net};
 use std::net::Ipv4Addr;
 
@@ -13,10 +13,8 @@ const IN: &str = "hostport-in";
 const OUT: &str = "hostport-out";
 const BACK: &str = "hostport-back";
 const MARTIAN: &str = "hostport-martian";
-const FORWARD: &str = "hostport-forward";
-const FORWARD_EARLY: &str = "hostport-forward-early";
 /// All that belong together.
-pub(in crate::sys::nft) const CHAINS: &[&str] = &[DISPATCH, IN, OUT, BACK, MARTIAN, FORWARD, FORWARD_EARLY];
+pub(in crate::sys::nft) const CHAINS: &[&str] = &[DISPATCH, IN, OUT, BACK, MARTIAN];
 const HOOK_PREROUTING: u32 = 0;
 const HOOK_OUTPUT: u32 = 3;
 const HOOK_POSTROUTING: u32 = 4;
@@ -40,13 +38,13 @@ impl Ip {
 /// All but the chains of subnets.
 pub(super) fn add_base(batch: &mut Batch) {
     batch.table();
+    add_led(batch);
     for ip in [&V4, &V6] {
         let service = TYPE_PROTO << 6 | TYPE_SERVICE;
         let data = Key { kind: ip.kind << 6 | TYPE_SERVICE, len: ip.len + 4, host_order: false };
         batch.value_map(ip.exact, Key { kind: ip.kind << 12 | service, len: ip.len + 8, host_order: false }, data);
         batch.value_map(ip.any, Key { kind: service, len: 8, host_order: false }, data);
         batch.verdict_map(ip.source, Key { kind: ip.kind, len: ip.len, host_order: false });
-        batch.set(ip.led, Key { kind: ip.kind << 12 | service, len: ip.len + 8, host_order: false });
         batch.set(ip.own, Key { kind: ip.kind << 6 | ip.kind, len: 2 * ip.len, host_order: false });
     }
     let (own, all) = (&Rewrite::Own.chain(), &Rewrite::All.chain());
@@ -68,7 +66,6 @@ pub(super) fn add_base(batch: &mut Batch) {
         V4.only_this_family(within(rule, &loopback())).meta(META_IIF, REG_1);
         rule.differs(REG_1, &LOOPBACK.to_ne_bytes()).decide(Verdict::Drop);
     });
-    add_forward(batch);
     for ip in [&V4, &V6] {
         add_rules(batch, ip);
     }
@@ -79,21 +76,20 @@ pub(super) fn add_base(batch: &mut Batch) {
     });
 }
 
-/// Has what leads to a container's port let through with what the container sends, if that is.
-fn add_forward(batch: &mut Batch) {
-    firewall::add_sets(batch);
-    // Right behind the chains that mark the rest.
-    for (chain, priority) in [(FORWARD_EARLY, firewall::PRIORITY_EARLY + 1), (FORWARD, firewall::PRIORITY + 1)] {
-        batch.base_chain(chain, "filter", firewall::HOOK_FORWARD, priority);
-        for ip in [&V4, &V6] {
-            let behind = ip.behind();
-            batch.rule(chain, |rule| {
-                let rule = ip.only_this_family(rule).payload(NETWORK_HEADER, ip.daddr, ip.len, REG_1);
-                rule.l4proto(behind).destination_port(behind + 1).lookup(ip.led, REG_1, false);
-                firewall::mark(rule, ip.nfproto);
-            });
-        }
+/// The sets of the containers' ports to which ports of the host lead, which `firewall` asks as well.
+pub(in crate::sys::nft) fn add_led(batch: &mut Batch) {
+    for ip in [&V4, &V6] {
+        let kind = ip.kind << 12 | TYPE_PROTO << 6 | TYPE_SERVICE;
+        batch.shared_set(ip.led, Key { kind, len: ip.len + 8, host_order: false });
     }
+}
+
+/// Goes on only if the packet is for one of them.
+pub(in crate::sys::nft) fn is_led(rule: &mut Batch, family: Nfproto) -> &mut Batch {
+    let ip = if matches!(family, Nfproto::V4) { &V4 } else { &V6 };
+    let behind = ip.behind();
+    let rule = ip.only_this_family(rule).payload(NETWORK_HEADER, ip.daddr, ip.len, REG_1);
+    rule.l4proto(behind).destination_port(behind + 1).lookup(ip.led, REG_1, false)
 }
 
 fn add_rules(batch: &mut Batch, ip: &Ip) {
