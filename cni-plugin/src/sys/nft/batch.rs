@@ -54,6 +54,15 @@ impl Family {
     }
 }
 
+/// Where a new rule stands in its chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    First,
+    Last,
+    /// Right before the rule with this handle.
+    Before(u64),
+}
+
 /// What a map says of an element.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Means<'a> {
@@ -89,6 +98,13 @@ impl Batch {
     pub(super) fn new(family: Family, table: impl Into<Cow<'static, str>>) -> Self {
         let mut batch = Self { bytes: Vec::with_capacity(1024), family, table: table.into(), seq: 0, start: 0 };
         batch.message(BATCH_BEGIN, 0, NFTABLES, |_| {});
+        batch
+    }
+
+    /// A transaction of what `fill` puts into it.
+    pub(super) fn of(family: Family, table: &'static str, fill: impl FnOnce(&mut Self)) -> Self {
+        let mut batch = Self::new(family, table);
+        fill(&mut batch);
         batch
     }
 
@@ -301,49 +317,38 @@ impl Batch {
 
     /// A rule at the end of a chain.
     pub(super) fn rule(&mut self, chain: &str, expressions: impl FnOnce(&mut Self)) -> &mut Self {
-        self.new_rule(CREATE | APPEND, chain, None, expressions)
+        self.new_rule(chain, Place::Last, None, expressions)
     }
 
-    /// A rule with a comment at the end of a chain.
-    pub(super) fn commented_rule(&mut self, chain: &str, comment: &str, rule: impl FnOnce(&mut Self)) -> &mut Self {
-        self.new_rule(CREATE | APPEND, chain, Some(comment), rule)
-    }
-
-    /// A rule with a comment before all others of a chain.
-    pub(super) fn first_rule(&mut self, chain: &str, comment: &str, rule: impl FnOnce(&mut Self)) -> &mut Self {
-        self.new_rule(CREATE, chain, Some(comment), rule)
+    /// A rule with a comment.
+    pub(super) fn commented_rule(
+        &mut self,
+        chain: &str,
+        place: Place,
+        comment: &str,
+        expressions: impl FnOnce(&mut Self),
+    ) -> &mut Self {
+        self.new_rule(chain, place, Some(comment), expressions)
     }
 
     fn new_rule(
         &mut self,
-        flags: u16,
         chain: &str,
+        place: Place,
         comment: Option<&str>,
         expressions: impl FnOnce(&mut Self),
     ) -> &mut Self {
         let table = self.table.clone();
+        let flags = if place == Place::Last { CREATE | APPEND } else { CREATE };
         self.change(NEWRULE, flags, |b| {
             b.text(1, &table).text(2, chain);
             b.nest(4, expressions);
+            if let Place::Before(handle) = place {
+                b.put(6, &handle.to_be_bytes());
+            }
             if let Some(comment) = comment {
                 b.comment(7, comment);
             }
-        })
-    }
-
-    /// A rule with a comment before the one with this handle.
-    pub(super) fn rule_before(
-        &mut self,
-        chain: &str,
-        before: u64,
-        comment: &str,
-        rule: impl FnOnce(&mut Self),
-    ) -> &mut Self {
-        let table = self.table.clone();
-        self.change(NEWRULE, CREATE, |b| {
-            b.text(1, &table).text(2, chain);
-            b.nest(4, rule);
-            b.put(6, &before.to_be_bytes()).comment(7, comment);
         })
     }
 

@@ -27,7 +27,7 @@ use super::expression::{Nfproto, REG_1, Verdict};
 use super::hostport;
 use super::masquerade::TABLE;
 use super::read::{element, elements};
-use super::{bytes, first_that_fits};
+use super::{bytes, del_element, first_that_fits, owners_in};
 use crate::plan::nft::Firewall;
 use crate::sys::netlink::{KernelError, Socket};
 use nix::errno::Errno;
@@ -121,7 +121,7 @@ pub fn del(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
 pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
     for set in [V4.set, V6.set] {
         for element in elements(socket, FAMILY, TABLE, set)?.iter().filter(|element| element.comment == owner) {
-            del_element(socket, set, &element.key)?;
+            del_element(socket, FAMILY, set, &element.key)?;
         }
     }
     Ok(())
@@ -140,33 +140,15 @@ pub fn is_of(socket: &mut Socket, addr: IpAddr, of: &str) -> Result<bool, Kernel
 
 /// All owners of an address.
 pub fn owners(socket: &mut Socket) -> Result<Vec<String>, KernelError> {
-    let mut owners = Vec::new();
-    for set in [V4.set, V6.set] {
-        owners.extend(elements(socket, FAMILY, TABLE, set)?.into_iter().map(|element| element.comment));
-    }
-    owners.sort_unstable();
-    owners.dedup();
-    Ok(owners)
+    owners_in(socket, FAMILY, &[V4.set, V6.set])
 }
 
 fn del_addr(socket: &mut Socket, addr: IpAddr) -> Result<(), KernelError> {
-    del_element(socket, set(addr), &bytes(addr))
-}
-
-fn del_element(socket: &mut Socket, set: &str, key: &[u8]) -> Result<(), KernelError> {
-    let del = batch(|b| {
-        b.del_element(set, key);
-    });
-    match del.send(socket) {
-        Err(err) if err.errno == Errno::ENOENT => Ok(()),
-        other => other,
-    }
+    del_element(socket, FAMILY, set(addr), &bytes(addr))
 }
 
 fn batch(fill: impl FnOnce(&mut Batch)) -> Batch {
-    let mut batch = Batch::new(FAMILY, TABLE);
-    fill(&mut batch);
-    batch
+    Batch::of(FAMILY, TABLE, fill)
 }
 
 /// Marks what is on its way to an address that is let through.

@@ -16,7 +16,7 @@
 //! hook that drops what nobody decided about, by its policy or by its last rule, the rule stands right before that, so that
 //! what its owner decides goes before.
 
-use super::batch::{Batch, Family, SUBSYS};
+use super::batch::{Batch, Family, Place, SUBSYS};
 use super::expression::{REG_1, Verdict};
 use super::firewall::{BIT, HOOK_FORWARD};
 use super::masquerade::TABLE;
@@ -70,10 +70,7 @@ pub fn open(socket: &mut Socket, addrs: &[IpAddr], admin: &str) -> Result<(), Ke
     }
     for (Chain { family, table, name, .. }, last) in droppers(socket, addrs, &chains)? {
         let mut batch = Batch::new(*family, table.clone());
-        match last {
-            Some(handle) => batch.rule_before(name, handle, COMMENT, pass),
-            None => batch.commented_rule(name, COMMENT, pass),
-        };
+        batch.commented_rule(name, last.map_or(Place::Last, Place::Before), COMMENT, pass);
         match batch.send(socket) {
             // Somebody took it away meanwhile.
             Err(err) if err.errno == Errno::ENOENT => {}
@@ -100,17 +97,17 @@ fn open_iptables(socket: &mut Socket, family: Family, admin: &str, has_forward: 
     }
     batch.shared_chain(CNI).shared_chain(admin);
     if !jumps_to(&forward, CNI) {
-        batch.first_rule(FORWARD, CNI_COMMENT, |rule| {
+        batch.commented_rule(FORWARD, Place::First, CNI_COMMENT, |rule| {
             rule.count().decide(Verdict::Jump(CNI));
         });
     }
     if !jumps_to(&cni, admin) {
-        batch.first_rule(CNI, ADMIN_COMMENT, |rule| {
+        batch.commented_rule(CNI, Place::First, ADMIN_COMMENT, |rule| {
             rule.count().decide(Verdict::Jump(admin));
         });
     }
     if !cni.iter().any(is_gate) {
-        batch.commented_rule(CNI, COMMENT, pass);
+        batch.commented_rule(CNI, Place::Last, COMMENT, pass);
     }
     Ok(batch)
 }

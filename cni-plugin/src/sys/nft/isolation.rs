@@ -19,10 +19,10 @@
 use super::batch::{Batch, Family, Key, Means};
 use super::expression::{REG_1, REG_2, Verdict};
 use super::firewall::HOOK_FORWARD;
-use super::first_that_fits;
 use super::mac_check::{IFNAME_LEN, META_IIFNAME, TYPE_IFNAME, name};
 use super::masquerade::TABLE;
 use super::read::{Element, element, elements};
+use super::{del_element, first_that_fits, owners_in};
 use crate::plan::IfName;
 use crate::plan::nft::{Firewall, Isolation};
 use crate::sys::netlink::{KernelError, Socket};
@@ -48,7 +48,7 @@ const TYPE_IPV6_ADDR: u32 = 8;
 pub fn add(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
     let Some(isolation) = &what.isolation else { return Ok(()) };
     for (set, key) in books(isolation, &what.addrs) {
-        del_if_there(socket, set, &key)?;
+        del_element(socket, FAMILY, set, &key)?;
         add_if_new(socket, set, &key, &what.owner)?;
     }
     for (set, key) in parts(&isolation.bridge, true, isolation.within) {
@@ -62,7 +62,7 @@ pub fn del(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
     let Some(isolation) = &what.isolation else { return Ok(()) };
     for (set, key) in books(isolation, &what.addrs) {
         if is_of(socket, set, &key, &what.owner)? {
-            del_if_there(socket, set, &key)?;
+            del_element(socket, FAMILY, set, &key)?;
         }
     }
     end_unwanted(socket, &isolation.bridge)
@@ -77,7 +77,7 @@ pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
     for set in [BY, WITHIN_BY] {
         let found = elements(socket, FAMILY, TABLE, set)?;
         for element in found.iter().filter(|element| element.comment == owner) {
-            del_if_there(socket, set, &element.key)?;
+            del_element(socket, FAMILY, set, &element.key)?;
             if let Some(bridge) = bridge_of(element) {
                 end_unwanted(socket, &bridge)?;
             }
@@ -106,11 +106,7 @@ pub fn missing(socket: &mut Socket, what: &Firewall) -> Result<Vec<String>, Kern
 
 /// All that want a bridge's containers kept apart.
 pub fn owners(socket: &mut Socket) -> Result<Vec<String>, KernelError> {
-    let mut owners = Vec::new();
-    for set in [BY, WITHIN_BY] {
-        owners.extend(elements(socket, FAMILY, TABLE, set)?.into_iter().map(|element| element.comment));
-    }
-    Ok(owners)
+    owners_in(socket, FAMILY, &[BY, WITHIN_BY])
 }
 
 /// The notes that the container wants it.
@@ -150,7 +146,7 @@ fn end_unwanted(socket: &mut Socket, bridge: &IfName) -> Result<(), KernelError>
         |set| -> Result<bool, KernelError> { Ok(elements(socket, FAMILY, TABLE, set)?.iter().any(is_of)) };
     let (wanted, within) = (is_wanted(BY)?, is_wanted(WITHIN_BY)?);
     for (set, key) in parts(bridge, !wanted, !within) {
-        del_if_there(socket, set, &key)?;
+        del_element(socket, FAMILY, set, &key)?;
     }
     Ok(())
 }
@@ -174,20 +170,8 @@ fn add_if_new(socket: &mut Socket, set: &str, key: &[u8], owner: &str) -> Result
     }
 }
 
-fn del_if_there(socket: &mut Socket, set: &str, key: &[u8]) -> Result<(), KernelError> {
-    let del = batch(|b| {
-        b.del_element(set, key);
-    });
-    match del.send(socket) {
-        Err(err) if err.errno == Errno::ENOENT => Ok(()),
-        other => other,
-    }
-}
-
 fn batch(fill: impl FnOnce(&mut Batch)) -> Batch {
-    let mut batch = Batch::new(FAMILY, TABLE);
-    fill(&mut batch);
-    batch
+    Batch::of(FAMILY, TABLE, fill)
 }
 
 fn add_base(batch: &mut Batch) {

@@ -115,9 +115,7 @@ pub fn owners(socket: &mut Socket) -> Result<Vec<(IfName, String)>, KernelError>
 }
 
 fn batch(fill: impl FnOnce(&mut Batch)) -> Batch {
-    let mut batch = Batch::new(FAMILY, TABLE);
-    fill(&mut batch);
-    batch
+    Batch::of(FAMILY, TABLE, fill)
 }
 
 pub(super) fn name(port: &IfName) -> [u8; IFNAME_LEN] {

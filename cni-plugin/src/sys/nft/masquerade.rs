@@ -18,7 +18,7 @@
 use super::batch::{Batch, Family, Key, Means};
 use super::expression::{REG_1, Verdict};
 use super::read::{Element, element, elements};
-use super::{bytes, first_that_fits};
+use super::{bytes, del_element, first_that_fits};
 use crate::plan::nft::Masquerade;
 use crate::sys::netlink::{KernelError, Socket};
 use ipnet::IpNet;
@@ -140,14 +140,7 @@ pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
 }
 
 fn del_source(socket: &mut Socket, source: IpAddr) -> Result<(), KernelError> {
-    match batch(|b| {
-        b.del_element(map(source), &bytes(source));
-    })
-    .send(socket)
-    {
-        Err(err) if err.errno == Errno::ENOENT => Ok(()),
-        other => other,
-    }
+    del_element(socket, FAMILY, map(source), &bytes(source))
 }
 
 /// All masqueraded sources and whose they are.
@@ -167,9 +160,7 @@ pub fn list(socket: &mut Socket) -> Result<Vec<(IpAddr, String)>, KernelError> {
 }
 
 fn batch(fill: impl FnOnce(&mut Batch)) -> Batch {
-    let mut batch = Batch::new(FAMILY, TABLE);
-    fill(&mut batch);
-    batch
+    Batch::of(FAMILY, TABLE, fill)
 }
 
 fn add_element(batch: &mut Batch, what: &Masquerade) {

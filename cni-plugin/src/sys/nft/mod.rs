@@ -17,6 +17,7 @@ pub mod reference;
 pub mod state;
 
 use super::netlink::{KernelError, Socket};
+use batch::{Batch, Family};
 use nix::errno::Errno;
 use std::net::IpAddr;
 
@@ -25,7 +26,7 @@ pub use read::Element;
 /// Sends the first batch; where the kernel misses what it names, the next, larger one.
 ///
 /// Another process may make the same things meanwhile, so a larger batch that finds them made starts over.
-fn first_that_fits(socket: &mut Socket, batches: &[&dyn Fn() -> batch::Batch]) -> Result<(), KernelError> {
+fn first_that_fits(socket: &mut Socket, batches: &[&dyn Fn() -> Batch]) -> Result<(), KernelError> {
     const ROUNDS: usize = 8;
     let mut at = 0;
     let mut last = KernelError::from(Errno::ENOENT);
@@ -52,6 +53,26 @@ fn bytes(addr: IpAddr) -> Vec<u8> {
         IpAddr::V4(addr) => addr.octets().to_vec(),
         IpAddr::V6(addr) => addr.octets().to_vec(),
     }
+}
+
+/// Takes an element away; success where it is not there.
+fn del_element(socket: &mut Socket, family: Family, set: &str, key: &[u8]) -> Result<(), KernelError> {
+    let del = Batch::of(family, masquerade::TABLE, |b| {
+        b.del_element(set, key);
+    });
+    gone_is_fine(del.send(socket))
+}
+
+/// Whose the elements of these sets are, each once.
+fn owners_in(socket: &mut Socket, family: Family, sets: &[&str]) -> Result<Vec<String>, KernelError> {
+    let mut owners = Vec::new();
+    for set in sets {
+        let found = read::elements(socket, family, masquerade::TABLE, set)?;
+        owners.extend(found.into_iter().map(|element| element.comment));
+    }
+    owners.sort_unstable();
+    owners.dedup();
+    Ok(owners)
 }
 
 /// Deleting what is not there is no failure.

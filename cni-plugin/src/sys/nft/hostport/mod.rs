@@ -41,7 +41,7 @@ use super::batch::{Batch, Family, Means};
 use super::expression::{Nfproto, REG_1};
 use super::masquerade::TABLE;
 use super::read::{Element, element, elements};
-use super::{bytes, first_that_fits};
+use super::{bytes, first_that_fits, owners_in};
 use crate::plan::hostport::{Entrance, HostPort, HostPorts, Protocol, Rewrite, Target};
 use crate::sys::netlink::{KernelError, Socket};
 use nix::errno::Errno;
@@ -179,13 +179,7 @@ pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
 
 /// All owners of a port.
 pub fn owners(socket: &mut Socket) -> Result<Vec<String>, KernelError> {
-    let mut owners = Vec::new();
-    for set in [&V4, &V6].into_iter().flat_map(|ip| [ip.exact, ip.any, ip.source]) {
-        owners.extend(elements(socket, FAMILY, TABLE, set)?.into_iter().map(|element| element.comment));
-    }
-    owners.sort_unstable();
-    owners.dedup();
-    Ok(owners)
+    owners_in(socket, FAMILY, &[V4.exact, V4.any, V4.source, V6.exact, V6.any, V6.source])
 }
 
 /// An element of one of the sets.
@@ -288,9 +282,7 @@ fn padded(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn batch(fill: impl FnOnce(&mut Batch)) -> Batch {
-    let mut batch = Batch::new(FAMILY, TABLE);
-    fill(&mut batch);
-    batch
+    Batch::of(FAMILY, TABLE, fill)
 }
 
 #[cfg(test)]
