@@ -11,6 +11,7 @@
 //! `braid-bench shaping` measures what `bandwidth` plugins do to traffic, see [`shaping`]; `braid-bench hostport` what the
 //! ports of `portmap` plugins do to it, see [`hostport`].
 
+mod budget;
 mod call;
 mod chain;
 mod cli;

@@ -37,8 +37,13 @@ struct Section<'a> {
 /// Draws the whole report.
 pub(crate) fn draw(report: &Report) -> String {
     let mut body = String::new();
-    let contenders = contenders(report);
-    let mut y = legend(&mut body, report, &contenders);
+    let contenders = contenders(report.rows.iter().map(|row| &row.plugins));
+    let about = format!(
+        "milliseconds; bar p50, whisker p95, (× p50 as a multiple of {}'s); Linux {}, {} CPUs",
+        report.baseline, report.kernel, report.cpus
+    );
+    let title = "Time to attach (ADD) and detach (DEL) one pod";
+    let mut y = legend(&mut body, title, &about, &contenders, Some("floor (kernel alone, one veth)"));
     for section in sections(report) {
         y = draw_section(&mut body, &section, &contenders, y);
     }
@@ -53,17 +58,15 @@ pub(crate) fn page(label: &str, height: f64, body: &str) -> String {
     )
 }
 
-fn legend(out: &mut String, report: &Report, contenders: &[&str]) -> f64 {
-    text(out, 14.0, 26.0, "title", "Time to attach (ADD) and detach (DEL) one pod");
-    let about = format!(
-        "milliseconds; bar p50, whisker p95, (× p50 as a multiple of {}'s); Linux {}, {} CPUs",
-        report.baseline, report.kernel, report.cpus
-    );
-    text(out, 14.0, 46.0, "small", &about);
+/// The title, what the bars are, and whose colour is which; `floor` is what the floor is called, where it is shown.
+/// Returns where the rest begins.
+pub(crate) fn legend(out: &mut String, title: &str, about: &str, contenders: &[&str], floor: Option<&str>) -> f64 {
+    text(out, 14.0, 26.0, "title", title);
+    text(out, 14.0, 46.0, "small", about);
     let mut x = 14.0;
     for name in contenders {
+        let Some(shown) = (if *name == FLOOR { floor } else { Some(*name) }) else { continue };
         rect(out, (x, 60.0), (13.0, 13.0), colour(contenders, name));
-        let shown = if *name == FLOOR { "floor (kernel alone, one veth)" } else { name };
         text(out, x + 19.0, 71.0, "", shown);
         x += 19.0 + 7.5 * width_of(shown) + 22.0;
     }
@@ -177,12 +180,12 @@ fn sections(report: &Report) -> Vec<Section<'_>> {
     sections
 }
 
-/// All names, in the order of their first row.
-fn contenders(report: &Report) -> Vec<&str> {
-    let mut names: Vec<&str> = Vec::new();
-    for row in &report.rows {
-        if !names.contains(&row.plugins.as_str()) {
-            names.push(&row.plugins);
+/// All names, in the order of their first row, after the floor, which keeps its colour.
+pub(crate) fn contenders<'a>(rows: impl Iterator<Item = &'a String>) -> Vec<&'a str> {
+    let mut names = vec![FLOOR];
+    for name in rows {
+        if !names.contains(&name.as_str()) {
+            names.push(name);
         }
     }
     names
@@ -194,11 +197,15 @@ pub(crate) fn colour(contenders: &[&str], name: &str) -> &'static str {
 }
 
 fn group_height(rows: &[&Row]) -> f64 {
-    let bars = rows.iter().filter(|row| row.verb == "ADD").count().max(2);
+    height_of(rows.iter().filter(|row| row.verb == "ADD").count().max(2))
+}
+
+/// The height of a group with so many bars.
+pub(crate) fn height_of(bars: usize) -> f64 {
     u16::try_from(bars).map_or(0.0, f64::from) * BAR_STEP + GROUP_GAP
 }
 
-pub(crate) fn width_of(text: &str) -> f64 {
+fn width_of(text: &str) -> f64 {
     u16::try_from(text.chars().count()).map_or(0.0, f64::from)
 }
 

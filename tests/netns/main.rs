@@ -13,7 +13,6 @@ mod flush;
 mod gc_status;
 mod hostile;
 mod hostport;
-mod hostport_flows;
 mod interop;
 mod ipvlan;
 mod lists;

@@ -2,53 +2,29 @@
 
 use super::figures::{Row, Spread};
 use super::report::Report;
+use crate::budget::{self, Bound, Budget};
 use crate::run::FLOOR;
-use anyhow::{Result, bail};
+use anyhow::Result;
 
 /// With the fewest ports: connections and goodput over the best baseline's. The rest is noise.
 const OF_BASELINE: f64 = 0.97;
 /// With more ports: over those with the fewest.
 const OF_FEWEST: f64 = 0.9;
 
-/// One promise and what became of it.
-#[derive(Debug, PartialEq)]
-struct Budget {
-    what: String,
-    ratio: f64,
-    at_least: f64,
-}
-
 /// Prints all budgets of the directories that are no baseline.
 pub(crate) fn judge(report: &Report, enforce: bool) -> Result<()> {
     let is_judged = |row: &&Row| row.plugins != FLOOR && !report.baselines.contains(&row.plugins);
     let budgets: Vec<_> = report.rows.iter().filter(is_judged).flat_map(of_row).collect();
-    if !budgets.is_empty() {
-        eprintln!("\nbudgets (ratios of medians in the same rounds):");
-    }
-    for budget in &budgets {
-        let verdict = if budget.is_kept() { "pass" } else { "FAIL" };
-        eprintln!("  {verdict}  {}: {:.3}, at least {:.2}", budget.what, budget.ratio, budget.at_least);
-    }
-    let failed = budgets.iter().filter(|budget| !budget.is_kept()).count();
-    if enforce && failed > 0 {
-        bail!("{failed} of {} budgets not kept", budgets.len());
-    }
-    Ok(())
-}
-
-impl Budget {
-    fn is_kept(&self) -> bool {
-        self.ratio >= self.at_least
-    }
+    budget::judge("ratios of medians in the same rounds", &budgets, enforce)
 }
 
 fn of_row(row: &Row) -> Vec<Budget> {
     let figures = [("connections", &row.figures.connections_per_s), ("goodput", &row.figures.gbit_per_s)];
     let judged = |(what, spread): (&str, &Spread)| {
-        let budget = |against: &str, ratio, at_least| Budget {
+        let budget = |against: &str, figure, at_least| Budget {
             what: format!("{} {}: {what} / {against}", row.plugins, row.place()),
-            ratio,
-            at_least,
+            figure,
+            bound: Bound::AtLeast(at_least),
         };
         match spread.of_fewest {
             Some(ratio) => Some(budget("fewest ports", ratio, OF_FEWEST)),

@@ -3,7 +3,10 @@
 use super::figures::{Figures, Row, Spread};
 use super::report::Report;
 use crate::run::FLOOR;
-use crate::svg::{BAR, BAR_STEP, GROUP_GAP, HEADING, LABELS, PANEL, Scale, colour, line, page, rect, text, width_of};
+use crate::svg::{
+    BAR, BAR_STEP, GROUP_GAP, HEADING, LABELS, PANEL, Scale, colour, contenders, height_of, legend, line, page, rect,
+    text,
+};
 
 /// What a bar stands for, and where it is drawn.
 struct Panel {
@@ -17,8 +20,12 @@ struct Panel {
 /// Draws the whole report.
 pub(crate) fn draw(report: &Report) -> String {
     let mut body = String::new();
-    let contenders = contenders(report);
-    let top = legend(&mut body, report, &contenders);
+    let contenders = contenders(report.rows.iter().map(|row| &row.plugins));
+    let about = format!(
+        "bar: median of {} rounds, whisker: smallest to largest; floor: the pod's own address; Linux {}, {} CPUs",
+        report.rounds, report.kernel, report.cpus
+    );
+    let top = legend(&mut body, "TCP through a port of the host", &about, &contenders, Some(FLOOR));
     let mut groups: Vec<Vec<&Row>> = Vec::new();
     for row in &report.rows {
         match groups.iter_mut().find(|group| group.first().is_some_and(|first| first.ports == row.ports)) {
@@ -26,7 +33,7 @@ pub(crate) fn draw(report: &Report) -> String {
             None => groups.push(vec![row]),
         }
     }
-    let bottom = top + HEADING + groups.iter().map(|group| height(group)).sum::<f64>();
+    let bottom = top + HEADING + groups.iter().map(|group| height_of(group.len())).sum::<f64>();
     let panels = [
         Panel::new("new connections a second", LABELS, 0, report, |figures| &figures.connections_per_s),
         Panel::new("Gbit/s, one flow", LABELS + PANEL, 2, report, |figures| &figures.gbit_per_s),
@@ -45,25 +52,9 @@ pub(crate) fn draw(report: &Report) -> String {
                 panel.bar(&mut body, row, colour(&contenders, &row.plugins), y + f64::from(at) * BAR_STEP);
             }
         }
-        y += height(group);
+        y += height_of(group.len());
     }
     page("Host ports", bottom + 10.0, &body)
-}
-
-fn legend(out: &mut String, report: &Report, contenders: &[&str]) -> f64 {
-    text(out, 14.0, 26.0, "title", "TCP through a port of the host");
-    let about = format!(
-        "bar: median of {} rounds, whisker: smallest to largest; floor: the pod's own address; Linux {}, {} CPUs",
-        report.rounds, report.kernel, report.cpus
-    );
-    text(out, 14.0, 46.0, "small", &about);
-    let mut x = 14.0;
-    for name in contenders {
-        rect(out, (x, 60.0), (13.0, 13.0), colour(contenders, name));
-        text(out, x + 19.0, 71.0, "", name);
-        x += 19.0 + 7.5 * width_of(name) + 22.0;
-    }
-    82.0
 }
 
 impl Panel {
@@ -89,21 +80,6 @@ impl Panel {
         }
         text(out, self.left + to + 6.0, middle + 4.5, "small", &format!("{median:.*}", self.decimals));
     }
-}
-
-/// All names, in the order of their first row, after the floor, which keeps its colour.
-fn contenders(report: &Report) -> Vec<&str> {
-    let mut names = vec![FLOOR];
-    for row in &report.rows {
-        if !names.contains(&row.plugins.as_str()) {
-            names.push(&row.plugins);
-        }
-    }
-    names
-}
-
-fn height(rows: &[&Row]) -> f64 {
-    u16::try_from(rows.len()).map_or(0.0, f64::from) * BAR_STEP + GROUP_GAP
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! What shaping must keep, beside the baseline.
 
 use super::report::{Figures, Report, Row};
-use anyhow::{Result, bail};
+use crate::budget::{self, Bound, Budget};
+use anyhow::Result;
 
 /// How far goodput may be from the ideal.
 const OFF_IDEAL: f64 = 0.03;
@@ -10,36 +11,11 @@ const ROUND_TRIP: f64 = 0.1;
 /// Processor time for a Gbit, over the baseline's.
 const CPU: f64 = 1.0;
 
-/// One promise and what became of it.
-#[derive(Debug, PartialEq)]
-struct Budget {
-    what: String,
-    /// Infinite where nothing could be measured.
-    figure: f64,
-    at_most: f64,
-}
-
 /// Prints all budgets of the directories that are not the baseline.
 pub(crate) fn judge(report: &Report, enforce: bool) -> Result<()> {
     let budgets: Vec<_> = report.rows.iter().flat_map(|row| of_row(report, row)).collect();
-    if !budgets.is_empty() {
-        eprintln!("\nbudgets (goodput: distance from the ideal; others: ratios to {}):", report.baseline);
-    }
-    for budget in &budgets {
-        let verdict = if budget.is_kept() { "pass" } else { "FAIL" };
-        eprintln!("  {verdict}  {}: {:.3}, at most {:.3}", budget.what, budget.figure, budget.at_most);
-    }
-    let failed = budgets.iter().filter(|budget| !budget.is_kept()).count();
-    if enforce && failed > 0 {
-        bail!("{failed} of {} budgets not kept", budgets.len());
-    }
-    Ok(())
-}
-
-impl Budget {
-    fn is_kept(&self) -> bool {
-        self.figure <= self.at_most
-    }
+    let about = format!("goodput: distance from the ideal; others: ratios to {}", report.baseline);
+    budget::judge(&about, &budgets, enforce)
 }
 
 fn of_row(report: &Report, row: &Row) -> Vec<Budget> {
@@ -48,7 +24,7 @@ fn of_row(report: &Report, row: &Row) -> Vec<Budget> {
     }
     let budget = |what: &str, figure, at_most| {
         let what = format!("{} {}, {}: {what}", row.plugins, row.conflist, row.title());
-        Budget { what, figure, at_most }
+        Budget { what, figure, bound: Bound::AtMost(at_most) }
     };
     let baseline = report.baseline_of(row);
     let Some(figures) = row.figures else {

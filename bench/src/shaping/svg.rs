@@ -1,8 +1,9 @@
 //! The figures as a picture: goodput beside the 99th percentile of round trips, a group of bars for each cell.
 
 use super::report::{Report, Row};
-use crate::run::FLOOR;
-use crate::svg::{BAR, BAR_STEP, GROUP_GAP, HEADING, LABELS, PANEL, Scale, colour, page, rect, text, width_of};
+use crate::svg::{
+    BAR, BAR_STEP, GROUP_GAP, HEADING, LABELS, PANEL, Scale, colour, contenders, height_of, legend, page, rect, text,
+};
 
 /// What a bar stands for, and where it is drawn.
 struct Panel {
@@ -15,8 +16,13 @@ struct Panel {
 /// Draws the whole report.
 pub(crate) fn draw(report: &Report) -> String {
     let mut body = String::new();
-    let contenders = contenders(report);
-    let mut y = legend(&mut body, report, &contenders);
+    let contenders = contenders(report.rows.iter().map(|row| &row.plugins));
+    let about = format!(
+        "goodput in percent of what the rate lets through; round trip in milliseconds (p99) beside one bulk flow; \
+         Linux {}, {} CPUs",
+        report.kernel, report.cpus
+    );
+    let mut y = legend(&mut body, "What shaping does to traffic", &about, &contenders, None);
     let mut conflists: Vec<&str> = report.rows.iter().map(|row| row.conflist.as_str()).collect();
     conflists.dedup();
     for conflist in conflists {
@@ -26,26 +32,9 @@ pub(crate) fn draw(report: &Report) -> String {
     page("Traffic shaping", y + 10.0, &body)
 }
 
-fn legend(out: &mut String, report: &Report, contenders: &[&str]) -> f64 {
-    text(out, 14.0, 26.0, "title", "What shaping does to traffic");
-    let about = format!(
-        "goodput in percent of what the rate lets through; round trip in milliseconds (p99) beside one bulk flow; \
-         Linux {}, {} CPUs",
-        report.kernel, report.cpus
-    );
-    text(out, 14.0, 46.0, "small", &about);
-    let mut x = 14.0;
-    for name in contenders.iter().skip(1) {
-        rect(out, (x, 60.0), (13.0, 13.0), colour(contenders, name));
-        text(out, x + 19.0, 71.0, "", name);
-        x += 19.0 + 7.5 * width_of(name) + 22.0;
-    }
-    82.0
-}
-
 fn draw_conflist(out: &mut String, conflist: &str, rows: &[&Row], contenders: &[&str], top: f64) -> f64 {
     let groups: Vec<&[&Row]> = rows.chunk_by(|a, b| a.title() == b.title()).collect();
-    let bottom = top + HEADING + groups.iter().map(|group| height(group)).sum::<f64>();
+    let bottom = top + HEADING + groups.iter().map(|group| height_of(group.len())).sum::<f64>();
     text(out, 14.0, top + 22.0, "head", conflist);
     let panels = [
         Panel::new("goodput, % of ideal", LABELS, rows, |row| row.figures.map(|figures| figures.of_ideal * 100.0)),
@@ -66,7 +55,7 @@ fn draw_conflist(out: &mut String, conflist: &str, rows: &[&Row], contenders: &[
                 panel.bar(out, row, colour(contenders, &row.plugins), y + f64::from(at) * BAR_STEP);
             }
         }
-        y += height(group);
+        y += height_of(group.len());
     }
     bottom
 }
@@ -86,21 +75,6 @@ impl Panel {
         rect(out, (self.left, y), (width.max(1.0), BAR), colour);
         text(out, self.left + width + 6.0, y + BAR / 2.0 + 4.5, "small", &figure);
     }
-}
-
-/// All names, in the order of their first row, after the floor, which keeps its colour.
-fn contenders(report: &Report) -> Vec<&str> {
-    let mut names = vec![FLOOR];
-    for row in &report.rows {
-        if !names.contains(&row.plugins.as_str()) {
-            names.push(&row.plugins);
-        }
-    }
-    names
-}
-
-fn height(rows: &[&Row]) -> f64 {
-    u16::try_from(rows.len()).map_or(0.0, f64::from) * BAR_STEP + GROUP_GAP
 }
 
 #[cfg(test)]

@@ -53,10 +53,8 @@ fn take_over(kernel: &mut Kernel, all: &HostPorts) -> Result<(), KernelError> {
     let _held = record::lock_all()?;
     for _ in 0..ROUNDS {
         for port in &all.ports {
-            let fact = observe(kernel, &port.at)?;
-            if let Some(fact) = fact.filter(|fact| fact.is_held && !fact.is_of(&all.owner)) {
-                let ext_ack = Some(format!("host port {} is taken by {}", port.at, fact.owner));
-                return Err(KernelError { ext_ack, ..Errno::EEXIST.into() });
+            if let Some(refusal) = observe(kernel, &port.at)?.and_then(|fact| fact.refusal(&port.at, &all.owner)) {
+                return Err(KernelError { ext_ack: Some(refusal), ..Errno::EEXIST.into() });
             }
         }
         hostport::clear(kernel.nft()?, all)?;

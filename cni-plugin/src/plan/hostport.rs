@@ -227,6 +227,11 @@ impl HostPortFact {
     pub fn is_of(&self, owner: &str) -> bool {
         self.owner == owner
     }
+
+    /// Why somebody else can't have the entrance, where its owner still holds it.
+    pub fn refusal(&self, at: &Entrance, asking: &str) -> Option<String> {
+        (self.is_held && !self.is_of(asking)).then(|| format!("host port {at} is taken by {:?}", self.owner))
+    }
 }
 
 #[cfg(test)]

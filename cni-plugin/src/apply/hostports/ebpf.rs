@@ -67,14 +67,10 @@ pub(in crate::apply) fn add(kernel: &mut Kernel, all: &HostPorts, way: &Way) -> 
 
 fn add_one(maps: &Maps, at: &Entrance, lead: &Lead<'_>) -> Result<(), KernelError> {
     match maps.add(at, lead) {
-        Err(Errno::EEXIST) => {
-            let fact = maps.find(at)?.map(fact).filter(|fact| fact.is_held && !fact.is_of(lead.owner));
-            if let Some(fact) = fact {
-                let ext_ack = Some(format!("host port {at} is taken by {}", fact.owner));
-                return Err(KernelError { ext_ack, ..Errno::EEXIST.into() });
-            }
-            Ok(maps.set(at, lead)?)
-        }
+        Err(Errno::EEXIST) => match maps.find(at)?.and_then(|shown| fact(shown).refusal(at, lead.owner)) {
+            Some(refusal) => Err(KernelError { ext_ack: Some(refusal), ..Errno::EEXIST.into() }),
+            None => Ok(maps.set(at, lead)?),
+        },
         other => Ok(other?),
     }
 }

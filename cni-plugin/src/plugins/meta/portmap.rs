@@ -241,12 +241,8 @@ impl Plugin for Portmap {
             return Err(Error::config(format!("\"portMappings\": host port {} is to lead to two ports", port.at)));
         }
         let owner = call.owner();
-        for HostPort { at, .. } in &ports {
-            if let Some(fact) = facts.host_ports.get(at).filter(|fact| fact.is_held && !fact.is_of(&owner)) {
-                return Err(Error::internal(format!("host port {at} is taken by {:?}", fact.owner)));
-            }
-        }
-        Ok(())
+        let refusal = ports.iter().find_map(|HostPort { at, .. }| facts.host_ports.get(at)?.refusal(at, &owner));
+        refusal.map_or(Ok(()), |refusal| Err(Error::internal(refusal)))
     }
 
     fn plan(&self, call: &Call<'_>, facts: &Facts, _lease: Option<Lease>) -> Result<Planned, Error> {

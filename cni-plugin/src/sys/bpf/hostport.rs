@@ -163,7 +163,7 @@ impl Maps {
     /// Ends a port that is still this owner's.
     pub fn del(&self, at: &At, owner: &str) -> Result<(), Errno> {
         match self.find(at)? {
-            Some(shown) if shown.owner == cut(owner) => self.ports.del(&entrance(at)),
+            Some(shown) if shown.owner == owner => self.ports.del(&entrance(at)),
             _ => Ok(()),
         }
     }
@@ -171,7 +171,7 @@ impl Maps {
     /// Ends all of an owner's.
     pub fn del_owner(&self, owner: &str) -> Result<(), Errno> {
         for key in self.ports.keys()? {
-            if self.ports.get(&key)?.is_some_and(|target| shown(&target).owner == cut(owner)) {
+            if self.ports.get(&key)?.is_some_and(|target| shown(&target).owner == owner) {
                 self.ports.del(&key)?;
             }
         }
@@ -325,9 +325,10 @@ fn entrance(at: &At) -> Entrance {
 }
 
 fn target(lead: &Lead<'_>) -> Target {
-    let text = cut(lead.owner);
     let mut owner = [0; OWNER_LEN];
-    owner[..text.len()].copy_from_slice(text.as_bytes());
+    for (to, byte) in owner.iter_mut().zip(lead.owner.bytes()) {
+        *to = byte;
+    }
     Target {
         addr: address(lead.to.ip()),
         mask: mask(lead.net),
@@ -336,7 +337,7 @@ fn target(lead: &Lead<'_>) -> Target {
         link: lead.link,
         bridge: lead.bridge.unwrap_or_default(),
         mac: lead.mac,
-        owner_len: u16::try_from(text.len()).unwrap_or_default(),
+        owner_len: u16::try_from(lead.owner.len()).unwrap_or_default(),
         owner,
     }
 }
@@ -349,11 +350,6 @@ fn shown(target: &Target) -> Shown {
         link: target.link,
         is_bridged: target.bridge != 0,
     }
-}
-
-/// As much of an owner's text as is kept.
-fn cut(owner: &str) -> &str {
-    &owner[..owner.floor_char_boundary(OWNER_LEN)]
 }
 
 #[cfg(test)]

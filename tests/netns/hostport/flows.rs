@@ -1,6 +1,6 @@
 //! `portmap`, beyond a question and its answer: large datagrams, errors on the way, and flows that look alike.
 
-use crate::hostport::{BOTH, SERVICE, attach, bridge_nf, mapped, mapping, network, outside, wait_for_bridges};
+use super::{BOTH, SERVICE, attach, bridge_nf, mapped, mapping, network, network_by, outside, wait_for_bridges};
 use braid_tests::{Ns, Sandbox, Service, Transport, Value, json, state};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -8,12 +8,6 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(3);
 const BACKENDS: [&str; 2] = ["nftables", "ebpf"];
-
-fn network_by(plugin: &str, backend: &str) -> Value {
-    let mut network = network(plugin, "net", 1);
-    network["plugins"][1]["backend"] = json!(backend);
-    network
-}
 
 /// Only eBPF leads what comes in from elsewhere, if it leads anything.
 fn leave_it_to(host: &Sandbox, backend: &str) {

@@ -1,0 +1,47 @@
+//! What the plugins must keep, and what became of it.
+
+use anyhow::{Result, bail};
+
+/// One promise.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Budget {
+    pub(crate) what: String,
+    /// Infinite where nothing could be measured that has to be small.
+    pub(crate) figure: f64,
+    pub(crate) bound: Bound,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Bound {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+/// Prints all of them; an error where one is not kept, if they are enforced.
+pub(crate) fn judge(about: &str, budgets: &[Budget], enforce: bool) -> Result<()> {
+    if !budgets.is_empty() {
+        eprintln!("\nbudgets ({about}):");
+    }
+    for budget in budgets {
+        let verdict = if budget.is_kept() { "pass" } else { "FAIL" };
+        let (word, bound) = match budget.bound {
+            Bound::AtMost(most) => ("most", most),
+            Bound::AtLeast(least) => ("least", least),
+        };
+        eprintln!("  {verdict}  {}: {:.3}, at {word} {bound:.3}", budget.what, budget.figure);
+    }
+    let failed = budgets.iter().filter(|budget| !budget.is_kept()).count();
+    if enforce && failed > 0 {
+        bail!("{failed} of {} budgets not kept", budgets.len());
+    }
+    Ok(())
+}
+
+impl Budget {
+    fn is_kept(&self) -> bool {
+        match self.bound {
+            Bound::AtMost(most) => self.figure <= most,
+            Bound::AtLeast(least) => self.figure >= least,
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Who asks, by which protocol and family, by which backend, and among whose rules: a container's port answers all of them.
+
+use super::{BOTH, PINS, SERVICE, attach, bridge_nf, mapped, mapping, network, network_by, outside, wait_for_bridges};
+use braid_tests::{Ns, Sandbox, Service, Transport, Value, json, needs, state};
+use std::path::Path;
+
+/// Who the service takes its clients for: outside, the host by its address and by 127.0.0.1, the container itself, one of
+/// the same network, and one of another.
+struct Seen {
+    outside: [&'static str; 2],
+    host: [&'static str; 2],
+    loopback: &'static str,
+    itself: [&'static str; 2],
+    sibling: [&'static str; 2],
+    stranger: [&'static str; 2],
+}
+
+/// Where the host's NAT sees both ways of all that comes.
+const ROUTED: Seen = Seen {
+    outside: ["192.0.2.2", "2001:db8::2"],
+    host: ["192.0.2.1", "2001:db8::1"],
+    loopback: "10.1.0.1",
+    itself: ["10.1.0.1", "fd00:1::1"],
+    sibling: ["10.1.0.3", "fd00:1::3"],
+    stranger: ["10.9.0.2", "fd00:9::2"],
+};
+
+/// When the container's neighbours come: before its ports, or after them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Others {
+    Before,
+    After,
+}
+
+/// Who is in the world that asks, and what is around.
+#[derive(Debug, Clone, Copy)]
+struct Matrix {
+    plugin: &'static str,
+    backend: &'static str,
+    bridge_nf: bool,
+    others: Others,
+    transports: &'static [Transport],
+    /// What the administrator and others did to the host before.
+    around: &'static [&'static str],
+}
+
+const PLAIN: Matrix = Matrix {
+    plugin: "bridge",
+    backend: "nftables",
+    bridge_nf: false,
+    others: Others::After,
+    transports: &BOTH,
+    around: &[],
+};
+
+impl Matrix {
+    /// The container's network; where others would drop what is forwarded, with a firewall.
+    fn network(&self) -> Value {
+        let mut network = network_by(self.plugin, self.backend);
+        if !self.around.is_empty() {
+            network["plugins"].as_array_mut().unwrap().push(json!({"type": "firewall"}));
+        }
+        network
+    }
+
+    fn assert(&self, seen: &Seen) {
+        let Self { backend, others, transports, .. } = *self;
+        let host = Sandbox::new();
+        let outside = outside(&host);
+        bridge_nf(&host, self.bridge_nf);
+        std::fs::write("/run/kube-proxy.nft", include_str!("kube-proxy.nft")).unwrap();
+        for command in self.around {
+            host.run(command);
+        }
+        let come = || (attach(&host, "b", self.network()), attach(&host, "c", network("bridge", "other", 9)));
+        let before = (others == Others::Before).then(come);
+        let pod = host.pod("a");
+        let mappings = json!(transports.iter().map(|transport| mapping(*transport)).collect::<Vec<_>>());
+        let call = mapped(&host, &pod, self.network(), &mappings);
+        let result = call.add().result();
+        let (sibling, stranger) = before.unwrap_or_else(come);
+        wait_for_bridges(&host);
+        if backend == "ebpf" && others == Others::Before {
+            // What comes in from elsewhere is eBPF's alone.
+            host.run("nft flush chain inet braid hostport-in");
+        }
+        for transport in transports {
+            let _service = Service::start(&pod, *transport, SERVICE);
+            for (family, at) in [(0, "192.0.2.1:8080"), (1, "[2001:db8::1]:8080")] {
+                let clients: [(&str, &Ns, &str); 5] = [
+                    ("outside", &outside, seen.outside[family]),
+                    ("host", host.host(), seen.host[family]),
+                    ("itself", &pod, seen.itself[family]),
+                    ("sibling", &sibling, seen.sibling[family]),
+                    ("stranger", &stranger, seen.stranger[family]),
+                ];
+                for (who, client, expected) in clients {
+                    let found = client.ask(*transport, at);
+                    assert_eq!(found, Ok(expected.parse().unwrap()), "{who} to {at} by {transport:?}: {self:?}");
+                }
+            }
+            let by_loopback = host.host().ask(*transport, "127.0.0.1:8080");
+            assert_eq!(by_loopback, Ok(seen.loopback.parse().unwrap()), "{self:?}");
+            // No route leads from ::1 to a container.
+            assert!(host.host().ask(*transport, "[::1]:8080").is_err(), "{transport:?}");
+        }
+        if !(backend == "ebpf" && others == Others::Before) {
+            call.check(&result).ok();
+        }
+        call.prev(&result).del().ok();
+        assert!(outside.ask(transports[0], "192.0.2.1:8080").is_err());
+        assert!(!state::elements(&host).iter().any(|element| element.contains("net a ")));
+        assert_eq!(state::filters(&host), Vec::<String>::new());
+        assert!(!Path::new(PINS).exists());
+    }
+}
+
+#[test]
+fn everybody_reaches_a_port_of_a_bridge() {
+    // What the bridge carries back passes no NAT, so neighbours are taken for the bridge.
+    let seen = Seen { sibling: ["10.1.0.1", "fd00:1::1"], ..ROUTED };
+    PLAIN.assert(&seen);
+}
+
+#[test]
+fn everybody_reaches_a_port_of_a_ptp() {
+    Matrix { plugin: "ptp", ..PLAIN }.assert(&ROUTED);
+}
+
+/// The container sees itself as the address that it asked for; all others keep their own.
+const BY_EBPF: Seen = Seen { itself: ["192.0.2.1", "2001:db8::1"], ..ROUTED };
+
+#[test]
+fn everybody_reaches_a_port_of_a_bridge_by_ebpf() {
+    Matrix { backend: "ebpf", others: Others::Before, ..PLAIN }
+        .assert(&Seen { sibling: ["10.1.0.2", "fd00:1::2"], ..BY_EBPF });
+}
+
+#[test]
+fn everybody_reaches_a_port_of_a_ptp_by_ebpf() {
+    Matrix { plugin: "ptp", backend: "ebpf", others: Others::Before, ..PLAIN }
+        .assert(&Seen { sibling: ["10.1.0.2", "fd00:1::2"], ..BY_EBPF });
+}
+
+#[test]
+fn who_comes_later_reaches_a_port_as_well() {
+    for plugin in ["bridge", "ptp"] {
+        Matrix { plugin, backend: "ebpf", ..PLAIN }.assert(&BY_EBPF);
+    }
+}
+
+#[test]
+fn neighbours_keep_their_address_where_the_hosts_nat_sees_what_a_bridge_carries() {
+    needs!(BridgeNf);
+    Matrix { bridge_nf: true, ..PLAIN }.assert(&ROUTED);
+    Matrix { backend: "ebpf", bridge_nf: true, ..PLAIN }.assert(&BY_EBPF);
+}
+
+/// Others who drop what they did not allow, what no connection explains, and what comes in where no answer would leave; and
+/// kube-proxy's rules.
+const AMONG_OTHERS: &[&str] = &[
+    "iptables -P FORWARD DROP",
+    "ip6tables -P FORWARD DROP",
+    "nft table inet own { chain f { type filter hook forward priority 0; ct state invalid drop; }; }",
+    "nft add chain inet own i { type filter hook input priority 0; }",
+    "nft add rule inet own i ct state invalid drop",
+    "nft add chain inet own o { type filter hook output priority 0; }",
+    "nft add rule inet own o ct state invalid drop",
+    "sysctl -qw net.ipv4.conf.all.rp_filter=1 net.ipv4.conf.default.rp_filter=1 net.ipv4.conf.world.rp_filter=1",
+    "nft -f /run/kube-proxy.nft",
+];
+
+#[test]
+fn everybody_reaches_a_port_among_others_rules() {
+    let bridged = Seen { sibling: ["10.1.0.1", "fd00:1::1"], ..ROUTED };
+    let around = Matrix { around: AMONG_OTHERS, ..PLAIN };
+    around.assert(&bridged);
+    Matrix { plugin: "ptp", ..around }.assert(&ROUTED);
+}
+
+#[test]
+fn everybody_reaches_a_port_by_ebpf_among_others_rules() {
+    let around = Matrix { backend: "ebpf", around: AMONG_OTHERS, ..PLAIN };
+    for plugin in ["bridge", "ptp"] {
+        Matrix { plugin, ..around }.assert(&BY_EBPF);
+        let seen = Seen { sibling: ["10.1.0.2", "fd00:1::2"], ..BY_EBPF };
+        Matrix { plugin, others: Others::Before, ..around }.assert(&seen);
+    }
+}
+
+#[test]
+fn everybody_reaches_a_port_among_others_rules_where_they_see_what_a_bridge_carries() {
+    needs!(BridgeNf);
+    let around = Matrix { bridge_nf: true, around: AMONG_OTHERS, ..PLAIN };
+    around.assert(&ROUTED);
+    Matrix { backend: "ebpf", ..around }.assert(&BY_EBPF);
+}
+
+#[test]
+fn everybody_reaches_a_port_of_sctp() {
+    needs!(Sctp);
+    let sctp = Matrix { transports: &[Transport::Sctp], ..PLAIN };
+    sctp.assert(&Seen { sibling: ["10.1.0.1", "fd00:1::1"], ..ROUTED });
+    Matrix { plugin: "ptp", ..sctp }.assert(&ROUTED);
+    Matrix { backend: "ebpf", ..sctp }.assert(&Seen { sibling: ["10.1.0.1", "fd00:1::1"], ..ROUTED });
+}

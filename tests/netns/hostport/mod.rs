@@ -1,0 +1,82 @@
+//! `portmap`: who reaches a container through a port of the host, and as whom.
+
+mod flows;
+mod matrix;
+mod ports;
+
+use crate::conf;
+use braid_tests::{Call, Ns, Sandbox, Transport, Value, json};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+const BOTH: [Transport; 2] = [Transport::Tcp, Transport::Udp];
+/// Where the eBPF backend keeps what is the node's.
+const PINS: &str = "/sys/fs/bpf/braid";
+/// The host's port, and the container's.
+const PORT: u16 = 8080;
+const SERVICE: u16 = 80;
+
+/// A network with both families; `of` is the third number of its subnets.
+fn network(plugin: &str, name: &str, of: u8) -> Value {
+    let ipam = json!({"type": "host-local",
+        "ranges": [[{"subnet": format!("10.{of}.0.0/24")}], [{"subnet": format!("fd00:{of}::/64")}]],
+        "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]});
+    let mut main = if plugin == "bridge" { conf::bridge() } else { conf::ptp() };
+    main["ipam"] = ipam;
+    main["bridge"] = json!(format!("br{of}"));
+    json!({"cniVersion": "1.1.0", "name": name, "type": "braid",
+        "plugins": [main, {"type": "portmap", "capabilities": {"portMappings": true}}]})
+}
+
+/// The same network in each test, whose host ports are led by `backend`.
+fn network_by(plugin: &str, backend: &str) -> Value {
+    let mut network = network(plugin, "net", 1);
+    network["plugins"][1]["backend"] = json!(backend);
+    network
+}
+
+fn mapping(transport: Transport) -> Value {
+    let protocol = match transport {
+        Transport::Tcp => "tcp",
+        Transport::Udp => "udp",
+        Transport::Sctp => "sctp",
+    };
+    json!({"hostPort": PORT, "containerPort": SERVICE, "protocol": protocol})
+}
+
+fn mapped(host: &Sandbox, pod: &Ns, network: Value, mappings: &Value) -> Call {
+    host.call("braid", pod, network).with("runtimeConfig", json!({"portMappings": mappings}))
+}
+
+fn attach(host: &Sandbox, name: &str, network: Value) -> Rc<Ns> {
+    let pod = host.pod(name);
+    host.call("braid", &pod, network).add().result();
+    pod
+}
+
+/// A world outside that knows the host alone, as `192.0.2.1` and `2001:db8::1`.
+fn outside(host: &Sandbox) -> Rc<Ns> {
+    let outside = host.outside("world", "192.0.2.1/24", "192.0.2.2/24");
+    host.run("ip addr add 2001:db8::1/64 dev world nodad");
+    outside.run("ip addr add 2001:db8::2/64 dev world nodad");
+    host.run("ip link set lo up");
+    outside
+}
+
+fn bridge_nf(host: &Sandbox, on: bool) {
+    for key in ["net/bridge/bridge-nf-call-iptables", "net/bridge/bridge-nf-call-ip6tables"] {
+        if std::fs::exists(format!("/proc/sys/{key}")).unwrap_or(false) {
+            host.set_sysctl(key, if on { "1" } else { "0" });
+        }
+    }
+}
+
+/// A new bridge looks for its neighbours when nobody else can have its own address.
+fn wait_for_bridges(host: &Sandbox) {
+    let is_tentative = || host.run("ip -6 addr show tentative").contains("inet6");
+    let start = Instant::now();
+    while is_tentative() {
+        assert!(start.elapsed() < Duration::from_secs(10), "addresses stay tentative");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
