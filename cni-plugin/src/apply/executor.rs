@@ -1,7 +1,7 @@
 //! Carrying out steps in order, neighbouring requests to one socket in one send.
 
 use super::kernel::Kernel;
-use super::{Error, firewall, hostports, make, reference_tuning, shape, unmake, wait};
+use super::{Error, elements, firewall, hostports, make, reference_tuning, shape, unmake, wait};
 use crate::plan::facts::Facts;
 use crate::plan::request::in_one_request;
 use crate::plan::step::{LinkRef, Ns, Step};
@@ -108,7 +108,6 @@ impl Run<'_> {
             }
             Step::SetSysctl(sysctl) | Step::EnsureSysctl(sysctl) => return self.sysctls(at, sysctl.ns),
             Step::AddMasquerade(what) => self.alone(at, |run| masquerade::add(run.kernel.nft()?, what)),
-            Step::DelMasquerade(what) => self.alone(at, |run| masquerade::del(run.kernel.nft()?, what)),
             Step::DelMasqueradesOf(owner) => self.alone(at, |run| masquerade::del_owner(run.kernel.nft()?, owner)),
             Step::DelReferencePorts { network, container_id } => {
                 let of = reference::Of { network, container_id, ifname: "" };
@@ -124,10 +123,8 @@ impl Run<'_> {
             Step::AddMacCheck(check) => self.alone(at, |run| mac_check::add(run.kernel.nft()?, check)),
             Step::DelMacCheck(check) => self.alone(at, |run| mac_check::del_pair(run.kernel.nft()?, check)),
             Step::AddHostPorts(all) => self.alone(at, |run| hostports::add(run.kernel, all)),
-            Step::DelHostPorts(all) => self.alone(at, |run| hostports::del(run.kernel, all)),
             Step::DelHostPortsOf(owner) => self.alone(at, |run| hostports::del_owner(run.kernel, owner)),
             Step::AddFirewall(all) => self.alone(at, |run| firewall::add(run.kernel, all)),
-            Step::DelFirewall(all) => self.alone(at, |run| firewall::del(run.kernel, all)),
             Step::DelFirewallOf(owner) => self.alone(at, |run| firewall::del_owner(run.kernel, owner)),
             Step::DelReferenceFirewall { addrs, zone } => {
                 self.alone(at, |run| firewall::del_reference(run.kernel, addrs, zone));
@@ -137,6 +134,8 @@ impl Run<'_> {
             Step::AddRedirect { from, to } => self.alone(at, |run| shape::redirect(run.kernel, from, to)),
             Step::DelRedirect { from, .. } => self.alone(at, |run| shape::end_redirect(run.kernel, from)),
             Step::DelLink(_) => return self.del_links(at),
+            step if elements::is_step(step) => return self.del_elements(at),
+            Step::DelFirewall(all) => self.alone(at, |run| firewall::del(run.kernel, all)),
             Step::WaitDad(link) => self.alone(at, |run| wait::dad(run.kernel, link)),
             _ => return self.queue(at, step),
         }
@@ -281,13 +280,30 @@ impl Run<'_> {
             _ => None,
         };
         let links: Vec<LinkRef> = self.steps[at..].iter().cloned().map_while(link).collect();
+        self.together(at, |kernel, _| unmake::links(kernel, ns, &links))
+    }
+
+    /// Takes the elements of the step at `at` away with those behind it; returns how many steps.
+    fn del_elements(&mut self, at: usize) -> usize {
+        self.flush();
+        let count = self.steps[at..].iter().take_while(|step| elements::is_step(step)).count();
+        self.together(at, |kernel, steps| elements::del(kernel, &steps[at..at + count]))
+    }
+
+    /// Does the step at `at` with some of those behind it; returns how many.
+    fn together(
+        &mut self,
+        at: usize,
+        work: impl FnOnce(&mut Kernel, &[Step]) -> Vec<Result<(), KernelError>>,
+    ) -> usize {
         let start = Instant::now();
-        let results = unmake::links(self.kernel, ns, &links);
-        self.report.timings.push(Timing { first: at, count: links.len(), took: start.elapsed() });
+        let results = work(self.kernel, self.steps);
+        let count = results.len();
+        self.report.timings.push(Timing { first: at, count, took: start.elapsed() });
         for (place, result) in results.into_iter().enumerate() {
             self.account(at + place..at + place + 1, result);
         }
-        links.len()
+        count
     }
 
     /// Writes the sysctls at `at` and behind it that one visit to the namespace can write; returns how many.

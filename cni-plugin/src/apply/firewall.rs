@@ -6,7 +6,7 @@ use crate::plan::nft::{Firewall, Gate};
 use crate::sys::firewalld;
 use crate::sys::netlink::KernelError;
 use crate::sys::nft::state::{self, State, Table};
-use crate::sys::nft::{firewall, gate, isolation, reference};
+use crate::sys::nft::{self, firewall, gate, isolation, reference};
 use std::net::IpAddr;
 
 /// Has the host forward for the container; what others would drop first.
@@ -42,7 +42,8 @@ pub(super) fn del(kernel: &mut Kernel, what: &Firewall) -> Result<(), KernelErro
             }
         }
     }
-    firewall::del(socket, what)?;
+    let own = firewall::owned(socket, what)?;
+    nft::del_all(socket, &own)?;
     if what.isolation.is_some() {
         let _held = record::lock_all()?;
         isolation::del(socket, what)?;

@@ -7,6 +7,7 @@ use super::record;
 use crate::plan::hostport::{Entrance, HostPortFact, HostPorts, Protocol};
 use crate::sys::conntrack;
 use crate::sys::netlink::KernelError;
+use crate::sys::nft::Spot;
 use crate::sys::nft::hostport::{self, Shown};
 use nix::errno::Errno;
 
@@ -25,10 +26,10 @@ pub(super) fn add(kernel: &mut Kernel, all: &HostPorts) -> Result<(), KernelErro
     of_udp.try_for_each(|at| conntrack::forget_udp(socket, at.addr, at.port))
 }
 
-/// Ends those that are still this owner's.
-pub(super) fn del(kernel: &mut Kernel, all: &HostPorts) -> Result<(), KernelError> {
-    let by_ebpf = if all.way().is_some() { ebpf::del(kernel, all) } else { Ok(()) };
-    hostport::del(kernel.nft()?, all).and(by_ebpf)
+/// Notes the elements of nf_tables that are still this owner's, and ends what eBPF has.
+pub(super) fn give_up(kernel: &mut Kernel, all: &HostPorts, elements: &mut Vec<Spot>) -> Result<(), KernelError> {
+    elements.extend(hostport::owned(kernel.nft()?, all)?);
+    if all.way().is_some() { ebpf::del(kernel, all) } else { Ok(()) }
 }
 
 /// Ends all of an owner's.

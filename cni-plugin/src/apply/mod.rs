@@ -3,12 +3,13 @@
 //! ```text
 //!  kernel ─ the sockets of one call         observe ─ needs ─► facts
 //!  executor ─ steps ─► batched requests     transaction ─ record, apply, roll back
-//!  shape ─ programs and queues              make, unmake ─ links, wait ─ an event
+//!  shape ─ programs and queues              make, unmake ─ links, elements ─ of nf_tables, wait ─ an event
 //!  features ─ what the kernel has           program, slot ─ what shapes
 //!  record ─ what was done, on tmpfs         delegate ─ foreign plugins by libcni's rules
 //! ```
 
 pub mod delegate;
+mod elements;
 pub mod executor;
 pub mod features;
 mod firewall;

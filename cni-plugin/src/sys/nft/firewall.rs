@@ -27,7 +27,7 @@ use super::expression::{Nfproto, REG_1, Verdict};
 use super::hostport;
 use super::masquerade::TABLE;
 use super::read::{element, elements};
-use super::{bytes, del_element, first_that_fits, owners_in};
+use super::{Spot, bytes, del_element, first_that_fits, owners_in};
 use crate::plan::nft::Firewall;
 use crate::sys::netlink::{KernelError, Socket};
 use nix::errno::Errno;
@@ -107,14 +107,15 @@ fn add_new(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
     )
 }
 
-/// Ends it where the elements are still this owner's; success where none is there.
-pub fn del(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
+/// The elements of the addresses that are still this owner's.
+pub fn owned(socket: &mut Socket, what: &Firewall) -> Result<Vec<Spot>, KernelError> {
+    let mut own = Vec::new();
     for addr in &what.addrs {
         if is_of(socket, *addr, &what.owner)? {
-            del_addr(socket, *addr)?;
+            own.push(Spot { set: set(*addr), key: bytes(*addr) });
         }
     }
-    Ok(())
+    Ok(own)
 }
 
 /// Ends it for all of an owner's addresses.

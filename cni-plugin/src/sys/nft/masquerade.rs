@@ -18,7 +18,7 @@
 use super::batch::{Batch, Family, Key, Means};
 use super::expression::{REG_1, Verdict};
 use super::read::{Element, element, elements};
-use super::{bytes, del_element, first_that_fits};
+use super::{Spot, bytes, del_element, first_that_fits};
 use crate::plan::nft::Masquerade;
 use crate::sys::netlink::{KernelError, Socket};
 use ipnet::IpNet;
@@ -126,9 +126,10 @@ pub fn is_there(socket: &mut Socket, what: &Masquerade) -> Result<bool, KernelEr
     Ok(found.is_some_and(|found| found.comment == what.owner))
 }
 
-/// Ends masquerading of the source if the element is still this owner's; success when it is not there.
-pub fn del(socket: &mut Socket, what: &Masquerade) -> Result<(), KernelError> {
-    if is_there(socket, what)? { del_source(socket, what.source) } else { Ok(()) }
+/// The element of the source, where it is still this owner's.
+pub fn owned(socket: &mut Socket, what: &Masquerade) -> Result<Option<Spot>, KernelError> {
+    let spot = || Spot { set: map(what.source), key: bytes(what.source) };
+    Ok(is_there(socket, what)?.then(spot))
 }
 
 /// Ends masquerading of all of an owner's sources.

@@ -55,6 +55,32 @@ fn bytes(addr: IpAddr) -> Vec<u8> {
     }
 }
 
+/// Where an element is in table `inet braid`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spot {
+    set: &'static str,
+    key: Vec<u8>,
+}
+
+/// Takes elements away in one transaction; success where they are not there.
+pub fn del_all(socket: &mut Socket, all: &[Spot]) -> Result<(), KernelError> {
+    if all.is_empty() {
+        return Ok(());
+    }
+    let del = Batch::of(Family::Inet, masquerade::TABLE, |b| {
+        for Spot { set, key } in all {
+            b.del_element(set, key);
+        }
+    });
+    match del.send(socket) {
+        // Somebody took one away meanwhile, and the kernel none: one by one.
+        Err(err) if err.errno == Errno::ENOENT && all.len() > 1 => {
+            all.chunks(1).try_for_each(|one| del_all(socket, one))
+        }
+        other => gone_is_fine(other),
+    }
+}
+
 /// Takes an element away; success where it is not there.
 fn del_element(socket: &mut Socket, family: Family, set: &str, key: &[u8]) -> Result<(), KernelError> {
     let del = Batch::of(family, masquerade::TABLE, |b| {

@@ -41,10 +41,9 @@ use super::batch::{Batch, Family, Means};
 use super::expression::{Nfproto, REG_1};
 use super::masquerade::TABLE;
 use super::read::{Element, element, elements};
-use super::{bytes, first_that_fits, owners_in};
+use super::{Spot, bytes, del_all, first_that_fits, owners_in};
 use crate::plan::hostport::{Entrance, HostPort, HostPorts, Protocol, Rewrite, Target};
 use crate::sys::netlink::{KernelError, Socket};
-use nix::errno::Errno;
 use rules::{add_base, add_subnet};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -150,21 +149,18 @@ pub fn add(socket: &mut Socket, what: &HostPorts) -> Result<(), KernelError> {
 
 /// Whether all of them are there, and this owner's.
 pub fn are_there(socket: &mut Socket, what: &HostPorts) -> Result<bool, KernelError> {
-    let owner = &what.owner;
-    Ok(there(socket, what, |element| element.comment == *owner)?.len() == elements_of(what).len())
+    Ok(owned(socket, what)?.len() == elements_of(what).len())
 }
 
 /// Ends them, whoever has them.
 pub fn clear(socket: &mut Socket, what: &HostPorts) -> Result<(), KernelError> {
     let all = there(socket, what, |_| true)?;
-    del_elements(socket, &all)
+    del_all(socket, &all)
 }
 
-/// Ends those that are still this owner's; success where none is.
-pub fn del(socket: &mut Socket, what: &HostPorts) -> Result<(), KernelError> {
-    let owner = &what.owner;
-    let own = there(socket, what, |element| element.comment == *owner)?;
-    del_elements(socket, &own)
+/// The elements that are still this owner's.
+pub fn owned(socket: &mut Socket, what: &HostPorts) -> Result<Vec<Spot>, KernelError> {
+    there(socket, what, |element| element.comment == what.owner)
 }
 
 /// Ends all of an owner's.
@@ -172,9 +168,9 @@ pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
     let mut own = Vec::new();
     for set in [&V4, &V6].into_iter().flat_map(|ip| [ip.exact, ip.any, ip.source, ip.own, ip.led]) {
         let found = elements(socket, FAMILY, TABLE, set)?.into_iter().filter(|element| element.comment == *owner);
-        own.extend(found.map(|element| One { set, key: element.key, data: Data::None }));
+        own.extend(found.map(|element| Spot { set, key: element.key }));
     }
-    del_elements(socket, &own)
+    del_all(socket, &own)
 }
 
 /// All owners of a port.
@@ -231,33 +227,18 @@ fn elements_of(what: &HostPorts) -> Vec<One> {
 }
 
 /// Those of the elements that the kernel has and that `is_wanted` picks.
-fn there(socket: &mut Socket, what: &HostPorts, is_wanted: impl Fn(&Element) -> bool) -> Result<Vec<One>, KernelError> {
+fn there(
+    socket: &mut Socket,
+    what: &HostPorts,
+    is_wanted: impl Fn(&Element) -> bool,
+) -> Result<Vec<Spot>, KernelError> {
     let mut found = Vec::new();
-    for one in elements_of(what) {
-        if element(socket, FAMILY, TABLE, one.set, &one.key)?.is_some_and(|element| is_wanted(&element)) {
-            found.push(one);
+    for One { set, key, .. } in elements_of(what) {
+        if element(socket, FAMILY, TABLE, set, &key)?.is_some_and(|element| is_wanted(&element)) {
+            found.push(Spot { set, key });
         }
     }
     Ok(found)
-}
-
-fn del_elements(socket: &mut Socket, all: &[One]) -> Result<(), KernelError> {
-    if all.is_empty() {
-        return Ok(());
-    }
-    let del = batch(|b| {
-        for one in all {
-            b.del_element(one.set, &one.key);
-        }
-    });
-    match del.send(socket) {
-        // Somebody took one away meanwhile, and the kernel none: one by one.
-        Err(err) if err.errno == Errno::ENOENT && all.len() > 1 => {
-            all.chunks(1).try_for_each(|one| del_elements(socket, one))
-        }
-        Err(err) if err.errno == Errno::ENOENT => Ok(()),
-        other => other,
-    }
 }
 
 fn key(at: &Entrance) -> Vec<u8> {
