@@ -4,6 +4,8 @@
 
 pub mod hostport;
 mod object;
+mod owned;
+mod pins;
 pub mod shape;
 
 use nix::errno::Errno;
