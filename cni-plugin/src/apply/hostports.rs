@@ -1,6 +1,7 @@
 //! Ports of the host that lead to containers.
 
 pub mod ebpf;
+pub mod loopback;
 
 use super::kernel::Kernel;
 use super::{Error, record};
@@ -25,6 +26,8 @@ pub(super) fn add(kernel: &mut Kernel, all: &HostPorts) -> Result<(), KernelErro
         Err(err) if err.errno == Errno::EEXIST => take_over(kernel, all)?,
         other => other?,
     }
+    // Behind nf_tables, which decides who has a port.
+    loopback::add(all)?;
     let socket = kernel.nft()?;
     let mut of_udp = all.ports.iter().map(|port| port.at).filter(|at| at.protocol == Protocol::Udp);
     of_udp.try_for_each(|at| conntrack::forget_udp(socket, at.addr, at.port))
@@ -33,19 +36,22 @@ pub(super) fn add(kernel: &mut Kernel, all: &HostPorts) -> Result<(), KernelErro
 /// Ends those that are still this owner's.
 pub(super) fn del(kernel: &mut Kernel, all: &HostPorts) -> Result<(), KernelError> {
     let by_ebpf = if all.way().is_some() { ebpf::del(kernel, all) } else { Ok(()) };
-    hostport::del(kernel.nft()?, all).and(by_ebpf)
+    let at_loopback = loopback::del(all);
+    hostport::del(kernel.nft()?, all).and(by_ebpf).and(at_loopback)
 }
 
 /// Ends all of an owner's.
 pub(super) fn del_owner(kernel: &mut Kernel, owner: &str) -> Result<(), KernelError> {
     let by_ebpf = ebpf::del_owner(kernel, owner);
-    hostport::del_owner(kernel.nft()?, owner).and(by_ebpf)
+    let at_loopback = loopback::del_owner(owner);
+    hostport::del_owner(kernel.nft()?, owner).and(by_ebpf).and(at_loopback)
 }
 
 /// All owners of a port.
 pub fn owners(kernel: &mut Kernel) -> Result<Vec<String>, KernelError> {
     let mut owners = hostport::owners(kernel.nft()?)?;
     owners.extend(ebpf::owners()?);
+    owners.extend(loopback::owners()?);
     owners.sort_unstable();
     owners.dedup();
     Ok(owners)

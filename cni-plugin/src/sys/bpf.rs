@@ -1,8 +1,10 @@
-//! The bpf system call: what the kernel can do, the program that shapes, and those of host ports.
+//! The bpf system call: what the kernel can do, the program that shapes, those of host ports and those of `[::1]`.
 
 #![expect(unsafe_code, reason = "the system call has no wrapper")]
 
 pub mod hostport;
+mod link;
+pub mod loopback;
 mod object;
 mod owned;
 mod pins;
@@ -33,9 +35,11 @@ struct Load {
     kern_version: u32,
     prog_flags: u32,
     name: [u8; 16],
+    prog_ifindex: u32,
+    expected_attach_type: u32,
 }
 
-/// Start of `union bpf_attr` for `BPF_PROG_QUERY`; `target` is an interface index for tcx.
+/// Start of `union bpf_attr` for `BPF_PROG_QUERY`; `target` is an interface index for tcx, and a descriptor for a cgroup.
 #[repr(C)]
 #[derive(Default)]
 struct Query {

@@ -192,11 +192,23 @@ impl<K: Copy, V: Copy> Map<K, V> {
     }
 }
 
-/// Loads a classifier; its maps are numbered in the order in which `cargo xtask ebpf` knows them.
+/// Loads a classifier.
 pub(super) fn load(name: &str, instructions: &[u8], maps: &[RawFd]) -> Result<OwnedFd, Errno> {
+    load_as([SCHED_CLS, 0], name, instructions, maps)
+}
+
+/// Loads a program of a type, for a place to attach it to; its maps are numbered in the order in which `cargo xtask ebpf`
+/// knows them.
+pub(super) fn load_as(
+    [prog_type, expected_attach_type]: [u32; 2],
+    name: &str,
+    instructions: &[u8],
+    maps: &[RawFd],
+) -> Result<OwnedFd, Errno> {
     let instructions = with_maps(instructions, maps);
     let mut attr = Load {
-        prog_type: SCHED_CLS,
+        prog_type,
+        expected_attach_type,
         insn_cnt: u32::try_from(instructions.len() / INSTRUCTION).unwrap_or_default(),
         insns: instructions.as_ptr() as u64,
         license: c"Dual MIT/GPL".as_ptr() as u64,
