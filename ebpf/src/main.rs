@@ -6,6 +6,7 @@
 #![expect(internal_features, reason = "the only way to an atomic instruction on this target")]
 
 mod hostport;
+mod loopback;
 mod number;
 mod program;
 mod shape;

@@ -9,7 +9,7 @@ use std::rc::Rc;
 /// Folder of the leases.
 const LEASES: &str = "/var/lib/cni/networks";
 /// What the containers of a network share there.
-const SHARED: &[&str] = &["lock", "last_reserved_ip.0"];
+const SHARED: &[&str] = &["lock", "last_reserved_ip.0", "last_reserved_ip.1"];
 /// The link that macvlan and ipvlan are children of.
 const PARENT: &str = "up0";
 
@@ -114,6 +114,9 @@ fn conf(plugin: &str) -> Value {
             })
         }
         "ports-by-ebpf" => {
+            // With IPv6 there are ports at [::1], which have programs of their own.
+            let ranges = json!([[{"subnet": "10.1.0.0/29"}], [{"subnet": "fd00:1::/125"}]]);
+            let ipam = json!({"type": "host-local", "ranges": ranges});
             let bridge = json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipam": ipam});
             let portmap = json!({"type": "portmap", "backend": "ebpf", "capabilities": {"portMappings": true}});
             let mapping = json!({"hostPort": 8080, "containerPort": 80, "protocol": "tcp"});

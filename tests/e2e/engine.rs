@@ -2,7 +2,7 @@
 
 use crate::program;
 use braid_tests::Sandbox;
-use braid_tests::sandbox::PLUGINS;
+use braid_tests::sandbox::{PLUGINS, cgroup2};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
@@ -30,8 +30,12 @@ impl<'a> Podman<'a> {
             fs::create_dir_all(Path::new(HOME).join(folder)).expect("folder for podman");
         }
         configure();
-        // The sandbox's new sysfs hides the cgroups; one hierarchy without controllers is enough to keep containers apart.
-        host.run(&format!("mount -t cgroup2 cgroup2 {CGROUPS}"));
+        // One hierarchy without controllers is enough to keep containers apart.
+        match cgroup2() {
+            Some(at) if at != Path::new(CGROUPS) => drop(host.run(&format!("mount --bind {} {CGROUPS}", at.display()))),
+            Some(_) => {}
+            None => drop(host.run(&format!("mount -t cgroup2 cgroup2 {CGROUPS}"))),
+        }
         let cgroup = Path::new(CGROUPS).join(format!("braid-e2e-{}", nix::unistd::gettid()));
         Self { host, namespace: namespace(), cgroup }
     }

@@ -24,6 +24,8 @@ pub enum Feature {
     Sctp,
     /// NAT that sees what bridges carry (`br_netfilter`).
     BridgeNf,
+    /// What shows programs of eBPF.
+    Bpftool,
     /// The reference plugins.
     Reference,
 }
@@ -48,11 +50,17 @@ impl Feature {
                 .then(|| format!("needs sctp, {run_by}")),
             Self::BridgeNf => (!std::fs::exists("/proc/sys/net/bridge/bridge-nf-call-iptables").unwrap_or(false))
                 .then(|| "needs br_netfilter, a module of the kernel".to_owned()),
+            Self::Bpftool => (!has_bpftool()).then(|| "needs bpftool, a package of that name".to_owned()),
             Self::Reference => binary::reference()
                 .is_none()
                 .then(|| "needs the reference plugins in $BRAID_REFERENCE, built by cargo xtask bench".to_owned()),
         }
     }
+}
+
+fn has_bpftool() -> bool {
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    *FOUND.get_or_init(|| run("bpftool", "version"))
 }
 
 /// Tries in a namespace of its own.

@@ -22,6 +22,7 @@ pub const PLUGINS: &str = "/run/cni-bin";
 const NAMESPACES: &str = "/run/netns";
 /// Where it keeps what it covered.
 const COVERED: &str = "/run/.covered";
+const CGROUPS: &str = "/sys/fs/cgroup";
 
 /// A world for one test: this thread, and every process it starts, sees a network of its own, an empty `/run`, and
 /// nothing in `/var/lib/cni` and `/etc/cni`. It reads like the namespace of its host.
@@ -149,6 +150,14 @@ impl Drop for Sandbox {
     }
 }
 
+/// Where the real host's cgroup2 is seen, alone or beside cgroup1's; `None` where it has none. Another mount of it would
+/// change the options of this one.
+pub fn cgroup2() -> Option<PathBuf> {
+    let usual = [CGROUPS, "/sys/fs/cgroup/unified"].map(PathBuf::from).into_iter();
+    // Only cgroup2 has this file.
+    usual.into_iter().find(|path| path.join("cgroup.controllers").exists())
+}
+
 /// Makes `plugin` callable in the sandbox.
 pub(crate) fn install(plugin: &str) -> PathBuf {
     let path = Path::new(PLUGINS).join(plugin);
@@ -165,8 +174,12 @@ fn cover() {
     tmpfs(Path::new("/run"));
     cover_one("/etc", "cni");
     cover_one("/var/lib", "cni");
-    // Links in /sys/class/net are those of the namespace that mounted it.
+    // Links in /sys/class/net are those of the namespace that mounted it. The cgroups stay the real host's.
+    let cgroups = Path::new(COVERED).join("cgroup");
+    fs::create_dir_all(&cgroups).expect("place for what is covered");
+    bind_all(Path::new(CGROUPS), &cgroups);
     mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), none).expect("sysfs of the new network");
+    bind_all(&cgroups, Path::new(CGROUPS));
     if Path::new("/sys/fs/bpf").is_dir() {
         mount(Some("bpf"), "/sys/fs/bpf", Some("bpf"), MsFlags::empty(), none).expect("bpf file system");
     }
@@ -196,6 +209,12 @@ fn tmpfs(at: &Path) {
 pub(crate) fn bind(from: &Path, to: &Path) {
     let none: Option<&str> = None;
     mount(Some(from), to, none, MsFlags::MS_BIND, none).expect("bind mount");
+}
+
+/// The same with all that is mounted below.
+fn bind_all(from: &Path, to: &Path) {
+    let none: Option<&str> = None;
+    mount(Some(from), to, none, MsFlags::MS_BIND | MsFlags::MS_REC, none).expect("bind mounts");
 }
 
 /// Processes that were started in this sandbox and still run.

@@ -23,13 +23,25 @@ struct Flat {
     maps: &'static [&'static str],
 }
 
-const FLAT: [Flat; 4] = [
+const FLAT: [Flat; 8] = [
+    Flat {
+        path: "cni-plugin/src/sys/bpf/connect6.insns",
+        program: "connect6",
+        maps: &["LOOPBACK_SOCKETS", "LOOPBACK_PORTS"],
+    },
+    Flat { path: "cni-plugin/src/sys/bpf/getpeername6.insns", program: "getpeername6", maps: &["LOOPBACK_SOCKETS"] },
     Flat {
         path: "cni-plugin/src/sys/bpf/hp_in.insns",
         program: "hp_in",
         maps: &["NAT", "DATAGRAMS", "HOST_PORTS", "LOCAL_ADDRS"],
     },
     Flat { path: "cni-plugin/src/sys/bpf/hp_out.insns", program: "hp_out", maps: &["NAT", "DATAGRAMS"] },
+    Flat { path: "cni-plugin/src/sys/bpf/recvmsg6.insns", program: "recvmsg6", maps: &["LOOPBACK_SOCKETS"] },
+    Flat {
+        path: "cni-plugin/src/sys/bpf/sendmsg6.insns",
+        program: "sendmsg6",
+        maps: &["LOOPBACK_SOCKETS", "LOOPBACK_PORTS"],
+    },
     Flat { path: "cni-plugin/src/sys/bpf/shape.insns", program: "shape", maps: &["SHAPES"] },
     Flat { path: "cni-plugin/src/sys/bpf/shape_subnets.insns", program: "shape_subnets", maps: &["SHAPES", "SUBNETS"] },
 ];

@@ -15,6 +15,7 @@ pub(crate) struct Args {
 
 /// What the tests call: program and Debian package.
 const TOOLS: &[(&str, &str)] = &[
+    ("bpftool", "bpftool"),
     ("dbus-daemon", "dbus-daemon"),
     ("firewalld", "firewalld"),
     ("ip", "iproute2"),

@@ -1,15 +1,21 @@
 //! Ports of the host that lead to containers.
 
 pub mod ebpf;
+pub mod loopback;
 
 use super::kernel::Kernel;
-use super::record;
+use super::{Error, record};
 use crate::plan::hostport::{Entrance, HostPortFact, HostPorts, Protocol};
 use crate::sys::conntrack;
 use crate::sys::netlink::KernelError;
 use crate::sys::nft::Spot;
 use crate::sys::nft::hostport::{self, Shown};
 use nix::errno::Errno;
+use std::fs::{self, File};
+use std::io;
+
+/// Locked against others who change host ports in eBPF.
+const LOCKED: &str = "/run/braid";
 
 /// Makes the ports lead to the container, for clients that have sent before as well.
 pub(super) fn add(kernel: &mut Kernel, all: &HostPorts) -> Result<(), KernelError> {
@@ -21,6 +27,8 @@ pub(super) fn add(kernel: &mut Kernel, all: &HostPorts) -> Result<(), KernelErro
         Err(err) if err.errno == Errno::EEXIST => take_over(kernel, all)?,
         other => other?,
     }
+    // Behind nf_tables, which decides who has a port.
+    loopback::add(all)?;
     let socket = kernel.nft()?;
     let mut of_udp = all.ports.iter().map(|port| port.at).filter(|at| at.protocol == Protocol::Udp);
     of_udp.try_for_each(|at| conntrack::forget_udp(socket, at.addr, at.port))
@@ -29,22 +37,34 @@ pub(super) fn add(kernel: &mut Kernel, all: &HostPorts) -> Result<(), KernelErro
 /// Notes the elements of nf_tables that are still this owner's, and ends what eBPF has.
 pub(super) fn give_up(kernel: &mut Kernel, all: &HostPorts, elements: &mut Vec<Spot>) -> Result<(), KernelError> {
     elements.extend(hostport::owned(kernel.nft()?, all)?);
-    if all.way().is_some() { ebpf::del(kernel, all) } else { Ok(()) }
+    let by_ebpf = if all.way().is_some() { ebpf::del(kernel, all) } else { Ok(()) };
+    by_ebpf.and(loopback::del(all))
 }
 
 /// Ends all of an owner's.
 pub(super) fn del_owner(kernel: &mut Kernel, owner: &str) -> Result<(), KernelError> {
     let by_ebpf = ebpf::del_owner(kernel, owner);
-    hostport::del_owner(kernel.nft()?, owner).and(by_ebpf)
+    let at_loopback = loopback::del_owner(owner);
+    hostport::del_owner(kernel.nft()?, owner).and(by_ebpf).and(at_loopback)
 }
 
 /// All owners of a port.
 pub fn owners(kernel: &mut Kernel) -> Result<Vec<String>, KernelError> {
     let mut owners = hostport::owners(kernel.nft()?)?;
     owners.extend(ebpf::owners()?);
+    owners.extend(loopback::owners()?);
     owners.sort_unstable();
     owners.dedup();
     Ok(owners)
+}
+
+fn lock() -> Result<File, KernelError> {
+    let lock = || File::open(LOCKED).and_then(|folder| folder.lock().map(|()| folder));
+    let locked = match lock() {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => fs::create_dir_all(LOCKED).and_then(|()| lock()),
+        locked => locked,
+    };
+    locked.map_err(|err| Error::io(format!("lock {LOCKED}"), &err).cause)
 }
 
 /// Makes them lead there where all that is in the way belongs to owners without record. Others who add see only what is

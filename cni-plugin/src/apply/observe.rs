@@ -1,7 +1,7 @@
 //! Reading what a plan depends on: needs become facts, each asked for once.
 
 use super::Error;
-use super::hostports::{self, ebpf};
+use super::hostports::{self, ebpf, loopback};
 use super::kernel::Kernel;
 use super::{features, firewall, shape};
 use crate::plan::IfName;
@@ -64,6 +64,8 @@ fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error
         Need::Firewall(what) => read_firewall(kernel, what, facts),
         Need::EbpfPort(at) => read_ebpf_port(at, facts),
         Need::HostPortHook(at) => read_host_port_hook(kernel, at, facts),
+        Need::LoopbackPort(at) => read_loopback_port(at, facts),
+        Need::LoopbackPrograms => read_loopback_programs(facts),
         Need::Shaped(at) => {
             let fact = shape::observe(kernel, at);
             let fact = fact.map_err(|cause| Error::new(format!("look how link {at} is shaped"), cause))?;
@@ -107,6 +109,20 @@ fn read_firewall(kernel: &mut Kernel, what: &Firewall, facts: &mut Facts) -> Res
 fn read_ebpf_port(at: &Entrance, facts: &mut Facts) -> Result<(), Error> {
     let found = ebpf::observe(at).map_err(|cause| Error::new(format!("look who has host port {at} in eBPF"), cause))?;
     facts.ebpf_ports.extend(found.map(|fact| (*at, fact)));
+    Ok(())
+}
+
+fn read_loopback_port(at: &Entrance, facts: &mut Facts) -> Result<(), Error> {
+    let found =
+        loopback::observe(at).map_err(|cause| Error::new(format!("look who has host port {at} at ::1"), cause))?;
+    facts.loopback_ports.extend(found.map(|fact| (*at, fact)));
+    Ok(())
+}
+
+fn read_loopback_programs(facts: &mut Facts) -> Result<(), Error> {
+    let found = loopback::is_led();
+    facts.has_loopback_programs =
+        found.map_err(|cause| Error::new("look for the programs at the root of cgroup2", cause))?;
     Ok(())
 }
 

@@ -42,6 +42,10 @@ pub enum Need {
     EbpfPort(Entrance),
     /// Whether a link runs the programs for host ports.
     HostPortHook(LinkRef),
+    /// Who has a port of the host at `::1`.
+    LoopbackPort(Entrance),
+    /// Whether the programs for those run.
+    LoopbackPrograms,
     /// How a link is shaped.
     Shaped(LinkRef),
     /// Which of these features the kernel has.
@@ -81,6 +85,10 @@ pub struct Facts {
     pub ebpf_ports: BTreeMap<Entrance, HostPortFact>,
     /// Links that run the programs for them.
     pub host_port_hooks: BTreeSet<LinkRef>,
+    /// Ports of the host that lead somewhere from `::1`.
+    pub loopback_ports: BTreeMap<Entrance, HostPortFact>,
+    /// The programs for them run.
+    pub has_loopback_programs: bool,
     /// How links are shaped.
     pub shaped: BTreeMap<LinkRef, ShapedFact>,
     /// Features that were asked for: nothing where the kernel has one, otherwise what it said.
@@ -205,6 +213,8 @@ impl Facts {
             host_ports,
             ebpf_ports,
             host_port_hooks,
+            loopback_ports,
+            has_loopback_programs,
             firewalls,
             shaped,
             features,
@@ -223,6 +233,8 @@ impl Facts {
         self.host_ports.extend(host_ports);
         self.ebpf_ports.extend(ebpf_ports);
         self.host_port_hooks.extend(host_port_hooks);
+        self.loopback_ports.extend(loopback_ports);
+        self.has_loopback_programs |= has_loopback_programs;
         self.firewalls.extend(firewalls);
         self.shaped.extend(shaped);
         self.features.extend(features);

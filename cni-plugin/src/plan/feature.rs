@@ -30,6 +30,7 @@ pub enum Feature {
     FqCodel,
     Mirred,
     Bpf,
+    CgroupBpf,
     Tcx,
 }
 
@@ -63,6 +64,7 @@ impl Feature {
             Self::FqCodel => "fq_codel",
             Self::Mirred => "act_mirred",
             Self::Bpf => "bpf",
+            Self::CgroupBpf => "cgroup_bpf",
             Self::Tcx => "tcx",
         }
     }

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// A protocol with ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -55,6 +55,14 @@ pub struct Entrance {
     pub protocol: Protocol,
     /// The port.
     pub port: u16,
+}
+
+impl Entrance {
+    /// Whether `[::1]` is part of it, and its protocol one whose sockets eBPF can lead (SCTP's it never sees).
+    pub fn is_at_loopback(&self) -> bool {
+        let of_host = |addr: Ipv6Addr| addr.is_loopback() || addr.is_unspecified();
+        matches!(self.addr, IpAddr::V6(addr) if of_host(addr)) && self.protocol != Protocol::Sctp
+    }
 }
 
 impl fmt::Display for Entrance {
@@ -151,6 +159,9 @@ pub struct HostPorts {
     /// What leads there.
     #[serde(default)]
     pub backend: Backend,
+    /// eBPF leads sockets of this host that ask for `[::1]`, from which the kernel routes nothing.
+    #[serde(default)]
+    pub loopback: bool,
 }
 
 impl HostPorts {
@@ -166,6 +177,25 @@ impl HostPorts {
     pub fn by_ebpf(&self) -> impl Iterator<Item = &HostPort> {
         let leads = |port: &&HostPort| self.way().is_some() && port.at.protocol != Protocol::Sctp;
         self.ports.iter().filter(leads)
+    }
+
+    /// The ports that eBPF leads from `[::1]`.
+    pub fn at_loopback(&self) -> impl Iterator<Item = &HostPort> {
+        self.ports.iter().filter(|port| self.loopback && port.at.is_at_loopback())
+    }
+
+    /// Whether those lead there as they should; otherwise what differs.
+    pub fn holds_at_loopback(
+        &self,
+        facts: &BTreeMap<Entrance, HostPortFact>,
+        has_programs: bool,
+    ) -> Result<(), String> {
+        let at_loopback = Self { ports: self.at_loopback().copied().collect(), ..self.clone() };
+        at_loopback.holds(facts).map_err(|differs| format!("{differs} ([::1])"))?;
+        if at_loopback.ports.is_empty() || has_programs {
+            return Ok(());
+        }
+        Err("a program that leads host ports from [::1] is not at the root of cgroup2".to_owned())
     }
 
     /// Whether eBPF leads there as it should; otherwise what differs.
@@ -245,6 +275,16 @@ mod tests {
             [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].map(Some)
         );
         assert_eq!(["", "icmp", "tcp "].map(Protocol::parse), [None; 3]);
+    }
+
+    #[test]
+    fn the_loopback_address_is_part_of_itself_and_of_all() {
+        let of = |addr: &str, protocol| {
+            Entrance { addr: addr.parse().expect("an address"), protocol, port: 80 }.is_at_loopback()
+        };
+        assert!(of("::", Protocol::Tcp) && of("::1", Protocol::Udp));
+        assert!(!of("::", Protocol::Sctp) && !of("fd00::1", Protocol::Tcp));
+        assert!(!of("0.0.0.0", Protocol::Tcp) && !of("127.0.0.1", Protocol::Tcp));
     }
 
     #[test]

@@ -45,6 +45,7 @@ fn host_port_needs(all: &HostPorts) -> Vec<Need> {
     let mut needs: Vec<Need> = all.ports.iter().map(|port| Need::HostPort(port.at)).collect();
     needs.extend(all.by_ebpf().map(|port| Need::EbpfPort(port.at)));
     needs.extend(all.way().into_iter().flat_map(Way::links).cloned().map(Need::HostPortHook));
+    needs.extend(all.at_loopback().flat_map(|port| [Need::LoopbackPort(port.at), Need::LoopbackPrograms]));
     needs
 }
 
@@ -132,11 +133,13 @@ fn nft_holds(step: &Step, facts: &Facts) -> Result<(), String> {
     match step {
         Step::AddHostPorts(all) => {
             all.holds(&facts.host_ports)?;
-            all.holds_in_ebpf(&facts.ebpf_ports, &facts.host_port_hooks)
+            all.holds_in_ebpf(&facts.ebpf_ports, &facts.host_port_hooks)?;
+            all.holds_at_loopback(&facts.loopback_ports, facts.has_loopback_programs)
         }
         Step::DelHostPorts(all) => {
             all.are_gone(&facts.host_ports)?;
-            all.are_gone(&facts.ebpf_ports)
+            all.are_gone(&facts.ebpf_ports)?;
+            all.are_gone(&facts.loopback_ports)
         }
         Step::AddFirewall(firewall) => {
             let missing = facts.firewalls.get(firewall).map(|missing| missing.join("; "));

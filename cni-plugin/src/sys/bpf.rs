@@ -1,9 +1,13 @@
-//! The bpf system call: what the kernel can do, the program that shapes, and those of host ports.
+//! The bpf system call: what the kernel can do, the program that shapes, those of host ports and those of `[::1]`.
 
 #![expect(unsafe_code, reason = "the system call has no wrapper")]
 
 pub mod hostport;
+mod link;
+pub mod loopback;
 mod object;
+mod owned;
+mod pins;
 pub mod shape;
 
 use nix::errno::Errno;
@@ -31,10 +35,13 @@ struct Load {
     kern_version: u32,
     prog_flags: u32,
     name: [u8; 16],
+    prog_ifindex: u32,
+    expected_attach_type: u32,
 }
 
-/// Start of `union bpf_attr` for `BPF_PROG_QUERY`; `target` is an interface index for tcx.
+/// Start of `union bpf_attr` for `BPF_PROG_QUERY`; `target` is an interface index for tcx, and a descriptor for a cgroup.
 #[repr(C)]
+#[derive(Default)]
 struct Query {
     target: u32,
     attach_type: u32,
@@ -43,7 +50,15 @@ struct Query {
     prog_ids: u64,
     prog_cnt: u32,
     padding: u32,
+    prog_attach_flags: u64,
+    link_ids: u64,
+    link_attach_flags: u64,
+    /// The kernel writes it wherever the caller's struct ends.
+    revision: u64,
 }
+
+// `query` of `union bpf_attr` as of Linux 6.6.
+const _: () = assert!(size_of::<Query>() == 4 * 4 + 8 + 2 * 4 + 4 * 8);
 
 /// Loads a classifier of the shortest kind: an atomic exchange (Linux 5.12), as the shaping program needs it, and out.
 pub(super) fn load_classifier() -> Result<(), Errno> {
@@ -74,16 +89,7 @@ fn fd_of(returned: libc::c_long) -> Result<OwnedFd, Errno> {
 
 /// Lists the tcx programs of `lo` in this thread's namespace: none, or EINVAL where the kernel has no tcx.
 pub(super) fn query_tcx() -> Result<(), Errno> {
-    let mut attr = Query {
-        target: LOOPBACK,
-        attach_type: TCX_INGRESS,
-        flags: 0,
-        attach_flags: 0,
-        prog_ids: 0,
-        prog_cnt: 0,
-        padding: 0,
-    };
-    call(PROG_QUERY, &mut attr).map(drop)
+    call(PROG_QUERY, &mut Query { target: LOOPBACK, attach_type: TCX_INGRESS, ..Query::default() }).map(drop)
 }
 
 fn call<T>(command: libc::c_long, attr: &mut T) -> Result<libc::c_long, Errno> {

@@ -6,10 +6,11 @@
 //!  sysctl ─ /proc/sys of a namespace      probe   ─ what this kernel can do
 //!  bpf    ─ the bpf system call           signal  ─ Ctrl-C while cleaning up
 //!  start  ─ before anything else          priority ─ how soon the scheduler lets a call run
-//!  conntrack ─ connections to forget
+//!  conntrack ─ connections to forget      cgroup ─ the root of cgroup2
 //! ```
 
 pub mod bpf;
+mod cgroup;
 pub mod conntrack;
 pub mod dbus;
 pub mod firewalld;

@@ -1,6 +1,6 @@
 //! Network namespaces: opening one by path, comparing two, and running something inside one.
 
-#![expect(unsafe_code, reason = "the ioctl that shows a socket's namespace has no safe wrapper")]
+#![expect(unsafe_code, reason = "what shows a socket's namespace has no safe wrapper")]
 
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -151,6 +151,18 @@ fn own() -> io::Result<File> {
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
+/// The number by which eBPF tells the namespace of this thread from all that ever were since boot (Linux 5.14).
+pub fn cookie() -> Result<u64, Errno> {
+    const SO_NETNS_COOKIE: libc::c_int = 71;
+    let socket = UnixDatagram::unbound().map_err(|err| err.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
+    let (mut cookie, mut len) = (0_u64, 8);
+    let place = (&raw mut cookie).cast();
+    // SAFETY: `socket` is open, and the kernel writes no more than the eight bytes that `len` says.
+    let answer =
+        unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_NETNS_COOKIE, place, &raw mut len) };
+    Errno::result(answer).map(|_| cookie)
+}
+
 /// The way back.
 struct Home(File);
 
@@ -210,6 +222,14 @@ mod tests {
         }));
         assert!(panicked.is_err());
         assert!(before.is_own().unwrap());
+    }
+
+    #[test]
+    fn every_namespace_has_its_cookie() {
+        let here = cookie().expect("Linux 5.14");
+        assert_eq!(cookie(), Ok(here));
+        let elsewhere = NetNs::throw_away().expect("a namespace (needs root)");
+        assert_ne!(elsewhere.run(cookie).expect("there and back"), Ok(here));
     }
 
     #[test]

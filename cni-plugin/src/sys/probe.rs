@@ -129,6 +129,13 @@ pub const PROBES: &[Probe] = &[
     ),
     probe(Feature::Mirred, "", "bandwidth on macvlan, ipvlan", NO_INGRESS, How::Redirect),
     probe(Feature::Bpf, "5.12", "bandwidth", "shaping by tbf only", How::Bpf(bpf::load_classifier)),
+    probe(
+        Feature::CgroupBpf,
+        "5.14",
+        "portmap at [::1]",
+        "the node's own clients reach no pod by [::1]",
+        How::Bpf(bpf::loopback::probe),
+    ),
     probe(Feature::Tcx, "6.6", "shared devices", "programs are attached by clsact", How::Bpf(bpf::query_tcx)),
 ];
 
@@ -276,7 +283,7 @@ fn led(socket: &mut Socket) -> Result<(), KernelError> {
     let port = HostPort { at, to: SocketAddr::new(addr.into(), 80) };
     let target = Target { addr: addr.into(), rewrite: Rewrite::Own };
     let (ports, targets, owner) = (vec![port], vec![target], String::new());
-    hostport::add(socket, &HostPorts { ports, targets, backend: Backend::Nftables, owner })
+    hostport::add(socket, &HostPorts { ports, targets, owner, backend: Backend::Nftables, loopback: false })
 }
 
 fn let_through(socket: &mut Socket) -> Result<(), KernelError> {
@@ -299,6 +306,7 @@ fn judge(answer: Result<(), KernelError>) -> Finding {
             | Errno::ENOENT
             | Errno::EAFNOSUPPORT
             | Errno::EPROTONOSUPPORT
+            | Errno::ENOPROTOOPT
             | Errno::ENOSYS
             | Errno::EINVAL => Finding::Missing(err.to_string()),
             _ => Finding::Unknown(err.to_string()),

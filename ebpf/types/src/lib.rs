@@ -3,4 +3,5 @@
 #![no_std]
 
 pub mod hostport;
+pub mod loopback;
 pub mod shape;

@@ -1,6 +1,7 @@
 //! `portmap`: who reaches a container through a port of the host, and as whom.
 
 mod flows;
+mod loopback;
 mod matrix;
 mod ports;
 

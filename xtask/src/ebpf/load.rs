@@ -6,7 +6,7 @@ use crate::sh;
 use anyhow::{Context, Result, bail, ensure};
 use aya::maps::Array;
 use aya::programs::tc::{NlOptions, TcAttachOptions, TcAttachType, qdisc_add_clsact};
-use aya::programs::{Program, SchedClassifier};
+use aya::programs::{CgroupSockAddr, Program, SchedClassifier};
 use aya::{Ebpf, EbpfLoader, VerifierLogLevel};
 use braid_ebpf_types::shape::{Conf, Count, PLACES, Shape};
 use nix::sched::{CloneFlags, unshare};
@@ -16,6 +16,8 @@ use std::net::UdpSocket;
 const DEVICE: &str = "braid0";
 /// Programs that are loaded and see no packet here; the namespace tests feed them.
 const UNFED: [&str; 3] = ["shape_subnets", "hp_in", "hp_out"];
+/// The same for those of sockets.
+const OF_SOCKETS: [&str; 4] = ["connect6", "sendmsg6", "recvmsg6", "getpeername6"];
 /// A rate at which no datagram waits.
 const RATE_BPS: u64 = 1_000_000_000_000;
 /// Length of the map's value in numbers, of which those of the first [`Conf`] come first and those of its [`Count`] next.
@@ -37,9 +39,10 @@ pub(super) fn run(object: &[u8]) -> Result<()> {
     })?;
     let kernel = sh::read(&mut sh::cmd("uname", ["-r"]))?;
     eprintln!(
-        "Linux {}: {} loaded; shape saw {} packets, {} bytes, all that were sent",
+        "Linux {}: {}, {} loaded; shape saw {} packets, {} bytes, all that were sent",
         kernel.trim(),
         UNFED.join(", "),
+        OF_SOCKETS.join(", "),
         count.packets,
         count.bytes
     );
@@ -60,6 +63,11 @@ fn count_datagrams(object: &[u8]) -> Result<Count> {
     for name in UNFED {
         let program = ebpf.program_mut(name).with_context(|| format!("the object has no program {name:?}"))?;
         verify(program).with_context(|| format!("load {name}"))?;
+    }
+    for name in OF_SOCKETS {
+        let program = ebpf.program_mut(name).with_context(|| format!("the object has no program {name:?}"))?;
+        let program: &mut CgroupSockAddr = program.try_into().context("a program of another kind")?;
+        program.load().with_context(|| format!("load {name}"))?;
     }
     attach(&mut ebpf)?;
     // The peer goes up first: a veth that goes up before its peer gets its queue later, from another thread.

@@ -4,7 +4,8 @@
 //! between a call brings them to its own container's link and bridge; what comes in elsewhere is led by nf_tables.
 
 use super::super::kernel::Kernel;
-use super::super::{Error, record};
+use super::super::record;
+use super::lock;
 use crate::plan::hostport::{Entrance, HostPort, HostPortFact, HostPorts, Way};
 use crate::plan::shaping::Hook;
 use crate::plan::step::{LinkRef, Ns};
@@ -14,12 +15,8 @@ use crate::sys::rtnl::{self, addr, link, tc};
 use braid_ebpf_types::hostport::{BRIDGE_PORT, ETHERNET, POD};
 use nix::errno::Errno;
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io;
 use std::net::IpAddr;
 
-/// Locked against others who change host ports in eBPF.
-const LOCKED: &str = "/run/braid";
 /// `ARPHRD_ETHER` and `ARPHRD_NONE`: what a link's frames begin with.
 const LINK_ETHERNET: u16 = 1;
 const LINK_IP: u16 = 0xfffe;
@@ -132,15 +129,6 @@ pub(in crate::apply) fn is_hooked(kernel: &mut Kernel, at: &LinkRef) -> Result<b
 
 fn fact(Shown { to, owner, .. }: Shown) -> HostPortFact {
     HostPortFact { to: Some(to), is_held: record::is_known(&owner), owner }
-}
-
-fn lock() -> Result<File, KernelError> {
-    let lock = || File::open(LOCKED).and_then(|folder| folder.lock().map(|()| folder));
-    let locked = match lock() {
-        Err(err) if err.kind() == io::ErrorKind::NotFound => fs::create_dir_all(LOCKED).and_then(|()| lock()),
-        locked => locked,
-    };
-    locked.map_err(|err| Error::io(format!("lock {LOCKED}"), &err).cause)
 }
 
 /// Brings the programs to all links. They are pinned last: who finds no pins begins anew.

@@ -69,6 +69,10 @@ fn host_ports(f: &mut fmt::Formatter<'_>, verb: &str, all: &HostPorts) -> fmt::R
         element(format!("{}-source", family(addr)), addr.to_string(), format!(" : goto {}", rewrite.chain()));
     }
     lines.extend(all.way().into_iter().flat_map(|way| by_ebpf(verb, all, way)));
+    lines.extend(all.at_loopback().map(|HostPort { at, to }| {
+        let to = if verb == "add" { format!("to {to}") } else { "nowhere".to_owned() };
+        format!("# map /sys/fs/bpf/braid/v1/*/loopback_ports: {at} leads {to} from [::1]")
+    }));
     commands(f, &lines)
 }
 

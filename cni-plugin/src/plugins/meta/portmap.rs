@@ -14,6 +14,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 const LAST_MARK_BIT: i64 = 31;
 /// What eBPF needs of the kernel to lead clients.
 const BY_EBPF: &[Feature] = &[Feature::Clsact, Feature::ClsBpf, Feature::Bpf];
+/// What eBPF needs of the kernel to lead this host's own clients from `[::1]`.
+const AT_LOOPBACK: &[Feature] = &[Feature::CgroupBpf];
 /// Keys that hold rules in the words of a command, which braid does not run.
 const COMMAND_KEYS: [&str; 2] = ["conditionsV4", "conditionsV6"];
 
@@ -174,6 +176,11 @@ fn lacking(facts: &Facts) -> Option<String> {
     (!lacking.is_empty()).then(|| format!("the kernel lacks {}", lacking.join(", ")))
 }
 
+/// Whether `[::1]` is part of one of the ports.
+fn is_at_loopback(ports: &[HostPort]) -> bool {
+    ports.iter().any(|port| port.at.is_at_loopback())
+}
+
 /// The first IPv4 and the first IPv6 address of the container's interface.
 fn first_of_each_family(prev: &AddResult, call: &Call<'_>) -> Vec<IpNet> {
     let is_own = |interface: Option<usize>| match interface.and_then(|at| prev.interfaces.get(at)) {
@@ -224,6 +231,9 @@ impl Plugin for Portmap {
         if self.by_ebpf && !self.masq_all {
             needs.push(Need::Features(BY_EBPF));
         }
+        if is_at_loopback(&ports) {
+            needs.push(Need::Features(AT_LOOPBACK));
+        }
         if self.snat {
             let ips = first_of_each_family(prev, call).into_iter();
             needs.extend(ips.map(|ip| Need::Sysctl(Ns::Host, bridge_nf(ip).to_owned())));
@@ -265,7 +275,8 @@ impl Plugin for Portmap {
         } else {
             Vec::new()
         };
-        steps.push(Step::AddHostPorts(HostPorts { ports, targets, owner: call.owner(), backend }));
+        let loopback = is_at_loopback(&ports) && AT_LOOPBACK.iter().all(|feature| facts.has(*feature));
+        steps.push(Step::AddHostPorts(HostPorts { ports, targets, owner: call.owner(), backend, loopback }));
         // Behind the ports, whose table drops what comes from outside for 127.0.0.0/8.
         if has_loopback {
             steps.extend(route_localnet(&result, facts));

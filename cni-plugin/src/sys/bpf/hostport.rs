@@ -1,10 +1,11 @@
-//! The programs `hp_in` and `hp_out` and their maps, pinned for the whole node in
-//! `/sys/fs/bpf/braid/v1/<inode of its network namespace>/`: several namespaces may see one such file system.
+//! The programs `hp_in` and `hp_out` and their maps, pinned for the whole node.
 //!
 //! The maps are there as long as one port leads somewhere. The programs' names bear their number, so that another braid
 //! loads its own and goes on with the maps; they are pinned when all links run them.
 
-use super::object::{Map, NO_PREALLOC, ProgInfo, fnv, get_info, load, pin, pinned};
+use super::object::{HASH, LRU_HASH, Map, NO_PREALLOC, ProgInfo, fnv, get_info, load, pin, pinned};
+use super::owned::{Owned, owner_of};
+use super::pins::{ensure, folder, make_folder, named, remove, remove_folder};
 use crate::plan::hostport::Entrance as At;
 use braid_ebpf_types::hostport::{
     Address, Answer, Datagram, Entrance, FLOWS, FRAGMENTS, HAIRPIN, HOST_PORTS, LOCAL_ADDRS, NEIGHBOURS, OWNER_LEN,
@@ -12,15 +13,10 @@ use braid_ebpf_types::hostport::{
 };
 use ipnet::IpNet;
 use nix::errno::Errno;
-use nix::mount::{MsFlags, mount};
-use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use std::collections::BTreeSet;
-use std::fs;
-use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 const IN: &[u8] = include_bytes!("hp_in.insns");
 const OUT: &[u8] = include_bytes!("hp_out.insns");
@@ -28,12 +24,8 @@ const OUT: &[u8] = include_bytes!("hp_out.insns");
 const VERSION: u64 = fnv(IN) ^ fnv(OUT).rotate_left(1);
 /// Names of the programs and of their filters.
 pub const NAMES: [&str; 2] = ["braid_hp_in", "braid_hp_out"];
-
-const BPFFS: &str = "/sys/fs/bpf";
-/// The number is that of the maps' layout.
-const LAYOUT: &str = "/sys/fs/bpf/braid/v1";
-const HASH: u32 = 1;
-const LRU_HASH: u32 = 9;
+/// How the names of their pins begin.
+const PREFIX: &str = "hp_";
 
 /// Where a port leads and whose it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,8 +88,7 @@ impl Programs {
 
     /// Makes and pins the maps that are missing, and loads the programs.
     pub fn make() -> Result<(Maps, Self), Errno> {
-        mount_bpffs()?;
-        fs::create_dir_all(folder()?).map_err(|err| errno_of(&err))?;
+        make_folder()?;
         let [ports, addrs, nat, datagrams] = map_pins()?;
         let maps = Maps {
             ports: ensure(&ports, "braid_hostports", HASH, HOST_PORTS, NO_PREALLOC)?,
@@ -162,31 +153,22 @@ impl Maps {
 
     /// Ends a port that is still this owner's.
     pub fn del(&self, at: &At, owner: &str) -> Result<(), Errno> {
-        match self.find(at)? {
-            Some(shown) if shown.owner == owner => self.ports.del(&entrance(at)),
-            _ => Ok(()),
-        }
+        self.ports.del_of(&entrance(at), owner)
     }
 
     /// Ends all of an owner's.
     pub fn del_owner(&self, owner: &str) -> Result<(), Errno> {
-        for key in self.ports.keys()? {
-            if self.ports.get(&key)?.is_some_and(|target| shown(&target).owner == owner) {
-                self.ports.del(&key)?;
-            }
-        }
-        Ok(())
+        self.ports.del_all_of(owner)
     }
 
     /// All that lead somewhere.
     pub fn list(&self) -> Result<Vec<Shown>, Errno> {
-        let targets = self.ports.keys()?.into_iter().map(|key| self.ports.get(&key));
-        Ok(targets.collect::<Result<Vec<_>, _>>()?.iter().flatten().map(shown).collect())
+        Ok(self.ports.values()?.iter().map(shown).collect())
     }
 
     /// Whether none leads anywhere.
     pub fn are_empty(&self) -> Result<bool, Errno> {
-        self.ports.next(None).map(|first| first.is_none())
+        self.ports.is_empty()
     }
 
     /// Notes the addresses of the host in the place of those noted before.
@@ -205,64 +187,15 @@ impl Maps {
     }
 }
 
-/// Where this namespace's pins are.
-fn folder() -> Result<PathBuf, Errno> {
-    let namespace = fs::metadata("/proc/thread-self/ns/net").map_err(|err| errno_of(&err))?;
-    Ok(Path::new(LAYOUT).join(namespace.ino().to_string()))
-}
-
 /// Takes the pins of the programs away: from then on no link is known to run them.
 pub fn unpin_programs() -> Result<(), Errno> {
-    let folder = match fs::read_dir(folder()?) {
-        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(()),
-        opened => opened.map_err(|err| errno_of(&err))?,
-    };
-    for entry in folder {
-        let path = entry.map_err(|err| errno_of(&err))?.path();
-        if path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"hp_")) {
-            remove(&path)?;
-        }
-    }
-    Ok(())
+    named(PREFIX)?.iter().try_for_each(|path| remove(path))
 }
 
-/// Takes the pins of the maps away, and their folders.
+/// Takes the pins of the maps away, and their folder.
 pub fn unpin_maps() -> Result<(), Errno> {
     map_pins()?.iter().try_for_each(|path| remove(path))?;
-    // The namespace's, the layout's and braid's.
-    for folder in folder()?.ancestors().take(3) {
-        match fs::remove_dir(folder) {
-            // Another one's are there as well.
-            Err(err) if err.kind() == io::ErrorKind::DirectoryNotEmpty => break,
-            Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(errno_of(&err)),
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-fn remove(path: &Path) -> Result<(), Errno> {
-    match fs::remove_file(path) {
-        Err(err) if err.kind() != io::ErrorKind::NotFound => Err(errno_of(&err)),
-        _ => Ok(()),
-    }
-}
-
-fn ensure<K: Copy, V: Copy>(path: &Path, name: &str, kind: u32, most: usize, flags: u32) -> Result<Map<K, V>, Errno> {
-    if let Some(map) = Map::pinned(path)? {
-        return Ok(map);
-    }
-    let map = Map::create(name, kind, most, flags)?;
-    map.pin(path)?;
-    Ok(map)
-}
-
-/// Mounts the file system of pins where it is not.
-fn mount_bpffs() -> Result<(), Errno> {
-    if statfs(BPFFS)?.filesystem_type() == BPF_FS_MAGIC {
-        return Ok(());
-    }
-    mount(Some("bpf"), BPFFS, Some("bpf"), MsFlags::empty(), Some("mode=700"))
+    remove_folder()
 }
 
 fn map_pins() -> Result<[PathBuf; 4], Errno> {
@@ -272,11 +205,7 @@ fn map_pins() -> Result<[PathBuf; 4], Errno> {
 
 fn program_pins() -> Result<[PathBuf; 2], Errno> {
     let folder = folder()?;
-    Ok(["in", "out"].map(|name| folder.join(format!("hp_{name}_{VERSION:016x}"))))
-}
-
-fn errno_of(err: &io::Error) -> Errno {
-    err.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+    Ok(["in", "out"].map(|name| folder.join(format!("{PREFIX}{name}_{VERSION:016x}"))))
 }
 
 /// What the host can be reached by from outside.
@@ -287,7 +216,8 @@ fn is_of_host(addr: IpAddr) -> bool {
     }
 }
 
-fn address(addr: IpAddr) -> Address {
+/// As a map has it.
+pub(super) fn address(addr: IpAddr) -> Address {
     let addr = match addr {
         IpAddr::V4(addr) => addr.to_ipv6_mapped(),
         IpAddr::V6(addr) => addr,
@@ -300,7 +230,8 @@ fn words(octets: [u8; 16]) -> Address {
     std::array::from_fn(|at| words.get(at).map_or(0, |word| u32::from_ne_bytes(*word)))
 }
 
-fn addr_of(address: Address) -> IpAddr {
+/// What a map has.
+pub(super) fn addr_of(address: Address) -> IpAddr {
     let mut octets = [0; 16];
     for (at, word) in octets.chunks_exact_mut(4).zip(address) {
         at.copy_from_slice(&word.to_ne_bytes());
@@ -325,10 +256,7 @@ fn entrance(at: &At) -> Entrance {
 }
 
 fn target(lead: &Lead<'_>) -> Target {
-    let mut owner = [0; OWNER_LEN];
-    for (to, byte) in owner.iter_mut().zip(lead.owner.bytes()) {
-        *to = byte;
-    }
+    let (owner, owner_len) = owner_of(lead.owner);
     Target {
         addr: address(lead.to.ip()),
         mask: mask(lead.net),
@@ -337,16 +265,21 @@ fn target(lead: &Lead<'_>) -> Target {
         link: lead.link,
         bridge: lead.bridge.unwrap_or_default(),
         mac: lead.mac,
-        owner_len: u16::try_from(lead.owner.len()).unwrap_or_default(),
+        owner_len,
         owner,
     }
 }
 
+impl Owned for Target {
+    fn owner(&self) -> (&[u8; OWNER_LEN], u16) {
+        (&self.owner, self.owner_len)
+    }
+}
+
 fn shown(target: &Target) -> Shown {
-    let len = usize::from(target.owner_len).min(OWNER_LEN);
     Shown {
         to: SocketAddr::new(addr_of(target.addr), u16::from_be(target.port)),
-        owner: String::from_utf8_lossy(&target.owner[..len]).into_owned(),
+        owner: target.owner_text(),
         link: target.link,
         is_bridged: target.bridge != 0,
     }

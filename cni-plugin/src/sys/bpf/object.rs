@@ -19,6 +19,9 @@ const OBJ_GET: libc::c_long = 7;
 const PROG_GET_FD_BY_ID: libc::c_long = 13;
 const MAP_GET_FD_BY_ID: libc::c_long = 14;
 const OBJ_GET_INFO: libc::c_long = 15;
+/// `BPF_MAP_TYPE_HASH` and `BPF_MAP_TYPE_LRU_HASH`.
+pub(super) const HASH: u32 = 1;
+pub(super) const LRU_HASH: u32 = 9;
 /// A map that is not allocated as a whole.
 pub(super) const NO_PREALLOC: u32 = 1;
 /// An element that must be new.
@@ -189,11 +192,23 @@ impl<K: Copy, V: Copy> Map<K, V> {
     }
 }
 
-/// Loads a classifier; its maps are numbered in the order in which `cargo xtask ebpf` knows them.
+/// Loads a classifier.
 pub(super) fn load(name: &str, instructions: &[u8], maps: &[RawFd]) -> Result<OwnedFd, Errno> {
+    load_as([SCHED_CLS, 0], name, instructions, maps)
+}
+
+/// Loads a program of a type, for a place to attach it to; its maps are numbered in the order in which `cargo xtask ebpf`
+/// knows them.
+pub(super) fn load_as(
+    [prog_type, expected_attach_type]: [u32; 2],
+    name: &str,
+    instructions: &[u8],
+    maps: &[RawFd],
+) -> Result<OwnedFd, Errno> {
     let instructions = with_maps(instructions, maps);
     let mut attr = Load {
-        prog_type: SCHED_CLS,
+        prog_type,
+        expected_attach_type,
         insn_cnt: u32::try_from(instructions.len() / INSTRUCTION).unwrap_or_default(),
         insns: instructions.as_ptr() as u64,
         license: c"Dual MIT/GPL".as_ptr() as u64,

@@ -1,0 +1,81 @@
+//! Host ports at `[::1]`: elements of an eBPF map, and the programs that the first one brings and the last one takes away.
+//! Who has a port is decided by nf_tables before; here the last one to come has it.
+
+use super::super::record;
+use super::lock;
+use crate::plan::hostport::{Entrance, HostPort, HostPortFact, HostPorts};
+use crate::sys::bpf::loopback::{Ports, Shown, are_attached, is_started, start, stop};
+use crate::sys::netlink::KernelError;
+use crate::sys::netns;
+use nix::errno::Errno;
+
+/// Makes the ports lead to the container.
+pub(super) fn add(all: &HostPorts) -> Result<(), KernelError> {
+    if all.at_loopback().next().is_none() {
+        return Ok(());
+    }
+    let _held = lock()?;
+    set(all).map_err(said)
+}
+
+fn set(all: &HostPorts) -> Result<(), Errno> {
+    let ports = match Ports::pinned()? {
+        Some(ports) if is_started()? => ports,
+        _ => start()?,
+    };
+    let netns = netns::cookie()?;
+    all.at_loopback().try_for_each(|HostPort { at, to }| ports.set(at, *to, netns, &all.owner))
+}
+
+/// Ends those that are still this owner's.
+pub(super) fn del(all: &HostPorts) -> Result<(), KernelError> {
+    if all.at_loopback().next().is_none() {
+        return Ok(());
+    }
+    let _held = lock()?;
+    end(|ports| all.at_loopback().try_for_each(|port| ports.del(&port.at, &all.owner))).map_err(said)
+}
+
+/// Ends all of an owner's.
+pub(super) fn del_owner(owner: &str) -> Result<(), KernelError> {
+    if Ports::pinned().map_err(said)?.is_none() {
+        return Ok(());
+    }
+    let _held = lock()?;
+    end(|ports| ports.del_owner(owner)).map_err(said)
+}
+
+/// Takes something away, and all that the node has for it with the last port.
+fn end(work: impl FnOnce(&Ports) -> Result<(), Errno>) -> Result<(), Errno> {
+    if let Some(ports) = Ports::pinned()? {
+        work(&ports)?;
+        if !ports.are_empty()? {
+            return Ok(());
+        }
+    }
+    stop()
+}
+
+/// Who has a port; none where nobody has.
+pub(in crate::apply) fn observe(at: &Entrance) -> Result<Option<HostPortFact>, KernelError> {
+    let ports = Ports::pinned().map_err(said)?;
+    let found = ports.map(|ports| ports.find(at)).transpose().map_err(said)?.flatten();
+    let fact = |Shown { to, owner }| HostPortFact { to: Some(to), is_held: record::is_known(&owner), owner };
+    Ok(found.map(fact))
+}
+
+/// Whether all programs run.
+pub(in crate::apply) fn is_led() -> Result<bool, KernelError> {
+    are_attached().map_err(said)
+}
+
+/// All owners of a port.
+pub(super) fn owners() -> Result<Vec<String>, KernelError> {
+    let ports = Ports::pinned().map_err(said)?;
+    Ok(ports.map(|ports| ports.owners()).transpose().map_err(said)?.unwrap_or_default())
+}
+
+/// Nothing else of the step is about eBPF at the root of cgroup2.
+fn said(errno: Errno) -> KernelError {
+    KernelError { ext_ack: Some(format!("at [::1], by eBPF: {}", errno.desc())), ..errno.into() }
+}

@@ -1,0 +1,92 @@
+//! Where maps, programs and links are pinned: `/sys/fs/bpf/braid/v1/<inode of the network namespace>/`, since several
+//! namespaces may see one such file system.
+
+use super::object::Map;
+use nix::errno::Errno;
+use nix::mount::{MsFlags, mount};
+use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+const BPFFS: &str = "/sys/fs/bpf";
+/// The number is that of the maps' layout.
+const LAYOUT: &str = "/sys/fs/bpf/braid/v1";
+
+/// Where this namespace's pins are.
+pub(super) fn folder() -> Result<PathBuf, Errno> {
+    let namespace = fs::metadata("/proc/thread-self/ns/net").map_err(|err| errno_of(&err))?;
+    Ok(Path::new(LAYOUT).join(namespace.ino().to_string()))
+}
+
+/// Makes that folder.
+pub(super) fn make_folder() -> Result<PathBuf, Errno> {
+    mount_bpffs()?;
+    let folder = folder()?;
+    fs::create_dir_all(&folder).map_err(|err| errno_of(&err))?;
+    Ok(folder)
+}
+
+/// Takes that folder away where nothing is pinned in it any more, the layout's and braid's with it.
+pub(super) fn remove_folder() -> Result<(), Errno> {
+    for folder in folder()?.ancestors().take(3) {
+        match fs::remove_dir(folder) {
+            // Another one's are there as well.
+            Err(err) if err.kind() == io::ErrorKind::DirectoryNotEmpty => break,
+            Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(errno_of(&err)),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The pins whose names begin so, in the order of their names.
+pub(super) fn named(start: &str) -> Result<Vec<PathBuf>, Errno> {
+    let entries = match fs::read_dir(folder()?) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        opened => opened.map_err(|err| errno_of(&err))?,
+    };
+    let paths: Result<Vec<PathBuf>, Errno> =
+        entries.map(|entry| entry.map(|entry| entry.path()).map_err(|err| errno_of(&err))).collect();
+    let mut paths = paths?;
+    paths.retain(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(start.as_bytes())));
+    paths.sort_unstable();
+    Ok(paths)
+}
+
+/// Takes one away; what is not there is success.
+pub(super) fn remove(path: &Path) -> Result<(), Errno> {
+    match fs::remove_file(path) {
+        Err(err) if err.kind() != io::ErrorKind::NotFound => Err(errno_of(&err)),
+        _ => Ok(()),
+    }
+}
+
+/// The map that is pinned there, made where none is.
+pub(super) fn ensure<K: Copy, V: Copy>(
+    path: &Path,
+    name: &str,
+    kind: u32,
+    most: usize,
+    flags: u32,
+) -> Result<Map<K, V>, Errno> {
+    if let Some(map) = Map::pinned(path)? {
+        return Ok(map);
+    }
+    let map = Map::create(name, kind, most, flags)?;
+    map.pin(path)?;
+    Ok(map)
+}
+
+/// Mounts the file system of pins where it is not.
+fn mount_bpffs() -> Result<(), Errno> {
+    if statfs(BPFFS)?.filesystem_type() == BPF_FS_MAGIC {
+        return Ok(());
+    }
+    mount(Some("bpf"), BPFFS, Some("bpf"), MsFlags::empty(), Some("mode=700"))
+}
+
+fn errno_of(err: &io::Error) -> Errno {
+    err.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}

@@ -1,0 +1,60 @@
+//! The root of cgroup2, where this host has it mounted.
+//!
+//! A mount of braid's own (`fsopen()`) would need no looking for, but in the first namespace of cgroups its options become
+//! those of all mounts of cgroup2 (`apply_cgroup_root_flags()` in kernel/cgroup/cgroup.c): the node would lose `nsdelegate`
+//! and `memory_recursiveprot`, which systemd gives it.
+
+use nix::errno::Errno;
+use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, fstatfs};
+use std::fs::{self, File};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+/// Where it is on nearly all hosts: alone, or beside cgroup1's.
+const USUAL: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+const MOUNTS: &str = "/proc/self/mountinfo";
+
+/// The root, as this process's namespace of cgroups has it; `EOPNOTSUPP` where it is mounted nowhere.
+pub(super) fn root() -> Result<OwnedFd, Errno> {
+    let elsewhere = || mount_points(&fs::read_to_string(MOUNTS).unwrap_or_default()).into_iter().find_map(open);
+    USUAL.into_iter().find_map(open).or_else(elsewhere).ok_or(Errno::EOPNOTSUPP)
+}
+
+/// None where something else is.
+fn open(path: impl AsRef<Path>) -> Option<OwnedFd> {
+    let folder = File::open(path).ok()?;
+    let is_it = fstatfs(&folder).ok()?.filesystem_type() == CGROUP2_SUPER_MAGIC;
+    is_it.then(|| folder.into())
+}
+
+/// Where cgroup2 is mounted as a whole, by `/proc/self/mountinfo`: root and mount point are the fourth and fifth of the words
+/// before the dash, the type is the one behind it.
+fn mount_points(mountinfo: &str) -> Vec<String> {
+    let of_line = |line: &str| {
+        let (mount, of) = line.split_once(" - ")?;
+        let mut words = mount.split(' ').skip(3);
+        let (root, path) = (words.next()?, words.next()?);
+        (root == "/" && of.starts_with("cgroup2 ")).then(|| path.to_owned())
+    };
+    mountinfo.lines().filter_map(of_line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_of_a_part_is_not_the_root() {
+        let text = "40 31 0:37 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,name=systemd\n\
+                    41 31 0:38 / /mnt/unified rw,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate\n\
+                    42 31 0:38 /pods /mnt/pods rw,relatime - cgroup2 cgroup2 rw,nsdelegate\n";
+        assert_eq!(mount_points(text), ["/mnt/unified"]);
+        assert_eq!(mount_points("an odd line\n"), [""; 0]);
+    }
+
+    #[test]
+    fn the_root_is_found() {
+        let root = root().expect("cgroup2 is mounted");
+        assert_eq!(fstatfs(&root).expect("a file system").filesystem_type(), CGROUP2_SUPER_MAGIC);
+    }
+}
