@@ -15,7 +15,7 @@ const USUAL: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 const MOUNTS: &str = "/proc/self/mountinfo";
 
 /// The root, as this process's namespace of cgroups has it; `EOPNOTSUPP` where it is mounted nowhere.
-pub(super) fn root() -> Result<OwnedFd, Errno> {
+pub fn root() -> Result<OwnedFd, Errno> {
     let elsewhere = || mount_points(&fs::read_to_string(MOUNTS).unwrap_or_default()).into_iter().find_map(open);
     USUAL.into_iter().find_map(open).or_else(elsewhere).ok_or(Errno::EOPNOTSUPP)
 }

@@ -10,7 +10,7 @@
 //! ```
 
 pub mod bpf;
-mod cgroup;
+pub mod cgroup;
 pub mod conntrack;
 pub mod dbus;
 pub mod firewalld;

@@ -5,7 +5,7 @@ use crate::apply::record;
 use crate::cli::install::{DEFAULT_BIN_DIR, PROGRAM};
 use crate::ipam::host_local::config::DEFAULT_DATA_DIR;
 use crate::plugins::interface::{IPV4_FORWARD, IPV6_FORWARD};
-use crate::sys::sysctl;
+use crate::sys::{cgroup, sysctl};
 use nix::sys::statfs::{self, FsType, statfs};
 use nix::unistd::{AccessFlags, access};
 use std::path::Path;
@@ -20,7 +20,7 @@ pub(super) fn checks(drop_in_names: impl Iterator<Item = &'static str>) -> Vec<C
         forwarding("ipv6 forwarding", IPV6_FORWARD),
         mounted("/run", "tmpfs", statfs::TMPFS_MAGIC, "records", "records of attachments outlive a reboot"),
         mounted("/sys/fs/bpf", "bpffs", statfs::BPF_FS_MAGIC, "pinned maps", "no map is shared between calls"),
-        mounted("/sys/fs/cgroup", "cgroup2", statfs::CGROUP2_SUPER_MAGIC, "cgroup programs", "no program on cgroups"),
+        cgroup2(),
         writable("records", record::ROOT),
         writable("leases", DEFAULT_DATA_DIR),
         folder("networks", CONF_DIR),
@@ -51,6 +51,16 @@ fn mounted(path: &str, name: &str, magic: FsType, needed_by: &'static str, witho
         Err(errno) => (State::Missing, format!("{path}: {errno}")),
     };
     Check { needed_by, without_it, ..check(&format!("{name} on {path}"), state, detail) }
+}
+
+/// Wherever it is: beside the hierarchies of cgroup1 it has a folder of its own.
+fn cgroup2() -> Check {
+    let (state, detail) = match cgroup::root() {
+        Ok(_) => (State::Ok, String::new()),
+        Err(_) => (State::Missing, "it is mounted nowhere".to_owned()),
+    };
+    let without_it = "the node's own clients reach no pod by [::1]";
+    Check { needed_by: "portmap at [::1]", without_it, ..check("cgroup2", state, detail) }
 }
 
 /// Whether `path`, or the folder that it would be made in, can be written.
