@@ -3,7 +3,7 @@
 mod flows;
 mod loopback;
 mod matrix;
-mod ports;
+mod owners;
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Transport, Value, json};
