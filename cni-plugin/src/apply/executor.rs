@@ -280,24 +280,21 @@ impl Run<'_> {
             _ => None,
         };
         let links: Vec<LinkRef> = self.steps[at..].iter().cloned().map_while(link).collect();
-        self.together(at, |kernel, _| unmake::links(kernel, ns, &links))
+        self.together(at, |kernel| unmake::links(kernel, ns, &links))
     }
 
     /// Takes the elements of the step at `at` away with those behind it; returns how many steps.
     fn del_elements(&mut self, at: usize) -> usize {
         self.flush();
-        let count = self.steps[at..].iter().take_while(|step| elements::is_step(step)).count();
-        self.together(at, |kernel, steps| elements::del(kernel, &steps[at..at + count]))
+        let steps = &self.steps[at..];
+        let count = steps.iter().take_while(|step| elements::is_step(step)).count();
+        self.together(at, |kernel| elements::del(kernel, &steps[..count]))
     }
 
     /// Does the step at `at` with some of those behind it; returns how many.
-    fn together(
-        &mut self,
-        at: usize,
-        work: impl FnOnce(&mut Kernel, &[Step]) -> Vec<Result<(), KernelError>>,
-    ) -> usize {
+    fn together(&mut self, at: usize, work: impl FnOnce(&mut Kernel) -> Vec<Result<(), KernelError>>) -> usize {
         let start = Instant::now();
-        let results = work(self.kernel, self.steps);
+        let results = work(self.kernel);
         let count = results.len();
         self.report.timings.push(Timing { first: at, count, took: start.elapsed() });
         for (place, result) in results.into_iter().enumerate() {

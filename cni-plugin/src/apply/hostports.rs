@@ -34,11 +34,12 @@ pub(super) fn add(kernel: &mut Kernel, all: &HostPorts) -> Result<(), KernelErro
     of_udp.try_for_each(|at| conntrack::forget_udp(socket, at.addr, at.port))
 }
 
-/// Notes the elements of nf_tables that are still this owner's, and ends what eBPF has.
+/// Ends what eBPF has of them, and notes the elements of nf_tables that are still this owner's.
 pub(super) fn give_up(kernel: &mut Kernel, all: &HostPorts, elements: &mut Vec<Spot>) -> Result<(), KernelError> {
-    elements.extend(hostport::owned(kernel.nft()?, all)?);
     let by_ebpf = if all.way().is_some() { ebpf::del(kernel, all) } else { Ok(()) };
-    by_ebpf.and(loopback::del(all))
+    let at_loopback = loopback::del(all);
+    elements.extend(hostport::owned(kernel.nft()?, all)?);
+    by_ebpf.and(at_loopback)
 }
 
 /// Ends all of an owner's.

@@ -1,7 +1,9 @@
 //! `portmap` at `[::1]`, where sockets of the host are led by eBPF at the root of cgroup2: which are, what they see of it, and
 //! what is there as long as one port is.
 
-use super::{BOTH, PINS, PORT, SERVICE, mapped, mapping, network_by, outside, wait_for_bridges};
+use super::{
+    BOTH, PINS, PORT, SERVICE, at_address, mapped, mapping, network_by, outside, reaches, tcp, wait_for_bridges,
+};
 use braid_tests::sandbox::cgroup2;
 use braid_tests::{Call, Feature, Ns, Sandbox, Service, Transport, Value, json, needs, state};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -17,12 +19,6 @@ const PLACES: [&str; 4] = ["connect6", "sendmsg6", "recvmsg6", "getpeername6"];
 
 fn both() -> Value {
     json!(BOTH.map(mapping))
-}
-
-fn with_host_ip(host_ip: &str) -> Value {
-    let mut mapping = mapping(Transport::Tcp);
-    mapping["hostIP"] = json!(host_ip);
-    json!([mapping])
 }
 
 /// The pin of the link of a program.
@@ -149,15 +145,12 @@ fn a_socket_bound_to_the_loopback_address_is_left_alone() {
 fn a_mapping_of_the_loopback_address_alone_goes_before_all() {
     let host = Sandbox::new();
     let (a, b) = (host.pod("a"), host.pod("b"));
-    let all = mapped(&host, &a, network_by("bridge", "nftables"), &json!([mapping(Transport::Tcp)]));
+    let all = mapped(&host, &a, network_by("bridge", "nftables"), &tcp());
     let of_all = all.add().result();
-    let alone = mapped(&host, &b, network_by("bridge", "nftables"), &with_host_ip("::1"));
+    let alone = mapped(&host, &b, network_by("bridge", "nftables"), &at_address("::1"));
     let of_alone = alone.add().result();
     wait_for_bridges(&host);
-    let reaches = |pod: &Ns| {
-        let _service = Service::start(pod, Transport::Tcp, SERVICE);
-        host.host().ask(Transport::Tcp, AT).is_ok()
-    };
+    let reaches = |pod: &Ns| reaches(host.host(), AT, pod);
     assert!(reaches(&b) && !reaches(&a));
     alone.prev(&of_alone).del().ok();
     assert!(reaches(&a) && !reaches(&b));
@@ -170,7 +163,7 @@ fn the_first_port_brings_the_programs_and_the_last_one_takes_them_away() {
     needs!(Bpftool);
     let host = Sandbox::new();
     let (a, b) = (host.pod("a"), host.pod("b"));
-    let first = mapped(&host, &a, network_by("bridge", "nftables"), &json!([mapping(Transport::Tcp)]));
+    let first = mapped(&host, &a, network_by("bridge", "nftables"), &tcp());
     let of_first = first.add().result();
     let ids = programs(&host);
     assert_eq!(at_the_root(&host, &ids).len(), PLACES.len());
@@ -190,7 +183,7 @@ fn programs_of_another_braid_give_way() {
     needs!(Bpftool);
     let host = Sandbox::new();
     let (a, b) = (host.pod("a"), host.pod("b"));
-    let first = mapped(&host, &a, network_by("bridge", "nftables"), &json!([mapping(Transport::Tcp)]));
+    let first = mapped(&host, &a, network_by("bridge", "nftables"), &tcp());
     let of_first = first.add().result();
     let old = programs(&host);
     for place in PLACES {
@@ -216,7 +209,7 @@ fn check_misses_a_program_an_element_and_the_pins() {
     needs!(Bpftool);
     let host = Sandbox::new();
     let pod = host.pod("a");
-    let call = mapped(&host, &pod, network_by("bridge", "nftables"), &json!([mapping(Transport::Tcp)]));
+    let call = mapped(&host, &pod, network_by("bridge", "nftables"), &tcp());
     let mut result = call.add().result();
     let not_there = "is not at the root of cgroup2";
     let nowhere = "[::]:8080/tcp leads nowhere ([::1])";

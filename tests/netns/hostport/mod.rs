@@ -6,7 +6,7 @@ mod matrix;
 mod owners;
 
 use crate::conf;
-use braid_tests::{Call, Ns, Sandbox, Transport, Value, json};
+use braid_tests::{Call, Ns, Sandbox, Service, Transport, Value, json};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -43,6 +43,23 @@ fn mapping(transport: Transport) -> Value {
         Transport::Sctp => "sctp",
     };
     json!({"hostPort": PORT, "containerPort": SERVICE, "protocol": protocol})
+}
+
+fn tcp() -> Value {
+    json!([mapping(Transport::Tcp)])
+}
+
+/// The same at one address of the host.
+fn at_address(host_ip: &str) -> Value {
+    let mut mapping = mapping(Transport::Tcp);
+    mapping["hostIP"] = json!(host_ip);
+    json!([mapping])
+}
+
+/// Whether what `client` sends there comes to `server`.
+fn reaches(client: &Ns, at: &str, server: &Ns) -> bool {
+    let _service = Service::start(server, Transport::Tcp, SERVICE);
+    client.ask(Transport::Tcp, at).is_ok()
 }
 
 fn mapped(host: &Sandbox, pod: &Ns, network: Value, mappings: &Value) -> Call {

@@ -1,15 +1,11 @@
 //! Whose a port is: one attachment's, until it ends or is replaced; and what limits and rewrites who comes.
 
-use super::{BOTH, PINS, SERVICE, bridge_nf, mapped, mapping, network, network_by, outside};
+use super::{BOTH, PINS, SERVICE, at_address, bridge_nf, mapped, mapping, network, network_by, outside, reaches, tcp};
 use crate::conf;
-use braid_tests::{Ns, Sandbox, Service, Transport, Value, json, state};
+use braid_tests::{Sandbox, Service, Transport, Value, json, state};
 use std::net::UdpSocket;
 use std::path::Path;
 use std::time::Duration;
-
-fn tcp() -> Value {
-    json!([mapping(Transport::Tcp)])
-}
 
 #[test]
 fn a_port_belongs_to_one_attachment() {
@@ -172,20 +168,11 @@ fn assert_host_address_limits(network: &Value) {
     let outside = outside(&host);
     host.run("ip addr add 192.0.2.9/24 dev world");
     let (a, b, c) = (host.pod("a"), host.pod("b"), host.pod("c"));
-    let with = |host_ip: &str| {
-        let mut mapping = mapping(Transport::Tcp);
-        mapping["hostIP"] = json!(host_ip);
-        json!([mapping])
-    };
     let mut results = Vec::new();
-    for (pod, mappings) in [(&a, tcp()), (&b, with("192.0.2.9")), (&c, with("127.0.0.1"))] {
+    for (pod, mappings) in [(&a, tcp()), (&b, at_address("192.0.2.9")), (&c, at_address("127.0.0.1"))] {
         let call = mapped(&host, pod, network.clone(), &mappings);
         results.push((call.add().result(), call));
     }
-    let reaches = |client: &Ns, at: &str, server: &Ns| {
-        let _service = Service::start(server, Transport::Tcp, SERVICE);
-        client.ask(Transport::Tcp, at).is_ok()
-    };
     assert!(reaches(&outside, "192.0.2.1:8080", &a) && !reaches(&outside, "192.0.2.1:8080", &b));
     assert!(reaches(&outside, "192.0.2.9:8080", &b) && !reaches(&outside, "192.0.2.9:8080", &a));
     assert!(reaches(host.host(), "127.0.0.1:8080", &c) && !reaches(host.host(), "127.0.0.1:8080", &a));

@@ -122,7 +122,7 @@ pub fn owned(socket: &mut Socket, what: &Firewall) -> Result<Vec<Spot>, KernelEr
 pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
     for set in [V4.set, V6.set] {
         for element in elements(socket, FAMILY, TABLE, set)?.iter().filter(|element| element.comment == owner) {
-            del_element(socket, FAMILY, set, &element.key)?;
+            del_element(socket, set, &element.key)?;
         }
     }
     Ok(())
@@ -141,11 +141,11 @@ pub fn is_of(socket: &mut Socket, addr: IpAddr, of: &str) -> Result<bool, Kernel
 
 /// All owners of an address.
 pub fn owners(socket: &mut Socket) -> Result<Vec<String>, KernelError> {
-    owners_in(socket, FAMILY, &[V4.set, V6.set])
+    owners_in(socket, &[V4.set, V6.set])
 }
 
 fn del_addr(socket: &mut Socket, addr: IpAddr) -> Result<(), KernelError> {
-    del_element(socket, FAMILY, set(addr), &bytes(addr))
+    del_element(socket, set(addr), &bytes(addr))
 }
 
 fn batch(fill: impl FnOnce(&mut Batch)) -> Batch {

@@ -48,7 +48,7 @@ const TYPE_IPV6_ADDR: u32 = 8;
 pub fn add(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
     let Some(isolation) = &what.isolation else { return Ok(()) };
     for (set, key) in books(isolation, &what.addrs) {
-        del_element(socket, FAMILY, set, &key)?;
+        del_element(socket, set, &key)?;
         add_if_new(socket, set, &key, &what.owner)?;
     }
     for (set, key) in parts(&isolation.bridge, true, isolation.within) {
@@ -62,7 +62,7 @@ pub fn del(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
     let Some(isolation) = &what.isolation else { return Ok(()) };
     for (set, key) in books(isolation, &what.addrs) {
         if is_of(socket, set, &key, &what.owner)? {
-            del_element(socket, FAMILY, set, &key)?;
+            del_element(socket, set, &key)?;
         }
     }
     end_unwanted(socket, &isolation.bridge)
@@ -77,7 +77,7 @@ pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
     for set in [BY, WITHIN_BY] {
         let found = elements(socket, FAMILY, TABLE, set)?;
         for element in found.iter().filter(|element| element.comment == owner) {
-            del_element(socket, FAMILY, set, &element.key)?;
+            del_element(socket, set, &element.key)?;
             if let Some(bridge) = bridge_of(element) {
                 end_unwanted(socket, &bridge)?;
             }
@@ -106,7 +106,7 @@ pub fn missing(socket: &mut Socket, what: &Firewall) -> Result<Vec<String>, Kern
 
 /// All that want a bridge's containers kept apart.
 pub fn owners(socket: &mut Socket) -> Result<Vec<String>, KernelError> {
-    owners_in(socket, FAMILY, &[BY, WITHIN_BY])
+    owners_in(socket, &[BY, WITHIN_BY])
 }
 
 /// The notes that the container wants it.
@@ -146,7 +146,7 @@ fn end_unwanted(socket: &mut Socket, bridge: &IfName) -> Result<(), KernelError>
         |set| -> Result<bool, KernelError> { Ok(elements(socket, FAMILY, TABLE, set)?.iter().any(is_of)) };
     let (wanted, within) = (is_wanted(BY)?, is_wanted(WITHIN_BY)?);
     for (set, key) in parts(bridge, !wanted, !within) {
-        del_element(socket, FAMILY, set, &key)?;
+        del_element(socket, set, &key)?;
     }
     Ok(())
 }

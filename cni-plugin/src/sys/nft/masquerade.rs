@@ -141,7 +141,7 @@ pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
 }
 
 fn del_source(socket: &mut Socket, source: IpAddr) -> Result<(), KernelError> {
-    del_element(socket, FAMILY, map(source), &bytes(source))
+    del_element(socket, map(source), &bytes(source))
 }
 
 /// All masqueraded sources and whose they are.

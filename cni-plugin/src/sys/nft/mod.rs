@@ -82,18 +82,15 @@ pub fn del_all(socket: &mut Socket, all: &[Spot]) -> Result<(), KernelError> {
 }
 
 /// Takes an element away; success where it is not there.
-fn del_element(socket: &mut Socket, family: Family, set: &str, key: &[u8]) -> Result<(), KernelError> {
-    let del = Batch::of(family, masquerade::TABLE, |b| {
-        b.del_element(set, key);
-    });
-    gone_is_fine(del.send(socket))
+fn del_element(socket: &mut Socket, set: &'static str, key: &[u8]) -> Result<(), KernelError> {
+    del_all(socket, &[Spot { set, key: key.to_vec() }])
 }
 
 /// Whose the elements of these sets are, each once.
-fn owners_in(socket: &mut Socket, family: Family, sets: &[&str]) -> Result<Vec<String>, KernelError> {
+fn owners_in(socket: &mut Socket, sets: &[&str]) -> Result<Vec<String>, KernelError> {
     let mut owners = Vec::new();
     for set in sets {
-        let found = read::elements(socket, family, masquerade::TABLE, set)?;
+        let found = read::elements(socket, Family::Inet, masquerade::TABLE, set)?;
         owners.extend(found.into_iter().map(|element| element.comment));
     }
     owners.sort_unstable();

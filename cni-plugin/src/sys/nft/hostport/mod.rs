@@ -175,7 +175,7 @@ pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
 
 /// All owners of a port.
 pub fn owners(socket: &mut Socket) -> Result<Vec<String>, KernelError> {
-    owners_in(socket, FAMILY, &[V4.exact, V4.any, V4.source, V6.exact, V6.any, V6.source])
+    owners_in(socket, &[V4.exact, V4.any, V4.source, V6.exact, V6.any, V6.source])
 }
 
 /// An element of one of the sets.
