@@ -61,6 +61,8 @@ impl Sandbox {
         cover();
         let host = Ns::current("host");
         host.run("ip link set lo up");
+        // A new namespace has it from the machine's own, which may be a router.
+        host.set_sysctl("net/ipv4/ip_forward", "0");
         Self { host, pods: RefCell::default(), before, real_host }
     }
 
