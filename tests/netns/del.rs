@@ -3,6 +3,7 @@
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, json};
 use std::fs;
+use std::process::Command;
 use std::rc::Rc;
 
 /// Every type that makes something, ready to be attached.
@@ -163,4 +164,56 @@ fn of_one_interface_keeps_the_containers_others() {
     first.del().ok();
     second.check(&result).ok();
     assert_eq!(pod.link_names(), ["net1"]);
+}
+
+/// What calls note of the host's links that they are about to take away.
+const NOTES: &str = "/run/braid/leaving";
+
+/// Notes a link, as a call in a namespace with that number does.
+fn note(netns: u64, link: &str, index: u64) {
+    fs::create_dir_all(NOTES).unwrap();
+    fs::write(format!("{NOTES}/{netns}:{index}:{link}"), "").unwrap();
+}
+
+/// The number of the namespace that this thread is in (`SO_NETNS_COOKIE`).
+fn own_number() -> u64 {
+    let ask = "import socket; print(int.from_bytes(socket.socket().getsockopt(1, 71, 8), 'little'))";
+    let answer = Command::new("python3").args(["-c", ask]).output().unwrap();
+    String::from_utf8_lossy(&answer.stdout).trim().parse().unwrap()
+}
+
+fn index_of(host: &Sandbox, link: &str) -> u64 {
+    host.the_link(link)["ifindex"].as_u64().unwrap()
+}
+
+#[test]
+fn what_another_call_is_about_to_take_away_goes_along() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = host.call("bridge", &pod, conf::bridge());
+    call.add().result();
+    for link in ["mine1", "mine2"] {
+        host.run(&format!("ip link add {link} type veth peer name {link}p"));
+        note(own_number(), link, index_of(&host, link));
+    }
+    call.del().ok();
+    assert_eq!(host.link_names(), ["br0"]);
+    assert_eq!(fs::read_dir(NOTES).expect("folder").count(), 0);
+}
+
+#[test]
+fn a_note_that_a_killed_call_left_means_no_later_link_and_no_other_namespaces() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = host.call("bridge", &pod, conf::bridge());
+    call.add().result();
+    host.run("ip link add later type veth peer name other");
+    note(own_number(), "later", index_of(&host, "later") + 100);
+    note(own_number(), "gone", 7);
+    note(1, "other", index_of(&host, "other"));
+    call.del().ok();
+    assert_eq!(host.link_names().len(), 3, "{:?}", host.link_names());
+    let left: Vec<_> = fs::read_dir(NOTES).expect("folder").flatten().map(|entry| entry.file_name()).collect();
+    assert_eq!(left, [format!("1:{}:other", index_of(&host, "other")).as_str()]);
+    call.del().ok();
 }

@@ -75,9 +75,8 @@ impl State {
 
 /// Folders that stay, an index that is worth nothing after a reboot, and what was found out about the kernel.
 fn is_cache(path: &str) -> bool {
-    ["/run/braid/attachments", "/run/braid/kernel.json", "/run/braid/program.json", "/run/braid/repair.lock"]
-        .contains(&path)
-        || path.starts_with("/run/braid/ipam")
+    let files = ["attachments", "kernel.json", "leaving", "program.json", "repair.lock"];
+    path.strip_prefix("/run/braid/").is_some_and(|file| files.contains(&file)) || path.starts_with("/run/braid/ipam")
 }
 
 fn name_of(item: &Value, at: usize) -> String {

@@ -15,6 +15,7 @@ pub mod features;
 mod firewall;
 pub mod hostports;
 pub mod kernel;
+mod leaving;
 mod make;
 pub mod observe;
 mod program;

@@ -1,13 +1,15 @@
 //! Taking links away, many of them at once.
 //!
 //! To unregister a link the kernel holds its lock on all networks through several RCU grace periods, however many links it
-//! unregisters at once. So a call puts its links into a group, waits for its turn, and takes the whole group away: what
-//! other calls have put there meanwhile goes along, and they find nothing left to do.
+//! unregisters at once, and each wait for that lock is a long one on a busy node. So a call notes which links it is about
+//! to take away and waits for its turn. Whose turn it is puts the links of all notes into a group and takes the group away;
+//! the others find nothing left to do, and have not asked for the kernel's lock.
 
 use super::kernel::Kernel;
+use super::leaving::{Note, Notes};
 use super::record;
 use crate::plan::step::{LinkRef, Ns};
-use crate::sys::netlink::KernelError;
+use crate::sys::netlink::{KernelError, Outcome, Socket};
 use crate::sys::rtnl::{self, link};
 use crate::sys::signal;
 use nix::errno::Errno;
@@ -37,23 +39,40 @@ fn by_name(kernel: &mut Kernel, links: &[LinkRef]) -> Vec<Result<(), KernelError
 }
 
 fn by_group(kernel: &mut Kernel, links: &[LinkRef]) -> Result<Vec<Result<(), KernelError>>, KernelError> {
-    let socket = kernel.route(Ns::Host)?;
-    for at in links {
-        socket.push(rtnl::SETLINK, 0, |out| link::into_group(&at.name, GROUP, out));
-    }
-    let outcomes = socket.flush()?.into_iter();
-    let results: Vec<_> = outcomes.map(|outcome| outcome.error.map_or(Ok(()), Err)).collect();
-    if results.iter().all(Result::is_err) {
+    let Ok(notes) = Notes::leave(links) else { return Ok(by_name(kernel, links)) };
+    let was_there = |note: &Option<Note>| note.as_ref().map(drop).ok_or_else(|| Errno::ENODEV.into());
+    let results = notes.own.iter().map(was_there).collect();
+    if notes.own.iter().all(Option::is_none) {
+        // This may be a call's second try, the first of which ended before its note did.
+        notes.of_others();
         return Ok(results);
     }
-    let Some(_turn) = turn() else { return Ok(by_name(kernel, links)) };
-    match socket.call(rtnl::DELLINK, 0, |out| link::by_group(GROUP, out)) {
-        Ok(_) => Ok(results),
-        // Another call took ours along.
-        Err(err) if err.errno == Errno::ENODEV => Ok(results),
-        // Something is in the group that the kernel does not take away.
-        Err(_) => Ok(by_name(kernel, links)),
+    if let Some(_turn) = turn()
+        && (notes.are_gone() || take(kernel.route(Ns::Host)?, &notes)?)
+    {
+        return Ok(results);
     }
+    let results = by_name(kernel, links);
+    notes.end();
+    Ok(results)
+}
+
+/// Takes the links of all notes away at once, and their notes; whether the call's own are gone.
+fn take(socket: &mut Socket, notes: &Notes) -> Result<bool, KernelError> {
+    let others = notes.of_others();
+    let all: Vec<&Note> = notes.own.iter().flatten().chain(&others).collect();
+    for note in &all {
+        socket.push(rtnl::SETLINK, 0, |out| link::into_group(&note.link, GROUP, out));
+    }
+    socket.push(rtnl::DELLINK, 0, |out| link::by_group(GROUP, out));
+    let is_gone = |outcome: &Outcome| outcome.error.as_ref().is_none_or(|err| err.errno == Errno::ENODEV);
+    let outcomes: Vec<bool> = socket.flush()?.iter().map(is_gone).collect();
+    // Something may be in the group that the kernel does not take away.
+    let Some((true, in_group)) = outcomes.split_last() else { return Ok(false) };
+    for (note, _) in all.iter().zip(in_group).filter(|(_, in_group)| **in_group) {
+        note.end();
+    }
+    Ok(notes.are_gone())
 }
 
 /// Waits until no other call takes links of the host away: the folder of all records stands for them. None after a
