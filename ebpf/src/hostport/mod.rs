@@ -36,6 +36,11 @@ static NAT: LruHashMap<Answer, Origin, FLOWS> = LruHashMap::new();
 const TO_THIS_HOST: u32 = 0;
 const TO_ANOTHER_HOST: u32 = 3;
 
+/// What `hp_in` leaves in `tc_index` for the programs that the packet passes next: a client's packet, led already, which
+/// is nobody's answer; a container's answer to a client beyond the host, which leads nowhere. They save a look at it.
+const LED: u32 = 0xb1ad;
+const ANSWER: u32 = 0xb1ae;
+
 /// Leads what clients send to containers.
 #[classifier]
 pub fn hp_in(ctx: TcContext) -> i32 {
@@ -51,8 +56,14 @@ pub fn hp_out(ctx: TcContext) -> i32 {
 #[inline(always)]
 fn inward(skb: *mut __sk_buff) -> Option<i32> {
     // SAFETY: the context is valid for the run, and the verifier lets a classifier read the fields.
-    let (place, pkt_type, has_vlan, index) =
-        unsafe { ((*skb).tc_classid, (*skb).pkt_type, (*skb).vlan_present, (*skb).ifindex) };
+    let (place, pkt_type, has_vlan, index, known) =
+        unsafe { ((*skb).tc_classid, (*skb).pkt_type, (*skb).vlan_present, (*skb).ifindex, (*skb).tc_index) };
+    if known != 0 {
+        note(skb, 0);
+        if known == ANSWER && place & POD == 0 {
+            return None;
+        }
+    }
     let is_port = place & BRIDGE_PORT != 0;
     // A port carries what is for others, too. What is of a VLAN comes in once more from the link of that VLAN.
     if has_vlan != 0 || pkt_type != TO_THIS_HOST && !(is_port && pkt_type == TO_ANOTHER_HOST) {
@@ -118,6 +129,7 @@ fn lead(packet: &Packet, target: &Target, is_itself: bool, is_neighbour: bool) -
         return Some(back(packet.skb));
     }
     if !is_neighbour {
+        note(packet.skb, LED);
         return None;
     }
     set_macs(packet.skb, &[target.mac]);
@@ -125,13 +137,14 @@ fn lead(packet: &Packet, target: &Target, is_itself: bool, is_neighbour: bool) -
     Some(unsafe { bpf_redirect(target.link, 0) } as i32)
 }
 
-/// What a container sends as an answer to itself or to a neighbour; none for all else, and what is inside is the verdict.
+/// What a container sends as an answer; none for all else, and what is inside is the verdict.
 #[inline(always)]
 fn turn_round(packet: &Packet) -> Option<Option<i32>> {
     let Origin { addr, port, flags } = origin_of(&packet.ends, packet.protocol)?;
     let Ends { addrs: [pod, peer], ports: [_, peer_port] } = packet.ends;
     if flags & (ITSELF | NEIGHBOUR) == 0 {
-        return None;
+        note(packet.skb, ANSWER);
+        return Some(None);
     }
     let is_itself = flags & ITSELF != 0;
     let to = Ends { addrs: [addr, if is_itself { pod } else { peer }], ports: [port, peer_port] };
@@ -143,8 +156,11 @@ fn turn_round(packet: &Packet) -> Option<Option<i32>> {
 
 #[inline(always)]
 fn outward(skb: *mut __sk_buff) -> Option<i32> {
-    // SAFETY: the context is valid for the run, and the verifier lets a classifier read the field.
-    let place = unsafe { (*skb).tc_classid };
+    // SAFETY: the context is valid for the run, and the verifier lets a classifier read the fields.
+    let (place, known) = unsafe { ((*skb).tc_classid, (*skb).tc_index) };
+    if known == LED {
+        return None;
+    }
     let Some(packet) = Packet::parse(skb, place) else {
         let error = Quote::parse(skb, place)?;
         let Origin { addr, port, flags } = origin_of(&turned(&error.ends), error.protocol)?;
@@ -195,6 +211,13 @@ fn about_client(error: &Quote, host: Address, port: u16) {
     let differs = (from[0] ^ pod[0]) | (from[1] ^ pod[1]) | (from[2] ^ pod[2]) | (from[3] ^ pod[3]);
     let word = |at: usize| if differs == 0 { host[at] } else { from[at] };
     error.rewrite(&[[word(0), word(1), word(2), word(3)], to], &ends);
+}
+
+/// Leaves a word for the programs that the packet passes next.
+#[inline(always)]
+fn note(skb: *mut __sk_buff, word: u32) {
+    // SAFETY: the context is valid for the run, and the verifier lets a classifier write the field.
+    unsafe { (*skb).tc_index = word };
 }
 
 /// The ends of an answer to a packet.

@@ -188,12 +188,11 @@ impl Packet {
                 if bpf_l4_csum_replace(self.skb, checksum, 0, diff, pseudo) != 0 {
                     return false;
                 }
-                let replace = |from: u16, to: u16| {
-                    bpf_l4_csum_replace(self.skb, checksum, from.into(), to.into(), mangled | size_of::<u16>() as u64)
-                };
-                replace(from.ports[0], to.ports[0]);
-                replace(from.ports[1], to.ports[1]);
-                store(self.skb, self.transport, &to.ports);
+                if from.ports != to.ports {
+                    let both = mangled | size_of::<u32>() as u64;
+                    bpf_l4_csum_replace(self.skb, checksum, word(from.ports), word(to.ports), both);
+                    store(self.skb, self.transport, &to.ports);
+                }
             }
             if self.is_v6 {
                 // With the checksum of TCP or UDP the sum of the whole packet stays as it was, but the helper takes the
@@ -207,6 +206,11 @@ impl Packet {
         }
         true
     }
+}
+
+/// Both ports as the checksum takes them, in one.
+fn word([from, to]: [u16; 2]) -> u64 {
+    (u32::from(from) | u32::from(to) << 16).into()
 }
 
 /// By how much the checksum of all addresses changes.
