@@ -11,6 +11,7 @@ mod compiler;
 mod demo;
 mod dist;
 mod ebpf;
+mod oci;
 mod sh;
 mod test;
 mod tools;
