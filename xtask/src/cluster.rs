@@ -4,6 +4,7 @@ mod binaries;
 mod burst;
 mod cni;
 mod control_plane;
+mod deploy;
 mod down;
 mod hostport_check;
 mod image;
@@ -64,6 +65,10 @@ enum Verb {
     LimitCheck,
     /// Fail unless host ports and Services work as Kubernetes' conformance tests demand; needs `up --kube-proxy`
     HostportCheck,
+    /// Bring this checkout's braid to the nodes by deploy/braid.yaml
+    Deploy(deploy::Options),
+    /// Fail unless `kubectl apply` of deploy/braid.yaml brings braid to nodes without it, and its removal takes it back
+    DeployCheck,
     /// A node's inner start, inside its namespaces
     #[command(hide = true)]
     Node(node::Options),
@@ -82,6 +87,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Verb::StatusCheck(options) => status_check::run(&Cluster::running()?, options),
         Verb::LimitCheck => limit_check::run(&Cluster::running()?),
         Verb::HostportCheck => hostport_check::run(&Cluster::running()?),
+        Verb::Deploy(options) => deploy::run(&Cluster::running()?, options),
+        Verb::DeployCheck => deploy::check(&Cluster::running()?),
         Verb::Node(options) => node::run(options),
     }
 }

@@ -11,6 +11,8 @@ mod compiler;
 mod demo;
 mod dist;
 mod ebpf;
+mod image;
+mod oci;
 mod sh;
 mod test;
 mod tools;
@@ -44,6 +46,8 @@ enum Verb {
     Cluster(cluster::Args),
     /// Build the binary that is shipped, static on musl
     Dist(dist::Args),
+    /// Write the binary that is shipped into a container image, an OCI archive
+    Image(image::Args),
     /// Measure attachment latency, or shaping, beside the reference plugins
     Bench(bench::Args),
 }
@@ -58,6 +62,7 @@ fn main() -> ExitCode {
         Verb::Vm(args) => vm::run(&args),
         Verb::Cluster(args) => cluster::run(&args),
         Verb::Dist(args) => dist::run(&args),
+        Verb::Image(args) => image::run(&args),
         Verb::Bench(args) => bench::run(&args),
     };
     match done {

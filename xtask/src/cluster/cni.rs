@@ -15,12 +15,18 @@ pub(crate) struct Plugin {
     /// Network configuration list for each node's /etc/cni/net.d; {podCIDR}, {node} and {index} are replaced
     #[arg(long)]
     conflist: Option<PathBuf>,
+    /// Go template of the list, of which the node's containerd makes its own with the range that the API server gave it
+    #[arg(long, conflicts_with = "conflist")]
+    conf_template: Option<PathBuf>,
 }
+
+/// The template in a node's folder.
+pub(crate) const TEMPLATE: &str = "net.template";
 
 impl Plugin {
     /// Whether a node has a network once this is installed.
     pub(crate) fn is_complete(&self) -> bool {
-        self.conflist.is_some()
+        self.cni_dir.is_some() && (self.conflist.is_some() || self.conf_template.is_some())
     }
 
     /// Puts both into the folders that the node will see at the default paths.
@@ -33,6 +39,10 @@ impl Plugin {
             let text = fs::read_to_string(template).with_context(|| format!("read {}", template.display()))?;
             let to = cluster.node_dir(node).join("net.d/10-net.conflist");
             fs::write(&to, render(&text, node)).with_context(|| format!("write {}", to.display()))?;
+        }
+        if let Some(template) = &self.conf_template {
+            let to = cluster.node_dir(node).join(TEMPLATE);
+            fs::copy(template, to).with_context(|| format!("copy {}", template.display()))?;
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! The configuration files of a node's containerd and kubelet.
 
+use super::cni;
 use super::state::{Cluster, Node};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -22,6 +23,12 @@ pub(crate) fn write(cluster: &Cluster, node: Node) -> Result<()> {
 }
 
 fn containerd(dir: &Path) -> String {
+    let template = dir.join(cni::TEMPLATE);
+    let of_network = if template.exists() {
+        format!("[plugins.'io.containerd.cri.v1.runtime'.cni]\n  conf_template = '{}'\n", template.display())
+    } else {
+        String::new()
+    };
     format!(
         "version = 3
 [metrics]
@@ -33,7 +40,7 @@ fn containerd(dir: &Path) -> String {
 [plugins.'io.containerd.cri.v1.runtime']
   restrict_oom_score_adj = true
   disable_apparmor = true
-",
+{of_network}",
         dir.join("opt").display()
     )
 }

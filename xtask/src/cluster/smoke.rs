@@ -2,7 +2,7 @@
 
 use super::leftovers::{self, Traces};
 use super::pods;
-use super::state::{API_SERVER, Cluster};
+use super::state::{API_SERVER, Cluster, Node};
 use crate::sh;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
@@ -15,10 +15,10 @@ const APP: &str = pods::SMOKE;
 pub(crate) struct Options {
     /// How many pods
     #[arg(long, default_value_t = 20)]
-    pods: u32,
+    pub(super) pods: u32,
     /// List what is left on the nodes but do not fail for it
     #[arg(long)]
-    lenient: bool,
+    pub(super) lenient: bool,
 }
 
 /// One pod of the deployment.
@@ -29,6 +29,15 @@ struct Pod {
 }
 
 pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
+    run_and_look(cluster, options, |_, _| Ok(()))
+}
+
+/// The same; `look` is shown each node and its pods while they run.
+pub(super) fn run_and_look(
+    cluster: &Cluster,
+    options: &Options,
+    look: impl Fn(Node, &Traces) -> Result<()>,
+) -> Result<()> {
     let nodes = cluster.nodes()?;
     delete(cluster)?; // what an earlier run left to look at
     let start = Instant::now();
@@ -38,7 +47,8 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
 
     let found = running_pods(cluster)?;
     let traces = nodes.iter().map(|node| Traces::of(cluster, *node, APP)).collect::<Result<Vec<_>>>()?;
-    for node in &nodes {
+    for (node, traces) in nodes.iter().zip(&traces) {
+        look(*node, traces)?;
         let prober = found.iter().find(|pod| pod.node == node.to_string());
         let prober = prober.with_context(|| format!("no pod was scheduled on {node}"))?;
         check_from(cluster, prober, &found)?;

@@ -89,7 +89,7 @@ fn start_nodes(cluster: &Cluster, nodes: &[Node], options: &Options) -> Result<(
     let condition = if has_network {
         "--for=condition=Ready"
     } else {
-        eprintln!("no --conflist and no --cni-setup: the nodes stay NotReady until a file is in /etc/cni/net.d");
+        eprintln!("no network for the nodes: they stay NotReady until they have a plugin and a conflist");
         "--for=jsonpath={.status.nodeInfo.kubeletVersion}"
     };
     let names = nodes.iter().map(|node| format!("node/{node}"));

@@ -148,4 +148,15 @@ mod tests {
         assert_eq!(names(&bin), ["bridge"]);
         assert_eq!(fs::read_to_string(bin.join("bridge")).expect("a file"), "the reference");
     }
+
+    #[test]
+    fn a_call_that_runs_an_older_program_keeps_it() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let program = dir.path().join(PROGRAM);
+        fs::write(&program, "older").expect("a file");
+        let mut running = File::open(&program).expect("open");
+        apply(dir.path(), plan::install);
+        assert_eq!(io::read_to_string(&mut running).expect("read"), "older");
+        assert!(fs::read(&program).expect("read") == fs::read(OWN).expect("read"), "the new one is not there");
+    }
 }

@@ -1,0 +1,138 @@
+//! braid on the nodes by deploy/braid.yaml, as an administrator brings it; and whether that and its removal work.
+
+use super::state::{Cluster, Node};
+use super::{smoke, up};
+use crate::{dist, image, sh};
+use anyhow::{Context, Result, ensure};
+use std::fs;
+use std::io::{Write, stdout};
+use std::path::PathBuf;
+use std::time::Instant;
+
+const MANIFEST: &str = "deploy/braid.yaml";
+const REMOVAL: &str = "deploy/remove.yaml";
+/// Where the manifest puts braid.
+const PLUGINS: &str = "/opt/cni/bin";
+const DAEMON_SET: &str = "daemonset/braid";
+/// Some on each node.
+const PODS: u32 = 6;
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Take it off the nodes again, and fail unless their plugin folders are as before
+    #[arg(long)]
+    remove: bool,
+}
+
+pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
+    if options.remove { take_off(cluster) } else { bring(cluster) }
+}
+
+/// Brings braid to nodes that have none, lets pods run with it, and takes it off again.
+pub(crate) fn check(cluster: &Cluster) -> Result<()> {
+    for node in cluster.nodes()? {
+        let has_braid = folder(cluster, node)?.lines().any(is_braid);
+        ensure!(!has_braid, "{node}: {PLUGINS}/braid is there already, so that it is brought could not be seen");
+    }
+    let checked = bring(cluster).and_then(|()| pods(cluster));
+    // Also after a failure, which is the one to be told: the cluster is to be as it was.
+    let taken_off = take_off(cluster);
+    checked.and(taken_off)
+}
+
+/// Notes what is in the plugin folders, unless braid is, and applies the manifest.
+fn bring(cluster: &Cluster) -> Result<()> {
+    let nodes = cluster.nodes()?;
+    for node in &nodes {
+        let before = folder(cluster, *node)?;
+        if !before.lines().any(is_braid) {
+            let note = note(cluster, *node);
+            fs::write(&note, before).with_context(|| format!("write {}", note.display()))?;
+        }
+    }
+    bring_images(cluster, &nodes)?;
+    let start = Instant::now();
+    sh::read(&mut cluster.kubectl(["apply", "-f", MANIFEST]))?;
+    roll_out(cluster)?;
+    sh::read(&mut cluster.kubectl(["wait", "node", "--all", "--for=condition=Ready", "--timeout=60s"]))?;
+    let seconds = start.elapsed().as_secs_f64();
+    say(&format!("braid is on {} nodes, all Ready, {seconds:.1} s after `kubectl apply`", nodes.len()))
+}
+
+/// Does what deploy/README.md says, and compares the plugin folders with the notes.
+fn take_off(cluster: &Cluster) -> Result<()> {
+    let start = Instant::now();
+    sh::read(&mut cluster.kubectl(["patch", DAEMON_SET, "-n", "kube-system", "--patch-file", REMOVAL]))?;
+    roll_out(cluster)?;
+    sh::read(&mut cluster.kubectl(["delete", "-f", MANIFEST, "--cascade=foreground", "--timeout=60s"]))?;
+    for node in cluster.nodes()? {
+        let note = note(cluster, node);
+        let before = fs::read_to_string(&note).with_context(|| format!("read {}", note.display()))?;
+        let after = folder(cluster, node)?;
+        ensure!(after == before, "{node}: {PLUGINS} was\n{before}\nand is\n{after}");
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    say(&format!("braid is removed after {seconds:.1} s, and the plugin folders are as before"))
+}
+
+/// The images of the manifest, as an administrator without a registry brings them.
+fn bring_images(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
+    let archive = cluster.dir().join("braid.tar");
+    image::write(&dist::braid_or_glibc()?, &archive)?;
+    up::load(cluster, &archive)?;
+    let manifest = fs::read_to_string(sh::root().join(MANIFEST)).with_context(|| format!("read {MANIFEST}"))?;
+    for name in images(&manifest).filter(|name| *name != image::NAME) {
+        for node in nodes {
+            // What only has to stay can be the cluster's own.
+            let tag = ["ctr", "-n", "k8s.io", "images", "tag", "--force", "localhost/pause:1", name];
+            sh::read(&mut cluster.on(*node, tag)?)?;
+        }
+    }
+    Ok(())
+}
+
+fn images(manifest: &str) -> impl Iterator<Item = &str> {
+    manifest.lines().filter_map(|line| line.trim().strip_prefix("image: "))
+}
+
+/// Waits until its present pods run on all nodes.
+fn roll_out(cluster: &Cluster) -> Result<()> {
+    let mut status = cluster.kubectl(["rollout", "status", DAEMON_SET, "-n", "kube-system", "--timeout=120s"]);
+    sh::read(&mut status).map(drop)
+}
+
+/// Pods get their network, and it is braid's: it keeps a record of each.
+fn pods(cluster: &Cluster) -> Result<()> {
+    smoke::run_and_look(cluster, &smoke::Options { pods: PODS, lenient: false }, |node, traces| {
+        let records = cluster.root(node)?.join("run/braid/attachments");
+        // The runtime may still know sandboxes of earlier pods; those have neither a record nor an address.
+        let by_braid = traces.sandboxes.iter().filter(|sandbox| records.join(sandbox).is_dir()).count();
+        let pods = traces.addresses.len();
+        ensure!(by_braid == pods, "{node}: braid attached {by_braid} of {pods} pods");
+        say(&format!("{node}: {pods} pods, attached by braid"))
+    })
+}
+
+/// Where `bring` notes what it found.
+fn note(cluster: &Cluster, node: Node) -> PathBuf {
+    cluster.node_dir(node).join("plugins-before")
+}
+
+/// A plugin folder: a line of `find` for each name and one of `sha256sum` for each file, in order.
+fn folder(cluster: &Cluster, node: Node) -> Result<String> {
+    let list = ["find", PLUGINS, "-mindepth", "1", "-printf", "%p %M %U:%G %T@ %l\n"];
+    let digests = ["-type", "f", "-exec", "sha256sum", "{}", "+"];
+    let found = sh::read(cluster.on(node, list)?.args(digests))?;
+    let mut lines: Vec<&str> = found.lines().collect();
+    lines.sort_unstable();
+    Ok(lines.join("\n"))
+}
+
+/// Whether a line of a plugin folder is braid's own.
+fn is_braid(line: &str) -> bool {
+    line.strip_prefix(PLUGINS).is_some_and(|name| name.starts_with("/braid "))
+}
+
+fn say(line: &str) -> Result<()> {
+    Ok(writeln!(stdout(), "{line}")?)
+}

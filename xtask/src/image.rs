@@ -1,0 +1,67 @@
+//! `cargo xtask image`: the binary that is shipped as a container image, which brings itself to nodes (deploy/).
+
+#![expect(clippy::print_stdout, reason = "a tool that people read")]
+
+use crate::oci::{Image, Layer};
+use crate::{build, dist, sh};
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What deploy/braid.yaml names.
+pub(crate) const NAME: &str = concat!("localhost/braid:", env!("CARGO_PKG_VERSION"));
+/// The eBPF programs in the binary have a licence of their own.
+const LICENSES: &str = concat!(env!("CARGO_PKG_LICENSE"), " AND (MIT OR GPL-2.0-only)");
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The archive's path; target/braid-<version>.oci.tar by default
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let default = || build::target_dir().join(concat!("braid-", env!("CARGO_PKG_VERSION"), ".oci.tar"));
+    let out = args.output.clone().unwrap_or_else(default);
+    write(&dist::braid()?, &out)?;
+    let size = fs::metadata(&out).with_context(|| format!("look at {}", out.display()))?.len();
+    println!("{}  {NAME}  {} KiB", out.display(), size / 1024);
+    Ok(())
+}
+
+/// Writes the archive of an image whose one program is the static binary `braid`.
+pub(crate) fn write(braid: &Path, out: &Path) -> Result<()> {
+    let mut layer = Layer::new();
+    let files = [("braid", 0o755, braid.to_owned()), ("LICENSE", 0o644, sh::root().join("LICENSE"))];
+    for (name, mode, path) in files {
+        let content = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+        layer.file(name, mode, &content)?;
+    }
+    Image { name: NAME, config: json!({"Entrypoint": ["/braid"], "Labels": labels()}), layer }.write(out)
+}
+
+/// OCI's annotation keys; without an address of the source while Cargo.toml names none.
+fn labels() -> Value {
+    let labels = [
+        ("title", "braid"),
+        ("description", "CNI plugin for all networks of a pod"),
+        ("licenses", LICENSES),
+        ("version", env!("CARGO_PKG_VERSION")),
+        ("source", env!("CARGO_PKG_REPOSITORY")),
+    ];
+    let known = labels.iter().filter(|(_, value)| !value.is_empty());
+    known.map(|(key, value)| (format!("org.opencontainers.image.{key}"), json!(value))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manifest_runs_the_image_that_is_written() -> Result<()> {
+        let manifest = fs::read_to_string(sh::root().join("deploy/braid.yaml"))?;
+        assert!(manifest.lines().any(|line| line.trim() == format!("image: {NAME}")), "{NAME}");
+        Ok(())
+    }
+}
