@@ -1,10 +1,16 @@
 //! What this node knows of a container's namespace: braid's records first, then libcni's cache.
 
+use crate::apply::Error;
+use crate::apply::executor::{OnError, execute};
+use crate::apply::kernel::Kernel;
 use crate::apply::record;
 use crate::ipam::host_local::STATE_DIR;
 use crate::ipam::host_local::store::LeaseFile;
-use crate::ipam::liveness::{Death, LIBCNI_CACHE_DIR, LibcniCache, Liveness, Netns, netns_at};
+use crate::ipam::liveness::{Death, LIBCNI_CACHE_DIR, LibcniCache, Liveness, Netns, netns_at, owner_of};
 use crate::ipam::{Host, Owner};
+use crate::plan::Facts;
+use crate::plan::step::Step;
+use crate::plugins::call;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -45,5 +51,22 @@ impl Liveness for Known {
 
     fn reclaimed(&self, lease: &LeaseFile, why: Death) {
         eprintln!("network {:?}: address {} was free again: {why}", self.cache.network, lease.ip);
+        for err in owner_of(lease).map(|owner| self.end_rules(&owner)).unwrap_or_default() {
+            eprintln!("{err}");
+        }
+    }
+}
+
+impl Known {
+    /// Ends what the host's rules say of the address of a container that is gone: the next one to have it is not to be
+    /// reached by its ports. The rest is left to its DEL or GC, which may hold locks that this call needs.
+    fn end_rules(&self, owner: &Owner) -> Vec<Error> {
+        let owner = call::owner(&self.cache.network, &owner.container_id, &owner.ifname);
+        let steps =
+            [Step::DelHostPortsOf(owner.clone()), Step::DelMasqueradesOf(owner.clone()), Step::DelFirewallOf(owner)];
+        match Kernel::open(None) {
+            Ok(mut kernel) => execute(&mut kernel, &steps, &Facts::default(), OnError::GoOn).errors,
+            Err(err) => vec![err],
+        }
     }
 }

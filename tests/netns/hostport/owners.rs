@@ -59,6 +59,35 @@ fn assert_is_taken_over(network: &Value) {
 }
 
 #[test]
+fn a_port_of_a_container_that_vanished_does_not_lead_to_the_next_one_with_its_address() {
+    for backend in ["nftables", "ebpf"] {
+        assert_ends_with_the_lease(network_by("bridge", backend));
+    }
+}
+
+fn assert_ends_with_the_lease(mut network: Value) {
+    let host = Sandbox::new();
+    let outside = outside(&host);
+    let (a, b) = (host.pod("a"), host.pod("b"));
+    let only = json!({"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.2", "rangeEnd": "10.1.0.2"});
+    network["plugins"][0]["ipam"] = json!({"type": "host-local", "ranges": [[only]], "routes": [{"dst": "0.0.0.0/0"}]});
+    network["plugins"][0]["ipMasq"] = json!(true);
+    let vanished = mapped(&host, &a, network.clone(), &tcp());
+    vanished.add().result();
+    assert!(reaches(&outside, "192.0.2.1:8080", &a));
+    host.end(&a);
+    let next = host.call("braid", &b, network);
+    let result = next.add().result();
+    assert_eq!(b.addrs("eth0"), ["10.1.0.2/24"]);
+    assert!(!reaches(&outside, "192.0.2.1:8080", &b));
+    next.check(&result).ok();
+    vanished.del().ok();
+    next.check(&result).ok();
+    next.prev(&result).del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
 fn check_misses_a_port() {
     let host = Sandbox::new();
     let pod = host.pod("a");
