@@ -6,6 +6,7 @@
 use crate::plan::IfName;
 use crate::plan::step::LinkRef;
 use crate::sys::netns;
+use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -29,6 +30,14 @@ pub(super) struct Notes {
     netns: u64,
     /// One for each link that was asked for; none where there is no such link.
     pub(super) own: Vec<Option<Note>>,
+}
+
+/// None where there is no such link.
+fn index_of(link: &IfName) -> io::Result<Option<u32>> {
+    match if_nametoindex(link.as_str()) {
+        Err(Errno::ENODEV) => Ok(None),
+        index => Ok(Some(index?)),
+    }
 }
 
 impl Note {
@@ -58,18 +67,16 @@ impl Notes {
     /// Notes that the links go away.
     pub(super) fn leave(links: &[LinkRef]) -> io::Result<Self> {
         let netns = netns::cookie()?;
-        let note = |at: &LinkRef| {
-            let index = if_nametoindex(at.name.as_str()).ok()?;
-            Some(Note::new(netns, index, &at.name))
-        };
-        let notes = Self { netns, own: links.iter().map(note).collect() };
+        let note = |at: &LinkRef| Ok(index_of(&at.name)?.map(|index| Note::new(netns, index, &at.name)));
+        let notes = Self { netns, own: links.iter().map(note).collect::<io::Result<_>>()? };
         notes.own.iter().flatten().try_for_each(Note::leave)?;
         Ok(notes)
     }
 
     /// Whether another call took all of the links along.
     pub(super) fn are_gone(&self) -> bool {
-        self.own.iter().flatten().all(|note| !note.file.exists())
+        // Whoever can't tell goes on: there is nothing left to do if it was so.
+        self.own.iter().flatten().all(|note| matches!(note.file.try_exists(), Ok(false)))
     }
 
     /// The notes of other calls in this namespace, as far as there is room for them. What speaks of no link any more is
@@ -88,7 +95,8 @@ impl Notes {
         let [netns, index, link] = name.split(':').collect::<Vec<_>>()[..] else { return None };
         let (index, link) = (index.parse().ok()?, IfName::parse(link).ok()?);
         let note = (netns.parse() == Ok(self.netns)).then(|| Note::new(self.netns, index, &link))?;
-        if if_nametoindex(link.as_str()) == Ok(index) {
+        let now = index_of(&link).ok()?;
+        if now == Some(index) {
             return Some(note);
         }
         note.end();
