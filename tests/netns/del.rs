@@ -202,6 +202,19 @@ fn what_another_call_is_about_to_take_away_goes_along() {
 }
 
 #[test]
+fn a_call_that_is_stopped_in_its_turn_holds_up_no_other_for_long() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = host.call("bridge", &pod, conf::bridge());
+    call.add().result();
+    let turn = fs::File::open("/run/braid/attachments").unwrap();
+    turn.lock().unwrap();
+    call.del().ok();
+    host.assert_nothing_left();
+    drop(turn);
+}
+
+#[test]
 fn a_note_that_a_killed_call_left_means_no_later_link_and_no_other_namespaces() {
     let host = Sandbox::new();
     let pod = host.pod("a");

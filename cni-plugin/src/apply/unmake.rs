@@ -17,6 +17,8 @@ use std::fs::File;
 
 /// The group of links that are going away; nobody else's by its number alone (`ip link show group 11641296`).
 const GROUP: u32 = 0x00b1_a1d0;
+/// Seconds to wait for a turn. On a busy node the kernel takes one or two to take links away.
+const PATIENCE: u32 = 4;
 
 /// Takes links of one namespace away; what became of each.
 pub(super) fn links(kernel: &mut Kernel, ns: Ns, links: &[LinkRef]) -> Vec<Result<(), KernelError>> {
@@ -75,11 +77,11 @@ fn take(socket: &mut Socket, notes: &Notes) -> Result<bool, KernelError> {
     Ok(notes.are_gone())
 }
 
-/// Waits until no other call takes links of the host away: the folder of all records stands for them. None after a
-/// second, in which one would be done: what holds it up must not hold up all others.
+/// Waits until no other call takes links of the host away: the folder of all records stands for them. None after
+/// [`PATIENCE`]: what holds a call up must not hold up all others.
 fn turn() -> Option<File> {
     // The lock ends with the file.
     let folder = File::open(record::ROOT).ok()?;
-    let locked = signal::interrupted_after(1, || folder.lock());
+    let locked = signal::interrupted_after(PATIENCE, || folder.lock());
     locked.ok()?.ok().map(|()| folder)
 }
