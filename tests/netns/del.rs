@@ -186,12 +186,17 @@ fn index_of(host: &Sandbox, link: &str) -> u64 {
     host.the_link(link)["ifindex"].as_u64().unwrap()
 }
 
+/// A container on a bridge.
+fn bridged(host: &Sandbox) -> Call {
+    let call = host.call("bridge", &host.pod("a"), conf::bridge());
+    call.add().result();
+    call
+}
+
 #[test]
 fn what_another_call_is_about_to_take_away_goes_along() {
     let host = Sandbox::new();
-    let pod = host.pod("a");
-    let call = host.call("bridge", &pod, conf::bridge());
-    call.add().result();
+    let call = bridged(&host);
     for link in ["mine1", "mine2"] {
         host.run(&format!("ip link add {link} type veth peer name {link}p"));
         note(own_number(), link, index_of(&host, link));
@@ -204,9 +209,7 @@ fn what_another_call_is_about_to_take_away_goes_along() {
 #[test]
 fn a_call_that_is_stopped_in_its_turn_holds_up_no_other_for_long() {
     let host = Sandbox::new();
-    let pod = host.pod("a");
-    let call = host.call("bridge", &pod, conf::bridge());
-    call.add().result();
+    let call = bridged(&host);
     let turn = fs::File::open("/run/braid/attachments").unwrap();
     turn.lock().unwrap();
     call.del().ok();
@@ -217,9 +220,7 @@ fn a_call_that_is_stopped_in_its_turn_holds_up_no_other_for_long() {
 #[test]
 fn a_note_that_a_killed_call_left_means_no_later_link_and_no_other_namespaces() {
     let host = Sandbox::new();
-    let pod = host.pod("a");
-    let call = host.call("bridge", &pod, conf::bridge());
-    call.add().result();
+    let call = bridged(&host);
     host.run("ip link add later type veth peer name other");
     note(own_number(), "later", index_of(&host, "later") + 100);
     note(own_number(), "gone", 7);
