@@ -8,16 +8,15 @@
 use braid::{cli, sys};
 use std::ffi::OsString;
 
-/// musl's own asks the kernel for every larger block and gives it back at once: sixty system calls more for an ADD.
-#[cfg(target_env = "musl")]
 #[global_allocator]
-static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+static HEAP: sys::heap::Heap = sys::heap::Heap::new();
 
 /// Called by the C library itself: Rust's own start asks where the stack ends and prepares for its overflow, which
 /// takes 0.13 ms, a twentieth of an ADD. What a call needs of it, [`sys::start::prepare`] does.
 #[expect(unsafe_code, reason = "a symbol named `main` would be unsound if it were not the C library's entry")]
 #[unsafe(no_mangle)]
 extern "C" fn main(count: libc::c_int, values: *const *const libc::c_char) -> libc::c_int {
+    HEAP.populate();
     sys::start::prepare();
     // SAFETY: they are what the C library gave.
     face(unsafe { sys::start::arguments(count, values) }).into()

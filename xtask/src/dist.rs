@@ -28,10 +28,14 @@ pub(crate) fn run(_: &Args) -> Result<()> {
 
 /// Builds it; installs what that takes, where it can.
 pub(crate) fn braid() -> Result<PathBuf> {
-    match Toolchain::find() {
-        Some(toolchain) => toolchain.build(),
-        None => Toolchain::install()?.build(),
-    }
+    Toolchain::find().map_or_else(Toolchain::install, Ok)?.build()
+}
+
+/// Builds it with the names of its functions, for whom wants to know which of them run.
+pub(crate) fn with_symbols() -> Result<PathBuf> {
+    let mut build = Toolchain::find().map_or_else(Toolchain::install, Ok)?.command()?;
+    sh::run(build.env("CARGO_PROFILE_RELEASE_STRIP", "none"))?;
+    Ok(binary())
 }
 
 /// Builds it where that takes no installation; otherwise for this machine's C library.
@@ -69,13 +73,22 @@ impl Toolchain {
     }
 
     fn build(&self) -> Result<PathBuf> {
+        sh::run(&mut self.command()?)?;
+        Ok(binary())
+    }
+
+    fn command(&self) -> Result<Command> {
         let mut build = match self {
             Self::InUse => sh::cmd("cargo", ["build", "--release", "--quiet", "--locked"]),
             Self::FromSource(compiler) => from_source(compiler)?,
         };
-        sh::run(build.args(["--package", "braid", "--target", &target()]))?;
-        Ok(build::target_dir().join(target()).join("release/braid"))
+        build.args(["--package", "braid", "--target", &target()]);
+        Ok(build)
     }
+}
+
+fn binary() -> PathBuf {
+    build::target_dir().join(target()).join("release/braid")
 }
 
 /// A build with the standard library, for which Debian has no musl package.

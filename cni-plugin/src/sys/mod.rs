@@ -7,6 +7,7 @@
 //!  bpf    ─ the bpf system call           signal  ─ Ctrl-C while cleaning up
 //!  start  ─ before anything else          priority ─ how soon the scheduler lets a call run
 //!  conntrack ─ connections to forget      cgroup ─ the root of cgroup2
+//!  heap   ─ memory that goes with the process
 //! ```
 
 pub mod bpf;
@@ -14,6 +15,7 @@ pub mod cgroup;
 pub mod conntrack;
 pub mod dbus;
 pub mod firewalld;
+pub mod heap;
 mod kernel_error;
 pub mod netlink;
 pub mod netns;
