@@ -121,8 +121,8 @@ fn pattern(symbol: &str) -> String {
 fn script(patterns: &[String]) -> String {
     let head = "/* The functions that plugin calls run. Written by `cargo xtask order`; do not edit. */\n";
     let lines = patterns.iter().fold(String::new(), |lines, pattern| lines + "        *(.text." + pattern + ")\n");
-    // Many of the C library's are written in assembly and have no sections of their own.
-    let lines = lines + "        *libc*:*(.text .text.*)\n";
+    // Many of the C library's are written in assembly and have no sections of their own, as the program's start.
+    let lines = lines + "        *crt*.o(.text)\n        *libc*:*(.text .text.*)\n";
     format!("{head}SECTIONS\n{{\n    .text.calls :\n    {{\n{lines}    }}\n}}\nINSERT BEFORE .text;\n")
 }
 

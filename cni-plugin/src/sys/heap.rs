@@ -1,47 +1,79 @@
 //! The program's memory. A call asks for some 500 pieces, 150 KiB together, and ends.
 //!
 //! To keep accounts of them took a quarter of a call's own instructions. So pieces are laid one behind the other in a
-//! block that goes with the process, and none is used twice. What does not fit any more comes from the C library, as in
-//! the commands that live longer.
+//! block that goes with the process. The last one can grow, and its place is used again when it is given back; the places
+//! of the others are not. What does not fit any more comes from the C library, as in the commands that live longer.
 
 #![expect(unsafe_code, reason = "an allocator hands out raw memory")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-/// In bytes: three times what an ADD of the full chain takes.
-const LEN: usize = 1024 * 1024;
+/// In bytes, of either block: three times what an ADD of the full chain takes.
+const LEN: usize = 512 * 1024;
+/// In bytes. Pieces from here on, buffers of which most is never touched, have a block of their own.
+const LARGE: usize = 16 * 1024;
 /// In bytes: what every call takes, asked of the kernel at once instead of page by page.
-const POPULATED: usize = 96 * 1024;
+const POPULATED: usize = 64 * 1024;
 const PAGE: usize = 4096;
 
-/// A block of memory and how much of it is taken.
+/// Memory for pieces of all sizes.
 pub struct Heap {
-    block: Block,
-    /// Offset of the first byte that was never handed out, and so still is zero.
-    taken: AtomicUsize,
+    small: Block,
+    large: Block,
 }
 
-/// A page is the largest alignment that the block itself can answer for.
-#[repr(C, align(4096))]
-struct Block(UnsafeCell<MaybeUninit<[u8; LEN]>>);
-
-// SAFETY: no byte is handed out twice, because `taken` only grows, in one atomic step.
-unsafe impl Sync for Block {}
-
 impl Heap {
-    /// An empty block, which takes no room in the program's file.
+    /// Empty blocks, which take no room in the program's file.
     #[expect(clippy::new_without_default, reason = "a static needs a constant function, and nothing else makes one")]
     pub const fn new() -> Self {
-        Self { block: Block(UnsafeCell::new(MaybeUninit::zeroed())), taken: AtomicUsize::new(0) }
+        Self { small: Block::new(), large: Block::new() }
     }
 
     /// Asks for the first pages (Linux 5.14; without it they come one by one).
     pub fn populate(&self) {
         // SAFETY: the range is the block's own and page-aligned, and its content is left as it is.
-        let _ = unsafe { libc::madvise(self.block.0.get().cast(), POPULATED, libc::MADV_POPULATE_WRITE) };
+        let _ = unsafe { libc::madvise(self.small.start().cast(), POPULATED, libc::MADV_POPULATE_WRITE) };
+    }
+
+    const fn block_for(&self, size: usize) -> &Block {
+        if size < LARGE { &self.small } else { &self.large }
+    }
+
+    /// The block that a piece is of, and where it starts there.
+    fn place(&self, piece: *const u8) -> Option<(&Block, usize)> {
+        [&self.small, &self.large].into_iter().find_map(|block| Some((block, block.offset(piece)?)))
+    }
+}
+
+/// A row of pieces.
+#[repr(C)]
+struct Block {
+    memory: Pages,
+    /// Offset behind the last piece.
+    taken: AtomicUsize,
+    /// Offset from which on nothing was ever handed out, so that all is zero.
+    untouched: AtomicUsize,
+}
+
+/// A page is the largest alignment that the block itself can answer for.
+#[repr(C, align(4096))]
+struct Pages(UnsafeCell<MaybeUninit<[u8; LEN]>>);
+
+// SAFETY: a byte is handed out again only after it was given back: `taken` moves in one atomic step, backwards only over
+// the last piece, which its owner gives up.
+unsafe impl Sync for Pages {}
+
+impl Block {
+    const fn new() -> Self {
+        let memory = Pages(UnsafeCell::new(MaybeUninit::zeroed()));
+        Self { memory, taken: AtomicUsize::new(0), untouched: AtomicUsize::new(0) }
+    }
+
+    const fn start(&self) -> *mut u8 {
+        self.memory.0.get().cast()
     }
 
     fn take(&self, layout: Layout) -> Option<*mut u8> {
@@ -52,52 +84,65 @@ impl Heap {
         loop {
             let start = taken.next_multiple_of(layout.align());
             let end = start.checked_add(layout.size()).filter(|end| *end <= LEN)?;
-            match self.taken.compare_exchange_weak(taken, end, Relaxed, Relaxed) {
+            match self.taken.compare_exchange_weak(taken, end, Acquire, Relaxed) {
                 // SAFETY: `start` is within the block.
-                Ok(_) => return Some(unsafe { self.block.0.get().cast::<u8>().add(start) }),
+                Ok(_) => return Some(unsafe { self.start().add(start) }),
                 Err(now) => taken = now,
             }
         }
     }
 
-    /// Where in the block a piece starts.
-    fn offset(&self, piece: *const u8) -> Option<usize> {
-        piece.addr().checked_sub(self.block.0.get().addr()).filter(|offset| *offset < LEN)
+    fn take_zeroed(&self, layout: Layout) -> Option<*mut u8> {
+        let piece = self.take(layout)?;
+        let used = self.untouched.load(Relaxed).saturating_sub(self.offset(piece)?).min(layout.size());
+        // SAFETY: the piece is nobody else's yet, and `used` is not more than its length.
+        unsafe { piece.write_bytes(0, used) };
+        Some(piece)
     }
 
-    /// Whether the piece from `start` to `end` could be given `size` bytes where it is, because it is the last.
-    fn extends(&self, start: usize, end: usize, size: usize) -> bool {
-        let longer = start.checked_add(size).filter(|longer| *longer <= LEN);
-        longer.is_some_and(|longer| self.taken.compare_exchange(end, longer, Relaxed, Relaxed).is_ok())
+    /// Where in the block a piece starts.
+    fn offset(&self, piece: *const u8) -> Option<usize> {
+        piece.addr().checked_sub(self.start().addr()).filter(|offset| *offset < LEN)
+    }
+
+    /// Makes the piece from `start` to `end` one of `size` bytes where it is, if it is the last.
+    fn resize(&self, start: usize, end: usize, size: usize) -> bool {
+        let Some(new) = start.checked_add(size).filter(|new| *new <= LEN) else { return false };
+        self.untouched.fetch_max(end, Relaxed);
+        self.taken.compare_exchange(end, new, Release, Relaxed).is_ok()
     }
 }
 
-// SAFETY: pieces of the block are disjoint, aligned as asked and live as long as the program; all others are the C
+// SAFETY: pieces of a block are disjoint, aligned as asked and live until they are given back; all others are the C
 // library's, to which they go back.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise about `layout` is handed on.
-        self.take(layout).unwrap_or_else(|| unsafe { System.alloc(layout) })
+        self.block_for(layout.size()).take(layout).unwrap_or_else(|| unsafe { System.alloc(layout) })
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as above. What the block hands out was never written to.
-        self.take(layout).unwrap_or_else(|| unsafe { System.alloc_zeroed(layout) })
+        // SAFETY: as above.
+        self.block_for(layout.size()).take_zeroed(layout).unwrap_or_else(|| unsafe { System.alloc_zeroed(layout) })
     }
 
     unsafe fn dealloc(&self, piece: *mut u8, layout: Layout) {
-        if self.offset(piece).is_none() {
-            // SAFETY: a piece from outside the block is the C library's.
-            unsafe { System.dealloc(piece, layout) };
+        match self.place(piece) {
+            Some((block, start)) => {
+                block.resize(start, start + layout.size(), 0);
+            }
+            // SAFETY: a piece from outside the blocks is the C library's.
+            None => unsafe { System.dealloc(piece, layout) },
         }
     }
 
     unsafe fn realloc(&self, piece: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        let Some(start) = self.offset(piece) else {
-            // SAFETY: a piece from outside the block is the C library's.
+        let Some((block, start)) = self.place(piece) else {
+            // SAFETY: a piece from outside the blocks is the C library's.
             return unsafe { System.realloc(piece, layout, size) };
         };
-        if size <= layout.size() || self.extends(start, start + layout.size(), size) {
+        let stays = std::ptr::eq(block, self.block_for(size));
+        if stays && block.resize(start, start + layout.size(), size) || size <= layout.size() {
             return piece;
         }
         // SAFETY: the caller promises that `size` with this alignment makes a layout.
@@ -107,6 +152,8 @@ unsafe impl GlobalAlloc for Heap {
         if !longer.is_null() {
             // SAFETY: both are at least as long as the old piece, and a new piece overlaps no other.
             unsafe { longer.copy_from_nonoverlapping(piece, layout.size()) };
+            // SAFETY: the piece was the caller's, who has another one now.
+            unsafe { self.dealloc(piece, layout) };
         }
         longer
     }
@@ -121,72 +168,110 @@ mod tests {
         Layout::from_size_align(size, align).unwrap()
     }
 
-    #[test]
-    fn pieces_lie_one_behind_the_other_aligned_as_asked() {
-        static HEAP: Heap = Heap::new();
-        let pieces = [(3, 1), (8, 8), (1, 1), (64, 64)].map(|(size, align)| HEAP.take(layout(size, align)).unwrap());
-        let offsets = pieces.map(|piece| HEAP.offset(piece).unwrap());
-        assert_eq!(offsets, [0, 8, 16, 64]);
+    /// Where in its block a piece starts.
+    fn offset(heap: &Heap, piece: *const u8) -> Option<usize> {
+        heap.place(piece).map(|(_, offset)| offset)
     }
 
     #[test]
-    fn the_last_piece_grows_where_it_is_and_another_takes_its_content_along() {
+    fn pieces_lie_one_behind_the_other_aligned_as_asked() {
+        static HEAP: Heap = Heap::new();
+        // SAFETY: no piece is used.
+        let pieces = [(3, 1), (8, 8), (1, 1), (64, 64)].map(|(size, align)| unsafe { HEAP.alloc(layout(size, align)) });
+        assert_eq!(pieces.map(|piece| offset(&HEAP, piece).unwrap()), [0, 8, 16, 64]);
+    }
+
+    #[test]
+    fn the_last_piece_grows_and_shrinks_where_it_is_and_another_takes_its_content_along() {
         static HEAP: Heap = Heap::new();
         // SAFETY: each piece is used with the layout it has, and within its length.
         unsafe {
             let first = HEAP.alloc(layout(4, 1));
             first.write_bytes(7, 4);
-            assert_eq!(HEAP.realloc(first, layout(4, 1), 8), first);
+            assert_eq!(HEAP.realloc(first, layout(4, 1), 9), first);
+            assert_eq!(HEAP.realloc(first, layout(9, 1), 8), first);
             let second = HEAP.alloc(layout(1, 1));
-            assert_eq!(HEAP.offset(second), Some(8));
-            let moved = HEAP.realloc(first, layout(8, 1), 16);
-            assert_eq!(HEAP.offset(moved), Some(9));
+            assert_eq!(offset(&HEAP, second), Some(8));
+            assert_eq!(HEAP.realloc(first, layout(8, 1), 5), first, "to shrink in place is always possible");
+            let moved = HEAP.realloc(first, layout(5, 1), 16);
+            assert_eq!(offset(&HEAP, moved), Some(9));
             assert_eq!(std::slice::from_raw_parts(moved, 4), [7; 4]);
-            assert_eq!(HEAP.realloc(moved, layout(16, 1), 2), moved);
         }
     }
 
     #[test]
-    fn what_was_given_back_is_not_handed_out_again_so_that_all_is_zero() {
+    fn the_place_of_the_last_piece_is_used_again_and_zero_where_that_is_asked() {
         static HEAP: Heap = Heap::new();
         // SAFETY: as above.
         unsafe {
-            let piece = HEAP.alloc(layout(16, 8));
-            piece.write_bytes(0xff, 16);
-            HEAP.dealloc(piece, layout(16, 8));
-            assert_eq!(std::slice::from_raw_parts(HEAP.alloc_zeroed(layout(16, 8)), 16), [0; 16]);
+            let first = HEAP.alloc(layout(16, 8));
+            let last = HEAP.alloc(layout(16, 8));
+            last.write_bytes(0xff, 16);
+            HEAP.dealloc(first, layout(16, 8));
+            HEAP.dealloc(last, layout(16, 8));
+            let again = HEAP.alloc_zeroed(layout(100, 8));
+            assert_eq!(again, last, "the place of one that was not the last stays empty");
+            assert_eq!(std::slice::from_raw_parts(again, 100), [0; 100]);
         }
     }
 
     #[test]
-    fn beyond_the_block_the_c_library_answers() {
+    fn a_piece_that_becomes_large_moves_to_the_others() {
         static HEAP: Heap = Heap::new();
-        let all_but_one = HEAP.take(layout(LEN - 1, 1)).unwrap();
-        assert_eq!(HEAP.offset(all_but_one), Some(0));
-        assert_eq!(HEAP.take(layout(1, 2 * PAGE)), None, "no block can promise an alignment of two pages");
         // SAFETY: as above.
         unsafe {
-            let outside = HEAP.alloc(layout(2, 1));
-            assert_eq!(HEAP.offset(outside), None);
+            let small = HEAP.alloc(layout(LARGE - 1, 1));
+            small.write_bytes(3, LARGE - 1);
+            let large = HEAP.realloc(small, layout(LARGE - 1, 1), LARGE);
+            assert_eq!(offset(&HEAP, large), Some(0));
+            assert_eq!(std::slice::from_raw_parts(large, LARGE - 1), [3; LARGE - 1]);
+            assert_eq!(HEAP.alloc(layout(1, 1)), small, "what the small one was is free");
+            assert_eq!(HEAP.realloc(large, layout(LARGE, 1), 1), large);
+            HEAP.dealloc(large, layout(1, 1));
+        }
+    }
+
+    #[test]
+    fn beyond_the_blocks_the_c_library_answers() {
+        static HEAP: Heap = Heap::new();
+        // SAFETY: as above.
+        unsafe {
+            let all_but_one = HEAP.alloc(layout(LEN - 1, 1));
+            assert_eq!(offset(&HEAP, all_but_one), Some(0));
+            let outside = HEAP.alloc(layout(LARGE, 1));
+            assert_eq!(offset(&HEAP, outside), None);
             outside.write_bytes(9, 2);
-            let longer = HEAP.realloc(outside, layout(2, 1), 100_000);
+            let longer = HEAP.realloc(outside, layout(LARGE, 1), LEN);
             assert_eq!(std::slice::from_raw_parts(longer, 2), [9; 2]);
-            HEAP.dealloc(longer, layout(100_000, 1));
+            HEAP.dealloc(longer, layout(LEN, 1));
+            let aligned = HEAP.alloc(layout(1, 2 * PAGE));
+            assert_eq!(offset(&HEAP, aligned), None, "no block can promise an alignment of two pages");
+            HEAP.dealloc(aligned, layout(1, 2 * PAGE));
         }
-        assert!(HEAP.take(layout(1, 1)).is_some(), "the last byte is still there");
     }
 
     #[test]
     fn threads_never_share_a_piece() {
         static HEAP: Heap = Heap::new();
-        let take = || (0..1000).map(|_| HEAP.take(layout(8, 8)).unwrap().addr()).collect::<Vec<_>>();
-        let mut all: Vec<usize> = std::thread::scope(|scope| {
-            let threads = [(); 4].map(|()| scope.spawn(take));
-            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
-        });
-        all.sort_unstable();
-        all.dedup();
-        assert_eq!(all.len(), 4000);
         HEAP.populate();
+        let work = |mark: u8| {
+            for round in 0..2000 {
+                let size = 1 + round % 40;
+                // SAFETY: as above.
+                unsafe {
+                    let piece = HEAP.alloc_zeroed(layout(size, 8));
+                    assert!(std::slice::from_raw_parts(piece, size).iter().all(|byte| *byte == 0));
+                    piece.write_bytes(mark, size);
+                    let piece = HEAP.realloc(piece, layout(size, 8), size + 9);
+                    assert!(std::slice::from_raw_parts(piece, size).iter().all(|byte| *byte == mark));
+                    HEAP.dealloc(piece, layout(size + 9, 8));
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for mark in 1..=4 {
+                scope.spawn(move || work(mark));
+            }
+        });
     }
 }
