@@ -19,7 +19,8 @@ extern "C" fn main(count: libc::c_int, values: *const *const libc::c_char) -> li
     HEAP.populate();
     sys::start::prepare();
     // SAFETY: they are what the C library gave.
-    face(unsafe { sys::start::arguments(count, values) }).into()
+    let arguments = unsafe { sys::start::arguments(count, values) };
+    sys::start::end(face(arguments))
 }
 
 fn face(arguments: Vec<OsString>) -> u8 {

@@ -6,13 +6,14 @@ use crate::plan::facts::Facts;
 use crate::plan::request::in_one_request;
 use crate::plan::step::{LinkRef, Ns, Step};
 use crate::plan::verify;
+use crate::sys::clock::Stopwatch;
 use crate::sys::netlink::{CREATE, EXCL, KernelError, Outcome, Socket};
 use crate::sys::nft::{mac_check, masquerade, reference};
 use crate::sys::rtnl::{self, addr, link, route};
 use crate::sys::sysctl;
 use nix::errno::Errno;
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long one step, or one send of several, took.
 #[derive(Debug, Clone)]
@@ -146,9 +147,9 @@ impl Run<'_> {
     fn alone(&mut self, at: usize, work: impl FnOnce(&mut Self) -> Result<(), KernelError>) {
         self.flush();
         if self.report.errors.is_empty() || !is_making(&self.steps[at]) {
-            let start = Instant::now();
+            let start = Stopwatch::start();
             let result = work(self);
-            self.report.timings.push(Timing { first: at, count: 1, took: start.elapsed() });
+            self.report.timings.push(Timing { first: at, count: 1, took: start.took() });
             self.account(at..at + 1, result);
         }
     }
@@ -200,9 +201,9 @@ impl Run<'_> {
         let (Some(first), Some(last)) = (queue.first(), queue.last()) else { return };
         let (first, count) = (first.start, queue.iter().map(ExactSizeIterator::len).sum());
         let steps = self.steps;
-        let start = Instant::now();
+        let start = Stopwatch::start();
         let outcomes = self.kernel.route(steps[last.start].ns()).and_then(Socket::flush);
-        self.report.timings.push(Timing { first, count, took: start.elapsed() });
+        self.report.timings.push(Timing { first, count, took: start.took() });
         match outcomes {
             Ok(outcomes) => {
                 for (range, outcome) in queue.into_iter().zip(outcomes) {
@@ -293,10 +294,10 @@ impl Run<'_> {
 
     /// Does the step at `at` with some of those behind it; returns how many.
     fn together(&mut self, at: usize, work: impl FnOnce(&mut Kernel) -> Vec<Result<(), KernelError>>) -> usize {
-        let start = Instant::now();
+        let start = Stopwatch::start();
         let results = work(self.kernel);
         let count = results.len();
-        self.report.timings.push(Timing { first: at, count, took: start.elapsed() });
+        self.report.timings.push(Timing { first: at, count, took: start.took() });
         for (place, result) in results.into_iter().enumerate() {
             self.account(at + place..at + place + 1, result);
         }
@@ -313,9 +314,9 @@ impl Run<'_> {
             Step::EnsureSysctl(sysctl) => sysctl::ensure(&sysctl.key, &sysctl.value),
             _ => Ok(true),
         };
-        let start = Instant::now();
+        let start = Stopwatch::start();
         let written = self.kernel.run_in(ns, || all.iter().map(write).collect::<Vec<_>>());
-        self.report.timings.push(Timing { first: at, count: all.len(), took: start.elapsed() });
+        self.report.timings.push(Timing { first: at, count: all.len(), took: start.took() });
         match written {
             Ok(results) => all.iter().zip(results).for_each(|(step, result)| self.sysctl_written(step, result)),
             Err(err) => self.report.errors.push(err),

@@ -9,75 +9,96 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
+use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-/// In bytes, of either block: three times what an ADD of the full chain takes.
+/// In bytes, of either half: three times what an ADD of the full chain takes.
 const LEN: usize = 512 * 1024;
-/// In bytes. Pieces from here on, buffers of which most is never touched, have a block of their own.
+/// In bytes. Pieces from here on, buffers of which most is never touched, have a half of their own.
 const LARGE: usize = 16 * 1024;
 /// In bytes: what every call takes, asked of the kernel at once instead of page by page.
 const POPULATED: usize = 64 * 1024;
-const PAGE: usize = 4096;
+/// In bytes: the largest alignment that is answered for.
+const ALIGN: usize = 64;
 
-/// Memory for pieces of all sizes.
+/// The block. What is written first lies in the pages that are asked for.
+#[repr(C, align(4096))]
 pub struct Heap {
-    small: Block,
-    large: Block,
+    small: Row,
+    large: Row,
+    memory: Memory,
 }
 
+#[repr(C, align(64))]
+struct Memory(UnsafeCell<MaybeUninit<[u8; 2 * LEN]>>);
+
+// SAFETY: a byte is handed out again only after it was given back: the end of a row moves in one atomic step, backwards
+// only over the last piece, which its owner gives up.
+unsafe impl Sync for Memory {}
+
 impl Heap {
-    /// Empty blocks, which take no room in the program's file.
+    /// An empty one, which takes no room in the program's file.
     #[expect(clippy::new_without_default, reason = "a static needs a constant function, and nothing else makes one")]
     pub const fn new() -> Self {
-        Self { small: Block::new(), large: Block::new() }
+        let memory = Memory(UnsafeCell::new(MaybeUninit::zeroed()));
+        Self { small: Row::new(), large: Row::new(), memory }
     }
 
     /// Asks for the first pages (Linux 5.14; without it they come one by one).
     pub fn populate(&self) {
+        let start = (&raw const *self).cast_mut().cast();
         // SAFETY: the range is the block's own and page-aligned, and its content is left as it is.
-        let _ = unsafe { libc::madvise(self.small.start().cast(), POPULATED, libc::MADV_POPULATE_WRITE) };
+        let _ = unsafe { libc::madvise(start, POPULATED, libc::MADV_POPULATE_WRITE) };
     }
 
-    const fn block_for(&self, size: usize) -> &Block {
-        if size < LARGE { &self.small } else { &self.large }
+    const fn row(&self, is_small: bool) -> &Row {
+        if is_small { &self.small } else { &self.large }
     }
 
-    /// The block that a piece is of, and where it starts there.
-    fn place(&self, piece: *const u8) -> Option<(&Block, usize)> {
-        [&self.small, &self.large].into_iter().find_map(|block| Some((block, block.offset(piece)?)))
+    /// Where the half of a row begins.
+    fn start(&self, row: &Row) -> *mut u8 {
+        let offset = if ptr::eq(row, &raw const self.small) { 0 } else { LEN };
+        // SAFETY: both halves are within the memory.
+        unsafe { self.memory.0.get().cast::<u8>().add(offset) }
+    }
+
+    fn take(&self, layout: Layout) -> Option<(*mut u8, &Row)> {
+        let row = self.row(layout.size() < LARGE);
+        let offset = row.take(layout)?;
+        // SAFETY: the offset is within the half.
+        Some((unsafe { self.start(row).add(offset) }, row))
+    }
+
+    fn take_zeroed(&self, layout: Layout) -> Option<*mut u8> {
+        let (piece, row) = self.take(layout)?;
+        let used = row.untouched.load(Relaxed).saturating_sub(self.place(piece)?.1).min(layout.size());
+        // SAFETY: the piece is nobody else's yet, and `used` is not more than its length.
+        unsafe { piece.write_bytes(0, used) };
+        Some(piece)
+    }
+
+    /// The row that a piece is of, and the offset of its start there.
+    fn place(&self, piece: *const u8) -> Option<(&Row, usize)> {
+        let offset = piece.addr().checked_sub(self.start(&self.small).addr()).filter(|offset| *offset < 2 * LEN)?;
+        Some((self.row(offset < LEN), offset % LEN))
     }
 }
 
-/// A row of pieces.
-#[repr(C)]
-struct Block {
-    memory: Pages,
+/// Pieces one behind the other, in one half of the memory. All zero at first, so that the file has no bytes of it.
+struct Row {
     /// Offset behind the last piece.
     taken: AtomicUsize,
-    /// Offset from which on nothing was ever handed out, so that all is zero.
+    /// Offset from which on nothing was ever given back, so that what is not taken is zero.
     untouched: AtomicUsize,
 }
 
-/// A page is the largest alignment that the block itself can answer for.
-#[repr(C, align(4096))]
-struct Pages(UnsafeCell<MaybeUninit<[u8; LEN]>>);
-
-// SAFETY: a byte is handed out again only after it was given back: `taken` moves in one atomic step, backwards only over
-// the last piece, which its owner gives up.
-unsafe impl Sync for Pages {}
-
-impl Block {
+impl Row {
     const fn new() -> Self {
-        let memory = Pages(UnsafeCell::new(MaybeUninit::zeroed()));
-        Self { memory, taken: AtomicUsize::new(0), untouched: AtomicUsize::new(0) }
+        Self { taken: AtomicUsize::new(0), untouched: AtomicUsize::new(0) }
     }
 
-    const fn start(&self) -> *mut u8 {
-        self.memory.0.get().cast()
-    }
-
-    fn take(&self, layout: Layout) -> Option<*mut u8> {
-        if layout.align() > PAGE {
+    fn take(&self, layout: Layout) -> Option<usize> {
+        if layout.align() > ALIGN {
             return None;
         }
         let mut taken = self.taken.load(Relaxed);
@@ -85,24 +106,10 @@ impl Block {
             let start = taken.next_multiple_of(layout.align());
             let end = start.checked_add(layout.size()).filter(|end| *end <= LEN)?;
             match self.taken.compare_exchange_weak(taken, end, Acquire, Relaxed) {
-                // SAFETY: `start` is within the block.
-                Ok(_) => return Some(unsafe { self.start().add(start) }),
+                Ok(_) => return Some(start),
                 Err(now) => taken = now,
             }
         }
-    }
-
-    fn take_zeroed(&self, layout: Layout) -> Option<*mut u8> {
-        let piece = self.take(layout)?;
-        let used = self.untouched.load(Relaxed).saturating_sub(self.offset(piece)?).min(layout.size());
-        // SAFETY: the piece is nobody else's yet, and `used` is not more than its length.
-        unsafe { piece.write_bytes(0, used) };
-        Some(piece)
-    }
-
-    /// Where in the block a piece starts.
-    fn offset(&self, piece: *const u8) -> Option<usize> {
-        piece.addr().checked_sub(self.start().addr()).filter(|offset| *offset < LEN)
     }
 
     /// Makes the piece from `start` to `end` one of `size` bytes where it is, if it is the last.
@@ -113,36 +120,39 @@ impl Block {
     }
 }
 
-// SAFETY: pieces of a block are disjoint, aligned as asked and live until they are given back; all others are the C
+// SAFETY: pieces of a row are disjoint, aligned as asked and live until they are given back; all others are the C
 // library's, to which they go back.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise about `layout` is handed on.
-        self.block_for(layout.size()).take(layout).unwrap_or_else(|| unsafe { System.alloc(layout) })
+        match self.take(layout) {
+            Some((piece, _)) => piece,
+            // SAFETY: the caller's promise about `layout` is handed on.
+            None => unsafe { System.alloc(layout) },
+        }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as above.
-        self.block_for(layout.size()).take_zeroed(layout).unwrap_or_else(|| unsafe { System.alloc_zeroed(layout) })
+        self.take_zeroed(layout).unwrap_or_else(|| unsafe { System.alloc_zeroed(layout) })
     }
 
     unsafe fn dealloc(&self, piece: *mut u8, layout: Layout) {
         match self.place(piece) {
-            Some((block, start)) => {
-                block.resize(start, start + layout.size(), 0);
+            Some((row, start)) => {
+                row.resize(start, start + layout.size(), 0);
             }
-            // SAFETY: a piece from outside the blocks is the C library's.
+            // SAFETY: a piece from outside is the C library's.
             None => unsafe { System.dealloc(piece, layout) },
         }
     }
 
     unsafe fn realloc(&self, piece: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        let Some((block, start)) = self.place(piece) else {
-            // SAFETY: a piece from outside the blocks is the C library's.
+        let Some((row, start)) = self.place(piece) else {
+            // SAFETY: a piece from outside is the C library's.
             return unsafe { System.realloc(piece, layout, size) };
         };
-        let stays = std::ptr::eq(block, self.block_for(size));
-        if stays && block.resize(start, start + layout.size(), size) || size <= layout.size() {
+        let stays = ptr::eq(row, self.row(size < LARGE));
+        if stays && row.resize(start, start + layout.size(), size) || size <= layout.size() {
             return piece;
         }
         // SAFETY: the caller promises that `size` with this alignment makes a layout.
@@ -168,7 +178,7 @@ mod tests {
         Layout::from_size_align(size, align).unwrap()
     }
 
-    /// Where in its block a piece starts.
+    /// Where in its half a piece starts.
     fn offset(heap: &Heap, piece: *const u8) -> Option<usize> {
         heap.place(piece).map(|(_, offset)| offset)
     }
@@ -216,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_that_becomes_large_moves_to_the_others() {
+    fn a_piece_that_becomes_large_moves_to_the_other_row() {
         static HEAP: Heap = Heap::new();
         // SAFETY: as above.
         unsafe {
@@ -232,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_blocks_the_c_library_answers() {
+    fn beyond_the_block_the_c_library_answers() {
         static HEAP: Heap = Heap::new();
         // SAFETY: as above.
         unsafe {
@@ -244,9 +254,9 @@ mod tests {
             let longer = HEAP.realloc(outside, layout(LARGE, 1), LEN);
             assert_eq!(std::slice::from_raw_parts(longer, 2), [9; 2]);
             HEAP.dealloc(longer, layout(LEN, 1));
-            let aligned = HEAP.alloc(layout(1, 2 * PAGE));
-            assert_eq!(offset(&HEAP, aligned), None, "no block can promise an alignment of two pages");
-            HEAP.dealloc(aligned, layout(1, 2 * PAGE));
+            let aligned = HEAP.alloc(layout(1, 2 * ALIGN));
+            assert_eq!(offset(&HEAP, aligned), None, "the block begins at a multiple of less");
+            HEAP.dealloc(aligned, layout(1, 2 * ALIGN));
         }
     }
 

@@ -1,4 +1,4 @@
-//! What Rust's start does before `main` that a short-lived call needs as well.
+//! What Rust's start does before `main` that a short-lived call needs as well, and the end.
 
 #![expect(unsafe_code, reason = "descriptors that nobody may own yet, and the arguments of a C program")]
 
@@ -21,6 +21,13 @@ pub fn prepare() {
         // SAFETY: the path is a C string that lives for ever. The descriptor is meant to stay open.
         unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) };
     }
+}
+
+/// Ends the process. Nobody else has anything left to do: what the C library would write out at the end, Rust's standard
+/// output never gave to it.
+pub fn end(code: u8) -> ! {
+    // SAFETY: no memory of this process is used after it.
+    unsafe { libc::_exit(code.into()) }
 }
 
 /// The program's arguments, which not every C library tells to anybody but `main`.

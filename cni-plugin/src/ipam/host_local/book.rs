@@ -115,8 +115,8 @@ impl Book {
         let taken = self.store.create(ip, key).map_err(|e| self.failed("create lease", ip, &e))?;
         if taken {
             self.changed = true;
-            let lease = LeaseFile { ip, holder: Holder::Key(key.to_owned()), written: SystemTime::now() };
-            self.update(|index| index.set_taken(ip, true), |leases| leases.push(lease))?;
+            let lease = || LeaseFile { ip, holder: Holder::Key(key.to_owned()), written: SystemTime::now() };
+            self.update(|index| index.set_taken(ip, true), |leases| leases.push(lease()))?;
         }
         Ok(taken)
     }
@@ -250,8 +250,7 @@ impl Book {
     /// An index that cannot be sealed is only built again by the next call.
     fn seal(&self) {
         if let View::Index(index) = &self.view {
-            let now = SystemTime::now();
-            let _sealed = self.store.set_changed(now).and_then(|()| index.seal(now));
+            let _sealed = self.store.set_changed().and_then(|time| index.seal(time));
         }
     }
 

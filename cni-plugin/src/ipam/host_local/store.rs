@@ -1,5 +1,6 @@
 //! Leases as files in the reference plugin's format: one per address, a round-robin mark per range set, one lock.
 
+use crate::sys::clock;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::Mode;
@@ -98,9 +99,10 @@ impl Store {
         self.dir.metadata()?.modified()
     }
 
-    /// Sets what [`Store::changed`] answers until the next change.
-    pub fn set_changed(&self, time: SystemTime) -> io::Result<()> {
-        self.dir.set_modified(time)
+    /// Makes this moment what [`Store::changed`] answers until the next change.
+    pub fn set_changed(&self) -> io::Result<SystemTime> {
+        let now = clock::now();
+        self.dir.set_modified(now).map(|()| now)
     }
 
     /// Takes `ip` for `key`; false if it is taken. The file appears with its content or not at all.
