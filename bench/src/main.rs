@@ -22,6 +22,7 @@ mod lease;
 mod netlink;
 mod node;
 mod outside;
+mod programs;
 mod report;
 mod run;
 mod shaping;

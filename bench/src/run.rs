@@ -2,6 +2,7 @@
 
 use crate::cli::Cli;
 use crate::conflist::Conflist;
+use crate::programs;
 use crate::report::Row;
 use crate::site::{Burst, Site};
 use crate::stats::Summary;
@@ -35,6 +36,7 @@ pub(crate) fn run(cli: &Cli) -> Result<Vec<Row>> {
         plugins.path.canonicalize().with_context(|| format!("plugins {}: {}", plugins.name, plugins.path.display()))
     });
     let dirs: Vec<PathBuf> = dirs.collect::<Result<_>>()?;
+    dirs.iter().try_for_each(|dir| programs::read_anew(dir))?;
     let lists = cli.conflist.iter().map(|network| {
         cli.plugins.iter().map(|plugins| Conflist::read(network.file(&plugins.name))).collect::<Result<Vec<_>>>()
     });

@@ -1,0 +1,43 @@
+//! The contenders' programs in memory.
+
+use anyhow::{Context, Result};
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
+use std::fs::{self, File};
+use std::path::Path;
+
+/// Has the kernel read the files of `dir` from the disk again at their next use, where a disk is what they are on.
+///
+/// What was just written lies in the page cache in larger pieces than what was read, and programs of few milliseconds are
+/// up to 12 % faster for it: contenders that were built at different times would not be equal. After the node's next
+/// start, all programs are read.
+pub(crate) fn read_anew(dir: &Path) -> Result<()> {
+    for entry in fs::read_dir(dir).with_context(|| format!("list {}", dir.display()))? {
+        let path = entry?.path();
+        if path.is_file() {
+            forget(&path).with_context(|| format!("have {} read again", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+fn forget(path: &Path) -> Result<()> {
+    let file = File::open(path)?;
+    // Only what is on the disk can be forgotten.
+    file.sync_data()?;
+    Ok(posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_stay_as_they_are_and_what_is_no_file_is_passed_over() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("plugin"), "text").unwrap();
+        fs::create_dir(dir.path().join("folder")).unwrap();
+        read_anew(dir.path()).unwrap();
+        assert_eq!(fs::read(dir.path().join("plugin")).unwrap(), b"text");
+        assert!(read_anew(&dir.path().join("missing")).is_err());
+    }
+}
