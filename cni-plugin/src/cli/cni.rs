@@ -6,7 +6,7 @@ use crate::attach::chain::BRAID;
 use crate::cni::request::Environment;
 use crate::cni::version::version_reply;
 use crate::cni::{Command, Error, Version};
-use crate::sys::priority;
+use crate::sys::{priority, start};
 use nix::errno::Errno;
 use std::ffi::{OsStr, OsString};
 
@@ -49,10 +49,9 @@ fn answer(face: &str, version: &mut Version) -> Result<String, Error> {
 
 /// The configuration: usually one read, and one that finds the end.
 fn read_input() -> nix::Result<Vec<u8>> {
-    let stdin = std::io::stdin();
     let (mut input, mut len) = (vec![0; INPUT_LEN], 0);
     loop {
-        match nix::unistd::read(&stdin, &mut input[len..]) {
+        match nix::unistd::read(start::input(), &mut input[len..]) {
             Ok(0) => break,
             Ok(more) => len += more,
             Err(Errno::EINTR) => {}
@@ -68,10 +67,9 @@ fn read_input() -> nix::Result<Vec<u8>> {
 
 /// Writes the answer in one piece, so that the runtime is woken once; an ADD whose answer nobody can read has failed.
 fn print(text: &str, code: u8) -> u8 {
-    let stdout = std::io::stdout();
     let mut left = text.as_bytes();
     while !left.is_empty() {
-        match nix::unistd::write(&stdout, left) {
+        match nix::unistd::write(start::output(), left) {
             Ok(len) => left = &left[len..],
             Err(Errno::EINTR) => {}
             Err(_) => return FAILURE,

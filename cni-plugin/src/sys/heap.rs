@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Order
 /// In bytes, of either half: three times what an ADD of the full chain takes.
 const LEN: usize = 512 * 1024;
 /// In bytes. Pieces from here on, buffers of which most is never touched, have a half of their own.
-const LARGE: usize = 16 * 1024;
+const LARGE: usize = 4 * 1024;
 /// In bytes: what every call takes, asked of the kernel at once instead of page by page.
-const POPULATED: usize = 64 * 1024;
+const POPULATED: usize = 48 * 1024;
 /// In bytes: the largest alignment that is answered for.
 const ALIGN: usize = 64;
 

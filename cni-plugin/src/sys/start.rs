@@ -4,6 +4,7 @@
 
 use nix::sys::signal::{SigHandler, Signal, signal};
 use std::ffi::{CStr, OsStr, OsString};
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 
 const STANDARD: [libc::c_int; 3] = [libc::STDIN_FILENO, libc::STDOUT_FILENO, libc::STDERR_FILENO];
@@ -21,6 +22,18 @@ pub fn prepare() {
         // SAFETY: the path is a C string that lives for ever. The descriptor is meant to stay open.
         unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) };
     }
+}
+
+/// Standard input, without the buffer that Rust's own makes for it.
+pub const fn input() -> BorrowedFd<'static> {
+    // SAFETY: [`prepare`] has seen to it that it is open, and nobody closes it.
+    unsafe { BorrowedFd::borrow_raw(libc::STDIN_FILENO) }
+}
+
+/// Standard output, in the same way.
+pub const fn output() -> BorrowedFd<'static> {
+    // SAFETY: as above.
+    unsafe { BorrowedFd::borrow_raw(libc::STDOUT_FILENO) }
 }
 
 /// Ends the process. Nobody else has anything left to do: what the C library would write out at the end, Rust's standard
