@@ -80,6 +80,7 @@ fn patterns(traces: &Path) -> Result<Vec<String>> {
             *calls.entry(pattern).or_default() += weight;
         }
     }
+    ensure!(calls.values().any(|calls| *calls >= OTHER_CALLS), "no trace has a function whose name contains {ADD}");
     let mut patterns: Vec<_> = calls.into_iter().collect();
     patterns.sort_by_key(|(_, calls)| std::cmp::Reverse(*calls));
     Ok(patterns.into_iter().map(|(pattern, _)| pattern).collect())
@@ -123,7 +124,8 @@ fn pattern(symbol: &str) -> String {
 const UNNAMED: &str = "\
         *(.text*.*_5alloc7raw_vecINtB*_6RawVec*E8grow_one*)
         *crt*.o(.text)
-        *libc*:*(.text .text.*)
+        *libc.a:*(.text .text.*)
+        *liblibc-*:*(.text .text.*)
 ";
 
 fn script(patterns: &[String]) -> String {

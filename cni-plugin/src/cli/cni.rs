@@ -9,8 +9,6 @@ use crate::cni::{Command, Error, Version};
 use crate::sys::{priority, start};
 use nix::errno::Errno;
 use std::ffi::{OsStr, OsString};
-
-use std::io::Write;
 use std::path::Path;
 
 /// Room for a usual configuration, so that it is read at once, in bytes.
@@ -84,6 +82,6 @@ fn set_panic_answer() {
     std::panic::set_hook(Box::new(move |panic| {
         tell(panic);
         let error = Error::internal(format!("this is a bug in braid: {panic}"));
-        let _ = std::io::stdout().write_all(error.to_stdout(Version::NEWEST).as_bytes());
+        print(&error.to_stdout(Version::NEWEST), FAILURE);
     }));
 }

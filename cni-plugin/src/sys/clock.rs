@@ -28,9 +28,12 @@ impl Stopwatch {
     }
 }
 
+// The kernel's own layout: two words of 64 bits.
+const _: () = assert!(size_of::<libc::timespec>() == 16 && usize::BITS == 64);
+
 fn read(clock: libc::clockid_t) -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes one `timespec`, as the C library lays it out on 64-bit machines, and `time` is one. It
+    // SAFETY: the kernel writes one `timespec`, as the C library lays it out, and `time` is one. It
     // can't refuse: both clocks are always there.
     unsafe { libc::syscall(libc::SYS_clock_gettime, clock, &raw mut time) };
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);

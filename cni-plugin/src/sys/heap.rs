@@ -10,19 +10,19 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
-/// In bytes, of either half: three times what an ADD of the full chain takes.
+/// In bytes, of either half: several times what an ADD of the full chain takes.
 const LEN: usize = 512 * 1024;
 /// In bytes. Pieces from here on, buffers of which most is never touched, have a half of their own.
 const LARGE: usize = 4 * 1024;
-/// In bytes: what every call takes, asked of the kernel at once instead of page by page.
+/// In bytes: what an ADD takes of small pieces, asked of the kernel at once instead of page by page.
 const POPULATED: usize = 48 * 1024;
 /// In bytes: the largest alignment that is answered for.
 const ALIGN: usize = 64;
 
-/// The block. What is written first lies in the pages that are asked for.
-#[repr(C, align(4096))]
+/// The block, aligned to the largest page of any architecture. What is written first lies in the pages that are asked for.
+#[repr(C, align(65536))]
 pub struct Heap {
     small: Row,
     large: Row,
@@ -116,7 +116,7 @@ impl Row {
     fn resize(&self, start: usize, end: usize, size: usize) -> bool {
         let Some(new) = start.checked_add(size).filter(|new| *new <= LEN) else { return false };
         self.untouched.fetch_max(end, Relaxed);
-        self.taken.compare_exchange(end, new, Release, Relaxed).is_ok()
+        self.taken.compare_exchange(end, new, AcqRel, Relaxed).is_ok()
     }
 }
 
@@ -151,9 +151,11 @@ unsafe impl GlobalAlloc for Heap {
             // SAFETY: a piece from outside is the C library's.
             return unsafe { System.realloc(piece, layout, size) };
         };
-        let stays = ptr::eq(row, self.row(size < LARGE));
-        if stays && row.resize(start, start + layout.size(), size) || size <= layout.size() {
-            return piece;
+        let is_shorter = size <= layout.size();
+        let stays = is_shorter || ptr::eq(row, self.row(size < LARGE));
+        if stays && row.resize(start, start + layout.size(), size) || is_shorter {
+            // SAFETY: the offset is within the half. What the caller knows of the piece may end where the piece did.
+            return unsafe { self.start(row).add(start) };
         }
         // SAFETY: the caller promises that `size` with this alignment makes a layout.
         let new = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
@@ -198,7 +200,9 @@ mod tests {
         unsafe {
             let first = HEAP.alloc(layout(4, 1));
             first.write_bytes(7, 4);
-            assert_eq!(HEAP.realloc(first, layout(4, 1), 9), first);
+            let longer = HEAP.realloc(first, layout(4, 1), 9);
+            assert_eq!(longer, first);
+            longer.add(4).write_bytes(8, 5);
             assert_eq!(HEAP.realloc(first, layout(9, 1), 8), first);
             let second = HEAP.alloc(layout(1, 1));
             assert_eq!(offset(&HEAP, second), Some(8));
@@ -238,6 +242,7 @@ mod tests {
             assert_eq!(HEAP.alloc(layout(1, 1)), small, "what the small one was is free");
             assert_eq!(HEAP.realloc(large, layout(LARGE, 1), 1), large);
             HEAP.dealloc(large, layout(1, 1));
+            assert_eq!(HEAP.alloc(layout(LARGE, 1)), large, "also of one that became small");
         }
     }
 

@@ -36,8 +36,7 @@ pub const fn output() -> BorrowedFd<'static> {
     unsafe { BorrowedFd::borrow_raw(libc::STDOUT_FILENO) }
 }
 
-/// Ends the process. Nobody else has anything left to do: what the C library would write out at the end, Rust's standard
-/// output never gave to it.
+/// Ends the process without the C library's end, which has nothing left to do: whoever writes flushes as well.
 pub fn end(code: u8) -> ! {
     // SAFETY: no memory of this process is used after it.
     unsafe { libc::_exit(code.into()) }
