@@ -298,6 +298,17 @@ fn an_existing_bridge_keeps_its_index_mtu_and_hardware_address() {
 }
 
 #[test]
+fn a_bridge_whose_spanning_tree_takes_its_time_is_not_waited_for() {
+    let host = Sandbox::new();
+    host.run("ip link add br0 type bridge stp_state 1");
+    let pod = host.pod("a");
+    let call = host.call("bridge", &pod, conf::bridge());
+    let result = call.add().result();
+    assert_ne!(host.the_link("br0")["operstate"], "UP");
+    call.check(&result).ok();
+}
+
+#[test]
 fn a_link_of_another_kind_is_refused_and_left_alone() {
     let host = Sandbox::new();
     host.run("ip link add br0 type veth peer name br1");

@@ -127,6 +127,8 @@ pub struct LinkFact {
     pub parent: Option<u32>,
     /// Bridge: ports are separated by VLAN.
     pub vlan_filtering: bool,
+    /// Bridge: the spanning tree protocol decides when a port forwards.
+    pub stp: bool,
     /// Bridge: the VLAN that a new port is put on; 0 for none.
     pub default_pvid: u16,
     /// Bridge port: frames may leave where they came from.
@@ -310,6 +312,7 @@ impl LinkFact {
             master: None,
             parent: None,
             vlan_filtering: false,
+            stp: false,
             default_pvid: 1,
             hairpin: false,
             isolated: false,

@@ -141,19 +141,33 @@ impl Bridge {
 
     /// Lets frames through the port, when all that decides about them is there. It comes last for speed as well: what
     /// the kernel does about a new carrier would hold up every later step.
-    fn open_port(&self, call: &Call<'_>, ips: &[IpConfig]) -> Vec<Step> {
+    fn open_port(&self, call: &Call<'_>, facts: &Facts, ips: &[IpConfig]) -> Vec<Step> {
         let port = LinkRef::host(call.host_veth());
         let mut steps = vec![call.mark_host_veth(), interface::up(&port)];
         if self.disable_container {
             return steps;
         }
         steps.extend([Step::WaitUp(port), Step::WaitUp(call.pod())]);
+        steps.extend(self.wait_up(facts));
         if !ips.is_empty() {
             // What was said when the container's end came up met a closed port.
             steps.push(Step::SetLink { at: call.pod(), to: LinkAttr::Announce(self.pod_mac(call)), from: None });
         }
         steps.extend(interface::settle(&call.pod(), ips, self.dad()));
         steps
+    }
+
+    /// Without a port that forwards, the bridge has no carrier, and a kernel that has not noticed its first one drops
+    /// what the node sends. With a spanning tree that is many seconds later.
+    fn wait_up(&self, facts: &Facts) -> Vec<Step> {
+        if facts.link(&self.at()).is_some_and(|fact| fact.stp) {
+            return Vec::new();
+        }
+        let gateway = if self.is_gateway { self.gateway_link().ok() } else { None };
+        let mut links = vec![self.at()];
+        links.extend(gateway.filter(|gateway| *gateway != self.at()));
+        links.retain(|at| facts.link(at).is_none_or(|fact| !fact.oper_up));
+        links.into_iter().map(Step::WaitUp).collect()
     }
 
     fn dad(&self) -> Dad {
@@ -289,7 +303,7 @@ impl Plugin for Bridge {
             }
             result.dns = self.dns.clone().unwrap_or_default();
         }
-        steps.extend(self.open_port(call, &result.ips));
+        steps.extend(self.open_port(call, facts, &result.ips));
         Ok(Planned { steps, result, warnings: self.vlan.warnings(&self.bridge, facts.link(&self.at())) })
     }
 

@@ -30,6 +30,7 @@ mod ifla {
     pub(super) const INFO_DATA: u16 = 2;
     pub(super) const INFO_SLAVE_KIND: u16 = 4;
     pub(super) const INFO_SLAVE_DATA: u16 = 5;
+    pub(super) const BR_STP_STATE: u16 = 5;
     pub(super) const BR_VLAN_FILTERING: u16 = 7;
     pub(super) const BR_VLAN_DEFAULT_PVID: u16 = 39;
     pub(super) const BRPORT_MODE: u16 = 4;
@@ -306,6 +307,7 @@ fn link_info(info: &[u8], fact: &mut LinkFact) {
         "bridge" => {
             for (kind, value) in attributes_of(data) {
                 match kind {
+                    ifla::BR_STP_STATE => fact.stp = u32_of(value) != Some(0),
                     ifla::BR_VLAN_FILTERING => fact.vlan_filtering = value.first() == Some(&1),
                     ifla::BR_VLAN_DEFAULT_PVID => fact.default_pvid = u16_of(value).unwrap_or(fact.default_pvid),
                     _ => {}
