@@ -5,6 +5,7 @@ use clap::ValueEnum;
 use comfy_table::{Table, presets};
 use serde::Serialize;
 use std::io::{ErrorKind, Write};
+use std::ops::ControlFlow;
 
 /// How a list is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -15,15 +16,22 @@ pub(super) enum Format {
     Json,
 }
 
-/// Writes to standard output. A reader that has seen enough (`| head`) is no failure.
+/// Writes the last of what there is to say to standard output.
 pub(super) fn print(text: &str) -> u8 {
+    print_more(text).break_value().unwrap_or(SUCCESS)
+}
+
+/// Writes to standard output; breaks with the exit code when nobody reads on. A reader that has seen enough (`| head`) is
+/// no failure.
+pub(super) fn print_more(text: &str) -> ControlFlow<u8> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(err) if err.kind() != ErrorKind::BrokenPipe => {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(err) if err.kind() == ErrorKind::BrokenPipe => ControlFlow::Break(SUCCESS),
+        Err(err) => {
             eprintln!("braid: write to standard output: {err}");
-            FAILURE
+            ControlFlow::Break(FAILURE)
         }
-        _ => SUCCESS,
     }
 }
 

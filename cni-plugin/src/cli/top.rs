@@ -8,6 +8,7 @@ use crate::plan::shaping::Traffic;
 use clap::Args;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, stdout};
+use std::ops::ControlFlow;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -56,9 +57,8 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     while arguments.count.is_none_or(|count| looks < count) {
         sleep(Duration::from_secs_f64(arguments.delay));
         let now = Look::take()?;
-        let printed = output::print(&format!("{clear}{}", frame(&before, &now)));
-        if printed != SUCCESS {
-            return Ok(printed);
+        if let ControlFlow::Break(code) = output::print_more(&format!("{clear}{}", frame(&before, &now))) {
+            return Ok(code);
         }
         (before, looks) = (now, looks + 1);
     }

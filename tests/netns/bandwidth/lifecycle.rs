@@ -3,6 +3,7 @@
 use super::{BURST, RATE, host_link, is_best, lacking, limits, queues, seen, shaped};
 use crate::conf;
 use braid_tests::{Ns, Sandbox, Value, json};
+use std::process::Command;
 
 #[test]
 fn a_kernel_that_shapes_by_nothing_is_told_so_before_anything_changes() {
@@ -206,6 +207,9 @@ fn status_and_top_show_what_the_device_counted() {
         assert!(table.contains("20M") && table.contains("egress"), "{table}");
         let top = host.run(&format!("{braid} top -n 1 -d 0.2"));
         assert!(top.lines().count() == 3 && top.contains("ingress"), "{top}");
+        let to_its_end = format!("timeout 10 {braid} top -d 0.1 | head -n 1");
+        let ended = host.enter(|| Command::new("bash").args(["-o", "pipefail", "-c", &to_its_end]).output()).unwrap();
+        assert!(ended.status.success() && !ended.stdout.is_empty(), "{ended:?}");
         call.prev(&result).del().ok();
         host.assert_nothing_left();
     }
