@@ -10,5 +10,7 @@ fn main() {
     // What is shipped. A developer's linker may be one that does not know the command `INSERT`.
     if env::var("CARGO_CFG_TARGET_ENV").is_ok_and(|env| env == "musl") {
         println!("cargo::rustc-link-arg-bins=-Wl,-T,{}", concat!(env!("CARGO_MANIFEST_DIR"), "/order.ld"));
+        // Code and constants in one piece: to start a program, the kernel maps piece by piece.
+        println!("cargo::rustc-link-arg-bins=-Wl,-z,noseparate-code");
     }
 }

@@ -3,8 +3,9 @@
 use super::kernel::Kernel;
 use super::{Error, elements, firewall, hostports, make, reference_tuning, shape, unmake, wait};
 use crate::plan::facts::Facts;
+use crate::plan::link::LinkRef;
 use crate::plan::request::in_one_request;
-use crate::plan::step::{LinkRef, Ns, Step};
+use crate::plan::step::{Ns, Step};
 use crate::plan::verify;
 use crate::sys::clock::Stopwatch;
 use crate::sys::netlink::{CREATE, EXCL, KernelError, Outcome, Socket};
@@ -33,7 +34,7 @@ pub struct Report {
     pub applied: Vec<Step>,
     /// What went wrong; the first entry is the reason the rest was not tried, unless all were to be tried.
     pub errors: Vec<Error>,
-    /// How long each send took.
+    /// How long each send took, where that is asked for ([`Kernel::time`]).
     pub timings: Vec<Timing>,
 }
 
@@ -88,6 +89,15 @@ struct Request {
 }
 
 impl Run<'_> {
+    /// Does as many steps from `first` on as `count` tells from the result. Two looks at the clock for each send are a
+    /// hundredth of an ADD, so only who wants to know has them.
+    fn timed<T>(&mut self, first: usize, count: impl FnOnce(&T) -> usize, work: impl FnOnce(&mut Self) -> T) -> T {
+        let start = self.kernel.is_timed().then(Stopwatch::start);
+        let result = work(self);
+        self.report.timings.extend(start.map(|start| Timing { first, count: count(&result), took: start.took() }));
+        result
+    }
+
     /// Whether a failure has ended the run.
     fn is_over(&self) -> bool {
         self.on_error == OnError::Stop && !self.report.errors.is_empty()
@@ -147,9 +157,7 @@ impl Run<'_> {
     fn alone(&mut self, at: usize, work: impl FnOnce(&mut Self) -> Result<(), KernelError>) {
         self.flush();
         if self.report.errors.is_empty() || !is_making(&self.steps[at]) {
-            let start = Stopwatch::start();
-            let result = work(self);
-            self.report.timings.push(Timing { first: at, count: 1, took: start.took() });
+            let result = self.timed(at, |_| 1, work);
             self.account(at..at + 1, result);
         }
     }
@@ -201,9 +209,8 @@ impl Run<'_> {
         let (Some(first), Some(last)) = (queue.first(), queue.last()) else { return };
         let (first, count) = (first.start, queue.iter().map(ExactSizeIterator::len).sum());
         let steps = self.steps;
-        let start = Stopwatch::start();
-        let outcomes = self.kernel.route(steps[last.start].ns()).and_then(Socket::flush);
-        self.report.timings.push(Timing { first, count, took: start.took() });
+        let ns = steps[last.start].ns();
+        let outcomes = self.timed(first, |_| count, |run| run.kernel.route(ns).and_then(Socket::flush));
         match outcomes {
             Ok(outcomes) => {
                 for (range, outcome) in queue.into_iter().zip(outcomes) {
@@ -294,10 +301,8 @@ impl Run<'_> {
 
     /// Does the step at `at` with some of those behind it; returns how many.
     fn together(&mut self, at: usize, work: impl FnOnce(&mut Kernel) -> Vec<Result<(), KernelError>>) -> usize {
-        let start = Stopwatch::start();
-        let results = work(self.kernel);
+        let results = self.timed(at, Vec::len, |run| work(run.kernel));
         let count = results.len();
-        self.report.timings.push(Timing { first: at, count, took: start.took() });
         for (place, result) in results.into_iter().enumerate() {
             self.account(at + place..at + place + 1, result);
         }
@@ -314,9 +319,8 @@ impl Run<'_> {
             Step::EnsureSysctl(sysctl) => sysctl::ensure(&sysctl.key, &sysctl.value),
             _ => Ok(true),
         };
-        let start = Stopwatch::start();
-        let written = self.kernel.run_in(ns, || all.iter().map(write).collect::<Vec<_>>());
-        self.report.timings.push(Timing { first: at, count: all.len(), took: start.took() });
+        let write_all = || all.iter().map(write).collect::<Vec<_>>();
+        let written = self.timed(at, |_| all.len(), |run| run.kernel.run_in(ns, write_all));
         match written {
             Ok(results) => all.iter().zip(results).for_each(|(step, result)| self.sysctl_written(step, result)),
             Err(err) => self.report.errors.push(err),

@@ -2,7 +2,8 @@
 
 use super::Error;
 use crate::plan::facts::LinkFact;
-use crate::plan::step::{LinkRef, Ns};
+use crate::plan::link::LinkRef;
+use crate::plan::step::Ns;
 use crate::sys::netlink::{KernelError, Socket};
 use crate::sys::netns::NetNs;
 use crate::sys::rtnl::{self, link};
@@ -23,6 +24,8 @@ pub struct Kernel {
     indexes: BTreeMap<LinkRef, u32>,
     /// Where the attachment that is being changed is recorded; `None` where it is not.
     record: Option<PathBuf>,
+    /// Somebody wants to know how long each send takes.
+    is_timed: bool,
 }
 
 #[derive(Debug)]
@@ -50,7 +53,17 @@ impl Kernel {
     pub fn open(netns: Option<NetNs>) -> Result<Self, Error> {
         let pod = netns.map(|netns| Pod { netns, socket: None });
         let host = Socket::route().map_err(|cause| Error::new("open a netlink socket in host", cause))?;
-        Ok(Self { host, pod, nft: None, indexes: BTreeMap::new(), record: None })
+        Ok(Self { host, pod, nft: None, indexes: BTreeMap::new(), record: None, is_timed: false })
+    }
+
+    /// Has the time of each send noted.
+    pub fn time(&mut self) {
+        self.is_timed = true;
+    }
+
+    /// Whether that is asked for.
+    pub(super) fn is_timed(&self) -> bool {
+        self.is_timed
     }
 
     /// Where the attachment that is being changed is recorded.

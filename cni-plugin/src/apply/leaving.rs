@@ -4,7 +4,7 @@
 //! name: one that a killed call left behind means no later link, whatever that is called.
 
 use crate::plan::IfName;
-use crate::plan::step::LinkRef;
+use crate::plan::link::LinkRef;
 use crate::sys::netns;
 use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;

@@ -1,7 +1,8 @@
 //! Making a link: a veth with both ends, a bridge, a child of another link; one request each.
 
 use super::kernel::Kernel;
-use crate::plan::step::{Link, LinkAttr, LinkKind, LinkRef, Ns};
+use crate::plan::link::{Link, LinkAttr, LinkKind, LinkRef};
+use crate::plan::step::Ns;
 use crate::sys::netlink::{CREATE, ECHO, EXCL, KernelError, Message};
 use crate::sys::rtnl;
 use crate::sys::rtnl::link::{NewKind, NewLink, new_link, parse, set_attrs};

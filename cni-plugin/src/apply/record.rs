@@ -21,6 +21,8 @@ use std::time::SystemTime;
 pub const ROOT: &str = "/run/braid/attachments";
 /// Layout of a record; another one is not understood.
 const LAYOUT: u32 = 1;
+/// In bytes: most records need no more room.
+const TYPICAL_LEN: usize = 2048;
 /// Longest part of a file name that is kept as it is; the kernel's limit is 255 bytes for all of it.
 const READABLE_LEN: usize = 100;
 
@@ -119,7 +121,8 @@ impl Folder {
         let path = self.file(&record.key);
         let temp = temp_of(&path);
         let fail = |err: io::Error| Error::io(format!("write {}", path.display()), &err);
-        let text = serde_json::to_vec(record).map_err(|err| fail(err.into()))?;
+        let mut text = Vec::with_capacity(TYPICAL_LEN);
+        serde_json::to_writer(&mut text, record).map_err(|err| fail(err.into()))?;
         fs::write(&temp, text).and_then(|()| fs::rename(&temp, &path)).map_err(fail)?;
         self.is_settled.set(true);
         Ok(())

@@ -3,8 +3,9 @@
 use super::kernel::Kernel;
 use super::program::{Loaded, fact_of};
 use crate::plan::ladder::Queue;
+use crate::plan::link::LinkRef;
 use crate::plan::shaping::{Hook, ShapedFact, Shaper, Shaping, Toward};
-use crate::plan::step::{LinkRef, Ns};
+use crate::plan::step::Ns;
 use crate::sys::bpf::shape::NAME;
 use crate::sys::netlink::{CREATE, EXCL, KernelError, REPLACE, Socket};
 use crate::sys::rtnl::tc::{self, Class};

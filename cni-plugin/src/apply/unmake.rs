@@ -8,7 +8,8 @@
 use super::kernel::Kernel;
 use super::leaving::{Note, Notes};
 use super::record;
-use crate::plan::step::{LinkRef, Ns};
+use crate::plan::link::LinkRef;
+use crate::plan::step::Ns;
 use crate::sys::netlink::{KernelError, Outcome, Socket};
 use crate::sys::rtnl::{self, link};
 use crate::sys::signal;

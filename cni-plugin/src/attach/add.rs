@@ -12,12 +12,13 @@ use crate::apply::repair;
 use crate::apply::transaction::Transaction;
 use crate::cni::{AddResult, Attachment, Command, Error, Request};
 use crate::ipam::{Ipam, Lease};
-use crate::plan::step::{LinkRef, Step};
+use crate::plan::link::LinkRef;
+use crate::plan::step::Step;
 use crate::sys::netns::NetNs;
 use std::ops::Range;
 use std::path::Path;
 
-/// What a successful ADD has to say.
+/// What a successful ADD has to say to somebody who watches.
 #[derive(Debug)]
 pub struct Added {
     /// The result as the runtime reads it.
@@ -29,7 +30,16 @@ pub struct Added {
 }
 
 /// Attaches the container, or leaves everything as it was.
-pub fn add(request: &Request, chain: &Chain) -> Result<Added, Error> {
+pub fn add(request: &Request, chain: &Chain) -> Result<String, Error> {
+    attach(request, chain, false).map(|added| added.stdout)
+}
+
+/// The same, with the time that each send takes.
+pub fn add_timed(request: &Request, chain: &Chain) -> Result<Added, Error> {
+    attach(request, chain, true)
+}
+
+fn attach(request: &Request, chain: &Chain, is_timed: bool) -> Result<Added, Error> {
     let attachment = request.attachment.as_ref().ok_or_else(|| Error::env("ADD needs a container"))?;
     chain.find_foreign()?;
     if let [Item { work: Work::Ipam, addresses: From::Ours(ipam), .. }] = chain.items.as_slice() {
@@ -37,6 +47,9 @@ pub fn add(request: &Request, chain: &Chain) -> Result<Added, Error> {
     }
     let netns = open_netns(attachment, request.netns_override)?;
     let mut kernel = Kernel::open(Some(netns)).map_err(internal)?;
+    if is_timed {
+        kernel.time();
+    }
     // Others' troubles, and before this container is locked: its other interfaces may be in need.
     for err in repair::rules(&mut kernel, &chain.features(), is_alive) {
         eprintln!("{err}");

@@ -8,7 +8,8 @@ use crate::apply::kernel::Kernel;
 use crate::apply::observe::observe;
 use crate::apply::record::Folder;
 use crate::cni::{AddResult, Attachment, Command, Error, Request};
-use crate::plan::step::{LinkRef, Ns, Step};
+use crate::plan::link::LinkRef;
+use crate::plan::step::{Ns, Step};
 use crate::plan::{Facts, IfName, Mac, Need, verify};
 
 /// Says what differs from what ADD made.

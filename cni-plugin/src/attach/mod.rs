@@ -26,7 +26,7 @@ use chain::Chain;
 pub fn answer(request: &Request, face: &str) -> Result<String, Error> {
     let chain = || Chain::parse(face, &request.conf, request);
     match request.command {
-        Command::Add => add::add(request, &chain()?).map(|added| added.stdout),
+        Command::Add => add::add(request, &chain()?),
         Command::Del => del::del(request, face, chain()).map(|()| String::new()),
         Command::Check => check::check(request, &chain()?).map(|()| String::new()),
         Command::Gc => gc::gc(request, &chain()?).map(|()| String::new()),

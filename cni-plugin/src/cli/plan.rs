@@ -96,7 +96,7 @@ fn command(step: &Step) -> String {
 mod tests {
     use super::*;
     use crate::plan::IfName;
-    use crate::plan::step::LinkRef;
+    use crate::plan::link::LinkRef;
 
     #[test]
     fn a_step_is_its_namespace_and_its_command() {

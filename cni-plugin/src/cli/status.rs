@@ -7,8 +7,9 @@ use crate::apply::record::{self, Record};
 use crate::attach::chain::BRAID;
 use crate::attach::gc::is_alive;
 use crate::cni::{Json, NetConf, NetConfList};
+use crate::plan::link::{LinkKind, LinkRef};
 use crate::plan::shaping::Traffic;
-use crate::plan::step::{LinkKind, LinkRef, Ns, Step};
+use crate::plan::step::{Ns, Step};
 use clap::Args;
 use serde::Serialize;
 use std::time::{Duration, SystemTime};
@@ -171,7 +172,8 @@ mod tests {
     use super::*;
     use crate::apply::record::Key;
     use crate::plan::IfName;
-    use crate::plan::step::{Addr, Link};
+    use crate::plan::link::Link;
+    use crate::plan::step::Addr;
 
     fn record() -> Record {
         let name = |text| IfName::parse(text).expect("a name");

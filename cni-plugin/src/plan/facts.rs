@@ -3,10 +3,11 @@
 use super::feature::Feature;
 use super::hostport::{Entrance, HostPortFact};
 use super::ladder::Queue;
+use super::link::{Link, LinkAttr, LinkKind, LinkRef};
 use super::name::{IfName, Mac};
 use super::nft::Firewall;
 use super::shaping::ShapedFact;
-use super::step::{Addr, Link, LinkAttr, LinkKind, LinkRef, Ns, Step, Vlan};
+use super::step::{Addr, Ns, Step, Vlan};
 use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

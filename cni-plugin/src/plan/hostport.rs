@@ -1,7 +1,7 @@
 //! Ports of the host that lead to a container's: what is asked for.
 
+use super::link::LinkRef;
 use super::name::Mac;
-use super::step::LinkRef;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

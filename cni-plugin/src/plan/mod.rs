@@ -6,6 +6,7 @@ pub mod facts;
 pub mod feature;
 pub mod hostport;
 pub mod ladder;
+pub mod link;
 pub mod name;
 pub mod nft;
 pub mod order;

@@ -1,7 +1,8 @@
 //! In which order the steps of several plugins are carried out.
 
+use super::link::{Link, LinkAttr, LinkKind, LinkRef};
 use super::shaping::Shaping;
-use super::step::{Link, LinkAttr, LinkKind, LinkRef, Step};
+use super::step::Step;
 
 /// Moves the shaping of links that `steps` make to the front, before they come up. To change the queue of a link that is
 /// up, the kernel waits for an RCU grace period each time (v6.12

@@ -5,8 +5,9 @@
 mod nft;
 
 use super::ladder::Queue;
+use super::link::{Link, LinkAttr, LinkKind, LinkRef};
 use super::shaping::{Rate, Shaper, Shaping};
-use super::step::{Addr, Link, LinkAttr, LinkKind, LinkRef, Ns, Route, Step, Sysctl, Vlan};
+use super::step::{Addr, Ns, Route, Step, Sysctl, Vlan};
 use std::fmt;
 use std::fmt::Write;
 

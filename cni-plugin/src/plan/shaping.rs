@@ -1,7 +1,7 @@
 //! Shaping of one direction of an attachment: what is asked for, and the numbers that follow from it.
 
 use super::ladder::Queue;
-use super::step::LinkRef;
+use super::link::LinkRef;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 

@@ -2,15 +2,19 @@
 //!
 //! `Add…` belongs to one attachment, must be new and is undone with it. `Ensure…` is shared by the node: it is made if
 //! missing and never undone by one attachment. A step that overwrites carries the old value, so that its inverse is pure.
+//!
+//! A record leaves out what is unset: each word of it is a part of every ADD's time.
 
 use super::hostport::HostPorts;
-use super::name::{IfName, Mac};
+use super::link::{Link, LinkAttr, LinkRef};
+use super::name::IfName;
 use super::nft::{Firewall, MacCheck, Masquerade};
 use super::shaping::Shaping;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::IpAddr;
+use std::ops::Not;
 
 /// Which network namespace a step acts in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -47,6 +51,7 @@ pub enum Step {
         /// The new value.
         to: LinkAttr,
         /// The value before.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         from: Option<LinkAttr>,
     },
     /// Sets one attribute of a shared link.
@@ -160,177 +165,6 @@ pub enum Step {
     WaitDad(LinkRef),
 }
 
-/// A link by namespace and name; its index is looked up while applying.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct LinkRef {
-    /// Where it is.
-    pub ns: Ns,
-    /// Its name.
-    pub name: IfName,
-}
-
-impl LinkRef {
-    /// A link of the host.
-    pub fn host(name: IfName) -> Self {
-        Self { ns: Ns::Host, name }
-    }
-
-    /// A link of the container.
-    pub fn pod(name: IfName) -> Self {
-        Self { ns: Ns::Pod, name }
-    }
-}
-
-impl fmt::Display for LinkRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} in {}", self.name, self.ns)
-    }
-}
-
-/// A link to make.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Link {
-    /// Where it appears, under its final name.
-    pub at: LinkRef,
-    /// Hardware address; the kernel's choice where unset.
-    pub mac: Option<Mac>,
-    /// MTU in bytes; the kernel's choice where unset.
-    pub mtu: Option<u32>,
-    /// Set up in the same request.
-    pub up: bool,
-    /// The bridge it becomes a port of.
-    pub master: Option<IfName>,
-    /// What it is.
-    pub kind: LinkKind,
-}
-
-/// Kind of a link, with what only that kind has.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LinkKind {
-    /// One end of a pair; the other end appears elsewhere in the same request.
-    Veth {
-        /// The other end.
-        peer: LinkRef,
-        /// Its hardware address.
-        peer_mac: Option<Mac>,
-    },
-    /// A bridge.
-    Bridge {
-        /// Ports are separated by VLAN.
-        vlan_filtering: bool,
-    },
-    /// A child with a hardware address of its own.
-    Macvlan {
-        /// The link below it.
-        parent: LinkRef,
-        /// Who may talk to whom.
-        mode: MacvlanMode,
-        /// Length of the queue for broadcasts in packets; the kernel's 1000 where unset (Linux 5.11).
-        bc_queue_len: Option<u32>,
-    },
-    /// A child that shares its parent's hardware address.
-    Ipvlan {
-        /// The link below it.
-        parent: LinkRef,
-        /// At which layer it switches.
-        mode: IpvlanMode,
-    },
-    /// Gives back what is sent through it as if it had come in where it came from: a place to queue what comes in.
-    Ifb,
-    /// A link that an earlier plugin or the kernel made; only in facts.
-    Other(String),
-}
-
-impl LinkKind {
-    /// The kernel's word for it.
-    pub fn name(&self) -> &str {
-        match self {
-            Self::Veth { .. } => "veth",
-            Self::Bridge { .. } => "bridge",
-            Self::Macvlan { .. } => "macvlan",
-            Self::Ipvlan { .. } => "ipvlan",
-            Self::Ifb => "ifb",
-            Self::Other(kind) => kind,
-        }
-    }
-}
-
-/// Modes of a macvlan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[expect(missing_docs, reason = "the kernel's words, as in ip-link(8)")]
-pub enum MacvlanMode {
-    Private,
-    Vepa,
-    Bridge,
-    Passthru,
-}
-
-impl MacvlanMode {
-    /// The word in configurations and in `ip link`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Private => "private",
-            Self::Vepa => "vepa",
-            Self::Bridge => "bridge",
-            Self::Passthru => "passthru",
-        }
-    }
-}
-
-/// Modes of an ipvlan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[expect(missing_docs, reason = "the kernel's words, as in ip-link(8)")]
-pub enum IpvlanMode {
-    L2,
-    L3,
-    L3s,
-}
-
-impl IpvlanMode {
-    /// The word in configurations and in `ip link`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::L2 => "l2",
-            Self::L3 => "l3",
-            Self::L3s => "l3s",
-        }
-    }
-}
-
-/// One attribute of a link.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LinkAttr {
-    /// Administratively up or down.
-    Up(bool),
-    /// Hardware address.
-    Mac(Mac),
-    /// MTU in bytes.
-    Mtu(u32),
-    /// Receives everything.
-    Promisc(bool),
-    /// Receives all multicast.
-    AllMulti(bool),
-    /// Length of the transmit queue in packets.
-    TxQueueLen(u32),
-    /// Largest packet that the stack hands over in one piece, in bytes.
-    GsoMaxSize(u32),
-    /// The hardware address that the link has already: writing it makes the kernel tell the neighbours of the link's
-    /// addresses, where `arp_notify` and `ndisc_notify` ask for it (`NETDEV_CHANGEADDR`).
-    Announce(Mac),
-    /// Text that tells whose the link is, 254 bytes at most. The request that makes a link passes over it in silence
-    /// (v6.12 net/core/rtnetlink.c, `rtnl_create_link()`).
-    Alias(String),
-    /// Bridge port: frames may leave where they came from.
-    Hairpin(bool),
-    /// Bridge port: no frames between isolated ports.
-    Isolated(bool),
-    /// The sysctl `net.ipv4.conf.<link>.arp_notify`: neighbours hear of an address when the link comes up with it. As an
-    /// attribute it is set in the same send as the address, without a visit to the namespace's `/proc/sys`.
-    ArpNotify(bool),
-}
-
 /// A VLAN on a bridge port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Vlan {
@@ -350,8 +184,10 @@ pub struct Addr {
     /// Address with its prefix; host bits are the address.
     pub net: IpNet,
     /// The kernel makes no route for the prefix (`noprefixroute`).
+    #[serde(default, skip_serializing_if = "Not::not")]
     pub no_prefix_route: bool,
     /// No duplicate address detection (`nodad`, IPv6 only).
+    #[serde(default, skip_serializing_if = "Not::not")]
     pub no_dad: bool,
 }
 
@@ -363,18 +199,23 @@ pub struct Route {
     /// Destination, host bits cleared.
     pub dst: IpNet,
     /// Next hop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gw: Option<IpAddr>,
     /// Source address to prefer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub src: Option<IpAddr>,
     /// Table; 254 is main.
     pub table: u32,
     /// Scope as the kernel numbers it: 0 universe, 253 link, 254 host; IPv6 has only universe.
     pub scope: u8,
     /// Metric; unset means the kernel's default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u32>,
     /// MTU along the path in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
     /// Maximal segment size to advertise in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advmss: Option<u32>,
 }
 
@@ -388,5 +229,6 @@ pub struct Sysctl {
     /// The value as text.
     pub value: String,
     /// Better with it, but no failure without: the kernel may lack it, the node may have `/proc/sys` read-only.
+    #[serde(default, skip_serializing_if = "Not::not")]
     pub optional: bool,
 }

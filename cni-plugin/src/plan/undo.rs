@@ -1,6 +1,7 @@
 //! The inverse of each step, and of a whole list.
 
-use super::step::{LinkKind, LinkRef, Step};
+use super::link::{LinkKind, LinkRef};
+use super::step::Step;
 
 impl Step {
     /// The step that takes this one back; none where nothing of this attachment would be left.
@@ -56,9 +57,10 @@ pub fn undo(steps: &[Step]) -> Vec<Step> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::link::{Link, LinkAttr};
     use crate::plan::name::IfName;
     use crate::plan::nft::Masquerade;
-    use crate::plan::step::{Addr, Link, LinkAttr};
+    use crate::plan::step::Addr;
 
     fn name(text: &str) -> IfName {
         IfName::parse(text).expect("a good name")

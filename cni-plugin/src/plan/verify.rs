@@ -2,7 +2,8 @@
 
 use super::facts::{Facts, LinkFact, Need, RouteFact};
 use super::hostport::{HostPorts, Way};
-use super::step::{Addr, Link, LinkKind, LinkRef, Ns, Route, Step, Vlan};
+use super::link::{Link, LinkKind, LinkRef};
+use super::step::{Addr, Ns, Route, Step, Vlan};
 
 impl Step {
     /// What has to be read to judge the step.

@@ -4,7 +4,8 @@
 
 use crate::cni::AddResult;
 use crate::plan::hostport::OWNER_LEN;
-use crate::plan::step::{LinkAttr, LinkRef, Step};
+use crate::plan::link::{LinkAttr, LinkRef};
+use crate::plan::step::Step;
 use crate::plan::{IfName, Mac};
 use sha2::{Digest, Sha256, Sha512};
 

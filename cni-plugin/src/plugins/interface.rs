@@ -3,8 +3,9 @@
 use super::Call;
 use crate::cni::args::CniArgs;
 use crate::cni::{AddResult, Dns, Error, IpConfig, Json, NetConf, Route};
+use crate::plan::link::{LinkAttr, LinkRef};
 use crate::plan::nft::Masquerade;
-use crate::plan::step::{self, Addr, LinkAttr, LinkRef, Ns, Step, Sysctl};
+use crate::plan::step::{self, Addr, Ns, Step, Sysctl};
 use crate::plan::{Facts, IfName, Mac};
 use ipnet::IpNet;
 use std::net::IpAddr;

@@ -17,12 +17,13 @@ const LEN: usize = 512 * 1024;
 /// In bytes. Pieces from here on, buffers of which most is never touched, have a half of their own.
 const LARGE: usize = 4 * 1024;
 /// In bytes: what an ADD takes of small pieces, asked of the kernel at once instead of page by page.
-const POPULATED: usize = 48 * 1024;
+const POPULATED: usize = 60 * 1024;
 /// In bytes: the largest alignment that is answered for.
 const ALIGN: usize = 64;
 
-/// The block, aligned to the largest page of any architecture. What is written first lies in the pages that are asked for.
-#[repr(C, align(65536))]
+/// The block, aligned to the largest page of the architecture. What is written first lies in the pages that are asked for.
+#[cfg_attr(target_arch = "x86_64", repr(C, align(4096)))]
+#[cfg_attr(not(target_arch = "x86_64"), repr(C, align(65536)))]
 pub struct Heap {
     small: Row,
     large: Row,

@@ -6,6 +6,7 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::statfs::{FsType, fstatfs};
+use std::cell::OnceCell;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -25,6 +26,8 @@ const OWN: &str = "/proc/thread-self/ns/net";
 pub struct NetNs {
     file: File,
     path: PathBuf,
+    /// Where whoever goes there comes back to, once it is known.
+    home: OnceCell<File>,
 }
 
 /// Why a path is no network namespace to work in.
@@ -67,7 +70,7 @@ impl NetNs {
         };
         let stat = fstatfs(&file).map_err(|errno| fail("inspect", errno.into()))?;
         if stat.filesystem_type() == FsType(NSFS_MAGIC.into()) {
-            Ok(Self { file, path: path.to_owned() })
+            Ok(Self { file, path: path.to_owned(), home: OnceCell::new() })
         } else {
             Err(NetNsError::Gone(path.to_owned()))
         }
@@ -116,24 +119,32 @@ impl NetNs {
         &self.path
     }
 
-    /// Whether it is the one that this thread is in.
+    /// Whether it is the one that this thread is in, which is where [`NetNs::run`] will come back to.
     pub fn is_own(&self) -> Result<bool, NetNsError> {
         let fail = |path: &Path| {
             let path = path.to_owned();
             |source| NetNsError::Io { op: "inspect", path, source }
         };
         let this = self.file.metadata().map_err(fail(&self.path))?;
-        let own = own().and_then(|own| own.metadata()).map_err(fail(Path::new(OWN)))?;
+        let home = own().map_err(fail(Path::new(OWN)))?;
+        let own = home.metadata().map_err(fail(Path::new(OWN)))?;
+        let _ = self.home.set(home);
         Ok((this.dev(), this.ino()) == (own.dev(), own.ino()))
     }
 
-    /// Runs `work` in the namespace and comes back, whatever becomes of `work`.
+    /// Runs `work` in the namespace and comes back, whatever becomes of `work`: to where the thread was when it first asked
+    /// for this or for [`NetNs::is_own`].
     ///
     /// It is the calling thread that goes: a thread of its own would cost 25 system calls more. A thread that can't
     /// come back would do host work in a container, so then the process ends.
     pub fn run<T>(&self, work: impl FnOnce() -> T) -> Result<T, NetNsError> {
         let fail = |errno: Errno| NetNsError::Io { op: "enter", path: self.path.clone(), source: errno.into() };
-        let home = own().map_err(|source| NetNsError::Io { op: "open", path: OWN.into(), source })?;
+        let home = if let Some(home) = self.home.get() {
+            home
+        } else {
+            let home = own().map_err(|source| NetNsError::Io { op: "open", path: OWN.into(), source })?;
+            self.home.get_or_init(|| home)
+        };
         setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(fail)?;
         let _home = Home(home);
         Ok(work())
@@ -164,11 +175,11 @@ pub fn cookie() -> Result<u64, Errno> {
 }
 
 /// The way back.
-struct Home(File);
+struct Home<'a>(&'a File);
 
-impl Drop for Home {
+impl Drop for Home<'_> {
     fn drop(&mut self) {
-        if let Err(errno) = setns(&self.0, CloneFlags::CLONE_NEWNET) {
+        if let Err(errno) = setns(self.0, CloneFlags::CLONE_NEWNET) {
             eprintln!("return from a container's network namespace: {errno}");
             std::process::abort();
         }

@@ -6,7 +6,7 @@ mod show;
 use super::SUCCESS;
 use super::{Outcome, conf, output};
 use crate::apply::kernel::Kernel;
-use crate::attach::add::{Added, add};
+use crate::attach::add::{Added, add_timed};
 use crate::attach::chain::{BRAID, Chain};
 use crate::attach::del::del;
 use crate::cni::{Command, Error, Request};
@@ -74,7 +74,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
 /// ADD, and everything that there is to say about it.
 fn attach(request: &Request, chain: &Chain, path: &Path) -> Result<String, Error> {
     let start = Instant::now();
-    let Added { result, timings, .. } = add(request, chain)?;
+    let Added { result, timings, .. } = add_timed(request, chain)?;
     let took = start.elapsed();
     let fail = |err: &dyn std::fmt::Display| Error::internal(format!("look at the sandbox: {err}"));
     let netns = NetNs::open(path).map_err(|err| fail(&err))?;

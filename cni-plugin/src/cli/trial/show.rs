@@ -73,7 +73,7 @@ pub(super) fn milliseconds(time: Duration) -> String {
 mod tests {
     use super::*;
     use crate::plan::IfName;
-    use crate::plan::step::LinkRef;
+    use crate::plan::link::LinkRef;
 
     #[test]
     fn times_of_sends_and_the_rest_add_up_to_the_whole() {

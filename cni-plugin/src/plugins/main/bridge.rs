@@ -4,8 +4,9 @@ mod vlan;
 
 use crate::cni::{AddResult, Dns, Error, Interface, IpConfig, NetConf, Route};
 use crate::ipam::Lease;
+use crate::plan::link::{Link, LinkAttr, LinkKind, LinkRef};
 use crate::plan::nft::MacCheck;
-use crate::plan::step::{Addr, Link, LinkAttr, LinkKind, LinkRef, Ns, Step, Sysctl};
+use crate::plan::step::{Addr, Ns, Step, Sysctl};
 use crate::plan::{Facts, Feature, IfName, Mac, Need};
 use crate::plugins::call::bridge_mac;
 use crate::plugins::interface::{self, Dad, Neighbours};

@@ -2,7 +2,8 @@
 
 use crate::cni::{Error, Json};
 use crate::plan::facts::LinkFact;
-use crate::plan::step::{LinkRef, Ns};
+use crate::plan::link::LinkRef;
+use crate::plan::step::Ns;
 use crate::plan::{Facts, IfName, Need};
 use crate::plugins::interface;
 

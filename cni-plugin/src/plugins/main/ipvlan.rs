@@ -3,7 +3,8 @@
 use super::child::Parent;
 use crate::cni::{AddResult, Dns, Error, Interface, NetConf};
 use crate::ipam::Lease;
-use crate::plan::step::{IpvlanMode, Link, LinkKind, Step};
+use crate::plan::link::{IpvlanMode, Link, LinkKind};
+use crate::plan::step::Step;
 use crate::plan::{Facts, Feature, IfName, Need};
 use crate::plugins::interface::{self, Dad, Neighbours};
 use crate::plugins::{Addresses, Call, Planned, Plugin};

@@ -2,7 +2,8 @@
 
 use crate::cni::{AddResult, Error, Interface, IpConfig};
 use crate::ipam::Lease;
-use crate::plan::step::{LinkAttr, LinkRef, Ns, Step};
+use crate::plan::link::{LinkAttr, LinkRef};
+use crate::plan::step::{Ns, Step};
 use crate::plan::{Facts, IfName, Need};
 use crate::plugins::{Addresses, Call, Planned, Plugin};
 use ipnet::IpNet;

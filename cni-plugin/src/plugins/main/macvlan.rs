@@ -3,7 +3,8 @@
 use super::child::Parent;
 use crate::cni::{AddResult, Dns, Error, Interface, NetConf};
 use crate::ipam::Lease;
-use crate::plan::step::{Link, LinkKind, MacvlanMode, Step};
+use crate::plan::link::{Link, LinkKind, MacvlanMode};
+use crate::plan::step::Step;
 use crate::plan::{Facts, Feature, Mac, Need};
 use crate::plugins::interface::{self, Dad, Neighbours};
 use crate::plugins::{Addresses, Call, Planned, Plugin};

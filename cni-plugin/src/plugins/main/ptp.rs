@@ -2,7 +2,8 @@
 
 use crate::cni::{AddResult, Dns, Error, Interface, IpConfig, NetConf};
 use crate::ipam::Lease;
-use crate::plan::step::{Addr, Link, LinkKind, LinkRef, Ns, Route, Step, Sysctl};
+use crate::plan::link::{Link, LinkKind, LinkRef};
+use crate::plan::step::{Addr, Ns, Route, Step, Sysctl};
 use crate::plan::{Facts, Feature, Need};
 use crate::plugins::interface::{self, Dad, Neighbours};
 use crate::plugins::{Addresses, Call, Planned, Plugin};
@@ -63,10 +64,11 @@ impl Ptp {
     }
 
     /// The host's side: the gateway address on the veth, and the way to the container.
-    fn host(port: &LinkRef, ips: &[IpConfig]) -> Result<Vec<Step>, Error> {
+    fn host(call: &Call<'_>, port: &LinkRef, ips: &[IpConfig]) -> Result<Vec<Step>, Error> {
         // The container must not be able to advertise itself as the node's router.
         let key = format!("net/ipv6/conf/{}/accept_ra", port.name);
         let mut steps = vec![Step::SetSysctl(Sysctl { ns: Ns::Host, key, value: "0".to_owned(), optional: true })];
+        steps.extend([call.mark_host_veth(), interface::up(port)]);
         for ip in ips {
             let net = IpNet::from(gateway(ip)?);
             steps.push(Step::EnsureAddr(Addr { at: port.clone(), net, no_prefix_route: false, no_dad: true }));
@@ -116,12 +118,11 @@ impl Plugin for Ptp {
             at: port.clone(),
             mac: Some(call.host_mac()),
             mtu: self.mtu,
-            up: true,
+            up: false,
             master: None,
             kind: LinkKind::Veth { peer: call.pod(), peer_mac: Some(call.pod_mac()) },
         }));
-        steps.extend(Self::host(&port, &ips)?);
-        steps.push(call.mark_host_veth());
+        steps.extend(Self::host(call, &port, &ips)?);
         if self.ip_masq {
             steps.extend(interface::masquerade(call, &ips));
         }

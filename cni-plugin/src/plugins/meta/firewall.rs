@@ -2,8 +2,9 @@
 
 use crate::cni::{AddResult, Error, NetConf};
 use crate::ipam::Lease;
+use crate::plan::link::LinkAttr;
 use crate::plan::nft::{Firewall as Rules, Gate, Isolation};
-use crate::plan::step::{LinkAttr, Step};
+use crate::plan::step::Step;
 use crate::plan::{Facts, Feature, IfName, Need};
 use crate::plugins::interface::host_links;
 use crate::plugins::{Addresses, Call, Planned, Plugin};

@@ -3,7 +3,8 @@
 use crate::cni::{AddResult, Error, Interface, Json, NetConf};
 use crate::ipam::Lease;
 use crate::plan::hostport::{Backend, Entrance, HostPort, HostPorts, Protocol, Rewrite, Target, Way};
-use crate::plan::step::{LinkAttr, LinkRef, Ns, Step, Sysctl};
+use crate::plan::link::{LinkAttr, LinkRef};
+use crate::plan::step::{Ns, Step, Sysctl};
 use crate::plan::{Facts, Feature, Mac, Need};
 use crate::plugins::interface::host_links;
 use crate::plugins::{Addresses, Call, Planned, Plugin};

@@ -3,7 +3,8 @@
 use crate::cni::{Error, Json, NetConf};
 use crate::ipam::Lease;
 use crate::plan::facts::LinkFact;
-use crate::plan::step::{LinkAttr, Ns, Step, Sysctl};
+use crate::plan::link::LinkAttr;
+use crate::plan::step::{Ns, Step, Sysctl};
 use crate::plan::{Facts, Mac, Need};
 use crate::plugins::interface;
 use crate::plugins::{Addresses, Call, Planned, Plugin};

@@ -2,7 +2,8 @@
 
 use super::{emit, text_of, u16_of, u32_of};
 use crate::plan::facts::LinkFact;
-use crate::plan::step::{IpvlanMode, LinkAttr, MacvlanMode, Vlan};
+use crate::plan::link::{IpvlanMode, LinkAttr, MacvlanMode};
+use crate::plan::step::Vlan;
 use crate::plan::{IfName, Mac};
 use crate::sys::netlink::attributes_of;
 use netlink_packet_core::DefaultNla;

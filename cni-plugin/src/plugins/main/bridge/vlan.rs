@@ -2,7 +2,8 @@
 
 use crate::cni::{Error, Json};
 use crate::plan::facts::LinkFact;
-use crate::plan::step::{Link, LinkKind, LinkRef, Step, Vlan};
+use crate::plan::link::{Link, LinkKind, LinkRef};
+use crate::plan::step::{Step, Vlan};
 use crate::plan::{Facts, IfName, Mac};
 use crate::plugins::call::{bridge_mac, shared_veth};
 use std::collections::BTreeSet;
