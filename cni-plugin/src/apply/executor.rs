@@ -30,8 +30,8 @@ pub struct Timing {
 /// What became of a list of steps.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// The steps whose effect is ours, or may be, in the order applied.
-    pub applied: Vec<Step>,
+    /// Which steps had an effect that is ours, or may have had one, in the order applied.
+    pub applied: Vec<usize>,
     /// What went wrong; the first entry is the reason the rest was not tried, unless all were to be tried.
     pub errors: Vec<Error>,
     /// How long each send took, where that is asked for ([`Kernel::time`]).
@@ -164,14 +164,14 @@ impl Run<'_> {
 
     /// Notes what became of the steps of one request.
     fn account(&mut self, range: Range<usize>, result: Result<(), KernelError>) {
-        let steps = &self.steps[range];
+        let steps = &self.steps[range.clone()];
         match result {
-            Ok(()) => self.report.applied.extend_from_slice(steps),
+            Ok(()) => self.report.applied.extend(range),
             Err(err) if steps.iter().all(|step| is_moot(step, err.errno, self.on_error)) => {}
             Err(err) => {
                 // Nobody knows whether it was done, or how much of it. Undoing what was not is success.
                 let is_unknown = err.unanswered || steps.iter().any(is_several);
-                self.report.applied.extend_from_slice(if is_unknown { steps } else { &[] });
+                self.report.applied.extend(range.filter(|_| is_unknown));
                 let doing = steps.iter().map(Step::to_string).collect::<Vec<_>>().join("; ");
                 self.report.errors.push(Error::new(doing, err));
             }
@@ -322,16 +322,16 @@ impl Run<'_> {
         let write_all = || all.iter().map(write).collect::<Vec<_>>();
         let written = self.timed(at, |_| all.len(), |run| run.kernel.run_in(ns, write_all));
         match written {
-            Ok(results) => all.iter().zip(results).for_each(|(step, result)| self.sysctl_written(step, result)),
+            Ok(results) => (at..).zip(results).for_each(|(at, result)| self.sysctl_written(at, result)),
             Err(err) => self.report.errors.push(err),
         }
         all.len()
     }
 
-    fn sysctl_written(&mut self, step: &Step, result: std::io::Result<bool>) {
-        let (Step::SetSysctl(sysctl) | Step::EnsureSysctl(sysctl)) = step else { return };
+    fn sysctl_written(&mut self, at: usize, result: std::io::Result<bool>) {
+        let step @ (Step::SetSysctl(sysctl) | Step::EnsureSysctl(sysctl)) = &self.steps[at] else { return };
         match result {
-            Ok(true) => self.report.applied.push(step.clone()),
+            Ok(true) => self.report.applied.push(at),
             Ok(false) if sysctl.optional => {}
             Err(err) if sysctl.optional => eprintln!("{step}: {err}"),
             Ok(false) => self.report.errors.push(Error::new(step.to_string(), Errno::ENOENT)),

@@ -7,6 +7,7 @@ use super::Error;
 use crate::cni::Json;
 use crate::plan::step::Step;
 use crate::sys::netlink::KernelError;
+use base16ct::lower::encode_string;
 use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -275,8 +276,7 @@ fn part_name(text: &str) -> String {
     if text.len() <= READABLE_LEN {
         return text.to_owned();
     }
-    let hash = Sha256::digest(text.as_bytes());
-    hash.iter().fold(String::from("sha256-"), |name, byte| name + &format!("{byte:02x}"))
+    format!("sha256-{}", encode_string(&Sha256::digest(text.as_bytes())))
 }
 
 /// Holds off every other call that does the same, until it is closed.

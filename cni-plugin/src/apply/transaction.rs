@@ -18,7 +18,10 @@ pub struct Transaction<'a> {
     record: Record,
     /// How many parts an earlier call of the same chain recorded.
     earlier: usize,
-    applied: Vec<Step>,
+    /// The steps so far, in the order in which they are carried out.
+    steps: Vec<Step>,
+    /// Which of them were.
+    applied: Vec<usize>,
     /// How long each send took, with the steps that it carried.
     pub timings: Vec<(Vec<Step>, Timing)>,
 }
@@ -51,21 +54,23 @@ impl std::error::Error for Failure {}
 impl<'a> Transaction<'a> {
     /// Starts from a record, which holds no step yet, or those of an earlier call.
     pub fn new(folder: &'a Folder, record: Record) -> Self {
-        Self { folder, earlier: record.parts.len(), record, applied: Vec::new(), timings: Vec::new() }
+        let earlier = record.parts.len();
+        Self { folder, earlier, record, steps: Vec::new(), applied: Vec::new(), timings: Vec::new() }
     }
 
     /// Records the steps of each plugin, then applies them all.
-    pub fn run(&mut self, kernel: &mut Kernel, parts: &[Vec<Step>], facts: &Facts) -> Result<(), Error> {
-        self.record.parts.extend(parts.iter().cloned());
+    pub fn run(&mut self, kernel: &mut Kernel, parts: Vec<Vec<Step>>, facts: &Facts) -> Result<(), Error> {
+        let steps = shape_before_up(parts.iter().flatten().cloned().collect());
+        self.record.parts.extend(parts);
         self.folder.store(&self.record)?;
         kernel.set_record(self.folder.file(&self.record.key));
-        let steps = shape_before_up(parts.iter().flatten().cloned().collect());
         let report = execute(kernel, &steps, facts, OnError::Stop);
-        self.applied.extend(report.applied);
+        self.applied.extend(report.applied.into_iter().map(|at| self.steps.len() + at));
         for timing in report.timings {
             let sent = steps.iter().skip(timing.first).take(timing.count).cloned().collect();
             self.timings.push((sent, timing));
         }
+        self.steps.extend(steps);
         report.errors.into_iter().next().map_or(Ok(()), Err)
     }
 
@@ -77,7 +82,8 @@ impl<'a> Transaction<'a> {
 
     /// Takes back what was applied, newest first, and forgets it when nothing is left.
     pub fn roll_back(mut self, kernel: &mut Kernel) -> Vec<Error> {
-        let report = execute(kernel, &undo(&self.applied), &Facts::default(), OnError::GoOn);
+        let applied: Vec<Step> = self.applied.iter().map(|at| self.steps[*at].clone()).collect();
+        let report = execute(kernel, &undo(&applied), &Facts::default(), OnError::GoOn);
         let mut leftovers = report.errors;
         if leftovers.is_empty() {
             self.record.parts.truncate(self.earlier);

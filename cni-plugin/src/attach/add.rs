@@ -60,8 +60,11 @@ fn attach(request: &Request, chain: &Chain, is_timed: bool) -> Result<Added, Err
     let mut run = Run { request, planner, done: 0, transaction: Transaction::new(&folder, record) };
     match run.all(&mut kernel) {
         Ok(stdout) => {
-            let result = run.planner.prev.unwrap_or_default();
-            Ok(Added { stdout, result, timings: run.transaction.timings })
+            let result = run.planner.prev.take().unwrap_or_default();
+            let timings = std::mem::take(&mut run.transaction.timings);
+            // The process is about to end: to take its memory apart first is work for nobody.
+            std::mem::forget((run, kernel));
+            Ok(Added { stdout, result, timings })
         }
         Err(error) => Err(run.fail(error, &mut kernel)),
     }
@@ -175,7 +178,7 @@ impl Run<'_> {
         let planned = planner.native(items, kernel, &mut reserve);
         planner.warnings.drain(..).for_each(|warning| eprintln!("network {:?}: {warning}", chain.network()));
         let planned = planned?;
-        self.transaction.run(kernel, &planned.parts, &planned.observed).map_err(internal)
+        self.transaction.run(kernel, planned.parts, &planned.observed).map_err(internal)
     }
 
     /// Takes everything back and says what went wrong, and what could not be taken back.

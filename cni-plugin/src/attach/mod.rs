@@ -21,12 +21,14 @@ pub mod status;
 
 use crate::cni::{Command, Error, Request};
 use chain::Chain;
+use std::mem::ManuallyDrop;
 
 /// Answers a request: what goes to standard output on success.
 pub fn answer(request: &Request, face: &str) -> Result<String, Error> {
     let chain = || Chain::parse(face, &request.conf, request);
     match request.command {
-        Command::Add => add::add(request, &chain()?),
+        // Never taken apart: the process ends behind it.
+        Command::Add => add::add(request, &ManuallyDrop::new(chain()?)),
         Command::Del => del::del(request, face, chain()).map(|()| String::new()),
         Command::Check => check::check(request, &chain()?).map(|()| String::new()),
         Command::Gc => gc::gc(request, &chain()?).map(|()| String::new()),

@@ -9,6 +9,7 @@ use crate::cni::{Command, Error, Version};
 use crate::sys::{priority, start};
 use nix::errno::Errno;
 use std::ffi::{OsStr, OsString};
+use std::mem::ManuallyDrop;
 use std::path::Path;
 
 /// Room for a usual configuration, so that it is read at once, in bytes.
@@ -40,7 +41,8 @@ fn answer(face: &str, version: &mut Version) -> Result<String, Error> {
         priority::raise();
     }
     let stdin = read_input().map_err(|err| Error::io(format!("read standard input: {err}")))?;
-    let request = environment.request(&stdin, &Version::ALL)?;
+    // Never taken apart: the process ends behind it.
+    let request = ManuallyDrop::new(environment.request(&stdin, &Version::ALL)?);
     *version = request.conf.version;
     attach::answer(&request, face)
 }

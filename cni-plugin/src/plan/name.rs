@@ -101,10 +101,9 @@ impl Mac {
 
 impl fmt::Display for Mac {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, byte) in self.0.iter().enumerate() {
-            write!(f, "{}{byte:02x}", if at == 0 { "" } else { ":" })?;
-        }
-        Ok(())
+        let digit = |value: u8| char::from_digit(value.into(), 16).unwrap_or_default();
+        let pairs = self.0.iter().flat_map(|byte| [':', digit(byte >> 4), digit(byte & 0xf)]);
+        f.write_str(&pairs.skip(1).collect::<String>())
     }
 }
 

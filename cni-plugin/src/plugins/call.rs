@@ -7,6 +7,7 @@ use crate::plan::hostport::OWNER_LEN;
 use crate::plan::link::{LinkAttr, LinkRef};
 use crate::plan::step::Step;
 use crate::plan::{IfName, Mac};
+use base16ct::lower::encode_string;
 use sha2::{Digest, Sha256, Sha512};
 
 /// Longest alias that the kernel takes with its NUL (`IFALIASZ` less one for each), in bytes.
@@ -69,21 +70,18 @@ impl<'a> Call<'a> {
         if text.len() <= OWNER_LEN {
             return text;
         }
-        let hash = Sha256::digest(text.as_bytes());
-        hash.iter().fold(String::from("sha256-"), |text, byte| text + &format!("{byte:02x}"))
+        format!("sha256-{}", encode_string(&Sha256::digest(text.as_bytes())))
     }
 
     /// Where what comes in to the container's interface is queued, where it has no end on the host's side.
     pub fn ifb(&self) -> LinkRef {
-        let hex = self.digest[18..24].iter().fold(String::from("ifb"), |name, byte| name + &format!("{byte:02x}"));
-        LinkRef::pod(IfName::parse(&hex).unwrap_or_else(|_| unreachable!("letters and digits")))
+        LinkRef::pod(named("ifb", &self.digest[18..24]))
     }
 
     /// The ifb by which the reference `bandwidth` shapes what this container sends.
     pub fn reference_ifb(&self) -> IfName {
         let digest = Sha512::digest([self.network, self.container_id].concat());
-        let name = digest[..6].iter().fold(String::from("bwp"), |name, byte| name + &format!("{byte:02x}"));
-        IfName::parse(&name).unwrap_or_else(|_| unreachable!("letters and digits"))
+        named("bwp", &digest[..6])
     }
 
     /// Writes on the host end whose it is, for GC after the record is lost: [`owner`] behind the program's name, or
@@ -115,9 +113,15 @@ pub fn shared_veth(purpose: &str) -> IfName {
 }
 
 fn veth_name(digest: &[u8]) -> IfName {
-    let hex = digest[..8].iter().fold(String::from("veth"), |name, byte| name + &format!("{byte:02x}"));
     // 4 letters and 11 of the 16 hexadecimal digits: as long as a name may be.
-    IfName::parse(&hex[..IfName::MAX_LEN]).unwrap_or_else(|_| unreachable!("letters and digits"))
+    named("veth", &digest[..8])
+}
+
+/// A name of as many hexadecimal digits as fit behind `word`.
+fn named(word: &str, bytes: &[u8]) -> IfName {
+    let mut name = word.to_owned() + &encode_string(bytes);
+    name.truncate(IfName::MAX_LEN);
+    IfName::parse(&name).unwrap_or_else(|_| unreachable!("letters and digits"))
 }
 
 fn mac(first: u8, digest: &[u8]) -> Mac {

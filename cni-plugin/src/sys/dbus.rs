@@ -2,6 +2,7 @@
 //!
 //! By hand, because the libraries bring threads or an async runtime for what is one message and its answer.
 
+use base16ct::lower::encode_string;
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -98,7 +99,7 @@ impl Bus {
     /// By the credentials that the kernel shows of the socket.
     fn authenticate(&mut self) -> io::Result<()> {
         let uid = nix::unistd::geteuid().to_string();
-        let hex = uid.bytes().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
+        let hex = encode_string(uid.as_bytes());
         self.stream.write_all(format!("\0AUTH EXTERNAL {hex}\r\n").as_bytes())?;
         let mut line = Vec::new();
         while !line.ends_with(b"\r\n") {

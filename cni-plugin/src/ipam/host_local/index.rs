@@ -19,6 +19,7 @@
 use super::allocator::Span;
 use super::store::{Holder, LeaseFile};
 use crate::ipam::range::to_bits;
+use base16ct::lower::encode_string;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, readlinkat};
 use nix::sys::stat::Mode;
@@ -241,7 +242,5 @@ fn owner_name(key: &str) -> String {
 
 /// 128 bits of SHA-256, in hex: nobody can choose an id that lands on another's name.
 fn hash(bytes: &[u8]) -> String {
-    let digest: [u8; 32] = Sha256::digest(bytes).into();
-    let high = u128::from_be_bytes(std::array::from_fn(|i| digest[i]));
-    format!("{high:032x}")
+    encode_string(&Sha256::digest(bytes)[..16])
 }

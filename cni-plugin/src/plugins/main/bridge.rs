@@ -148,8 +148,9 @@ impl Bridge {
         if self.disable_container {
             return steps;
         }
-        steps.extend([Step::WaitUp(port), Step::WaitUp(call.pod())]);
+        steps.push(Step::WaitUp(port));
         steps.extend(self.wait_up(facts));
+        steps.push(Step::WaitUp(call.pod()));
         if !ips.is_empty() {
             // What was said when the container's end came up met a closed port.
             steps.push(Step::SetLink { at: call.pod(), to: LinkAttr::Announce(self.pod_mac(call)), from: None });

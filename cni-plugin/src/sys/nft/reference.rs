@@ -11,6 +11,7 @@ use super::batch::{Batch, Family};
 use super::read::{Rule, rules};
 use super::{bytes, gone_is_fine};
 use crate::sys::netlink::{KernelError, Socket};
+use base16ct::lower::encode_string;
 use sha2::{Digest, Sha512};
 use std::net::IpAddr;
 
@@ -63,7 +64,7 @@ fn hash(parts: &[&str], len: usize) -> String {
     for part in parts {
         sha.update(part.as_bytes());
     }
-    let mut hex = sha.finalize().iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
+    let mut hex = encode_string(&sha.finalize());
     hex.truncate(len);
     hex
 }
