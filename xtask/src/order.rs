@@ -11,9 +11,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-/// What the calls attach: each type, and chains with all that a pod may have.
-const CONFLISTS: [&str; 8] =
-    ["bridge", "bridge-ipmasq", "ptp", "macvlan", "chain", "bandwidth-braid", "full-braid", "hostport-ebpf"];
+/// What the calls attach, first of all: an interface and no more, where a page fault is the largest part of the whole.
+const PLAIN: [&str; 3] = ["bridge", "ptp", "macvlan"];
+/// Then all that a pod may have.
+const CHAINS: [&str; 5] = ["bridge-ipmasq", "chain", "bandwidth-braid", "full-braid", "hostport-ebpf"];
 /// In the name of the function that only an ADD runs.
 const ADD: &str = "5braid6attach3add6attach";
 /// An ADD weighs more than all other calls together.
@@ -32,12 +33,22 @@ pub(crate) fn run(_: &Args) -> Result<()> {
     }
     let traces = folder.join("traces");
     fs::create_dir_all(&traces).with_context(|| format!("create {}", traces.display()))?;
-    let plugins = traced(&dist::with_symbols()?, &folder, &traces)?;
-    let mut bench = Command::new(build::package("braid-bench", "braid-bench")?);
-    bench.arg("--runs=1").arg(format!("--plugins=braid={}", plugins.display()));
-    let conflist = |name: &str| format!("--conflist={}", sh::root().join("bench/conflists").join(name).display());
-    sh::run(bench.args(CONFLISTS.map(|name| conflist(name) + ".conflist")))?;
-    let patterns = patterns(&traces)?;
+    // The next build writes another binary to the same place.
+    let braid = folder.join("braid");
+    fs::copy(dist::with_symbols()?, &braid).with_context(|| format!("copy braid to {}", braid.display()))?;
+    let aliases = aliases(&braid)?;
+    let plugins = traced(&braid, &folder, &traces)?;
+    attach(&plugins, &PLAIN)?;
+    let plain = calls(&traces, &aliases)?;
+    attach(&plugins, &CHAINS)?;
+    let all = calls(&traces, &aliases)?;
+    let is_in_add = |(_, calls): &&(String, usize)| *calls >= OTHER_CALLS;
+    let mut patterns = Vec::new();
+    for (pattern, _) in plain.iter().filter(is_in_add).chain(all.iter().filter(is_in_add)).chain(&all) {
+        if !patterns.contains(pattern) {
+            patterns.push(pattern.clone());
+        }
+    }
     ensure!(patterns.len() >= FEWEST, "only {} functions were seen to run", patterns.len());
     let file = sh::root().join("cni-plugin/order.ld");
     fs::write(&file, script(&patterns)).with_context(|| format!("write {}", file.display()))?;
@@ -45,12 +56,17 @@ pub(crate) fn run(_: &Args) -> Result<()> {
     Ok(())
 }
 
+fn attach(plugins: &Path, conflists: &[&str]) -> Result<()> {
+    let mut bench = Command::new(build::package("braid-bench", "braid-bench")?);
+    bench.arg("--runs=1").arg(format!("--plugins=braid={}", plugins.display()));
+    let folder = sh::root().join("bench/conflists");
+    bench.args(conflists.iter().map(|name| format!("--conflist={}.conflist", folder.join(name).display())));
+    sh::run(&mut bench)
+}
+
 /// A folder of plugins each of whose calls leaves a trace of the functions that it ran.
 fn traced(braid: &Path, folder: &Path, traces: &Path) -> Result<std::path::PathBuf> {
-    // The next build writes another binary to the same place.
-    let kept = folder.join("braid");
-    fs::copy(braid, &kept).with_context(|| format!("copy {}", braid.display()))?;
-    let real = build::linked(&kept)?;
+    let real = build::linked(braid)?;
     let wrapped = folder.join("plugins");
     fs::create_dir_all(&wrapped).with_context(|| format!("create {}", wrapped.display()))?;
     for plugin in fs::read_dir(&real)? {
@@ -68,14 +84,32 @@ fn traced(braid: &Path, folder: &Path, traces: &Path) -> Result<std::path::PathB
     Ok(wrapped)
 }
 
-/// The functions of all traces: those first that most ADDs run, for which a pod waits, then those of other calls.
-fn patterns(traces: &Path) -> Result<Vec<String>> {
+/// All names of each function that has several, of which a trace tells one and its section bears another.
+fn aliases(braid: &Path) -> Result<Vec<Vec<String>>> {
+    let symbols = sh::read(Command::new("nm").arg("--defined-only").arg(braid))?;
+    let mut names = BTreeMap::<&str, Vec<String>>::new();
+    for line in symbols.lines() {
+        if let [address, "t" | "T" | "w" | "W", name] = line.split(' ').collect::<Vec<_>>()[..] {
+            names.entry(address).or_default().push(name.to_owned());
+        }
+    }
+    Ok(names.into_values().filter(|names| names.len() > 1).collect())
+}
+
+/// The functions of all traces so far, with the calls that ran each: those first that most ADDs run, for which a pod
+/// waits, then those of other calls.
+fn calls(traces: &Path, aliases: &[Vec<String>]) -> Result<Vec<(String, usize)>> {
+    let aliases: BTreeMap<&str, &Vec<String>> =
+        aliases.iter().flat_map(|names| names.iter().map(move |name| (name.as_str(), names))).collect();
     let mut calls = BTreeMap::<String, usize>::new();
     for trace in fs::read_dir(traces)? {
         let trace = trace?.path();
         let text = fs::read_to_string(&trace).with_context(|| format!("read {}", trace.display()))?;
+        let functions: BTreeSet<&str> = text.lines().filter_map(function).collect();
+        let others = functions.iter().filter_map(|name| aliases.get(name)).flat_map(|names| names.iter());
+        let named = functions.iter().copied().chain(others.map(String::as_str));
+        let patterns: BTreeSet<String> = named.map(pattern).collect();
         let weight = if text.contains(ADD) { OTHER_CALLS } else { 1 };
-        let patterns: BTreeSet<String> = text.lines().filter_map(function).map(pattern).collect();
         for pattern in patterns {
             *calls.entry(pattern).or_default() += weight;
         }
@@ -83,7 +117,7 @@ fn patterns(traces: &Path) -> Result<Vec<String>> {
     ensure!(calls.values().any(|calls| *calls >= OTHER_CALLS), "no trace has a function whose name contains {ADD}");
     let mut patterns: Vec<_> = calls.into_iter().collect();
     patterns.sort_by_key(|(_, calls)| std::cmp::Reverse(*calls));
-    Ok(patterns.into_iter().map(|(pattern, _)| pattern).collect())
+    Ok(patterns)
 }
 
 /// The function that a line of a trace gives a number: `fn=(12) main` or, of one that is called, `cfn=(12) main`.
@@ -119,20 +153,26 @@ fn pattern(symbol: &str) -> String {
     pattern
 }
 
-/// Sections that no trace names: functions that the compiler found to be the same and that go by the name of any of them,
-/// the program's start, and the C library's, of which many are written in assembly.
-const UNNAMED: &str = "\
-        *(.text*.*_5alloc7raw_vecINtB*_6RawVec*E8grow_one*)
-        *crt*.o(.text)
-        *libc.a:*(.text .text.*)
-        *liblibc-*:*(.text .text.*)
-";
+/// Sections that no trace names and that every call needs: the program's start, and what the C library has in assembly.
+const FIRST: [&str; 5] = [
+    "*crt*.o(.text)",
+    "*libc.a:*start_main*(.text .text.*)",
+    "*libc.a:*init_tls*(.text .text.*)",
+    "*libc.a:mem*(.text .text.*)",
+    "*libc.a:*thread_area*(.text .text.*)",
+];
+/// Others that calls may need: functions that the compiler found to be the same and that go by the name of any of them,
+/// and the rest of the C library.
+const LAST: [&str; 3] =
+    ["*(.text*.*_5alloc7raw_vecINtB*_6RawVec*E8grow_one*)", "*libc.a:*(.text .text.*)", "*liblibc-*:*(.text .text.*)"];
 
 fn script(patterns: &[String]) -> String {
-    let head = "/* The functions that plugin calls run. Written by `cargo xtask order`; do not edit. */\n";
     // The compiler puts what it thinks unlikely into sections of another name.
-    let lines = patterns.iter().fold(String::new(), |lines, pattern| lines + "        *(.text*." + pattern + ")\n");
-    format!("{head}SECTIONS\n{{\n    .text.calls :\n    {{\n{lines}{UNNAMED}    }}\n}}\nINSERT BEFORE .text;\n")
+    let of_traces = patterns.iter().map(|pattern| format!("*(.text*.{pattern})"));
+    let all = FIRST.iter().map(ToString::to_string).chain(of_traces).chain(LAST.iter().map(ToString::to_string));
+    let lines = all.fold(String::new(), |lines, line| lines + "        " + &line + "\n");
+    let head = "/* The functions that plugin calls run. Written by `cargo xtask order`; do not edit. */\n";
+    format!("{head}SECTIONS\n{{\n    .text.calls :\n    {{\n{lines}    }}\n}}\nINSERT BEFORE .text;\n")
 }
 
 #[cfg(test)]

@@ -1,17 +1,16 @@
 //! Carrying out steps in order, neighbouring requests to one socket in one send.
 
 use super::kernel::Kernel;
-use super::{Error, elements, firewall, hostports, make, reference_tuning, shape, unmake, wait};
+use super::request::{Request, link_of};
+use super::{Error, elements, firewall, hostports, make, reference_tuning, shape, sysctls, unmake, wait};
 use crate::plan::facts::Facts;
 use crate::plan::link::LinkRef;
 use crate::plan::request::in_one_request;
 use crate::plan::step::{Ns, Step};
 use crate::plan::verify;
 use crate::sys::clock::Stopwatch;
-use crate::sys::netlink::{CREATE, EXCL, KernelError, Outcome, Socket};
+use crate::sys::netlink::{KernelError, Outcome, Socket};
 use crate::sys::nft::{mac_check, masquerade, reference};
-use crate::sys::rtnl::{self, addr, link, route};
-use crate::sys::sysctl;
 use nix::errno::Errno;
 use std::ops::Range;
 use std::time::Duration;
@@ -81,13 +80,6 @@ struct Run<'a> {
     report: Report,
 }
 
-/// A step as a request of the route family.
-struct Request {
-    kind: u16,
-    flags: u16,
-    body: Vec<u8>,
-}
-
 impl Run<'_> {
     /// Does as many steps from `first` on as `count` tells from the result. Two looks at the clock for each send are a
     /// hundredth of an ADD, so only who wants to know has them.
@@ -154,6 +146,7 @@ impl Run<'_> {
     }
 
     /// Does one step by itself, after everything queued before it.
+    #[inline(never)] // Each `work` in a place of its own: see `apart`.
     fn alone(&mut self, at: usize, work: impl FnOnce(&mut Self) -> Result<(), KernelError>) {
         self.flush();
         if self.report.errors.is_empty() || !is_making(&self.steps[at]) {
@@ -190,7 +183,7 @@ impl Run<'_> {
             }
         }
         let range = at..at + in_one_request(&self.steps[at..]);
-        let queued = self.request(&self.steps[range.clone()]).and_then(|request| {
+        let queued = Request::of(&self.steps[range.clone()], self.kernel).and_then(|request| {
             let body = |out: &mut Vec<u8>| out.extend(&request.body);
             self.kernel.route(ns)?.push(request.kind, request.flags, body);
             Ok(())
@@ -231,54 +224,6 @@ impl Run<'_> {
         }
     }
 
-    /// The request that does all of `steps`.
-    fn request(&mut self, steps: &[Step]) -> Result<Request, KernelError> {
-        let mut body = Vec::with_capacity(64);
-        let out = &mut body;
-        let kernel = &mut *self.kernel;
-        let (kind, flags) = match &steps[0] {
-            Step::SetLink { at, .. } | Step::EnsureAttr { at, .. } => {
-                let attrs = steps.iter().filter_map(|step| match step {
-                    Step::SetLink { to, .. } | Step::EnsureAttr { to, .. } => Some(to),
-                    _ => None,
-                });
-                link::set_attrs(kernel.index(at)?, attrs, out);
-                (rtnl::NEWLINK, 0)
-            }
-            Step::EnsureVlan { at, vlan } => {
-                link::vlan(kernel.index(at)?, vlan, out);
-                (rtnl::SETLINK, 0)
-            }
-            Step::DelVlan { at, vlan } => {
-                link::vlan(kernel.index(at)?, vlan, out);
-                (rtnl::DELLINK, 0)
-            }
-            Step::AddAddr(addr) | Step::EnsureAddr(addr) => {
-                addr::addr(kernel.index(&addr.at)?, addr, out);
-                (rtnl::NEWADDR, CREATE | EXCL)
-            }
-            Step::DelAddr(addr) => {
-                addr::addr(kernel.index(&addr.at)?, addr, out);
-                (rtnl::DELADDR, 0)
-            }
-            Step::AddRoute(route) => {
-                route::route(kernel.index(&route.at)?, route, out);
-                // Without EXCL and with APPEND: two routes to one destination both stay, as with the reference plugins.
-                (rtnl::NEWROUTE, CREATE | crate::sys::netlink::APPEND)
-            }
-            Step::DelRoute(route) => {
-                route::route(kernel.index(&route.at)?, route, out);
-                (rtnl::DELROUTE, 0)
-            }
-            Step::WaitUp(at) => {
-                link::get_by_name(&at.name, out);
-                (rtnl::GETLINK, 0)
-            }
-            _ => return Err(Errno::EOPNOTSUPP.into()),
-        };
-        Ok(Request { kind, flags, body })
-    }
-
     /// Takes the link at `at` away with those behind it in the same namespace; returns how many.
     fn del_links(&mut self, at: usize) -> usize {
         self.flush();
@@ -300,6 +245,7 @@ impl Run<'_> {
     }
 
     /// Does the step at `at` with some of those behind it; returns how many.
+    #[inline(never)] // As above.
     fn together(&mut self, at: usize, work: impl FnOnce(&mut Kernel) -> Vec<Result<(), KernelError>>) -> usize {
         let results = self.timed(at, Vec::len, |run| work(run.kernel));
         let count = results.len();
@@ -314,13 +260,7 @@ impl Run<'_> {
         self.flush();
         let is_one = |step: &&Step| matches!(step, Step::SetSysctl(one) | Step::EnsureSysctl(one) if one.ns == ns);
         let all: Vec<&Step> = self.steps[at..].iter().take_while(is_one).collect();
-        let write = |step: &&Step| match step {
-            Step::SetSysctl(sysctl) => sysctl::write(&sysctl.key, &sysctl.value),
-            Step::EnsureSysctl(sysctl) => sysctl::ensure(&sysctl.key, &sysctl.value),
-            _ => Ok(true),
-        };
-        let write_all = || all.iter().map(write).collect::<Vec<_>>();
-        let written = self.timed(at, |_| all.len(), |run| run.kernel.run_in(ns, write_all));
+        let written = self.timed(at, |_| all.len(), |run| sysctls::write(run.kernel, ns, &all));
         match written {
             Ok(results) => (at..).zip(results).for_each(|(at, result)| self.sysctl_written(at, result)),
             Err(err) => self.report.errors.push(err),
@@ -337,19 +277,6 @@ impl Run<'_> {
             Ok(false) => self.report.errors.push(Error::new(step.to_string(), Errno::ENOENT)),
             Err(err) => self.report.errors.push(Error::io(step.to_string(), &err)),
         }
-    }
-}
-
-/// The link whose index the step's request carries.
-fn link_of(step: &Step) -> Option<&LinkRef> {
-    match step {
-        Step::SetLink { at, .. }
-        | Step::EnsureAttr { at, .. }
-        | Step::EnsureVlan { at, .. }
-        | Step::DelVlan { at, .. } => Some(at),
-        Step::AddAddr(addr) | Step::EnsureAddr(addr) | Step::DelAddr(addr) => Some(&addr.at),
-        Step::AddRoute(route) | Step::DelRoute(route) => Some(&route.at),
-        _ => None,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::plan::Feature;
 use crate::sys::probe::{Finding, PROBES, Probe, find};
+use nix::sys::utsname::uname;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,7 +22,7 @@ struct Known {
 
 /// The running kernel's release, `6.12.0-1-amd64` for example.
 pub fn release() -> String {
-    fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
+    uname().map(|names| names.release().to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 /// What is known of the features of `wanted`: nothing where the kernel has one, otherwise its own words. One that can't be

@@ -36,15 +36,20 @@ struct Pod {
 }
 
 impl Pod {
-    fn route(&mut self) -> Result<&mut Socket, KernelError> {
+    fn route(&mut self, host: &Socket) -> Result<&mut Socket, KernelError> {
         let socket = match self.socket.take() {
             Some(socket) => socket,
-            None => self.netns.run(Socket::route).map_err(|err| {
-                let Error { doing, cause } = err.into();
-                KernelError { ext_ack: Some(format!("{doing}: {cause}")), ..cause }
+            None => self.run(host, Socket::route).map_err(|Error { doing, cause }| KernelError {
+                ext_ack: Some(format!("{doing}: {cause}")),
+                ..cause
             })??,
         };
         Ok(self.socket.insert(socket))
+    }
+
+    fn run<T>(&self, host: &Socket, work: impl FnOnce() -> T) -> Result<T, Error> {
+        self.netns.set_home(host)?;
+        Ok(self.netns.run(work)?)
     }
 }
 
@@ -86,11 +91,18 @@ impl Kernel {
         self.pod.as_ref().map(|pod| &pod.netns)
     }
 
+    /// The container's namespace where it is no other than the one that this process is in.
+    pub fn own_netns(&self) -> Result<Option<&NetNs>, Error> {
+        let Some(Pod { netns, .. }) = &self.pod else { return Ok(None) };
+        netns.set_home(&self.host)?;
+        Ok(netns.is_own()?.then_some(netns))
+    }
+
     /// The route socket of a namespace; `ENOENT` where the container has none.
     pub fn route(&mut self, ns: Ns) -> Result<&mut Socket, KernelError> {
         match ns {
             Ns::Host => Ok(&mut self.host),
-            Ns::Pod => self.pod.as_mut().ok_or(Errno::ENOENT)?.route(),
+            Ns::Pod => self.pod.as_mut().ok_or(Errno::ENOENT)?.route(&self.host),
         }
     }
 
@@ -107,7 +119,7 @@ impl Kernel {
     pub fn run_in<T>(&self, ns: Ns, work: impl FnOnce() -> T) -> Result<T, Error> {
         match (ns, &self.pod) {
             (Ns::Host, _) => Ok(work()),
-            (Ns::Pod, Some(pod)) => Ok(pod.netns.run(work)?),
+            (Ns::Pod, Some(pod)) => pod.run(&self.host, work),
             (Ns::Pod, None) => Err(Error::new("enter the container's network namespace", Errno::ENOENT)),
         }
     }

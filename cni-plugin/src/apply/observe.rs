@@ -4,6 +4,7 @@ use super::Error;
 use super::hostports::{self, ebpf, loopback};
 use super::kernel::Kernel;
 use super::{features, firewall, shape};
+use crate::apart::apart;
 use crate::plan::IfName;
 use crate::plan::facts::{Facts, Need, RouteFact};
 use crate::plan::hostport::Entrance;
@@ -33,42 +34,35 @@ pub fn observe(kernel: &mut Kernel, needs: &[Need]) -> Result<Facts, Error> {
 fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error> {
     match need {
         Need::Link(at) => read_link(kernel, at, facts),
-        Need::DefaultLink(ns) => read_default_link(kernel, *ns, facts),
+        Need::DefaultLink(ns) => apart(|| read_default_link(kernel, *ns, facts)),
         Need::Addrs(at) => read_addrs(kernel, at, facts),
-        Need::Routes(ns) => {
-            let routes = routes(kernel, *ns, true).and_then(|mut all| {
-                all.extend(routes(kernel, *ns, false)?);
-                Ok(all)
-            });
-            facts.routes.insert(*ns, routes.map_err(|cause| Error::new(format!("list routes of {ns}"), cause))?);
-            Ok(())
-        }
+        Need::Routes(ns) => apart(|| read_routes(kernel, *ns, facts)),
         Need::Sysctl(ns, key) => {
             let value = kernel.run_in(*ns, || sysctl::read(key))?;
             let value = value.map_err(|err| Error::io(format!("read sysctl {key}"), &err))?;
             facts.sysctls.extend(value.map(|value| ((*ns, key.clone()), value)));
             Ok(())
         }
-        Need::File(path) => read_file(path, facts),
+        Need::File(path) => apart(|| read_file(path, facts)),
         Need::BootIdWithout(link) => {
             read_link(kernel, link, facts)?;
             if facts.link(link).is_none() { read_boot_id(facts) } else { Ok(()) }
         }
-        Need::Vlans => read_vlans(kernel, facts),
+        Need::Vlans => apart(|| read_vlans(kernel, facts)),
         Need::Masquerades => {
-            let found = kernel.nft().and_then(masquerade::list);
+            let found = apart(|| kernel.nft().and_then(masquerade::list));
             facts.masquerades.extend(found.map_err(|cause| Error::new("list masqueraded sources", cause))?);
             Ok(())
         }
-        Need::HostPort(at) => read_host_port(kernel, at, facts),
-        Need::Firewalld => read_firewalld(facts),
-        Need::Firewall(what) => read_firewall(kernel, what, facts),
-        Need::EbpfPort(at) => read_ebpf_port(at, facts),
-        Need::HostPortHook(at) => read_host_port_hook(kernel, at, facts),
-        Need::LoopbackPort(at) => read_loopback_port(at, facts),
-        Need::LoopbackPrograms => read_loopback_programs(facts),
+        Need::HostPort(at) => apart(|| read_host_port(kernel, at, facts)),
+        Need::Firewalld => apart(|| read_firewalld(facts)),
+        Need::Firewall(what) => apart(|| read_firewall(kernel, what, facts)),
+        Need::EbpfPort(at) => apart(|| read_ebpf_port(at, facts)),
+        Need::HostPortHook(at) => apart(|| read_host_port_hook(kernel, at, facts)),
+        Need::LoopbackPort(at) => apart(|| read_loopback_port(at, facts)),
+        Need::LoopbackPrograms => apart(|| read_loopback_programs(facts)),
         Need::Shaped(at) => {
-            let fact = shape::observe(kernel, at);
+            let fact = apart(|| shape::observe(kernel, at));
             let fact = fact.map_err(|cause| Error::new(format!("look how link {at} is shaped"), cause))?;
             facts.shaped.insert(at.clone(), fact);
             Ok(())
@@ -77,8 +71,17 @@ fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error
             facts.features.extend(features::known(wanted));
             Ok(())
         }
-        Need::MacChecks => read_mac_checks(kernel, facts),
+        Need::MacChecks => apart(|| read_mac_checks(kernel, facts)),
     }
+}
+
+fn read_routes(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(), Error> {
+    let routes = routes(kernel, ns, true).and_then(|mut all| {
+        all.extend(routes(kernel, ns, false)?);
+        Ok(all)
+    });
+    facts.routes.insert(ns, routes.map_err(|cause| Error::new(format!("list routes of {ns}"), cause))?);
+    Ok(())
 }
 
 fn read_mac_checks(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {

@@ -3,6 +3,7 @@
 use super::kernel::Kernel;
 use super::record::{self, Record};
 use super::{Error, firewall, hostports};
+use crate::apart::apart;
 use crate::plan::nft::Gate;
 use crate::plan::{Feature, Step};
 use crate::sys::netlink::KernelError;
@@ -24,9 +25,12 @@ const NEEDS: [(Table, &[Feature]); 2] =
 pub fn rules(kernel: &mut Kernel, features: &[Feature], is_alive: impl Fn(&Record) -> bool) -> Vec<Error> {
     // A kernel without nf_tables: who needs it is told so by what fails then.
     match lost(kernel, features) {
-        Ok(lost) if !lost.is_empty() => {}
-        _ => return Vec::new(),
+        Ok(lost) if !lost.is_empty() => apart(|| rebuild(kernel, features, is_alive)),
+        _ => Vec::new(),
     }
+}
+
+fn rebuild(kernel: &mut Kernel, features: &[Feature], is_alive: impl Fn(&Record) -> bool) -> Vec<Error> {
     let mut errors = Vec::new();
     let all = locked().map_err(|err| Error::io(format!("lock {LOCK}"), &err)).and_then(|_held| {
         let fail = |cause: KernelError| Error::new("put back what somebody flushed", cause);

@@ -1,4 +1,4 @@
-//! Which loaded program has a slot left for one more attachment: `/run/braid/program.json`.
+//! Which loaded program has a slot left for one more attachment: `/run/braid/program`.
 //!
 //! Loading takes longer than all else of shaping together, so several attachments share a program. It lives as long as one
 //! of them does. A slot belongs to an attachment as long as its record is there, so that nothing has to be given back.
@@ -6,19 +6,20 @@
 use crate::sys::bpf::shape::{Program, VERSION};
 use braid_ebpf_types::shape::SLOTS;
 use nix::errno::Errno;
-use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// On tmpfs: what it speaks of is gone with the kernel.
-const PATH: &str = "/run/braid/program.json";
+const PATH: &str = "/run/braid/program";
 /// More than any text has: each covers the one before, in one system call.
 const LEN: usize = 4096;
 
-/// The program loaded last.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// The program loaded last. In the file it is words that end with a zero byte, which no path has inside.
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Last {
     /// Another braid may have loaded another.
     version: u64,
@@ -77,15 +78,24 @@ fn open(path: &Path) -> io::Result<File> {
 fn read(file: &File) -> Option<Last> {
     let mut text = [0; LEN];
     let len = file.read_at(&mut text, 0).ok()?;
-    serde_json::from_slice(&text[..len]).ok()
+    let mut words = text[..len].split(|byte| *byte == 0);
+    let mut number = || std::str::from_utf8(words.next()?).ok()?.parse::<u64>().ok();
+    let (version, id, load_time) = (number()?, number()?.try_into().ok()?, number()?);
+    let paths = words.filter(|word| !word.is_empty());
+    Some(Last { version, id, load_time, records: paths.map(|path| OsStr::from_bytes(path).into()).collect() })
 }
 
 fn write(file: &File, last: &Last) -> io::Result<()> {
-    let mut text = serde_json::to_vec(last)?;
+    let Last { version, id, load_time, records } = last;
+    let mut text = format!("{version}\0{id}\0{load_time}\0").into_bytes();
+    for record in records {
+        text.extend(record.as_os_str().as_bytes());
+        text.push(0);
+    }
     if text.len() > LEN {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    text.resize(LEN, b' ');
+    text.resize(LEN, 0);
     file.write_all_at(&text, 0)
 }
 
@@ -132,8 +142,11 @@ mod tests {
         let record = paths(dir.path(), 1).remove(0);
         let slot = |path: &Path| take_of(path, &record).expect("a program").1;
         assert_eq!((slot(&path), slot(&path)), (0, 0));
-        for damage in ["", "{", r#"{"version":1,"id":2,"load_time":3,"records":["a"]}"#, &"[".repeat(LEN * 2)] {
-            fs::write(&path, damage).expect("written");
+        let cut = format!("{VERSION}|");
+        let too_large = format!("{VERSION}|{}|3|", u64::MAX);
+        for damage in ["", "1", "1|2|3|a|", &cut, &too_large, &"[".repeat(LEN * 2)].map(|text| text.replace('|', "\0"))
+        {
+            fs::write(&path, &damage).expect("written");
             assert_eq!(slot(&path), 0, "{damage:?}");
         }
         assert_eq!(slot(&dir.path().join("missing/program")), 0);

@@ -5,6 +5,7 @@ use super::del::{self, give_back};
 use super::gc::is_alive;
 use super::liveness::Known;
 use super::planner::Planner;
+use crate::apart::apart;
 use crate::apply::executor::Timing;
 use crate::apply::kernel::Kernel;
 use crate::apply::record::{Folder, Record};
@@ -43,10 +44,9 @@ fn attach(request: &Request, chain: &Chain, is_timed: bool) -> Result<Added, Err
     let attachment = request.attachment.as_ref().ok_or_else(|| Error::env("ADD needs a container"))?;
     chain.find_foreign()?;
     if let [Item { work: Work::Ipam, addresses: From::Ours(ipam), .. }] = chain.items.as_slice() {
-        return reserve_alone(request, chain, attachment, ipam);
+        return apart(|| reserve_alone(request, chain, attachment, ipam));
     }
-    let netns = open_netns(attachment, request.netns_override)?;
-    let mut kernel = Kernel::open(Some(netns)).map_err(internal)?;
+    let mut kernel = open_kernel(attachment, request.netns_override)?;
     if is_timed {
         kernel.time();
     }
@@ -66,7 +66,7 @@ fn attach(request: &Request, chain: &Chain, is_timed: bool) -> Result<Added, Err
             std::mem::forget((run, kernel));
             Ok(Added { stdout, result, timings })
         }
-        Err(error) => Err(run.fail(error, &mut kernel)),
+        Err(error) => Err(apart(|| run.fail(error, &mut kernel))),
     }
 }
 
@@ -80,19 +80,20 @@ fn reserve_alone(request: &Request, chain: &Chain, attachment: &Attachment, ipam
     Ok(Added { stdout, result, timings: Vec::new() })
 }
 
-/// The container's namespace, which must not be the plugin's own.
-pub fn open_netns(attachment: &Attachment, may_be_own: bool) -> Result<NetNs, Error> {
+/// The kernel with the container's namespace, which must not be the plugin's own.
+pub fn open_kernel(attachment: &Attachment, may_be_own: bool) -> Result<Kernel, Error> {
     let path = attachment.netns.as_deref().unwrap_or(Path::new(""));
     let netns = NetNs::open(path).map_err(|err| Error::netns(err.to_string()))?;
+    let kernel = Kernel::open(Some(netns)).map_err(internal)?;
     if !may_be_own {
-        refuse_own(&netns)?;
+        refuse_own(&kernel)?;
     }
-    Ok(netns)
+    Ok(kernel)
 }
 
 /// Refuses to work on the plugin's own namespace as if it were a container's.
-pub fn refuse_own(netns: &NetNs) -> Result<(), Error> {
-    if netns.is_own().map_err(internal)? {
+pub fn refuse_own(kernel: &Kernel) -> Result<(), Error> {
+    if let Some(netns) = kernel.own_netns().map_err(internal)? {
         let sentence = "plugin's netns and netns from CNI_NETNS should not be the same";
         return Err(Error::netns(format!("{sentence}: {}", netns.path().display())));
     }
@@ -124,7 +125,7 @@ fn start_record(
             let id = &attachment.container_id;
             return Err(Error::internal(format!("interface {name:?} of container {id} is already attached")));
         }
-        del::take_back(&earlier, chain, attachment, folder, kernel)?;
+        apart(|| del::take_back(&earlier, chain, attachment, folder, kernel))?;
     }
     Ok(record)
 }

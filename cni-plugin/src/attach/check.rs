@@ -1,10 +1,9 @@
 //! CHECK: every recorded step still holds, and what the result says is there.
 
-use super::add::open_netns;
+use super::add::open_kernel;
 use super::chain::{self, Chain, From, Work};
 use super::joined;
 use super::liveness::Known;
-use crate::apply::kernel::Kernel;
 use crate::apply::observe::observe;
 use crate::apply::record::Folder;
 use crate::cni::{AddResult, Attachment, Command, Error, Request};
@@ -18,7 +17,7 @@ pub fn check(request: &Request, chain: &Chain) -> Result<(), Error> {
         return Ok(());
     }
     let attachment = request.attachment.as_ref().ok_or_else(|| Error::env("CHECK needs a container"))?;
-    let netns = open_netns(attachment, request.netns_override)?;
+    let mut kernel = open_kernel(attachment, request.netns_override)?;
     let prev = request.conf.prev_result.as_ref();
     let mut errors = Vec::new();
     for at in 0..chain.items.len() {
@@ -28,7 +27,6 @@ pub fn check(request: &Request, chain: &Chain) -> Result<(), Error> {
         if prev.is_none() && chain.items.iter().any(|item| item.conf.plugin != "loopback") {
             return Err(Error::config("Required prevResult missing"));
         }
-        let mut kernel = Kernel::open(Some(netns)).map_err(internal)?;
         let record = Folder::lock(&attachment.container_id).and_then(|folder| folder.load(&chain.key(attachment)));
         let record = record.map_err(internal)?;
         let steps: Vec<Step> = record.iter().flat_map(|record| record.steps().cloned()).collect();

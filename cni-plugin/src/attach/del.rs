@@ -19,15 +19,14 @@ use crate::sys::netns::{NetNs, NetNsError};
 /// `chain` may be an error: a configuration that no longer parses must not keep what its record can take back.
 pub fn del(request: &Request, face: &str, chain: Result<Chain, Error>) -> Result<(), Error> {
     let attachment = request.attachment.as_ref().ok_or_else(|| Error::env("DEL needs a container"))?;
-    let netns = netns_of(attachment)?;
-    if let (Some(netns), false) = (&netns, request.netns_override) {
-        refuse_own(netns)?;
+    let mut kernel = Kernel::open(netns_of(attachment)?).map_err(internal)?;
+    if !request.netns_override {
+        refuse_own(&kernel)?;
     }
     let folder = Folder::lock(&attachment.container_id).map_err(internal)?;
     let chain = chain.or_else(|error| recorded_chain(request, face, attachment, &folder).ok_or(error))?;
     let key = chain.key(attachment);
     let record = folder.load(&key).map_err(internal)?;
-    let mut kernel = Kernel::open(netns).map_err(internal)?;
     let prev = request.conf.prev_result.as_ref();
     take_back_all(&chain, attachment, record.as_ref(), prev, &mut kernel)?;
     folder.remove(&key).and_then(|()| folder.close()).map_err(internal)

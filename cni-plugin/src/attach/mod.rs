@@ -19,6 +19,7 @@ pub mod planner;
 pub mod preview;
 pub mod status;
 
+use crate::apart::apart;
 use crate::cni::{Command, Error, Request};
 use chain::Chain;
 use std::mem::ManuallyDrop;
@@ -29,10 +30,10 @@ pub fn answer(request: &Request, face: &str) -> Result<String, Error> {
     match request.command {
         // Never taken apart: the process ends behind it.
         Command::Add => add::add(request, &ManuallyDrop::new(chain()?)),
-        Command::Del => del::del(request, face, chain()).map(|()| String::new()),
-        Command::Check => check::check(request, &chain()?).map(|()| String::new()),
-        Command::Gc => gc::gc(request, &chain()?).map(|()| String::new()),
-        Command::Status => status::status(request, &chain()?).map(|()| String::new()),
+        Command::Del => apart(|| del::del(request, face, chain())).map(|()| String::new()),
+        Command::Check => apart(|| check::check(request, &chain()?)).map(|()| String::new()),
+        Command::Gc => apart(|| gc::gc(request, &chain()?)).map(|()| String::new()),
+        Command::Status => apart(|| status::status(request, &chain()?)).map(|()| String::new()),
         Command::Version => Ok(String::new()),
     }
 }

@@ -9,7 +9,6 @@ use crate::cni::{AddResult, Error, Request};
 use crate::ipam::Lease;
 use crate::plan::Step;
 use crate::plugins::Addresses;
-use crate::sys::netns::NetNs;
 use std::ops::Range;
 
 /// One line of a dry run.
@@ -23,18 +22,17 @@ pub enum Line {
     Note(String),
 }
 
-/// What would be done, in order. `netns` is looked at and stays as it is.
-pub fn preview(request: &Request, chain: &Chain, netns: NetNs) -> Result<Vec<Line>, Error> {
+/// What would be done, in order. Everything is looked at and stays as it is.
+pub fn preview(request: &Request, chain: &Chain, kernel: &mut Kernel) -> Result<Vec<Line>, Error> {
     let attachment = request.attachment.as_ref().ok_or_else(|| Error::env("a dry run needs a container"))?;
     if let [Item { work: Work::Ipam, addresses: From::Ours(ipam), conf, .. }] = chain.items.as_slice() {
         return Ok(addresses(&conf.plugin, chain, &ipam.peek(Known::of(chain.network()).host())?));
     }
-    let mut kernel = Kernel::open(Some(netns)).map_err(|err| Error::internal(err.to_string()))?;
     let mut planner = Planner::new(chain, attachment, request.conf.version, request.conf.prev_result.clone());
     let mut lines = Vec::new();
     let known = planner.natives_from(0);
     let unknown = known.clone().find(|at| needs_foreign_addresses(&chain.items[*at]));
-    natives(&mut planner, known.start..unknown.unwrap_or(known.end), &mut kernel, &mut lines)?;
+    natives(&mut planner, known.start..unknown.unwrap_or(known.end), kernel, &mut lines)?;
     lines.extend(planner.warnings.iter().map(|warning| Line::Note(warning.clone())));
     lines.extend((unknown.unwrap_or(known.end)..chain.items.len()).map(|at| Line::Note(not_planned(&chain.items[at]))));
     Ok(lines)

@@ -232,3 +232,10 @@ pub struct Sysctl {
     #[serde(default, skip_serializing_if = "Not::not")]
     pub optional: bool,
 }
+
+impl Sysctl {
+    /// Switches IPv4 forwarding of the node.
+    pub const IPV4_FORWARD: &str = "net/ipv4/ip_forward";
+    /// Switches IPv6 forwarding of the node.
+    pub const IPV6_FORWARD: &str = "net/ipv6/conf/all/forwarding";
+}

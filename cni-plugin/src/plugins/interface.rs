@@ -123,18 +123,13 @@ pub fn forwarding(ips: &[IpConfig]) -> Vec<Step> {
     };
     let mut steps = Vec::new();
     if ips.iter().any(|ip| ip.address.addr().is_ipv4()) {
-        steps.push(on(IPV4_FORWARD));
+        steps.push(on(Sysctl::IPV4_FORWARD));
     }
     if ips.iter().any(|ip| ip.address.addr().is_ipv6()) {
-        steps.push(on(IPV6_FORWARD));
+        steps.push(on(Sysctl::IPV6_FORWARD));
     }
     steps
 }
-
-/// Switches IPv4 forwarding of the node.
-pub const IPV4_FORWARD: &str = "net/ipv4/ip_forward";
-/// Switches IPv6 forwarding of the node.
-pub const IPV6_FORWARD: &str = "net/ipv6/conf/all/forwarding";
 
 /// The steps that masquerade each address outside its network.
 pub fn masquerade(call: &Call<'_>, ips: &[IpConfig]) -> Vec<Step> {

@@ -9,6 +9,7 @@ pub mod meta;
 
 pub use call::Call;
 
+use crate::apart::apart;
 use crate::cni::{AddResult, Error, NetConf};
 use crate::ipam::Lease;
 use crate::plan::{Facts, Feature, Need, Step};
@@ -81,17 +82,21 @@ pub const TYPES: &[&str] =
 /// Parses the configuration of a known type; `None` for a foreign one.
 pub fn parse(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Error> {
     Ok(Some(match conf.plugin.as_str() {
-        "bridge" => Box::new(main::bridge::Bridge::parse(conf, args)?),
-        "ptp" | "veth" => Box::new(main::ptp::Ptp::parse(conf)?),
-        "macvlan" => Box::new(main::macvlan::Macvlan::parse(conf, args)?),
-        "ipvlan" => Box::new(main::ipvlan::Ipvlan::parse(conf)?),
+        "bridge" => boxed(|| main::bridge::Bridge::parse(conf, args))?,
+        "ptp" | "veth" => boxed(|| main::ptp::Ptp::parse(conf))?,
+        "macvlan" => boxed(|| main::macvlan::Macvlan::parse(conf, args))?,
+        "ipvlan" => boxed(|| main::ipvlan::Ipvlan::parse(conf))?,
         "loopback" => Box::new(main::loopback::Loopback),
-        "bandwidth" => Box::new(meta::bandwidth::Bandwidth::parse(conf)?),
-        "firewall" => Box::new(meta::firewall::Firewall::parse(conf)?),
-        "portmap" => Box::new(meta::portmap::Portmap::parse(conf)?),
-        "tuning" => Box::new(meta::tuning::Tuning::parse(conf, args)?),
+        "bandwidth" => boxed(|| meta::bandwidth::Bandwidth::parse(conf))?,
+        "firewall" => boxed(|| meta::firewall::Firewall::parse(conf))?,
+        "portmap" => boxed(|| meta::portmap::Portmap::parse(conf))?,
+        "tuning" => boxed(|| meta::tuning::Tuning::parse(conf, args))?,
         _ => return Ok(None),
     }))
+}
+
+fn boxed<P: Plugin + 'static>(parse: impl FnOnce() -> Result<P, Error>) -> Result<Box<dyn Plugin>, Error> {
+    apart(|| Ok(Box::new(parse()?) as Box<dyn Plugin>))
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ const OWN: &str = "/proc/thread-self/ns/net";
 pub struct NetNs {
     file: File,
     path: PathBuf,
-    /// Where whoever goes there comes back to, once it is known.
+    /// Where whoever goes there comes back to, where it was said.
     home: OnceCell<File>,
 }
 
@@ -119,43 +119,53 @@ impl NetNs {
         &self.path
     }
 
+    /// Says that the thread is where `socket` was opened, which takes half the time of asking by a new one, and once only.
+    pub fn set_home(&self, socket: &impl AsRawFd) -> Result<(), NetNsError> {
+        if self.home.get().is_none() {
+            let _ = self.home.set(of_socket(socket).map_err(at_home("open"))?);
+        }
+        Ok(())
+    }
+
     /// Whether it is the one that this thread is in, which is where [`NetNs::run`] will come back to.
     pub fn is_own(&self) -> Result<bool, NetNsError> {
-        let fail = |path: &Path| {
-            let path = path.to_owned();
-            |source| NetNsError::Io { op: "inspect", path, source }
-        };
-        let this = self.file.metadata().map_err(fail(&self.path))?;
-        let home = own().map_err(fail(Path::new(OWN)))?;
-        let own = home.metadata().map_err(fail(Path::new(OWN)))?;
-        let _ = self.home.set(home);
+        let fail = |source| NetNsError::Io { op: "inspect", path: self.path.clone(), source };
+        let this = self.file.metadata().map_err(fail)?;
+        let own = self.with_home(File::metadata)?.map_err(at_home("inspect"))?;
         Ok((this.dev(), this.ino()) == (own.dev(), own.ino()))
     }
 
-    /// Runs `work` in the namespace and comes back, whatever becomes of `work`: to where the thread was when it first asked
-    /// for this or for [`NetNs::is_own`].
+    /// Runs `work` in the namespace and comes back, whatever becomes of `work`: to where [`NetNs::set_home`] said that the
+    /// thread is, otherwise to where it is.
     ///
     /// It is the calling thread that goes: a thread of its own would cost 25 system calls more. A thread that can't
     /// come back would do host work in a container, so then the process ends.
     pub fn run<T>(&self, work: impl FnOnce() -> T) -> Result<T, NetNsError> {
         let fail = |errno: Errno| NetNsError::Io { op: "enter", path: self.path.clone(), source: errno.into() };
-        let home = if let Some(home) = self.home.get() {
-            home
-        } else {
-            let home = own().map_err(|source| NetNsError::Io { op: "open", path: OWN.into(), source })?;
-            self.home.get_or_init(|| home)
-        };
-        setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(fail)?;
-        let _home = Home(home);
-        Ok(work())
+        self.with_home(|home| {
+            setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(fail)?;
+            let _home = Home(home);
+            Ok(work())
+        })?
+    }
+
+    fn with_home<T>(&self, work: impl FnOnce(&File) -> T) -> Result<T, NetNsError> {
+        if let Some(home) = self.home.get() {
+            return Ok(work(home));
+        }
+        let home = UnixDatagram::unbound().and_then(|socket| of_socket(&socket));
+        Ok(work(&home.map_err(at_home("open"))?))
     }
 }
 
-/// The namespace of this thread, asked of a socket: to look up its name in /proc the kernel would make all folders on
-/// the way there, for a process that ends in a millisecond.
-fn own() -> io::Result<File> {
+fn at_home(op: &'static str) -> impl Fn(io::Error) -> NetNsError {
+    move |source| NetNsError::Io { op, path: OWN.into(), source }
+}
+
+/// The namespace that `socket` was opened in: to look up that of a thread by its name in /proc, the kernel would make
+/// all folders on the way there, for a process that ends in a millisecond.
+fn of_socket(socket: &impl AsRawFd) -> io::Result<File> {
     const SIOCGSKNS: libc::Ioctl = 0x894c;
-    let socket = UnixDatagram::unbound()?;
     // SAFETY: the request takes no argument, and `socket` is open.
     let fd = Errno::result(unsafe { libc::ioctl(socket.as_raw_fd(), SIOCGSKNS) })?;
     // SAFETY: the kernel has just made the descriptor for this call, so nobody else owns it.

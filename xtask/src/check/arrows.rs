@@ -6,6 +6,7 @@ use super::source::{Name, Source, is_below};
 /// Who may name what, and why. A part may always name itself, and main may name all.
 const ARROWS: &[(&str, &str, &str)] = &[
     ("cli", "", "the faces for people show whatever there is"),
+    ("", "apart", "where code lies says nothing of what it does"),
     ("attach", "apply", "a verb is planned, then applied"),
     ("attach", "cni", "it answers a request with a result"),
     ("attach", "ipam", "a lease comes between the config and the plan"),

@@ -101,7 +101,7 @@ impl Traces {
     /// A lease is a file whose name is an address; a record names its sandbox in its path or in its text. Whose the slots
     /// of a program were is nobody's trace: the kernel may have dropped the program, and the next attachment writes over it.
     fn is_in_file(&self, path: &Path) -> bool {
-        if path.ends_with("run/braid/program.json") {
+        if path.ends_with("run/braid/program") {
             return false;
         }
         let is_lease = path.file_name().is_some_and(|name| name.to_string_lossy().parse::<IpAddr>().is_ok());

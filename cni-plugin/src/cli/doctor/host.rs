@@ -4,7 +4,7 @@ use super::{Check, State};
 use crate::apply::record;
 use crate::cli::install::{DEFAULT_BIN_DIR, PROGRAM};
 use crate::ipam::host_local::config::DEFAULT_DATA_DIR;
-use crate::plugins::interface::{IPV4_FORWARD, IPV6_FORWARD};
+use crate::plan::step::Sysctl;
 use crate::sys::{cgroup, sysctl};
 use nix::sys::statfs::{self, FsType, statfs};
 use nix::unistd::{AccessFlags, access};
@@ -16,8 +16,8 @@ const CONF_DIR: &str = "/etc/cni/net.d";
 /// Everything about the host that is no feature of the kernel.
 pub(super) fn checks(drop_in_names: impl Iterator<Item = &'static str>) -> Vec<Check> {
     vec![
-        forwarding("ip_forward", IPV4_FORWARD),
-        forwarding("ipv6 forwarding", IPV6_FORWARD),
+        forwarding("ip_forward", Sysctl::IPV4_FORWARD),
+        forwarding("ipv6 forwarding", Sysctl::IPV6_FORWARD),
         mounted("/run", "tmpfs", statfs::TMPFS_MAGIC, "records", "records of attachments outlive a reboot"),
         mounted("/sys/fs/bpf", "bpffs", statfs::BPF_FS_MAGIC, "pinned maps", "no map is shared between calls"),
         cgroup2(),

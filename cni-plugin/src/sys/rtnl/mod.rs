@@ -4,6 +4,7 @@
 
 pub mod addr;
 pub mod link;
+pub mod netconf;
 pub mod route;
 pub mod tc;
 
@@ -29,6 +30,8 @@ pub const NEWROUTE: u16 = 24;
 pub const DELROUTE: u16 = 25;
 /// Shows routes.
 pub const GETROUTE: u16 = 26;
+/// Shows what a family is set to.
+pub const GETNETCONF: u16 = 82;
 /// Multicast group of link changes.
 pub const GROUP_LINK: u32 = 1;
 /// Multicast group of IPv6 address changes.
