@@ -6,13 +6,15 @@ use super::source::{Name, Source, is_below};
 /// Who may name what, and why. A part may always name itself, and main may name all.
 const ARROWS: &[(&str, &str, &str)] = &[
     ("cli", "", "the faces for people show whatever there is"),
-    ("", "apart", "where code lies says nothing of what it does"),
     ("attach", "apply", "a verb is planned, then applied"),
     ("attach", "cni", "it answers a request with a result"),
     ("attach", "ipam", "a lease comes between the config and the plan"),
     ("attach", "plan", "plans are what it passes on"),
     ("attach", "plugins", "the config's type names its planner"),
     ("attach", "sys", "it opens the sandbox's namespace and takes the lock"),
+    ("attach", "apart", "where code lies says nothing of what it does"),
+    ("apply", "apart", "the same"),
+    ("plugins", "apart", "the same"),
     ("apply", "sys", "steps are carried out by system calls"),
     ("apply", "plan", "steps are its input, facts its output"),
     ("apply", "cni", "a foreign program is asked in the protocol's words"),
