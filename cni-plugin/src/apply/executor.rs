@@ -1,7 +1,7 @@
 //! Carrying out steps in order, neighbouring requests to one socket in one send.
 
 use super::kernel::Kernel;
-use super::request::Request;
+use super::request::{Request, link_of};
 use super::{Error, elements, firewall, hostports, make, reference_tuning, shape, sysctls, unmake, wait};
 use crate::plan::facts::Facts;
 use crate::plan::link::LinkRef;
@@ -174,7 +174,9 @@ impl Run<'_> {
     /// Queues a request behind others of the same namespace; returns how many steps it carries.
     fn queue(&mut self, at: usize, step: &Step) -> usize {
         let ns = step.ns();
-        if self.queue.last().is_some_and(|last| self.steps[last.start].ns() != ns) {
+        let other_socket = self.queue.last().is_some_and(|last| self.steps[last.start].ns() != ns);
+        // An unknown index is asked for on the same socket, so what is queued has to go first.
+        if other_socket || link_of(step).is_some_and(|link| !self.kernel.knows(link)) {
             self.flush();
             if self.is_over() {
                 return 1;

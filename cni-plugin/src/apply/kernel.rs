@@ -137,7 +137,9 @@ impl Kernel {
     /// One link; `None` where it does not exist.
     pub fn link(&mut self, at: &LinkRef) -> Result<Option<LinkFact>, KernelError> {
         let socket = self.route(at.ns)?;
-        let Some(_) = socket.index_of(at.name.as_str())? else { return Ok(None) };
+        if at.ns == Ns::Pod && socket.lacks(at.name.as_str()) {
+            return Ok(None);
+        }
         let answer = socket.get(rtnl::GETLINK, |out| link::get_by_name(&at.name, out));
         match answer {
             Ok(message) => {
@@ -170,8 +172,11 @@ impl Kernel {
         if let Some(index) = self.indexes.get(at) {
             return Ok(*index);
         }
-        let index = self.route(at.ns)?.index_of(at.name.as_str())?.ok_or(Errno::ENODEV)?;
-        self.learn(at.clone(), index);
-        Ok(index)
+        self.link(at)?.map(|fact| fact.index).ok_or_else(|| Errno::ENODEV.into())
+    }
+
+    /// Whether the index is known without asking.
+    pub fn knows(&self, at: &LinkRef) -> bool {
+        at.name.as_str() == "lo" || self.indexes.contains_key(at)
     }
 }

@@ -3,9 +3,9 @@
 use super::kernel::Kernel;
 use crate::plan::link::{Link, LinkAttr, LinkKind, LinkRef};
 use crate::plan::step::Ns;
-use crate::sys::netlink::{CREATE, EXCL, KernelError};
+use crate::sys::netlink::{CREATE, ECHO, EXCL, KernelError, Message};
 use crate::sys::rtnl;
-use crate::sys::rtnl::link::{NewKind, NewLink, new_link, set_attrs};
+use crate::sys::rtnl::link::{NewKind, NewLink, new_link, parse, set_attrs};
 use nix::errno::Errno;
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -25,8 +25,11 @@ pub(super) fn link(kernel: &mut Kernel, link: &Link, shared: bool) -> Result<(),
     }
     new.one_queue = matches!(link.kind, LinkKind::Veth { .. } | LinkKind::Ifb);
     let kind = kind(kernel, link)?;
-    match kernel.route(from)?.call(rtnl::NEWLINK, CREATE | EXCL, |out| new_link(&new, &kind, out)) {
-        Ok(_) => Ok(()),
+    match kernel.route(from)?.call(rtnl::NEWLINK, CREATE | EXCL | ECHO, |out| new_link(&new, &kind, out)) {
+        Ok(echo) => {
+            learn(kernel, link, &echo);
+            Ok(())
+        }
         Err(err) if err.errno == Errno::EEXIST && shared => adopt(kernel, link, err),
         Err(err) => Err(err),
     }
@@ -65,5 +68,17 @@ fn adopt(kernel: &mut Kernel, link: &Link, refused: KernelError) -> Result<(), K
         }
         Some(_) => Ok(()),
         None => Err(refused),
+    }
+}
+
+/// Reads the indexes of a new link, and of its peer, from the kernel's echo.
+fn learn(kernel: &mut Kernel, link: &Link, echo: &[Message]) {
+    let Some((name, fact)) = echo.iter().find_map(|message| parse(&message.body)) else { return };
+    if name != link.at.name.as_str() {
+        return;
+    }
+    kernel.learn(link.at.clone(), fact.index);
+    if let (LinkKind::Veth { peer, .. }, Some(index)) = (&link.kind, fact.parent) {
+        kernel.learn(peer.clone(), index);
     }
 }

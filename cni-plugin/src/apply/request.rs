@@ -1,6 +1,7 @@
 //! Steps that are one request of the route family.
 
 use super::kernel::Kernel;
+use crate::plan::link::LinkRef;
 use crate::plan::step::Step;
 use crate::sys::netlink::{APPEND, CREATE, EXCL, KernelError};
 use crate::sys::rtnl::{self, addr, link, route};
@@ -59,5 +60,18 @@ impl Request {
             _ => return Err(Errno::EOPNOTSUPP.into()),
         };
         Ok(Self { kind, flags, body })
+    }
+}
+
+/// The link whose index the step's request carries.
+pub(super) fn link_of(step: &Step) -> Option<&LinkRef> {
+    match step {
+        Step::SetLink { at, .. }
+        | Step::EnsureAttr { at, .. }
+        | Step::EnsureVlan { at, .. }
+        | Step::DelVlan { at, .. } => Some(at),
+        Step::AddAddr(addr) | Step::EnsureAddr(addr) | Step::DelAddr(addr) => Some(&addr.at),
+        Step::AddRoute(route) | Step::DelRoute(route) => Some(&route.at),
+        _ => None,
     }
 }
