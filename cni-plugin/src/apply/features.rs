@@ -25,6 +25,16 @@ pub fn release() -> String {
     uname().map(|names| names.release().to_string_lossy().into_owned()).unwrap_or_default()
 }
 
+/// Whether the running kernel is of this release or a later one.
+pub fn is_at_least(major: u32, minor: u32) -> bool {
+    parsed(&release()).is_some_and(|version| version >= (major, minor))
+}
+
+fn parsed(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
 /// What is known of the features of `wanted`: nothing where the kernel has one, otherwise its own words. One that can't be
 /// tried has no entry.
 pub fn known(wanted: &[Feature]) -> BTreeMap<Feature, Option<String>> {
@@ -84,6 +94,14 @@ fn store(path: &Path, known: &Known) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_release_begins_with_two_numbers() {
+        assert_eq!(parsed("6.12.90-1-amd64"), Some((6, 12)));
+        assert_eq!(parsed("6.18-rc1"), Some((6, 18)));
+        assert_eq!(parsed(""), None);
+        assert!(is_at_least(5, 0) && !is_at_least(1000, 0));
+    }
 
     #[test]
     fn answers_are_kept_for_one_kernel_only() {

@@ -137,7 +137,7 @@ impl Kernel {
     /// One link; `None` where it does not exist.
     pub fn link(&mut self, at: &LinkRef) -> Result<Option<LinkFact>, KernelError> {
         let socket = self.route(at.ns)?;
-        if at.ns == Ns::Pod && socket.lacks(at.name.as_str()) {
+        if at.ns == Ns::Pod && socket.index_of(at.name.as_str()) == Ok(None) {
             return Ok(None);
         }
         let answer = socket.get(rtnl::GETLINK, |out| link::get_by_name(&at.name, out));

@@ -5,9 +5,8 @@
 
 use crate::plan::IfName;
 use crate::plan::link::LinkRef;
+use crate::sys::netlink::Socket;
 use crate::sys::netns;
-use nix::errno::Errno;
-use nix::net::if_::if_nametoindex;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
@@ -30,14 +29,6 @@ pub(super) struct Notes {
     netns: u64,
     /// One for each link that was asked for; none where there is no such link.
     pub(super) own: Vec<Option<Note>>,
-}
-
-/// None where there is no such link.
-fn index_of(link: &IfName) -> io::Result<Option<u32>> {
-    match if_nametoindex(link.as_str()) {
-        Err(Errno::ENODEV) => Ok(None),
-        index => Ok(Some(index?)),
-    }
 }
 
 impl Note {
@@ -64,10 +55,10 @@ impl Note {
 }
 
 impl Notes {
-    /// Notes that the links go away.
-    pub(super) fn leave(links: &[LinkRef]) -> io::Result<Self> {
+    /// Notes that the links of the socket's namespace go away.
+    pub(super) fn leave(socket: &Socket, links: &[LinkRef]) -> io::Result<Self> {
         let netns = netns::cookie()?;
-        let note = |at: &LinkRef| Ok(index_of(&at.name)?.map(|index| Note::new(netns, index, &at.name)));
+        let note = |at: &LinkRef| Ok(socket.index_of(at.name.as_str())?.map(|index| Note::new(netns, index, &at.name)));
         let notes = Self { netns, own: links.iter().map(note).collect::<io::Result<_>>()? };
         notes.own.iter().flatten().try_for_each(Note::leave)?;
         Ok(notes)
@@ -81,21 +72,21 @@ impl Notes {
 
     /// The notes of other calls in this namespace, as far as there is room for them. What speaks of no link any more is
     /// taken away.
-    pub(super) fn of_others(&self) -> Vec<Note> {
+    pub(super) fn of_others(&self, socket: &Socket) -> Vec<Note> {
         let Ok(entries) = fs::read_dir(ROOT) else { return Vec::new() };
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
         let own = self.own.iter().flatten();
         let is_own = |note: &Note| own.clone().any(|own| own.file == note.file);
-        let others = names.filter_map(|name| self.read(&name)).filter(|note| !is_own(note));
+        let others = names.filter_map(|name| self.read(socket, &name)).filter(|note| !is_own(note));
         others.take(MOST.saturating_sub(self.own.len())).collect()
     }
 
     /// The note of this namespace that is called so.
-    fn read(&self, name: &str) -> Option<Note> {
+    fn read(&self, socket: &Socket, name: &str) -> Option<Note> {
         let [netns, index, link] = name.split(':').collect::<Vec<_>>()[..] else { return None };
         let (index, link) = (index.parse().ok()?, IfName::parse(link).ok()?);
         let note = (netns.parse() == Ok(self.netns)).then(|| Note::new(self.netns, index, &link))?;
-        let now = index_of(&link).ok()?;
+        let now = socket.index_of(link.as_str()).ok()?;
         if now == Some(index) {
             return Some(note);
         }

@@ -77,8 +77,9 @@ fn open(path: &Path) -> io::Result<File> {
 
 fn read(file: &File) -> Option<Last> {
     let mut text = [0; LEN];
-    let len = file.read_at(&mut text, 0).ok()?;
-    let mut words = text[..len].split(|byte| *byte == 0);
+    // What is cut speaks of less than there is.
+    file.read_exact_at(&mut text, 0).ok()?;
+    let mut words = text.split(|byte| *byte == 0);
     let mut number = || std::str::from_utf8(words.next()?).ok()?.parse::<u64>().ok();
     let (version, id, load_time) = (number()?, number()?.try_into().ok()?, number()?);
     let paths = words.filter(|word| !word.is_empty());
@@ -146,8 +147,11 @@ mod tests {
         let too_large = format!("{VERSION}|{}|3|", u64::MAX);
         for damage in ["", "1", "1|2|3|a|", &cut, &too_large, &"[".repeat(LEN * 2)].map(|text| text.replace('|', "\0"))
         {
-            fs::write(&path, &damage).expect("written");
-            assert_eq!(slot(&path), 0, "{damage:?}");
+            let whole = format!("{damage:\0<LEN$}");
+            for text in [&damage, &whole] {
+                fs::write(&path, text).expect("written");
+                assert_eq!(slot(&path), 0, "{damage:?}");
+            }
         }
         assert_eq!(slot(&dir.path().join("missing/program")), 0);
     }

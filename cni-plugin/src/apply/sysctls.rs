@@ -1,7 +1,7 @@
 //! Sysctls of a namespace, written in one visit.
 
-use super::Error;
 use super::kernel::Kernel;
+use super::{Error, features};
 use crate::plan::step::{Ns, Step, Sysctl};
 use crate::sys::netlink::Socket;
 use crate::sys::rtnl::{self, netconf};
@@ -21,8 +21,12 @@ pub(super) fn write(kernel: &mut Kernel, ns: Ns, steps: &[&Step]) -> Result<Vec<
     if held.iter().all(|held| *held) { Ok(all()) } else { kernel.run_in(ns, all) }
 }
 
-/// Whether the node forwards already, which a message tells in a third of the time that a file takes.
+/// Whether the node forwards already, which a message tells in a third of the time that a file takes. Before Linux 6.9 the
+/// message waits for the lock on all networks.
 fn is_held(kernel: &mut Kernel, step: &Step) -> bool {
+    if !features::is_at_least(6, 9) {
+        return false;
+    }
     let Step::EnsureSysctl(Sysctl { ns, key, value, .. }) = step else { return false };
     let Some(family) = netconf::forwarding(key).filter(|_| value == "1") else { return false };
     let ask = |socket: &mut Socket| socket.get(rtnl::GETNETCONF, |out| netconf::of_all(family, out));

@@ -42,12 +42,12 @@ fn by_name(kernel: &mut Kernel, links: &[LinkRef]) -> Vec<Result<(), KernelError
 }
 
 fn by_group(kernel: &mut Kernel, links: &[LinkRef]) -> Result<Vec<Result<(), KernelError>>, KernelError> {
-    let Ok(notes) = Notes::leave(links) else { return Ok(by_name(kernel, links)) };
+    let Ok(notes) = Notes::leave(kernel.route(Ns::Host)?, links) else { return Ok(by_name(kernel, links)) };
     let was_there = |note: &Option<Note>| note.as_ref().map(drop).ok_or_else(|| Errno::ENODEV.into());
     let results = notes.own.iter().map(was_there).collect();
     if notes.own.iter().all(Option::is_none) {
         // This may be a call's second try, the first of which ended before its note did.
-        notes.of_others();
+        notes.of_others(kernel.route(Ns::Host)?);
         return Ok(results);
     }
     if let Some(_turn) = turn()
@@ -62,7 +62,7 @@ fn by_group(kernel: &mut Kernel, links: &[LinkRef]) -> Result<Vec<Result<(), Ker
 
 /// Takes the links of all notes away at once, and their notes; whether the call's own are gone.
 fn take(socket: &mut Socket, notes: &Notes) -> Result<bool, KernelError> {
-    let others = notes.of_others();
+    let others = notes.of_others(socket);
     let all: Vec<&Note> = notes.own.iter().flatten().chain(&others).collect();
     for note in &all {
         socket.push(rtnl::SETLINK, 0, |out| link::into_group(&note.link, GROUP, out));

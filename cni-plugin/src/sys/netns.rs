@@ -10,7 +10,7 @@ use std::cell::OnceCell;
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -120,14 +120,14 @@ impl NetNs {
     }
 
     /// Says that the thread is where `socket` was opened, which takes half the time of asking by a new one, and once only.
-    pub fn set_home(&self, socket: &impl AsRawFd) -> Result<(), NetNsError> {
+    pub fn set_home(&self, socket: &impl AsFd) -> Result<(), NetNsError> {
         if self.home.get().is_none() {
             let _ = self.home.set(of_socket(socket).map_err(at_home("open"))?);
         }
         Ok(())
     }
 
-    /// Whether it is the one that this thread is in, which is where [`NetNs::run`] will come back to.
+    /// Whether it is where [`NetNs::run`] will come back to.
     pub fn is_own(&self) -> Result<bool, NetNsError> {
         let fail = |source| NetNsError::Io { op: "inspect", path: self.path.clone(), source };
         let this = self.file.metadata().map_err(fail)?;
@@ -164,10 +164,10 @@ fn at_home(op: &'static str) -> impl Fn(io::Error) -> NetNsError {
 
 /// The namespace that `socket` was opened in: to look up that of a thread by its name in /proc, the kernel would make
 /// all folders on the way there, for a process that ends in a millisecond.
-fn of_socket(socket: &impl AsRawFd) -> io::Result<File> {
+fn of_socket(socket: &impl AsFd) -> io::Result<File> {
     const SIOCGSKNS: libc::Ioctl = 0x894c;
     // SAFETY: the request takes no argument, and `socket` is open.
-    let fd = Errno::result(unsafe { libc::ioctl(socket.as_raw_fd(), SIOCGSKNS) })?;
+    let fd = Errno::result(unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), SIOCGSKNS) })?;
     // SAFETY: the kernel has just made the descriptor for this call, so nobody else owns it.
     Ok(unsafe { File::from_raw_fd(fd) })
 }

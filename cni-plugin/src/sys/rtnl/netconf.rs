@@ -8,7 +8,7 @@ const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 const NETCONFA_IFINDEX: u16 = 1;
 const NETCONFA_FORWARDING: u16 = 2;
-/// What holds for all links, or for those to come (`NETCONFA_IFINDEX_ALL`).
+/// What holds for all links (`NETCONFA_IFINDEX_ALL`).
 const ALL: i32 = -1;
 /// Length of `struct netconfmsg`, with what aligns the attributes.
 const INFO_LEN: usize = 4;
