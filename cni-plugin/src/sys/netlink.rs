@@ -106,7 +106,7 @@ impl Socket {
     ///
     /// To be bound to a link takes none of the locks that a request waits for, so the usual answer before a link is made is
     /// had at once. `SIOCGIFINDEX` would do as well, but where there is no such link it has the kernel load a module of
-    /// that name first (v6.12 net/core/dev_ioctl.c, `dev_load()`).
+    /// that name first (v6.12 `dev_load()`).
     pub fn index_of(&self, link: &str) -> Result<Option<u32>, Errno> {
         const SO_BINDTOIFINDEX: libc::c_int = 62;
         let bind = |name: &str| setsockopt(&self.fd, sockopt::BindToDevice, &OsString::from(name));
