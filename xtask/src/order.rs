@@ -26,7 +26,7 @@ const FEWEST: usize = 400;
 pub(crate) struct Args {}
 
 pub(crate) fn run(_: &Args) -> Result<()> {
-    sh::apt(&[("valgrind", "valgrind")])?;
+    sh::apt(&[("valgrind", "valgrind"), ("nm", "binutils")])?;
     let folder = build::target_dir().join("order");
     if folder.exists() {
         fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display()))?;
@@ -42,13 +42,7 @@ pub(crate) fn run(_: &Args) -> Result<()> {
     let plain = calls(&traces, &aliases)?;
     attach(&plugins, &CHAINS)?;
     let all = calls(&traces, &aliases)?;
-    let is_in_add = |(_, calls): &&(String, usize)| *calls >= OTHER_CALLS;
-    let mut patterns = Vec::new();
-    for (pattern, _) in plain.iter().filter(is_in_add).chain(all.iter().filter(is_in_add)).chain(&all) {
-        if !patterns.contains(pattern) {
-            patterns.push(pattern.clone());
-        }
-    }
+    let patterns = ordered(&plain, &all);
     ensure!(patterns.len() >= FEWEST, "only {} functions were seen to run", patterns.len());
     let file = sh::root().join("cni-plugin/order.ld");
     fs::write(&file, script(&patterns)).with_context(|| format!("write {}", file.display()))?;
@@ -120,6 +114,14 @@ fn calls(traces: &Path, aliases: &[Vec<String>]) -> Result<Vec<(String, usize)>>
     Ok(patterns)
 }
 
+/// Each pattern once: those of plain ADDs, those of all ADDs, the rest.
+fn ordered(plain: &[(String, usize)], all: &[(String, usize)]) -> Vec<String> {
+    let is_in_add = |(_, calls): &&(String, usize)| *calls >= OTHER_CALLS;
+    let mut seen = BTreeSet::new();
+    let wanted = plain.iter().filter(is_in_add).chain(all.iter().filter(is_in_add)).chain(all);
+    wanted.map(|(pattern, _)| pattern.clone()).filter(|pattern| seen.insert(pattern.clone())).collect()
+}
+
 /// The function that a line of a trace gives a number: `fn=(12) main` or, of one that is called, `cfn=(12) main`.
 fn function(line: &str) -> Option<&str> {
     let (_, name) = line.strip_prefix("cfn=").or_else(|| line.strip_prefix("fn="))?.split_once(' ')?;
@@ -187,6 +189,16 @@ mod tests {
         assert_eq!(function("fn=(14) 0x0000000000401000"), None);
         assert_eq!(function("fn=(15) (below main)"), None);
         assert_eq!(function("fl=(1) main.rs"), None);
+    }
+
+    #[test]
+    fn plain_adds_come_first_then_chains_then_other_calls() {
+        let seen = |calls: &[(&str, usize)]| -> Vec<(String, usize)> {
+            calls.iter().map(|(name, calls)| ((*name).to_owned(), *calls)).collect()
+        };
+        let plain = seen(&[("add", 2 * OTHER_CALLS), ("del", 2)]);
+        let all = seen(&[("chain", 5 * OTHER_CALLS), ("add", 3 * OTHER_CALLS), ("gc", 7), ("del", 6)]);
+        assert_eq!(ordered(&plain, &all), ["add", "chain", "gc", "del"]);
     }
 
     #[test]
