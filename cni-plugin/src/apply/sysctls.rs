@@ -24,11 +24,11 @@ pub(super) fn write(kernel: &mut Kernel, ns: Ns, steps: &[&Step]) -> Result<Vec<
 /// Whether the node forwards already, which a message tells in a third of the time that a file takes. Before Linux 6.9 the
 /// message waits for the lock on all networks.
 fn is_held(kernel: &mut Kernel, step: &Step) -> bool {
+    let Step::EnsureSysctl(Sysctl { ns, key, value, .. }) = step else { return false };
+    let Some(family) = netconf::forwarding(key).filter(|_| value == "1") else { return false };
     if !features::is_at_least(6, 9) {
         return false;
     }
-    let Step::EnsureSysctl(Sysctl { ns, key, value, .. }) = step else { return false };
-    let Some(family) = netconf::forwarding(key).filter(|_| value == "1") else { return false };
     let ask = |socket: &mut Socket| socket.get(rtnl::GETNETCONF, |out| netconf::of_all(family, out));
     kernel.route(*ns).and_then(ask).is_ok_and(|message| netconf::forwards(&message.body))
 }
