@@ -75,7 +75,7 @@ impl State {
 
 /// Folders that stay, an index that is worth nothing after a reboot, and what was found out about the kernel.
 fn is_cache(path: &str) -> bool {
-    let files = ["attachments", "kernel.json", "leaving", "program", "repair.lock"];
+    let files = ["attachments", "kernel", "leaving", "program", "repair.lock"];
     path.strip_prefix("/run/braid/").is_some_and(|file| files.contains(&file)) || path.starts_with("/run/braid/ipam")
 }
 

@@ -1,23 +1,31 @@
-//! What this kernel has, asked once per boot and feature: the answers are kept in `/run/braid/kernel.json`.
+//! What this kernel has, asked once per boot and feature: the answers are kept in `/run/braid/kernel`.
 
+use crate::apart::apart;
 use crate::plan::Feature;
 use crate::sys::probe::{Finding, PROBES, Probe, find};
 use nix::sys::utsname::uname;
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::Path;
-use std::{fs, io};
 
 /// On tmpfs: an answer lasts as long as the kernel that gave it.
-const PATH: &str = "/run/braid/kernel.json";
+const PATH: &str = "/run/braid/kernel";
 
-/// The answers so far.
-#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The answers so far. In the file: a line with the release, then one for each feature, with what the kernel said behind a
+/// tab where it has none.
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Known {
     /// The kernel that answered.
     release: String,
     /// By the feature's name: nothing where it is there, otherwise what the kernel said.
-    features: BTreeMap<String, Option<String>>,
+    features: Vec<(String, Option<String>)>,
+}
+
+impl Known {
+    fn get(&self, feature: Feature) -> Option<&Option<String>> {
+        let name = feature.name();
+        self.features.iter().find(|(known, _)| known == name).map(|(_, said)| said)
+    }
 }
 
 /// The running kernel's release, `6.12.0-1-amd64` for example.
@@ -37,20 +45,24 @@ fn parsed(release: &str) -> Option<(u32, u32)> {
 
 /// What is known of the features of `wanted`: nothing where the kernel has one, otherwise its own words. One that can't be
 /// tried has no entry.
-pub fn known(wanted: &[Feature]) -> BTreeMap<Feature, Option<String>> {
+pub fn known(wanted: &[Feature]) -> Vec<(Feature, Option<String>)> {
     if wanted.is_empty() {
-        return BTreeMap::new();
+        return Vec::new();
     }
-    let mut known = load(Path::new(PATH), &release());
-    let unasked: Vec<Feature> =
-        wanted.iter().copied().filter(|feature| !known.features.contains_key(feature.name())).collect();
-    if !unasked.is_empty() {
-        match find(&unasked) {
-            Ok(found) => note(&mut known, &found),
-            Err(err) => eprintln!("ask the kernel for its features: {err}"),
-        }
+    let mut known = load(Path::new(PATH), release());
+    if wanted.iter().any(|feature| known.get(*feature).is_none()) {
+        apart(|| ask(&mut known, wanted));
     }
-    wanted.iter().filter_map(|feature| Some((*feature, known.features.get(feature.name())?.clone()))).collect()
+    wanted.iter().filter_map(|feature| Some((*feature, known.get(*feature)?.clone()))).collect()
+}
+
+/// Asks for those that nothing is known of.
+fn ask(known: &mut Known, wanted: &[Feature]) {
+    let unasked: Vec<_> = wanted.iter().copied().filter(|feature| known.get(*feature).is_none()).collect();
+    match find(&unasked) {
+        Ok(found) => note(known, &found),
+        Err(err) => eprintln!("ask the kernel for its features: {err}"),
+    }
 }
 
 /// Asks for every feature, whatever is known. Where STATUS has asked before, it is told of modules installed meanwhile.
@@ -58,7 +70,7 @@ pub fn find_all() -> Result<Vec<(&'static Probe, Finding)>, crate::sys::netns::N
     let all: Vec<Feature> = PROBES.iter().map(|probe| probe.feature).collect();
     let found = find(&all)?;
     if Path::new(PATH).exists() {
-        note(&mut load(Path::new(PATH), &release()), &found);
+        note(&mut load(Path::new(PATH), release()), &found);
     }
     Ok(found)
 }
@@ -66,12 +78,13 @@ pub fn find_all() -> Result<Vec<(&'static Probe, Finding)>, crate::sys::netns::N
 /// Keeps the answers. A file that can't be written only means that the kernel is asked again.
 fn note(known: &mut Known, found: &[(&'static Probe, Finding)]) {
     for (probe, finding) in found {
-        let name = probe.feature.name().to_owned();
+        let name = probe.feature.name();
+        known.features.retain(|(known, _)| known != name);
         match finding {
-            Finding::Present => known.features.insert(name, None),
-            Finding::Missing(said) => known.features.insert(name, Some(said.clone())),
-            Finding::Unknown(_) => known.features.remove(&name),
-        };
+            Finding::Present => known.features.push((name.to_owned(), None)),
+            Finding::Missing(said) => known.features.push((name.to_owned(), Some(said.replace('\n', " ")))),
+            Finding::Unknown(_) => {}
+        }
     }
     if let Err(err) = store(Path::new(PATH), known) {
         eprintln!("write {PATH}: {err}");
@@ -79,16 +92,42 @@ fn note(known: &mut Known, found: &[(&'static Probe, Finding)]) {
 }
 
 /// What an earlier call was told by this kernel; nothing where the file is missing, damaged or another kernel's.
-fn load(path: &Path, release: &str) -> Known {
-    let known = fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<Known>(&bytes).ok());
-    let known = known.filter(|known| known.release == release);
-    known.unwrap_or_else(|| Known { release: release.to_owned(), features: BTreeMap::new() })
+fn load(path: &Path, release: String) -> Known {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let features = parse(&text, &release).unwrap_or_default();
+    Known { release, features }
+}
+
+fn parse(text: &str, release: &str) -> Option<Vec<(String, Option<String>)>> {
+    // The last line is empty, or cut.
+    let (whole, _) = text.rsplit_once('\n')?;
+    let mut lines = whole.split('\n');
+    if lines.next() != Some(release) {
+        return None;
+    }
+    let feature = |line: &str| match line.split_once('\t') {
+        Some((name, said)) => (name.to_owned(), Some(said.to_owned())),
+        None => (line.to_owned(), None),
+    };
+    Some(lines.map(feature).collect())
 }
 
 fn store(path: &Path, known: &Known) -> io::Result<()> {
     fs::create_dir_all(path.parent().unwrap_or(path))?;
-    // In place: who finds it half written asks the kernel again, and a call that is killed leaves no other file.
-    fs::write(path, serde_json::to_vec(known)?)
+    let mut text = format!("{}\n", known.release);
+    for (name, said) in &known.features {
+        text.push_str(name);
+        if let Some(said) = said {
+            text.push('\t');
+            text.push_str(said);
+        }
+        text.push('\n');
+    }
+    // In place, one call at a time: who finds half of it asks the kernel again, and a call that is killed leaves no other file.
+    let mut file = File::options().write(true).create(true).truncate(false).open(path)?;
+    file.lock()?;
+    file.set_len(0)?;
+    file.write_all(text.as_bytes())
 }
 
 #[cfg(test)]
@@ -106,13 +145,21 @@ mod tests {
     #[test]
     fn answers_are_kept_for_one_kernel_only() {
         let dir = tempfile::tempdir().expect("a folder");
-        let path = dir.path().join("braid/kernel.json");
-        let features = [("veth".to_owned(), None), ("ipvlan".to_owned(), Some("EOPNOTSUPP".to_owned()))];
-        let known = Known { release: "6.1".to_owned(), features: BTreeMap::from(features) };
+        let path = dir.path().join("braid/kernel");
+        let features = vec![("veth".to_owned(), None), ("fq".to_owned(), Some("EOPNOTSUPP".to_owned()))];
+        let known = Known { release: "6.1".to_owned(), features };
         store(&path, &known).expect("written");
-        assert_eq!(load(&path, "6.1"), known);
-        assert!(load(&path, "6.2").features.is_empty());
-        fs::write(&path, "{").expect("written");
-        assert!(load(&path, "6.1").features.is_empty());
+        let of = |release: &str| load(&path, release.to_owned());
+        assert_eq!(of("6.1"), known);
+        assert!(of("6.2").features.is_empty());
+        // Cut anywhere, it tells of whole lines alone: not that there is what is missing.
+        let text = fs::read_to_string(&path).expect("there");
+        for len in 0..text.len() {
+            fs::write(&path, &text[..len]).expect("written");
+            let found = of("6.1").features;
+            assert!(known.features.starts_with(&found) && found.len() < 2, "{found:?} at {len}");
+        }
+        fs::write(&path, [0xff]).expect("written");
+        assert!(of("6.1").features.is_empty());
     }
 }

@@ -3,6 +3,7 @@
 mod lifecycle;
 mod traffic;
 
+use braid_tests::feature::pretend;
 use braid_tests::{Call, Ns, Sandbox, Value, json};
 
 /// Both ways, and the burst, in bits.
@@ -51,12 +52,8 @@ fn seen(ns: &Ns, link: &str) -> (String, usize, usize) {
 /// Tells braid that the kernel lacks these of the features that the choice of a queue depends on.
 fn lacking(lacks: &[&str]) {
     let asked = ["fq", "htb", "tbf", "fq_codel", "clsact", "cls_bpf", "bpf"];
-    let said = |name: &&str| if lacks.contains(name) { json!("not here") } else { Value::Null };
-    let features: serde_json::Map<String, Value> = asked.iter().map(|name| ((*name).to_owned(), said(name))).collect();
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    std::fs::create_dir_all("/run/braid").unwrap();
-    let known = json!({"release": release.trim(), "features": features});
-    std::fs::write("/run/braid/kernel.json", known.to_string()).unwrap();
+    let (has, lacks): (Vec<_>, Vec<_>) = asked.iter().partition(|name| !lacks.contains(name));
+    pretend(&has, &lacks);
 }
 
 fn is_best(queue: &str) -> bool {

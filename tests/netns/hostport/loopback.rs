@@ -4,6 +4,7 @@
 use super::{
     BOTH, PINS, PORT, SERVICE, at_address, mapped, mapping, network_by, outside, reaches, tcp, wait_for_bridges,
 };
+use braid_tests::feature::pretend;
 use braid_tests::sandbox::cgroup2;
 use braid_tests::{Call, Feature, Ns, Sandbox, Service, Transport, Value, json, needs, state};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -277,10 +278,7 @@ fn del_and_gc_take_the_programs_away_without_a_record() {
 fn a_kernel_that_can_not_serve_it_serves_the_rest() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let known = json!({"release": release.trim(), "features": {"cgroup_bpf": "not here"}});
-    std::fs::create_dir_all("/run/braid").unwrap();
-    std::fs::write("/run/braid/kernel.json", known.to_string()).unwrap();
+    pretend(&[], &["cgroup_bpf"]);
     let call = mapped(&host, &pod, network_by("bridge", "nftables"), &both());
     call.status().ok();
     let result = call.add().result();
