@@ -21,31 +21,57 @@ const CLASS_ALL: u32 = 1;
 /// Bytes per second: more than any link carries.
 const UNBOUNDED: u64 = 1 << 40;
 
-/// Loads the program and attaches it with its queues, all of one namespace in one send.
+/// Loads the program and attaches it with its queues.
+///
+/// A clsact's first filter waits for an RCU grace period that began after the clsact was made (v6.12
+/// `net/sched/sch_generic.c`, `mini_qdisc_pair_swap()`). So all are made before the first filter, and one wait serves all.
 pub(super) fn add(kernel: &mut Kernel, shaping: &Shaping) -> Result<(), KernelError> {
     let program = Loaded::of(shaping, kernel.record())?;
-    for ns in [Ns::Host, Ns::Pod] {
-        let shapers = shaping.shapers.iter().filter(|shaper| shaper.at.ns == ns);
-        let shapers = shapers.map(|shaper| kernel.index(&shaper.at).map(|index| (shaper, index)));
-        let shapers = shapers.collect::<Result<Vec<_>, _>>()?;
-        let guard = shaping.guard.as_ref().filter(|at| at.ns == ns).map(|at| kernel.index(at)).transpose()?;
-        if shapers.is_empty() && guard.is_none() {
-            continue;
-        }
-        let mut batch = Batch::on(kernel.route(ns)?);
-        for (shaper, index) in shapers {
-            if let Some(program) = program.as_ref().filter(|_| shaper.queue.has_program()) {
-                let place = if shaper.toward == Toward::Pod { TO_POD } else { FROM_POD };
-                batch.attach(index, Hook::Egress, program, place);
-            }
-            batch.queue(index, shaper, shaping.subnets.is_some());
-        }
-        if let (Some(index), Some(program)) = (guard, &program) {
-            batch.attach(index, Hook::Ingress, program, GUARD);
-        }
+    let mut sides =
+        [Ns::Pod, Ns::Host].map(|ns| Side::of(kernel, shaping, ns)).into_iter().collect::<Result<Vec<_>, _>>()?;
+    sides.retain(|side| !side.queues.is_empty() || !side.filters.is_empty());
+    let Some((last, others)) = sides.split_last() else { return Ok(()) };
+    for side in others {
+        let mut batch = Batch::on(kernel.route(side.ns)?);
+        batch.clsacts(side);
+        batch.send()?;
+    }
+    let mut batch = Batch::on(kernel.route(last.ns)?);
+    batch.clsacts(last);
+    batch.fill(last, program.as_ref(), shaping);
+    batch.send()?;
+    for side in others {
+        let mut batch = Batch::on(kernel.route(side.ns)?);
+        batch.fill(side, program.as_ref(), shaping);
         batch.send()?;
     }
     Ok(())
+}
+
+/// What shapes on the links of one namespace.
+struct Side<'a> {
+    ns: Ns,
+    /// By the link's index.
+    queues: Vec<(u32, &'a Shaper)>,
+    /// The program, on a side of a link, at one of its places.
+    filters: Vec<(u32, Hook, u32)>,
+}
+
+impl<'a> Side<'a> {
+    fn of(kernel: &mut Kernel, shaping: &'a Shaping, ns: Ns) -> Result<Self, KernelError> {
+        let mut side = Self { ns, queues: Vec::new(), filters: Vec::new() };
+        for shaper in shaping.shapers.iter().filter(|shaper| shaper.at.ns == ns) {
+            let index = kernel.index(&shaper.at)?;
+            side.queues.push((index, shaper));
+            if shaper.queue.has_program() {
+                side.filters.push((index, Hook::Egress, if shaper.toward == Toward::Pod { TO_POD } else { FROM_POD }));
+            }
+        }
+        if let Some(at) = shaping.guard.as_ref().filter(|at| at.ns == ns) {
+            side.filters.push((kernel.index(at)?, Hook::Ingress, GUARD));
+        }
+        Ok(side)
+    }
 }
 
 /// Takes away what [`add`] made; what is not there is success.
@@ -149,11 +175,22 @@ impl<'a> Batch<'a> {
         self.socket.push(tc::NEWQDISC, CREATE | EXCL, |out| tc::clsact(index, out));
     }
 
-    fn attach(&mut self, index: u32, hook: Hook, program: &Loaded, place: u32) {
-        self.clsact(index);
-        self.socket.push(tc::NEWTFILTER, CREATE | EXCL, |out| {
-            tc::program(index, hook, program.as_raw_fd(), NAME, program.class(place), out);
-        });
+    /// The places where the filters are to hang.
+    fn clsacts(&mut self, side: &Side<'_>) {
+        side.filters.iter().for_each(|(index, ..)| self.clsact(*index));
+    }
+
+    /// The filters, and the queues behind them.
+    fn fill(&mut self, side: &Side<'_>, program: Option<&Loaded>, shaping: &Shaping) {
+        for (index, hook, place) in &side.filters {
+            let Some(program) = program else { break };
+            self.socket.push(tc::NEWTFILTER, CREATE | EXCL, |out| {
+                tc::program(*index, *hook, program.as_raw_fd(), NAME, program.class(*place), out);
+            });
+        }
+        for (index, shaper) in &side.queues {
+            self.queue(*index, shaper, shaping.subnets.is_some());
+        }
     }
 
     fn queue(&mut self, index: u32, shaper: &Shaper, has_free: bool) {
