@@ -15,10 +15,11 @@ use std::path::{Path, PathBuf};
 
 /// On tmpfs: what it speaks of is gone with the kernel.
 const PATH: &str = "/run/braid/program";
-/// More than any text has: each covers the one before, in one system call.
+/// More than any text has.
 const LEN: usize = 4096;
 
-/// The program loaded last. In the file it is words that end with a zero byte, which no path has inside.
+/// The program loaded last. In the file it is words that end with a zero byte, which no path has inside, and an empty word:
+/// what a longer text left behind it does not count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Last {
     /// Another braid may have loaded another.
@@ -65,7 +66,7 @@ fn with(mut last: Last, record: &Path, is_there: impl Fn(&Path) -> bool) -> Opti
 }
 
 fn still_there(last: &Last) -> Option<Program> {
-    Program::by_id(last.id).ok()?.filter(|program| program.load_time == last.load_time)
+    Program::loaded_then(last.id, last.load_time).ok()?
 }
 
 /// Opens it, and holds it against others until it is closed.
@@ -77,13 +78,13 @@ fn open(path: &Path) -> io::Result<File> {
 
 fn read(file: &File) -> Option<Last> {
     let mut text = [0; LEN];
+    let len = file.read_at(&mut text, 0).ok()?;
     // What is cut speaks of less than there is.
-    file.read_exact_at(&mut text, 0).ok()?;
-    let mut words = text.split(|byte| *byte == 0);
+    let end = text[..len].windows(2).position(|two| two == [0, 0])?;
+    let mut words = text[..end].split(|byte| *byte == 0);
     let mut number = || std::str::from_utf8(words.next()?).ok()?.parse::<u64>().ok();
     let (version, id, load_time) = (number()?, number()?.try_into().ok()?, number()?);
-    let paths = words.filter(|word| !word.is_empty());
-    Some(Last { version, id, load_time, records: paths.map(|path| OsStr::from_bytes(path).into()).collect() })
+    Some(Last { version, id, load_time, records: words.map(|path| OsStr::from_bytes(path).into()).collect() })
 }
 
 fn write(file: &File, last: &Last) -> io::Result<()> {
@@ -93,10 +94,10 @@ fn write(file: &File, last: &Last) -> io::Result<()> {
         text.extend(record.as_os_str().as_bytes());
         text.push(0);
     }
+    text.push(0);
     if text.len() > LEN {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    text.resize(LEN, 0);
     file.write_all_at(&text, 0)
 }
 
@@ -134,6 +135,24 @@ mod tests {
         let full = Last { records: vec![PathBuf::from("a"); SLOTS], ..last };
         assert_eq!(given(full.clone(), ""), None);
         assert_eq!(given(full, "a").map(|(_, slot)| slot), Some(0));
+    }
+
+    #[test]
+    fn a_text_is_read_up_to_its_end_or_not_at_all() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = open(&dir.path().join("program")).expect("a file");
+        let records: Vec<PathBuf> = ["/run/a", "/run/b"].map(PathBuf::from).to_vec();
+        let long = Last { version: VERSION, id: 1, load_time: 2, records };
+        write(&file, &long).expect("written");
+        assert_eq!(read(&file).as_ref(), Some(&long));
+        let short = Last { records: long.records[..1].to_vec(), ..long };
+        write(&file, &short).expect("written");
+        assert_eq!(read(&file).as_ref(), Some(&short));
+        let end = format!("{VERSION}\x001\x002\0/run/a\0").len() as u64;
+        for len in 0..=end {
+            file.set_len(len).expect("cut");
+            assert_eq!(read(&file), None, "{len} bytes");
+        }
     }
 
     #[test]

@@ -61,16 +61,27 @@ impl Program {
 
     /// The program with this id, as a filter shows it; none where it is not ours, or of another layout.
     pub fn by_id(id: u32) -> Result<Option<Self>, Errno> {
+        match Self::found(id, |info| info.name == name_of(NAME))? {
+            Some(program) if is_ours(&program.map)? => Ok(Some(program)),
+            _ => Ok(None),
+        }
+    }
+
+    /// The one that we loaded then, as nobody else at the same time; none where its id is another's by now.
+    pub fn loaded_then(id: u32, load_time: u64) -> Result<Option<Self>, Errno> {
+        Self::found(id, |info| info.load_time == load_time)
+    }
+
+    fn found(id: u32, is_it: impl FnOnce(&ProgInfo) -> bool) -> Result<Option<Self>, Errno> {
         let program = program_by_id(id)?;
         // That of the attachments is the first that the program uses.
         let mut map_ids = [0u32; 2];
         let mut info = ProgInfo { nr_map_ids: 2, map_ids: map_ids.as_mut_ptr() as u64, ..ProgInfo::default() };
         get_info(&program, &mut info)?;
-        if info.name != name_of(NAME) || !(1..=2).contains(&info.nr_map_ids) {
+        if !is_it(&info) || !(1..=2).contains(&info.nr_map_ids) {
             return Ok(None);
         }
-        let map = map_by_id(map_ids[0])?;
-        Ok(is_ours(&map)?.then_some(Self { fd: program, map, id, load_time: info.load_time }))
+        Ok(Some(Self { fd: program, map: map_by_id(map_ids[0])?, id, load_time: info.load_time }))
     }
 
     /// Tells it what to do for the attachment in `slot`, at each place in the order of [`braid_ebpf_types::shape::index`].
