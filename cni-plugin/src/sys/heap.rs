@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Orderi
 const LEN: usize = 512 * 1024;
 /// In bytes. Pieces from here on, buffers of which most is never touched, have a half of their own.
 const LARGE: usize = 4 * 1024;
-/// In bytes: what an ADD takes of small pieces, asked of the kernel at once instead of page by page.
-const POPULATED: usize = 60 * 1024;
+/// In bytes: what an ADD of a chain takes of small pieces, asked of the kernel at once instead of page by page.
+const POPULATED: usize = 72 * 1024;
 /// In bytes: the largest alignment that is answered for.
 const ALIGN: usize = 64;
 

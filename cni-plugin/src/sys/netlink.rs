@@ -131,11 +131,11 @@ impl Socket {
         }
         self.last_seq += 1;
         let start = self.queued.len();
-        self.queued.extend(0u32.to_ne_bytes());
-        self.queued.extend(kind.to_ne_bytes());
-        self.queued.extend((NLM_F_REQUEST | flags).to_ne_bytes());
-        self.queued.extend(self.last_seq.to_ne_bytes());
-        self.queued.extend(0u32.to_ne_bytes());
+        self.queued.extend_from_slice(&0u32.to_ne_bytes());
+        self.queued.extend_from_slice(&kind.to_ne_bytes());
+        self.queued.extend_from_slice(&(NLM_F_REQUEST | flags).to_ne_bytes());
+        self.queued.extend_from_slice(&self.last_seq.to_ne_bytes());
+        self.queued.extend_from_slice(&0u32.to_ne_bytes());
         body(&mut self.queued);
         let len = u32::try_from(self.queued.len() - start).unwrap_or(u32::MAX);
         self.queued[start..start + 4].copy_from_slice(&len.to_ne_bytes());

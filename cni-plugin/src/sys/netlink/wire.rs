@@ -84,14 +84,14 @@ pub const NESTED: u16 = 0x8000;
 
 /// Writes an attribute.
 pub fn attr(kind: u16, value: &[u8], out: &mut Vec<u8>) {
-    nest(kind, out, |out| out.extend(value));
+    nest(kind, out, |out| out.extend_from_slice(value));
 }
 
 /// Writes an attribute with whatever `inside` writes; [`NESTED`] in its kind where that are attributes and the kernel asks
 /// for the mark.
 pub fn nest(kind: u16, out: &mut Vec<u8>, inside: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
-    out.extend([0; 4]);
+    out.extend_from_slice(&[0; 4]);
     inside(out);
     let len = u16::try_from(out.len() - start).unwrap_or(u16::MAX);
     out[start..start + 2].copy_from_slice(&len.to_ne_bytes());

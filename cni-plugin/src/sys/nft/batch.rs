@@ -122,13 +122,13 @@ impl Batch {
     fn message(&mut self, kind: u16, flags: u16, resource: u16, body: impl FnOnce(&mut Self)) {
         self.seq += 1;
         self.start = self.bytes.len();
-        self.bytes.extend(0u32.to_ne_bytes());
-        self.bytes.extend(kind.to_ne_bytes());
-        self.bytes.extend((REQUEST | flags).to_ne_bytes());
-        self.bytes.extend(self.seq.to_ne_bytes());
-        self.bytes.extend(0u32.to_ne_bytes());
-        self.bytes.extend([if resource == 0 { self.family as u8 } else { 0 }, 0]);
-        self.bytes.extend(resource.to_be_bytes());
+        self.bytes.extend_from_slice(&0u32.to_ne_bytes());
+        self.bytes.extend_from_slice(&kind.to_ne_bytes());
+        self.bytes.extend_from_slice(&(REQUEST | flags).to_ne_bytes());
+        self.bytes.extend_from_slice(&self.seq.to_ne_bytes());
+        self.bytes.extend_from_slice(&0u32.to_ne_bytes());
+        self.bytes.extend_from_slice(&[if resource == 0 { self.family as u8 } else { 0 }, 0]);
+        self.bytes.extend_from_slice(&resource.to_be_bytes());
         let start = self.start;
         body(self);
         let len = u32::try_from(self.bytes.len() - start).unwrap_or(u32::MAX);
@@ -142,9 +142,9 @@ impl Batch {
 
     pub(super) fn put(&mut self, kind: u16, value: &[u8]) -> &mut Self {
         let len = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
-        self.bytes.extend(len.to_ne_bytes());
-        self.bytes.extend(kind.to_ne_bytes());
-        self.bytes.extend(value);
+        self.bytes.extend_from_slice(&len.to_ne_bytes());
+        self.bytes.extend_from_slice(&kind.to_ne_bytes());
+        self.bytes.extend_from_slice(value);
         self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
         self
     }
@@ -161,8 +161,8 @@ impl Batch {
 
     pub(super) fn nest(&mut self, kind: u16, body: impl FnOnce(&mut Self)) -> &mut Self {
         let start = self.bytes.len();
-        self.bytes.extend(0u16.to_ne_bytes());
-        self.bytes.extend((kind | NESTED).to_ne_bytes());
+        self.bytes.extend_from_slice(&0u16.to_ne_bytes());
+        self.bytes.extend_from_slice(&(kind | NESTED).to_ne_bytes());
         body(self);
         let len = u16::try_from(self.bytes.len() - start).unwrap_or(u16::MAX);
         self.bytes[start..start + 2].copy_from_slice(&len.to_ne_bytes());

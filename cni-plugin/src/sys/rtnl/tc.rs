@@ -361,6 +361,6 @@ fn narrow(number: u64) -> u32 {
 /// `struct tcmsg`.
 fn head(index: u32, handle: u32, parent: u32, info: u32, out: &mut Vec<u8>) {
     for number in [0, index, handle, parent, info] {
-        out.extend(number.to_ne_bytes());
+        out.extend_from_slice(&number.to_ne_bytes());
     }
 }
