@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest wait for an answer; one that never comes costs as much.
 const PATIENCE: Duration = Duration::from_millis(1500);
@@ -45,7 +45,7 @@ impl Service {
         let thread = match transport {
             Transport::Tcp | Transport::Sctp => {
                 let listen = || if transport == Transport::Tcp { TcpListener::bind(any) } else { listen_sctp(any) };
-                let listener = ns.enter(listen).expect("listen");
+                let listener = ns.enter(|| again_while_in_use(listen)).expect("listen");
                 listener.set_nonblocking(true).expect("a socket");
                 std::thread::spawn(move || {
                     while !is_over.load(Ordering::Relaxed) {
@@ -59,7 +59,7 @@ impl Service {
                 })
             }
             Transport::Udp => {
-                let socket = ns.enter(|| UdpSocket::bind(any)).expect("bind");
+                let socket = ns.enter(|| again_while_in_use(|| UdpSocket::bind(any))).expect("bind");
                 socket.set_read_timeout(Some(TURN)).expect("a socket");
                 std::thread::spawn(move || {
                     while !is_over.load(Ordering::Relaxed) {
@@ -77,6 +77,20 @@ impl Drop for Service {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Relaxed);
         let _panicked = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// A service that has ended goes on having its port as long as a child that another test's thread forked just then has not
+/// begun its own program.
+fn again_while_in_use<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    let start = Instant::now();
+    loop {
+        match open() {
+            Err(err) if err.kind() == io::ErrorKind::AddrInUse && start.elapsed() < PATIENCE => {
+                std::thread::sleep(TURN)
+            }
+            opened => return opened,
+        }
     }
 }
 
