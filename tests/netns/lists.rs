@@ -1,7 +1,7 @@
 //! Type `braid`: a whole list in one process, foreign programs in the middle of it, foreign IPAM.
 
 use crate::conf;
-use braid_tests::{Call, Ns, Sandbox, Value, json};
+use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
 use std::fs;
 
 /// A foreign plugin that writes down each call and passes the result on; `FAIL` in its configuration makes a verb fail.
@@ -268,6 +268,62 @@ fn a_foreign_ipam_without_addresses_and_one_that_talks_nonsense_are_refused() {
         let call = host.call("bridge", &pod, conf::bridge()).with("ipam", json!({"type": "my-ipam"}));
         let error = call.add().error();
         assert!(error.msg.contains(word), "{says}: {error:?}");
+        host.assert_nothing_left();
+    }
+}
+
+/// A foreign plugin that has braid's own host-local give the addresses, as `vlan` or `flannel` would.
+fn asks_braid(host: &Sandbox, pod: &Ns, text: &str) -> Call {
+    host.script("theirs", text);
+    let ipam = json!({"type": "host-local", "subnet": "10.8.0.0/24"});
+    host.call("host-local", pod, json!({"cniVersion": "1.0.0", "name": "net", "ipam": ipam})).run("VERSION").result();
+    let plugins = json!([{"type": "theirs", "master": "eth0", "ipam": ipam}]);
+    let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": plugins});
+    // Who waits for himself waits for ever.
+    host.call("braid", pod, list).under("timeout 20")
+}
+
+#[test]
+fn a_foreign_plugin_may_ask_braid_for_the_same_container() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = asks_braid(&host, &pod, "#!/bin/sh\nexec \"$CNI_PATH/host-local\"\n");
+    for expected in ["10.8.0.2/24", "10.8.0.3/24"] {
+        let result = call.add().result();
+        assert_eq!(result["ips"][0]["address"], expected);
+        call.check(&result).ok();
+        call.del().ok();
+        host.assert_nothing_left();
+    }
+    call.add().result();
+    call.gc(&[]).ok();
+    host.assert_nothing_left();
+    call.del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn a_reference_plugin_may_ask_braid_for_the_same_container() {
+    needs!(Reference);
+    let host = Sandbox::new();
+    host.run("ip link add eth0 type veth peer name outside");
+    host.run("ip link set eth0 up");
+    let pod = host.pod("a");
+    let theirs = braid_tests::binary::reference().unwrap().join("macvlan");
+    let call = asks_braid(&host, &pod, &format!("#!/bin/sh\nexec {}\n", theirs.display()));
+    call.add().result();
+    assert_eq!(pod.addrs("eth0"), ["10.8.0.2/24"]);
+    call.del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn a_plugin_of_ours_that_gives_no_addresses_is_no_ipam() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    for plugin in ["bridge", "braid", "tuning"] {
+        let call = host.call("bridge", &pod, conf::bridge()).with("ipam", json!({"type": plugin}));
+        call.under("timeout 20").add().refused(7, &["\"ipam\"", plugin]);
         host.assert_nothing_left();
     }
 }

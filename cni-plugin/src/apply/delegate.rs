@@ -1,5 +1,6 @@
 //! Running a foreign plugin by libcni's rules: look-up in `CNI_PATH`, environment, standard input and output.
 
+use super::record::WITHIN;
 use crate::cni::{Command, Error, Json};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -53,6 +54,7 @@ pub fn run(plugin: &str, conf: &Json, call: &Call<'_>) -> Result<Json, Error> {
         .env("CNI_IFNAME", call.ifname)
         .env("CNI_ARGS", call.args)
         .env("CNI_PATH", join(call.path))
+        .env(WITHIN, call.container_id)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

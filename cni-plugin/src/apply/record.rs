@@ -12,7 +12,8 @@ use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::cell::Cell;
-use std::fs::{self, File};
+use std::env;
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -70,12 +71,17 @@ impl Record {
     }
 }
 
-/// A container's folder of records, locked: one call at a time for one container.
+/// Names the container whose folder a call holds, to the foreign plugins that it runs. Such a plugin may call braid for the
+/// same container, to have an address or a bridge of it, and that call must not wait for the one that waits for it.
+pub const WITHIN: &str = "BRAID_WITHIN";
+
+/// A container's folder of records, locked: one call at a time for one container, and those that it runs.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
-    /// Locked until it is closed.
+    /// Locked until it is closed, unless the call that runs this one holds it.
     _lock: File,
+    is_within: bool,
     /// This call made it.
     is_new: bool,
     /// Nothing needs to be looked at when it is let go: it holds a record of this call, or is gone.
@@ -87,10 +93,13 @@ impl Folder {
     pub fn lock(container_id: &str) -> Result<Self, Error> {
         let path = Path::new(ROOT).join(part_name(container_id));
         let fail = |err: io::Error| Error::io(format!("lock {}", path.display()), &err);
+        let may_be_within = env::var_os(WITHIN).is_some_and(|within| within == container_id);
         loop {
             let is_new = make(&path).map_err(fail)?;
-            match lock(&path) {
-                Ok(Some(lock)) => return Ok(Self { path, _lock: lock, is_new, is_settled: Cell::new(false) }),
+            match lock(&path, may_be_within) {
+                Ok(Some((lock, is_within))) => {
+                    return Ok(Self { path, _lock: lock, is_within, is_new, is_settled: Cell::new(false) });
+                }
                 Ok(None) => {}
                 Err(err) => {
                     if is_new {
@@ -151,6 +160,9 @@ impl Folder {
 
     fn tidy(&self) -> io::Result<()> {
         self.is_settled.set(true);
+        if self.is_within {
+            return Ok(());
+        }
         // Still locked: nobody else puts a record here meanwhile.
         match fs::remove_dir(&self.path) {
             Err(err) if err.kind() != io::ErrorKind::DirectoryNotEmpty => Err(err),
@@ -176,15 +188,20 @@ fn make(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Waits for a folder; `None` where the call that held it took it away.
-fn lock(path: &Path) -> io::Result<Option<File>> {
+/// Waits for a folder, unless it is held by the call that runs this one, which is what the result says besides; `None` where
+/// the call that held it took it away.
+fn lock(path: &Path, may_be_within: bool) -> io::Result<Option<(File, bool)>> {
     let lock = match File::open(path) {
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };
-    lock.lock()?;
+    match lock.try_lock() {
+        Err(TryLockError::WouldBlock) if may_be_within => return Ok(Some((lock, true))),
+        Err(TryLockError::WouldBlock) => lock.lock()?,
+        tried => tried?,
+    }
     let held = lock.metadata()?;
-    Ok(fs::metadata(path).is_ok_and(|now| now.ino() == held.ino()).then_some(lock))
+    Ok(fs::metadata(path).is_ok_and(|now| now.ino() == held.ino()).then_some((lock, false)))
 }
 
 fn temp_of(path: &Path) -> PathBuf {

@@ -198,6 +198,9 @@ impl Item {
             }
             (_, ipam) => match parse(ipam, &conf, args)? {
                 Some(ours) => From::Ours(ours),
+                None if ipam == BRAID || plugins::TYPES.contains(&ipam) => {
+                    return Err(Error::config(format!("\"ipam\": type {ipam:?} is a plugin that gives no addresses")));
+                }
                 None => From::Foreign(ipam.to_owned()),
             },
         };
