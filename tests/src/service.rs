@@ -87,7 +87,7 @@ fn again_while_in_use<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     loop {
         match open() {
             Err(err) if err.kind() == io::ErrorKind::AddrInUse && start.elapsed() < PATIENCE => {
-                std::thread::sleep(TURN)
+                std::thread::sleep(TURN);
             }
             opened => return opened,
         }
