@@ -27,7 +27,7 @@ fn what_braid_attached_the_reference_plugins_check_and_detach() {
 /// A node with a container of each, attached, checked and detached; both containers have ended.
 fn changes_hands(from: Plugins, to: Plugins) -> Node {
     let mut conflist = conflist(Form::Names, "1.1.0");
-    // Only a sysctl: attributes the reference plugin changed it remembers in a file that braid does not read.
+    // Only a sysctl: what the reference plugin remembers of the attributes that it changed is a matter of its own.
     conflist["plugins"][1] = json!({"type": "tuning", "sysctl": {"net.core.somaxconn": "500"}});
     let node = Node::new(conflist);
     let outside = node.outside("wan", "192.0.2.1/24", "192.0.2.2/24");
