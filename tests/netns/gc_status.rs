@@ -1,7 +1,8 @@
 //! GC and STATUS, which the reference plugins do not have.
 
 use crate::conf;
-use braid_tests::{Call, Ns, Sandbox, json};
+use braid_tests::feature::pretend;
+use braid_tests::{Call, Feature, Ns, Sandbox, Value, json};
 use std::fs;
 use std::rc::Rc;
 
@@ -110,6 +111,35 @@ fn gc_finds_what_lost_its_record() {
 }
 
 #[test]
+fn gc_finds_what_lost_its_record_also_by_an_owner_too_long_to_be_written_whole() {
+    let host = Sandbox::new();
+    // A comment of nftables has room for 128 bytes, a link's alias for 255.
+    for len in [150, 240] {
+        let name = "n".repeat(len);
+        let pods = ["a", "b"].map(|id| {
+            let pod = host.pod(&format!("{id}{len}"));
+            let mapping = json!({"hostPort": len + usize::from(id == "b"), "containerPort": 80, "protocol": "udp"});
+            let bridge = json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipMasq": true,
+                "macspoofchk": true, "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}});
+            let portmap = json!({"type": "portmap", "backend": "nftables", "capabilities": {"portMappings": true}});
+            let list = json!({"cniVersion": "1.1.0", "name": name, "type": "braid",
+                "plugins": [bridge, portmap, {"type": "firewall"}],
+                "runtimeConfig": {"portMappings": [mapping]}});
+            let call = host.call("braid", &pod, list);
+            let result = call.add().result();
+            (pod, call, result)
+        });
+        fs::remove_dir_all("/run/braid").unwrap();
+        let [(a, call, _), (b, other, result)] = pods;
+        call.gc(&[(b.name(), "eth0")]).ok();
+        assert_eq!(a.link_names(), Vec::<String>::new());
+        other.check(&result).ok();
+        other.gc(&[]).ok();
+        host.assert_nothing_left();
+    }
+}
+
+#[test]
 fn gc_leaves_other_networks_and_other_programs_alone() {
     let host = Sandbox::new();
     let pods = three(&host);
@@ -182,6 +212,39 @@ fn status_of_a_missing_master_is_50_and_names_it() {
     let call = host.call("macvlan", &pod, conf::macvlan());
     call.status().refused(50, &["\"lan\""]);
     call.with("master", "").status().refused(50, &["no default route interface found"]);
+}
+
+#[test]
+fn status_of_a_kernel_that_lacks_something_is_50_and_names_it() {
+    let host = Sandbox::new();
+    host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
+    let pod = host.pod("a");
+    let with = |mut conf: Value, key: &str, value: Value| {
+        conf[key] = value;
+        conf
+    };
+    let ipvlan = || with(conf::macvlan(), "type", json!("ipvlan"));
+    for (feature, conf) in [
+        ("veth", conf::bridge()),
+        ("bridge", conf::bridge()),
+        ("veth", conf::ptp()),
+        ("macvlan", conf::macvlan()),
+        ("ipvlan", ipvlan()),
+        ("nf_tables masquerade", with(conf::bridge(), "ipMasq", json!(true))),
+        ("nf_tables bridge", with(conf::bridge(), "macspoofchk", json!(true))),
+        ("bridge vlan_filtering", with(conf::bridge(), "vlan", json!(5))),
+    ] {
+        pretend(&[], &[feature]);
+        let plugin = conf["type"].as_str().unwrap().to_owned();
+        host.call(&plugin, &pod, conf).status().refused(50, &[&plugin, feature, "not here"]);
+    }
+    // What this kernel says itself.
+    fs::remove_file("/run/braid/kernel").unwrap();
+    let answer = host.call("ipvlan", &pod, ipvlan()).status();
+    match Feature::Ipvlan.missing() {
+        Some(_) => answer.refused(50, &["ipvlan needs ipvlan"]),
+        None => answer.ok(),
+    }
 }
 
 #[test]

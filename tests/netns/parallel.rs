@@ -33,13 +33,13 @@ fn five_hundred_containers_get_distinct_addresses_and_leave_nothing() {
     let call = |pod: &Ns| host.call("bridge", pod, conf::bridge()).with("ipam", ipam.clone()).with("ipMasq", true);
     let calls: Vec<Call> = pods.iter().map(|pod| call(pod)).collect();
     let addresses = Mutex::new(BTreeSet::new());
-    in_parallel(COUNT, 16, |at| {
+    in_parallel(COUNT, COUNT, |at| {
         let result = calls[at].add().result();
         addresses.lock().unwrap().insert(result["ips"][0]["address"].to_string());
     });
     assert_eq!(addresses.into_inner().unwrap().len(), COUNT);
     assert!(pods[0].can_ping("10.1.0.1") && pods[COUNT - 1].can_ping("10.1.0.1"));
-    in_parallel(COUNT, 16, |at| calls[at].del().ok());
+    in_parallel(COUNT, COUNT, |at| calls[at].del().ok());
     host.assert_nothing_left();
 }
 

@@ -49,6 +49,13 @@ impl State {
         self
     }
 
+    /// The same without files.
+    #[must_use]
+    pub fn of_network(mut self) -> Self {
+        self.0.retain(|name, _| !name.starts_with('/'));
+        self
+    }
+
     /// Fails with what differs, unless both are the same.
     #[track_caller]
     pub fn assert_same(&self, later: &Self) {

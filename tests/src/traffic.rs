@@ -1,12 +1,16 @@
 //! Real packets between namespaces.
 
 use crate::ns::Ns;
+use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::time::{TimeVal, TimeValLike};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 /// Longest wait for an answer that is expected.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// In seconds. Longest wait of a server for somebody whose own patience ends before.
+const SERVERS_PATIENCE: i64 = 10;
 
 impl Ns {
     /// Whether `to` answers a ping, asked for 5 seconds at most.
@@ -24,9 +28,7 @@ impl Ns {
     #[track_caller]
     pub fn send_to(&self, there: &Ns, server: &str) -> (f64, f64) {
         const MEASURED: Duration = Duration::from_secs(2);
-        let server: IpAddr = server.parse().expect("an address");
-        let listener = there.enter(|| TcpListener::bind(SocketAddr::new(server, 0))).expect("listen");
-        let to = listener.local_addr().expect("own address");
+        let (listener, to) = listen(there, server);
         let start = Instant::now();
         let mut sending = self.enter(|| TcpStream::connect_timeout(&to, PATIENCE)).expect("connect");
         let (mut stream, _) = listener.accept().expect("a connection");
@@ -51,26 +53,28 @@ impl Ns {
     /// Connects to `server` in `there`, sends a byte and has it echoed. Returns the address that the server saw.
     #[track_caller]
     pub fn seen_by(&self, there: &Ns, server: &str) -> IpAddr {
-        let server: IpAddr = server.parse().expect("an address");
-        let listener = there.enter(|| TcpListener::bind(SocketAddr::new(server, 0))).expect("listen");
-        let to = listener.local_addr().expect("own address");
+        let (listener, to) = listen(there, server);
         std::thread::scope(|scope| {
             let answer = scope.spawn(|| echo(&listener));
-            let connected = self.enter(|| TcpStream::connect_timeout(&to, PATIENCE));
-            let mut stream = match connected {
-                Ok(stream) => stream,
-                Err(err) => {
-                    // Lets the waiting server go.
-                    there.enter(|| drop(TcpStream::connect(to)));
-                    panic!("{} to {to}: {err}", self.name());
-                }
-            };
+            let mut stream = self
+                .enter(|| TcpStream::connect_timeout(&to, PATIENCE))
+                .unwrap_or_else(|err| panic!("{} to {to}: {err}", self.name()));
             stream.set_read_timeout(Some(PATIENCE)).expect("a time limit");
             let mut byte = [0];
             stream.write_all(b"x").and_then(|()| stream.read_exact(&mut byte)).expect("an echo");
             answer.join().expect("the server's thread")
         })
     }
+}
+
+/// A server at a free port of `server`, which waits neither for a client nor for its bytes for ever.
+fn listen(there: &Ns, server: &str) -> (TcpListener, SocketAddr) {
+    let server: IpAddr = server.parse().expect("an address");
+    let listener = there.enter(|| TcpListener::bind(SocketAddr::new(server, 0))).expect("listen");
+    // Those that it accepts have it too.
+    setsockopt(&listener, sockopt::ReceiveTimeout, &TimeVal::seconds(SERVERS_PATIENCE)).expect("a time limit");
+    let to = listener.local_addr().expect("own address");
+    (listener, to)
 }
 
 fn echo(listener: &TcpListener) -> IpAddr {

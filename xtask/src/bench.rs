@@ -1,5 +1,7 @@
 //! `cargo xtask bench`: braid beside the reference plugins, judged by the budgets of ARCHITECTURE.md.
 
+mod cluster;
+
 use crate::{build, dist, sh};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -46,6 +48,9 @@ pub(crate) struct Args {
     /// Measure what the host ports of `portmap` do to traffic instead of attachment latency
     #[arg(long, conflicts_with = "shaping")]
     hostport: bool,
+    /// Measure sixty pods at once on a real Kubernetes instead of single attachments
+    #[arg(long, conflicts_with_all = ["shaping", "hostport"])]
+    cluster: bool,
     /// Fail when a budget is not kept
     #[arg(long)]
     enforce: bool,
@@ -57,6 +62,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     let braid = build::linked(&dist::braid()?)?;
+    if args.cluster {
+        return judge(&cluster::budgets(&reference, &braid)?, args.enforce);
+    }
     let out = sh::root().join("target/bench");
     fs::create_dir_all(&out).with_context(|| format!("create {}", out.display()))?;
     let plugins =
@@ -203,7 +211,7 @@ struct Budget {
 }
 
 fn judge(budgets: &[Budget], enforce: bool) -> Result<()> {
-    eprintln!("\nbudgets (ratios of p50):");
+    eprintln!("\nbudgets (ratios):");
     for Budget { what, ratio, at_most } in budgets {
         let verdict = if ratio <= at_most { "pass" } else { "FAIL" };
         eprintln!("  {verdict}  {what}: {ratio:.3}, at most {at_most:.3}");

@@ -19,6 +19,7 @@ type Check = fn() -> Result<String>;
 const CHECKS: &[(&str, Check)] = &[
     ("format", format),
     ("lints", lints),
+    ("fuzzing", fuzzing),
     ("arrows", || violations(arrows::violations)),
     ("purity", || violations(pure::violations)),
     ("crates", crates),
@@ -61,6 +62,15 @@ fn lints() -> Result<String> {
     let clippy = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
     sh::run(&mut sh::cmd("cargo", clippy))?;
     Ok("clippy is silent".into())
+}
+
+/// The fuzz targets, which only cargo-fuzz links, with libFuzzer.
+fn fuzzing() -> Result<String> {
+    let mut clippy = sh::cmd("cargo", ["clippy", "--quiet", "--manifest-path", "tests/fuzz/Cargo.toml"]);
+    // Nothing is linked here, so libFuzzer need not be compiled.
+    clippy.env("CUSTOM_LIBFUZZER_PATH", "/nowhere/libfuzzer.a");
+    sh::run(clippy.args(["--target-dir", "target/fuzz", "--", "-D", "warnings"]))?;
+    Ok("the targets fit what they call".into())
 }
 
 /// Holds a rule against each file of braid.

@@ -9,7 +9,7 @@ use crate::plan::request::in_one_request;
 use crate::plan::step::{Ns, Step};
 use crate::plan::verify;
 use crate::sys::clock::Stopwatch;
-use crate::sys::netlink::{KernelError, Outcome, Socket};
+use crate::sys::netlink::{KernelError, Socket};
 use crate::sys::nft::{mac_check, masquerade, reference};
 use nix::errno::Errno;
 use std::ops::Range;
@@ -139,6 +139,7 @@ impl Run<'_> {
             Step::DelLink(_) => return self.del_links(at),
             step if elements::is_step(step) => return self.del_elements(at),
             Step::DelFirewall(all) => self.alone(at, |run| firewall::del(run.kernel, all)),
+            Step::WaitUp(link) => self.alone(at, |run| wait::up(run.kernel, link)),
             Step::WaitDad(link) => self.alone(at, |run| wait::dad(run.kernel, link)),
             _ => return self.queue(at, step),
         }
@@ -207,20 +208,10 @@ impl Run<'_> {
         match outcomes {
             Ok(outcomes) => {
                 for (range, outcome) in queue.into_iter().zip(outcomes) {
-                    let result = self.answered(&steps[range.start], outcome);
-                    self.account(range, result);
+                    self.account(range, outcome.error.map_or(Ok(()), Err));
                 }
             }
             Err(err) => queue.into_iter().for_each(|range| self.account(range, Err(err.clone()))),
-        }
-    }
-
-    /// Judges the kernel's answer to a step that was sent with others.
-    fn answered(&mut self, step: &Step, Outcome { error, messages }: Outcome) -> Result<(), KernelError> {
-        match (error, step) {
-            (Some(err), _) => Err(err),
-            (None, Step::WaitUp(link)) if self.report.errors.is_empty() => wait::up(self.kernel, link, &messages),
-            (None, _) => Ok(()),
         }
     }
 

@@ -4,12 +4,13 @@
 //! moment leaves something that DEL and GC can act on. It dies with the kernel state that it describes.
 
 use super::Error;
-use crate::cni::Json;
+use crate::cni::{Json, Text};
 use crate::plan::step::Step;
 use crate::sys::netlink::KernelError;
 use base16ct::lower::encode_string;
 use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
+use serde_json::ser::CompactFormatter;
 use sha2::{Digest, Sha256};
 use std::cell::Cell;
 use std::env;
@@ -131,9 +132,9 @@ impl Folder {
         let path = self.file(&record.key);
         let temp = temp_of(&path);
         let fail = |err: io::Error| Error::io(format!("write {}", path.display()), &err);
-        let mut text = Vec::with_capacity(TYPICAL_LEN);
-        serde_json::to_writer(&mut text, record).map_err(|err| fail(err.into()))?;
-        fs::write(&temp, text).and_then(|()| fs::rename(&temp, &path)).map_err(fail)?;
+        let mut text = Text::with_capacity(TYPICAL_LEN);
+        text.write(record, CompactFormatter).map_err(|err| fail(err.into()))?;
+        fs::write(&temp, text.into_bytes()).and_then(|()| fs::rename(&temp, &path)).map_err(fail)?;
         self.is_settled.set(true);
         Ok(())
     }

@@ -53,10 +53,6 @@ impl Request {
                 route::route(kernel.index(&route.at)?, route, out);
                 (rtnl::DELROUTE, 0)
             }
-            Step::WaitUp(at) => {
-                link::get_by_name(&at.name, out);
-                (rtnl::GETLINK, 0)
-            }
             _ => return Err(Errno::EOPNOTSUPP.into()),
         };
         Ok(Self { kind, flags, body })

@@ -2,6 +2,7 @@
 
 use super::kernel::Kernel;
 use crate::plan::link::LinkRef;
+use crate::sys::carrier;
 use crate::sys::netlink::{KernelError, Message};
 use crate::sys::rtnl::{self, addr, link};
 use nix::errno::Errno;
@@ -12,14 +13,9 @@ const UP_TIMEOUT: Duration = Duration::from_millis(2550);
 /// How long duplicate address detection may take, as in the reference plugins.
 const DAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// `shown` is the link as the kernel has just shown it, which is enough in nearly every case; otherwise the kernel's
-/// notification ends the wait.
-pub(super) fn up(kernel: &mut Kernel, at: &LinkRef, shown: &[Message]) -> Result<(), KernelError> {
-    let is_up = |message: &Message, index: Option<u32>| {
-        let fact = link::parse(&message.body).map(|(_, fact)| fact);
-        fact.is_some_and(|fact| fact.oper_up && index.is_none_or(|index| index == fact.index))
-    };
-    if shown.iter().any(|message| is_up(message, None)) {
+/// To ask is enough in nearly every case; otherwise the kernel's notification ends the wait.
+pub(super) fn up(kernel: &mut Kernel, at: &LinkRef) -> Result<(), KernelError> {
+    if carrier::is_up(kernel.route(at.ns)?, &at.name)? {
         return Ok(());
     }
     let mut events = kernel.listen(at.ns, rtnl::GROUP_LINK).map_err(|err| err.cause)?;
@@ -27,7 +23,11 @@ pub(super) fn up(kernel: &mut Kernel, at: &LinkRef, shown: &[Message]) -> Result
     if kernel.link(at)?.is_some_and(|fact| fact.oper_up) {
         return Ok(());
     }
-    let came_up = events.wait(UP_TIMEOUT, |message| is_up(message, Some(index)))?;
+    let is_up = |message: &Message| {
+        let fact = link::parse(&message.body).map(|(_, fact)| fact);
+        fact.is_some_and(|fact| fact.oper_up && fact.index == index)
+    };
+    let came_up = events.wait(UP_TIMEOUT, is_up)?;
     if came_up { Ok(()) } else { Err(timed_out(format!("{at} is not operationally up after {UP_TIMEOUT:?}"))) }
 }
 

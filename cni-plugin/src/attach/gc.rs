@@ -15,9 +15,10 @@ use crate::plan::link::LinkRef;
 use crate::plan::nft::MacCheck;
 use crate::plan::step::Step;
 use crate::plan::{Facts, IfName, Mac};
-use crate::plugins::call::ALIAS_PREFIX;
+use crate::plugins::call::{self, ALIAS_PREFIX};
 use crate::sys::nft::{firewall, isolation, mac_check, masquerade};
 use crate::sys::rtnl::{self, link};
+use std::collections::HashSet;
 
 /// Takes back everything of this network that the runtime does not list.
 ///
@@ -119,12 +120,15 @@ pub fn collect(record: &Record) -> Result<(), Error> {
         .map_err(|err| err.context(format!("container {} {}", record.key.container_id, record.key.ifname)))
 }
 
-/// Links, masqueraded sources, host ports and held bridge ports that name an owner of this network which is not valid: their records are lost.
+/// Links, masqueraded sources, host ports and held bridge ports that name an owner of this network which is not valid: their
+/// records are lost.
 fn sweep(network: &str, valid: &[(String, String)]) -> Result<(), Error> {
-    let is_lost = |owner: &str| match owner.split(' ').collect::<Vec<_>>().as_slice() {
-        [of, id, ifname] => *of == network && !valid.iter().any(|(v_id, v_ifname)| v_id == id && v_ifname == ifname),
-        _ => false,
+    let names = |(id, ifname): &(String, String)| {
+        let owner = call::owner(network, id, ifname);
+        [call::short_owner(network, &owner), owner]
     };
+    let kept: HashSet<String> = valid.iter().flat_map(names).collect();
+    let is_lost = |owner: &str| call::is_of_network(owner, network) && !kept.contains(owner);
     let mut kernel = Kernel::open(None).map_err(internal)?;
     let messages = kernel.route(crate::plan::Ns::Host).and_then(|socket| socket.dump(rtnl::GETLINK, link::link_dump));
     let mut steps = Vec::new();

@@ -3,10 +3,15 @@
 //! This file holds the value, its parsing and printing; `fields` reads typed fields out of it.
 
 use super::error::Error;
+use super::text::Text;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
+use serde_json::ser::PrettyFormatter;
 use std::collections::BTreeMap;
 use std::fmt;
+
+/// In bytes: most results are no longer.
+const TYPICAL_LEN: usize = 1024;
 
 /// A JSON value that keeps the order and the duplicates of its keys.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,14 +56,12 @@ impl Json {
 
     /// The text with an indentation of 4 spaces and no newline at the end, as the reference plugins print.
     pub fn pretty(&self) -> String {
-        let mut out = Vec::new();
-        let formatter = serde_json::ser::PrettyFormatter::with_indent(b"    ");
-        let mut serializer = serde_json::Serializer::with_formatter(&mut out, formatter);
+        let mut text = Text::with_capacity(TYPICAL_LEN);
         // Strings and numbers into memory: there is nothing to fail, and nothing is lost that `Display` would show.
-        if self.serialize(&mut serializer).is_err() {
+        if text.write(self, PrettyFormatter::with_indent(b"    ")).is_err() {
             return self.to_string();
         }
-        String::from_utf8(out).unwrap_or_else(|_| self.to_string())
+        String::from_utf8(text.into_bytes()).unwrap_or_else(|_| self.to_string())
     }
 
     /// The same value with the keys of all objects in alphabetical order.
@@ -92,6 +95,9 @@ impl Json {
 
 /// Appends an object's fields to those of an earlier object with the same key; the later ones win when read.
 fn join_same_keys(fields: &mut Vec<(String, Json)>) {
+    if fields.iter().filter(|(_, value)| matches!(value, Json::Object(_))).count() < 2 {
+        return;
+    }
     let mut first: BTreeMap<String, usize> = BTreeMap::new();
     let mut joined: Vec<(String, Json)> = Vec::with_capacity(fields.len());
     for (key, value) in fields.drain(..) {

@@ -15,6 +15,7 @@ pub mod netconf;
 pub mod netconf_list;
 pub mod request;
 pub mod result;
+mod text;
 pub mod version;
 
 pub use args::CniArgs;
@@ -24,4 +25,5 @@ pub use netconf::NetConf;
 pub use netconf_list::{Injected, NetConfList};
 pub use request::{Attachment, Command, Environment, Request};
 pub use result::{AddResult, Dns, Interface, IpConfig, Route};
+pub use text::Text;
 pub use version::{Family, Gated, Version};

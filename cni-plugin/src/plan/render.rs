@@ -164,6 +164,11 @@ fn add_link(f: &mut fmt::Formatter<'_>, link: &Link) -> fmt::Result {
     if link.up {
         f.write_str(" up")?;
     }
+    // Each end of a veth has one of each: see `rtnl::link`.
+    let queues = " numtxqueues 1 numrxqueues 1";
+    if matches!(link.kind, LinkKind::Veth { .. }) {
+        f.write_str(queues)?;
+    }
     write!(f, " type {}", link.kind.name())?;
     match &link.kind {
         LinkKind::Veth { peer, peer_mac } => {
@@ -171,10 +176,11 @@ fn add_link(f: &mut fmt::Formatter<'_>, link: &Link) -> fmt::Result {
             if let Some(mac) = peer_mac {
                 write!(f, " address {mac}")?;
             }
-            if peer.ns != link.at.ns {
-                write!(f, " netns {}", peer.ns)?;
+            if let Some(mtu) = link.mtu {
+                write!(f, " mtu {mtu}")?;
             }
-            Ok(())
+            f.write_str(queues)?;
+            if peer.ns == link.at.ns { Ok(()) } else { write!(f, " netns {}", peer.ns) }
         }
         LinkKind::Bridge { vlan_filtering: true } => f.write_str(" vlan_filtering 1"),
         LinkKind::Macvlan { mode, bc_queue_len, .. } => {

@@ -67,10 +67,7 @@ impl<'a> Call<'a> {
     /// Whose a rule is, in its comment: [`owner`], or its hash where that is too long.
     pub fn owner(&self) -> String {
         let text = owner(self.network, self.container_id, self.ifname.as_str());
-        if text.len() <= OWNER_LEN {
-            return text;
-        }
-        format!("sha256-{}", encode_string(&Sha256::digest(text.as_bytes())))
+        if text.len() <= OWNER_LEN { text } else { short_owner(self.network, &text) }
     }
 
     /// Where what comes in to the container's interface is queued, where it has no end on the host's side.
@@ -100,6 +97,21 @@ pub const ALIAS_PREFIX: &str = "braid ";
 /// Network, container id and interface as one text; none of the first two holds a space.
 pub fn owner(network: &str, container_id: &str, ifname: &str) -> String {
     format!("{network} {container_id} {ifname}")
+}
+
+/// What stands for an [`owner`] that is too long.
+pub fn short_owner(network: &str, owner: &str) -> String {
+    short_prefix(network) + &encode_string(&Sha256::digest(owner.as_bytes()))
+}
+
+/// Whether an [`owner`], or what stands for one, is of this network.
+pub fn is_of_network(owner: &str, network: &str) -> bool {
+    let rest = owner.strip_prefix(network);
+    rest.is_some_and(|rest| rest.starts_with(' ')) || owner.starts_with(&short_prefix(network))
+}
+
+fn short_prefix(network: &str) -> String {
+    format!("sha256-{}-", encode_string(&Sha256::digest(network.as_bytes())[..8]))
 }
 
 /// The hardware address of a bridge that a node makes: another one on each node, and after each boot.
@@ -170,6 +182,18 @@ pub(crate) mod tests {
         let long = "n".repeat(40);
         assert!(of(&long, &eth0).len() <= OWNER_LEN && !of(&long, &eth0).contains(' '));
         assert_ne!(of(&long, &eth0), of(&long, &eth1));
+    }
+
+    #[test]
+    fn an_owner_of_any_length_is_of_one_network() {
+        let eth0 = IfName::parse("eth0").expect("a name");
+        for network in ["net".to_owned(), "n".repeat(200)] {
+            let owner = Call::new(&network, "c", &eth0, "", None).owner();
+            assert!(is_of_network(&owner, &network), "{owner}");
+            for other in [format!("{network}n"), network[1..].to_owned()] {
+                assert!(!is_of_network(&owner, &other), "{owner} {other}");
+            }
+        }
     }
 
     #[test]

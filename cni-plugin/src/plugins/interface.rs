@@ -24,15 +24,6 @@ pub enum Dad {
     On,
 }
 
-/// Who hears what a link says as it comes up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Neighbours {
-    /// The hosts of its parent's link: they learn at once that an address has a new owner.
-    Reached,
-    /// Nobody yet, or a new link alone.
-    None,
-}
-
 /// The links on the host's side that the result so far names.
 pub fn host_links(prev: &AddResult) -> impl Iterator<Item = LinkRef> {
     let of_host = prev.interfaces.iter().filter(|interface| interface.sandbox.is_empty());
@@ -40,25 +31,16 @@ pub fn host_links(prev: &AddResult) -> impl Iterator<Item = LinkRef> {
 }
 
 /// The steps that put `ips` and `routes` on `link` and set it up.
-pub fn configure(link: &LinkRef, ips: &[IpConfig], routes: &[Route], dad: Dad, neighbours: Neighbours) -> Vec<Step> {
+pub fn configure(link: &LinkRef, ips: &[IpConfig], routes: &[Route], dad: Dad) -> Vec<Step> {
     let has_v6 = ips.iter().any(|ip| ip.address.addr().is_ipv6());
     let mut steps = sysctls(link, has_v6, dad);
-    let notify = Step::SetLink { at: link.clone(), to: LinkAttr::ArpNotify(true), from: None };
-    let addrs = ips.iter().map(|ip| {
+    // While the link is down: the hosts that it reaches learn at once that an address has a new owner, and nobody has to be
+    // told of a change.
+    steps.push(Step::SetLink { at: link.clone(), to: LinkAttr::ArpNotify(true), from: None });
+    steps.extend(ips.iter().map(|ip| {
         Step::AddAddr(Addr { at: link.clone(), net: ip.address, no_prefix_route: false, no_dad: dad == Dad::Off })
-    });
-    match neighbours {
-        Neighbours::Reached => {
-            steps.push(notify);
-            steps.extend(addrs);
-            steps.push(up(link));
-        }
-        // Both attributes in one request.
-        Neighbours::None => {
-            steps.extend(addrs);
-            steps.extend([up(link), notify]);
-        }
-    }
+    }));
+    steps.push(up(link));
     steps.extend(routes.iter().map(|route| Step::AddRoute(program(link, route, ips))));
     steps
 }

@@ -1,48 +1,71 @@
 //! The program's memory. A call asks for some 500 pieces, 150 KiB together, and ends.
 //!
-//! To keep accounts of them took a quarter of a call's own instructions. So pieces are laid one behind the other in a
-//! block that goes with the process. The last one can grow, and its place is used again when it is given back; the places
-//! of the others are not. What does not fit any more comes from the C library, as in the commands that live longer.
+//! To keep a general allocator's accounts took a quarter of a call's own instructions. So pieces are laid one behind the
+//! other in a block that goes with the process, and one that is given back is handed out to the next who asks for as much:
+//! the kernel takes longer to give a page than ten pieces take. The block belongs to the thread that asks first. What
+//! others ask for and what does not fit any more comes from the C library.
 
 #![expect(unsafe_code, reason = "an allocator hands out raw memory")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// In bytes, of either half: several times what an ADD of the full chain takes.
 const LEN: usize = 512 * 1024;
 /// In bytes. Pieces from here on, buffers of which most is never touched, have a half of their own.
 const LARGE: usize = 4 * 1024;
-/// In bytes: what an ADD of a chain takes of small pieces, asked of the kernel at once instead of page by page.
-const POPULATED: usize = 72 * 1024;
+/// In bytes: what an ADD takes of small pieces, asked of the kernel at once instead of page by page.
+const POPULATED: usize = 40 * 1024;
 /// In bytes: the largest alignment that is answered for.
 const ALIGN: usize = 64;
+/// In bytes: each piece takes a multiple of it, and is aligned to it.
+const UNIT: usize = 16;
+/// Pieces of so many units at most are handed out again.
+const CLASSES: usize = 64;
+
+/// What a piece that was given back begins with: where the one before is.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+struct Link(*mut Link);
 
 /// The block, aligned to the largest page of the architecture. What is written first lies in the pages that are asked for.
 #[cfg_attr(target_arch = "x86_64", repr(C, align(4096)))]
 #[cfg_attr(not(target_arch = "x86_64"), repr(C, align(65536)))]
 pub struct Heap {
+    /// The thread whose the block is, by the address of its [`HERE`]; 0 before anybody asked.
+    owner: AtomicUsize,
     small: Row,
     large: Row,
+    /// Small pieces given back, by their length in units: the last one, which begins with the address of the one before.
+    back: [Cell<*mut Link>; CLASSES + 1],
     memory: Memory,
 }
 
 #[repr(C, align(64))]
 struct Memory(UnsafeCell<MaybeUninit<[u8; 2 * LEN]>>);
 
-// SAFETY: a byte is handed out again only after it was given back: the end of a row moves in one atomic step, backwards
-// only over the last piece, which its owner gives up.
-unsafe impl Sync for Memory {}
+// SAFETY: all but `owner` is used by one thread alone, for as long as it lives.
+unsafe impl Sync for Heap {}
+
+thread_local! {
+    /// Something that each thread has at another address.
+    static HERE: Cell<u8> = const { Cell::new(0) };
+}
 
 impl Heap {
     /// An empty one, which takes no room in the program's file.
     #[expect(clippy::new_without_default, reason = "a static needs a constant function, and nothing else makes one")]
     pub const fn new() -> Self {
-        let memory = Memory(UnsafeCell::new(MaybeUninit::zeroed()));
-        Self { small: Row::new(), large: Row::new(), memory }
+        Self {
+            owner: AtomicUsize::new(0),
+            small: Row::new(),
+            large: Row::new(),
+            back: [const { Cell::new(ptr::null_mut()) }; CLASSES + 1],
+            memory: Memory(UnsafeCell::new(MaybeUninit::zeroed())),
+        }
     }
 
     /// Asks for the first pages (Linux 5.14; without it they come one by one).
@@ -50,6 +73,13 @@ impl Heap {
         let start = (&raw const *self).cast_mut().cast();
         // SAFETY: the range is the block's own and page-aligned, and its content is left as it is.
         let _ = unsafe { libc::madvise(start, POPULATED, libc::MADV_POPULATE_WRITE) };
+    }
+
+    /// Whether the block is the calling thread's.
+    fn is_mine(&self) -> bool {
+        let here = HERE.with(|here| (&raw const *here).addr());
+        let owner = self.owner.load(Relaxed);
+        owner == here || owner == 0 && self.owner.compare_exchange(0, here, Relaxed, Relaxed).is_ok()
     }
 
     const fn row(&self, is_small: bool) -> &Row {
@@ -63,19 +93,35 @@ impl Heap {
         unsafe { self.memory.0.get().cast::<u8>().add(offset) }
     }
 
-    fn take(&self, layout: Layout) -> Option<(*mut u8, &Row)> {
+    /// A piece behind all others, and whether something was there before.
+    fn take(&self, layout: Layout) -> Option<(*mut u8, usize)> {
         let row = self.row(layout.size() < LARGE);
         let offset = row.take(layout)?;
+        let used = row.untouched.get().saturating_sub(offset).min(layout.size());
         // SAFETY: the offset is within the half.
-        Some((unsafe { self.start(row).add(offset) }, row))
+        Some((unsafe { self.start(row).add(offset) }, used))
     }
 
-    fn take_zeroed(&self, layout: Layout) -> Option<*mut u8> {
-        let (piece, row) = self.take(layout)?;
-        let used = row.untouched.load(Relaxed).saturating_sub(self.place(piece)?.1).min(layout.size());
-        // SAFETY: the piece is nobody else's yet, and `used` is not more than its length.
-        unsafe { piece.write_bytes(0, used) };
-        Some(piece)
+    /// A piece that somebody gave back.
+    fn take_again(&self, layout: Layout) -> Option<*mut u8> {
+        let class = self.back.get(length(layout.size()) / UNIT).filter(|_| layout.align() <= UNIT)?;
+        let piece = class.get();
+        if piece.is_null() {
+            return None;
+        }
+        // SAFETY: `give_back` wrote it, and nobody has had the piece since.
+        class.set(unsafe { piece.read() }.0);
+        Some(piece.cast())
+    }
+
+    /// Keeps a piece of the small row for the next who asks for as much; one that is too long is lost.
+    fn give_back(&self, piece: *mut u8, size: usize) {
+        let Some(class) = self.back.get(length(size) / UNIT) else { return };
+        #[expect(clippy::cast_ptr_alignment, reason = "each piece is aligned to a unit")]
+        let link = piece.cast::<Link>();
+        // SAFETY: it is nobody's any more, and has a unit's length at least.
+        unsafe { link.write(Link(class.get())) };
+        class.set(link);
     }
 
     /// The row that a piece is of, and the offset of its start there.
@@ -85,63 +131,76 @@ impl Heap {
     }
 }
 
+/// What a piece of so many bytes takes.
+const fn length(size: usize) -> usize {
+    size.next_multiple_of(UNIT)
+}
+
 /// Pieces one behind the other, in one half of the memory. All zero at first, so that the file has no bytes of it.
 struct Row {
     /// Offset behind the last piece.
-    taken: AtomicUsize,
+    taken: Cell<usize>,
     /// Offset from which on nothing was ever given back, so that what is not taken is zero.
-    untouched: AtomicUsize,
+    untouched: Cell<usize>,
 }
 
 impl Row {
     const fn new() -> Self {
-        Self { taken: AtomicUsize::new(0), untouched: AtomicUsize::new(0) }
+        Self { taken: Cell::new(0), untouched: Cell::new(0) }
     }
 
     fn take(&self, layout: Layout) -> Option<usize> {
         if layout.align() > ALIGN {
             return None;
         }
-        let mut taken = self.taken.load(Relaxed);
-        loop {
-            let start = taken.next_multiple_of(layout.align());
-            let end = start.checked_add(layout.size()).filter(|end| *end <= LEN)?;
-            match self.taken.compare_exchange_weak(taken, end, Acquire, Relaxed) {
-                Ok(_) => return Some(start),
-                Err(now) => taken = now,
-            }
-        }
+        let start = self.taken.get().next_multiple_of(layout.align());
+        // No layout is longer than half of what can be addressed.
+        let end = Some(start + length(layout.size())).filter(|end| *end <= LEN)?;
+        self.taken.set(end);
+        Some(start)
     }
 
-    /// Makes the piece from `start` to `end` one of `size` bytes where it is, if it is the last.
-    fn resize(&self, start: usize, end: usize, size: usize) -> bool {
-        let Some(new) = start.checked_add(size).filter(|new| *new <= LEN) else { return false };
-        self.untouched.fetch_max(end, Relaxed);
-        self.taken.compare_exchange(end, new, AcqRel, Relaxed).is_ok()
+    /// Makes the piece at `start` one of another size where it is, if it is the last.
+    fn resize(&self, start: usize, old: usize, new: usize) -> bool {
+        let (end, new_end) = (start + length(old), start + length(new));
+        let can = self.taken.get() == end && new_end <= LEN;
+        if can {
+            self.untouched.set(self.untouched.get().max(end));
+            self.taken.set(new_end);
+        }
+        can
     }
 }
 
-// SAFETY: pieces of a row are disjoint, aligned as asked and live until they are given back; all others are the C
-// library's, to which they go back.
+// SAFETY: pieces are disjoint, aligned as asked and live until they are given back; those that are not of the block are the
+// C library's, to which they go back.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        match self.take(layout) {
-            Some((piece, _)) => piece,
-            // SAFETY: the caller's promise about `layout` is handed on.
-            None => unsafe { System.alloc(layout) },
-        }
+        let piece = self.is_mine().then(|| self.take_again(layout).or_else(|| Some(self.take(layout)?.0))).flatten();
+        // SAFETY: the caller's promise about `layout` is handed on.
+        piece.unwrap_or_else(|| unsafe { System.alloc(layout) })
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as above.
-        self.take_zeroed(layout).unwrap_or_else(|| unsafe { System.alloc_zeroed(layout) })
+        let again = || Some((self.take_again(layout)?, layout.size()));
+        let Some((piece, used)) = self.is_mine().then(|| again().or_else(|| self.take(layout))).flatten() else {
+            // SAFETY: as above.
+            return unsafe { System.alloc_zeroed(layout) };
+        };
+        // SAFETY: the piece is nobody else's yet, and `used` is not more than its length.
+        unsafe { piece.write_bytes(0, used) };
+        piece
     }
 
     unsafe fn dealloc(&self, piece: *mut u8, layout: Layout) {
         match self.place(piece) {
-            Some((row, start)) => {
-                row.resize(start, start + layout.size(), 0);
+            // What another thread gives back is lost.
+            Some((row, start)) if self.is_mine() => {
+                if !row.resize(start, layout.size(), 0) && ptr::eq(row, &raw const self.small) {
+                    self.give_back(piece, layout.size());
+                }
             }
+            Some(_) => {}
             // SAFETY: a piece from outside is the C library's.
             None => unsafe { System.dealloc(piece, layout) },
         }
@@ -154,9 +213,8 @@ unsafe impl GlobalAlloc for Heap {
         };
         let is_shorter = size <= layout.size();
         let stays = is_shorter || ptr::eq(row, self.row(size < LARGE));
-        if stays && row.resize(start, start + layout.size(), size) || is_shorter {
-            // SAFETY: the offset is within the half. What the caller knows of the piece may end where the piece did.
-            return unsafe { self.start(row).add(start) };
+        if stays && self.is_mine() && row.resize(start, layout.size(), size) || is_shorter {
+            return piece;
         }
         // SAFETY: the caller promises that `size` with this alignment makes a layout.
         let new = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
@@ -173,121 +231,4 @@ unsafe impl GlobalAlloc for Heap {
 }
 
 #[cfg(test)]
-#[expect(clippy::multiple_unsafe_ops_per_block, reason = "the calls of an allocator, one after the other")]
-mod tests {
-    use super::*;
-
-    fn layout(size: usize, align: usize) -> Layout {
-        Layout::from_size_align(size, align).unwrap()
-    }
-
-    /// Where in its half a piece starts.
-    fn offset(heap: &Heap, piece: *const u8) -> Option<usize> {
-        heap.place(piece).map(|(_, offset)| offset)
-    }
-
-    #[test]
-    fn pieces_lie_one_behind_the_other_aligned_as_asked() {
-        static HEAP: Heap = Heap::new();
-        // SAFETY: no piece is used.
-        let pieces = [(3, 1), (8, 8), (1, 1), (64, 64)].map(|(size, align)| unsafe { HEAP.alloc(layout(size, align)) });
-        assert_eq!(pieces.map(|piece| offset(&HEAP, piece).unwrap()), [0, 8, 16, 64]);
-    }
-
-    #[test]
-    fn the_last_piece_grows_and_shrinks_where_it_is_and_another_takes_its_content_along() {
-        static HEAP: Heap = Heap::new();
-        // SAFETY: each piece is used with the layout it has, and within its length.
-        unsafe {
-            let first = HEAP.alloc(layout(4, 1));
-            first.write_bytes(7, 4);
-            let longer = HEAP.realloc(first, layout(4, 1), 9);
-            assert_eq!(longer, first);
-            longer.add(4).write_bytes(8, 5);
-            assert_eq!(HEAP.realloc(first, layout(9, 1), 8), first);
-            let second = HEAP.alloc(layout(1, 1));
-            assert_eq!(offset(&HEAP, second), Some(8));
-            assert_eq!(HEAP.realloc(first, layout(8, 1), 5), first, "to shrink in place is always possible");
-            let moved = HEAP.realloc(first, layout(5, 1), 16);
-            assert_eq!(offset(&HEAP, moved), Some(9));
-            assert_eq!(std::slice::from_raw_parts(moved, 4), [7; 4]);
-        }
-    }
-
-    #[test]
-    fn the_place_of_the_last_piece_is_used_again_and_zero_where_that_is_asked() {
-        static HEAP: Heap = Heap::new();
-        // SAFETY: as above.
-        unsafe {
-            let first = HEAP.alloc(layout(16, 8));
-            let last = HEAP.alloc(layout(16, 8));
-            last.write_bytes(0xff, 16);
-            HEAP.dealloc(first, layout(16, 8));
-            HEAP.dealloc(last, layout(16, 8));
-            let again = HEAP.alloc_zeroed(layout(100, 8));
-            assert_eq!(again, last, "the place of one that was not the last stays empty");
-            assert_eq!(std::slice::from_raw_parts(again, 100), [0; 100]);
-        }
-    }
-
-    #[test]
-    fn a_piece_that_becomes_large_moves_to_the_other_row() {
-        static HEAP: Heap = Heap::new();
-        // SAFETY: as above.
-        unsafe {
-            let small = HEAP.alloc(layout(LARGE - 1, 1));
-            small.write_bytes(3, LARGE - 1);
-            let large = HEAP.realloc(small, layout(LARGE - 1, 1), LARGE);
-            assert_eq!(offset(&HEAP, large), Some(0));
-            assert_eq!(std::slice::from_raw_parts(large, LARGE - 1), [3; LARGE - 1]);
-            assert_eq!(HEAP.alloc(layout(1, 1)), small, "what the small one was is free");
-            assert_eq!(HEAP.realloc(large, layout(LARGE, 1), 1), large);
-            HEAP.dealloc(large, layout(1, 1));
-            assert_eq!(HEAP.alloc(layout(LARGE, 1)), large, "also of one that became small");
-        }
-    }
-
-    #[test]
-    fn beyond_the_block_the_c_library_answers() {
-        static HEAP: Heap = Heap::new();
-        // SAFETY: as above.
-        unsafe {
-            let all_but_one = HEAP.alloc(layout(LEN - 1, 1));
-            assert_eq!(offset(&HEAP, all_but_one), Some(0));
-            let outside = HEAP.alloc(layout(LARGE, 1));
-            assert_eq!(offset(&HEAP, outside), None);
-            outside.write_bytes(9, 2);
-            let longer = HEAP.realloc(outside, layout(LARGE, 1), LEN);
-            assert_eq!(std::slice::from_raw_parts(longer, 2), [9; 2]);
-            HEAP.dealloc(longer, layout(LEN, 1));
-            let aligned = HEAP.alloc(layout(1, 2 * ALIGN));
-            assert_eq!(offset(&HEAP, aligned), None, "the block begins at a multiple of less");
-            HEAP.dealloc(aligned, layout(1, 2 * ALIGN));
-        }
-    }
-
-    #[test]
-    fn threads_never_share_a_piece() {
-        static HEAP: Heap = Heap::new();
-        HEAP.populate();
-        let work = |mark: u8| {
-            for round in 0..2000 {
-                let size = 1 + round % 40;
-                // SAFETY: as above.
-                unsafe {
-                    let piece = HEAP.alloc_zeroed(layout(size, 8));
-                    assert!(std::slice::from_raw_parts(piece, size).iter().all(|byte| *byte == 0));
-                    piece.write_bytes(mark, size);
-                    let piece = HEAP.realloc(piece, layout(size, 8), size + 9);
-                    assert!(std::slice::from_raw_parts(piece, size).iter().all(|byte| *byte == mark));
-                    HEAP.dealloc(piece, layout(size + 9, 8));
-                }
-            }
-        };
-        std::thread::scope(|scope| {
-            for mark in 1..=4 {
-                scope.spawn(move || work(mark));
-            }
-        });
-    }
-}
+mod tests;

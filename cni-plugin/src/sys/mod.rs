@@ -7,10 +7,12 @@
 //!  bpf    ─ the bpf system call           signal  ─ Ctrl-C while cleaning up
 //!  start  ─ before anything else          priority ─ how soon the scheduler lets a call run
 //!  conntrack ─ connections to forget      cgroup ─ the root of cgroup2
+//!  carrier ─ whether a link is up
 //!  heap   ─ memory that goes with the process         clock ─ the time
 //! ```
 
 pub mod bpf;
+pub mod carrier;
 pub mod cgroup;
 pub mod clock;
 pub mod conntrack;

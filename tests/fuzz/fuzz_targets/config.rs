@@ -1,6 +1,7 @@
 //! Any bytes on standard input: a request is refused or has names that can't become paths, and never panics.
 #![no_main]
 
+use braid::attach::chain::Chain;
 use braid::cni::{Injected, NetConfList, Request, Version};
 use libfuzzer_sys::fuzz_target;
 
@@ -25,6 +26,13 @@ fuzz_target!(|stdin: &[u8]| {
         assert!([&request.conf.name, &request.conf.plugin, &request.conf.ipam].into_iter().all(|name| is_plain(name)));
         if let Ok(Some(list)) = NetConfList::from_braid(&request.conf) {
             complete(&list);
+        }
+        // Each plugin's own keys, and those of its IPAM.
+        for face in [request.conf.plugin.as_str(), "braid"] {
+            if let Ok(chain) = Chain::parse(face, &request.conf, &request) {
+                assert!(is_plain(chain.network()) && !chain.items.is_empty());
+                assert!(chain.items.iter().all(|item| is_plain(&item.conf.plugin)));
+            }
         }
     }
     if let Ok(list) = NetConfList::parse(stdin) {

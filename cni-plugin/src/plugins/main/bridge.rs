@@ -9,7 +9,7 @@ use crate::plan::nft::MacCheck;
 use crate::plan::step::{Addr, Ns, Step, Sysctl};
 use crate::plan::{Facts, Feature, IfName, Mac, Need};
 use crate::plugins::call::bridge_mac;
-use crate::plugins::interface::{self, Dad, Neighbours};
+use crate::plugins::interface::{self, Dad};
 use crate::plugins::{Addresses, Call, Planned, Plugin};
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -285,7 +285,7 @@ impl Plugin for Bridge {
         steps.extend(self.add_port(call, facts));
         let mut result = AddResult { interfaces: self.interfaces(call, facts), ..AddResult::default() };
         if let Some(lease) = lease {
-            steps.extend(interface::configure(&call.pod(), &lease.ips, &lease.routes, self.dad(), Neighbours::None));
+            steps.extend(interface::configure(&call.pod(), &lease.ips, &lease.routes, self.dad()));
             if self.is_gateway {
                 steps.extend(self.ensure_gateways(facts, &lease.ips)?);
             }

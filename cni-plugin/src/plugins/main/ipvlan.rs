@@ -6,7 +6,7 @@ use crate::ipam::Lease;
 use crate::plan::link::{IpvlanMode, Link, LinkKind};
 use crate::plan::step::Step;
 use crate::plan::{Facts, Feature, IfName, Need};
-use crate::plugins::interface::{self, Dad, Neighbours};
+use crate::plugins::interface::{self, Dad};
 use crate::plugins::{Addresses, Call, Planned, Plugin};
 
 /// An `ipvlan` configuration.
@@ -97,7 +97,7 @@ impl Plugin for Ipvlan {
         })];
         // Layer 3 modes have no neighbours, so nobody could answer.
         let dad = if self.mode == IpvlanMode::L2 { Dad::On } else { Dad::Off };
-        steps.extend(interface::configure(&call.pod(), &ips, &routes, dad, Neighbours::Reached));
+        steps.extend(interface::configure(&call.pod(), &ips, &routes, dad));
         steps.extend(interface::settle(&call.pod(), &ips, dad));
         let interface = Interface {
             name: call.ifname.to_string(),

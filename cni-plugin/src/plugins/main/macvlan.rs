@@ -6,7 +6,7 @@ use crate::ipam::Lease;
 use crate::plan::link::{Link, LinkKind, MacvlanMode};
 use crate::plan::step::Step;
 use crate::plan::{Facts, Feature, Mac, Need};
-use crate::plugins::interface::{self, Dad, Neighbours};
+use crate::plugins::interface::{self, Dad};
 use crate::plugins::{Addresses, Call, Planned, Plugin};
 
 /// A `macvlan` configuration.
@@ -104,7 +104,7 @@ impl Plugin for Macvlan {
             for ip in &mut ips {
                 ip.interface = Some(0);
             }
-            steps.extend(interface::configure(&call.pod(), &ips, &routes, Dad::On, Neighbours::Reached));
+            steps.extend(interface::configure(&call.pod(), &ips, &routes, Dad::On));
             steps.extend(interface::settle(&call.pod(), &ips, Dad::On));
             (result.ips, result.routes) = (ips, routes);
         } else {

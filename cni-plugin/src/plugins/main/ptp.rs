@@ -5,7 +5,7 @@ use crate::ipam::Lease;
 use crate::plan::link::{Link, LinkKind, LinkRef};
 use crate::plan::step::{Addr, Ns, Route, Step, Sysctl};
 use crate::plan::{Facts, Feature, Need};
-use crate::plugins::interface::{self, Dad, Neighbours};
+use crate::plugins::interface::{self, Dad};
 use crate::plugins::{Addresses, Call, Planned, Plugin};
 use ipnet::IpNet;
 use std::net::IpAddr;
@@ -32,7 +32,7 @@ impl Ptp {
 
     /// The container's side: no route for the prefix but through the gateway, which is one hop away.
     fn container(call: &Call<'_>, ips: &[IpConfig], lease: &Lease) -> Result<Vec<Step>, Error> {
-        let mut steps = interface::configure(&call.pod(), ips, &lease.routes, Dad::Off, Neighbours::None);
+        let mut steps = interface::configure(&call.pod(), ips, &lease.routes, Dad::Off);
         let mut routes = Vec::new();
         for ip in ips {
             let gateway = gateway(ip)?;

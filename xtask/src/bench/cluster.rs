@@ -1,0 +1,137 @@
+//! `cargo xtask bench --cluster`: sixty pods at once on a real Kubernetes, with braid, with the reference chain, and in
+//! their node's network, where no plugin is called.
+
+use super::Budget;
+use crate::sh;
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Whose network the pods of a burst have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Network {
+    Plugin,
+    Host,
+}
+
+/// A burst differs from the next by a tenth, and later ones on the same cluster from earlier ones: both kinds get the same
+/// share of early and late ones.
+const TURNS: [Network; 8] = {
+    use Network::{Host, Plugin};
+    [Plugin, Host, Host, Plugin, Host, Plugin, Plugin, Host]
+};
+/// Bursts of the reference chain, which is far from its budget.
+const REFERENCE_TURNS: [Network; 2] = [Network::Plugin; 2];
+
+/// What the runtime's clock says of the plugin, in the report of a burst.
+const SET_UP: &str = "/network/all/set_up/mean_ms";
+const TEAR_DOWN: &str = "/network/all/tear_down/mean_ms";
+/// What the caller's clock says.
+const READY: &str = "/all_ready_s";
+
+/// The reports of bursts, each with its kind.
+type Reports = Vec<(Network, Value)>;
+
+pub(super) fn budgets(reference: &Path, braid: &Path) -> Result<Vec<Budget>> {
+    cluster(&["build"])?;
+    let theirs = bursts(reference, "reference", &REFERENCE_TURNS)?;
+    let ours = bursts(braid, "braid", &TURNS)?;
+    compare(&ours, &theirs)
+}
+
+fn compare(ours: &Reports, theirs: &Reports) -> Result<Vec<Budget>> {
+    let budget = |what: &str, ours: f64, against: f64, at_most| Budget {
+        what: format!("60 pods: {what}"),
+        ratio: ours / against,
+        at_most,
+    };
+    let braid = |at| mean(ours, Network::Plugin, at);
+    let reference = |at| mean(theirs, Network::Plugin, at);
+    Ok(vec![
+        budget("set up / reference", braid(SET_UP)?, reference(SET_UP)?, 0.2),
+        budget("tear down / reference", braid(TEAR_DOWN)?, reference(TEAR_DOWN)?, 0.2),
+        budget("all Ready / hostNetwork", braid(READY)?, mean(ours, Network::Host, READY)?, 1.1),
+    ])
+}
+
+/// Of all bursts of one kind.
+fn mean(reports: &Reports, network: Network, at: &str) -> Result<f64> {
+    let of = reports.iter().filter(|(of, _)| *of == network).map(|(_, report)| number(report, at));
+    let numbers = of.collect::<Result<Vec<f64>>>()?;
+    let count = u32::try_from(numbers.len()).ok().filter(|count| *count > 0);
+    Ok(numbers.iter().sum::<f64>() / f64::from(count.with_context(|| format!("no burst of {network:?}"))?))
+}
+
+fn number(report: &Value, at: &str) -> Result<f64> {
+    report.pointer(at).and_then(Value::as_f64).with_context(|| format!("no {at} in {report}"))
+}
+
+/// Starts a cluster with these plugins, and has a burst for each turn behind one that only warms it.
+fn bursts(plugins: &Path, conflist: &str, turns: &[Network]) -> Result<Reports> {
+    let Some(plugins) = plugins.to_str() else { bail!("{} is no UTF-8", plugins.display()) };
+    let list = format!("xtask/cluster/{conflist}.conflist");
+    let up = cluster(&["up", "--cni-dir", plugins, "--conflist", &list]);
+    let all = up.and_then(|()| {
+        burst(Network::Plugin)?;
+        turns.iter().map(|network| Ok((*network, told(conflist, *network)?))).collect()
+    });
+    cluster(&["down"])?;
+    all
+}
+
+/// A burst, with a line about it.
+fn told(conflist: &str, network: Network) -> Result<Value> {
+    let report = burst(network)?;
+    let ready_s = number(&report, "/all_ready_s")?;
+    let calls = match network {
+        Network::Host => String::new(),
+        Network::Plugin => {
+            let [up, down] = [SET_UP, TEAR_DOWN].map(|at| number(&report, at));
+            format!(", set up {:.0} ms, tear down {:.0} ms", up?, down?)
+        }
+    };
+    eprintln!("{conflist:9} {network:?}: all Ready after {ready_s:.1} s{calls}");
+    Ok(report)
+}
+
+fn burst(network: Network) -> Result<Value> {
+    let mut command = me()?;
+    command.args(["cluster", "burst", "--json"]).args((network == Network::Host).then_some("--host-network"));
+    serde_json::from_str(&sh::read(&mut command)?).context("read what burst printed")
+}
+
+fn cluster(args: &[&str]) -> Result<()> {
+    sh::run(me()?.arg("cluster").args(args))
+}
+
+fn me() -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe().context("find this program")?);
+    command.current_dir(sh::root()).stdin(Stdio::null());
+    Ok(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn report(ready: f64, up: f64, down: f64) -> Value {
+        json!({"all_ready_s": ready, "network": {"all": {"set_up": {"mean_ms": up}, "tear_down": {"mean_ms": down}}}})
+    }
+
+    #[test]
+    fn each_kind_is_judged_by_the_mean_of_its_bursts() {
+        let none = json!({"all_ready_s": 8.0, "network": {"all": {"set_up": {"mean_ms": null}}}});
+        let ours = vec![
+            (Network::Plugin, report(8.0, 30.0, 200.0)),
+            (Network::Host, none),
+            (Network::Plugin, report(10.0, 50.0, 280.0)),
+        ];
+        let theirs = vec![(Network::Plugin, report(20.0, 200.0, 1000.0))];
+        let judged = compare(&ours, &theirs).unwrap();
+        let kept: Vec<bool> = judged.iter().map(|budget| budget.ratio <= budget.at_most).collect();
+        assert_eq!(kept, [true, false, false]);
+        assert!(compare(&ours[..1].to_vec(), &theirs).is_err(), "nothing to compare with");
+    }
+}
