@@ -3,6 +3,7 @@
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
 use std::fs;
+use std::path::Path;
 
 /// A foreign plugin that writes down each call and passes the result on; `FAIL` in its configuration makes a verb fail.
 const SPY: &str = r#"#!/bin/sh
@@ -326,4 +327,38 @@ fn a_plugin_of_ours_that_gives_no_addresses_is_no_ipam() {
         call.under("timeout 20").add().refused(7, &["\"ipam\"", plugin]);
         host.assert_nothing_left();
     }
+}
+
+#[test]
+fn a_foreign_plugin_that_is_still_being_written_is_waited_for() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = call(&host, &pod, &json!([conf::bridge(), {"type": "spy"}]));
+    let writer = fs::OpenOptions::new().append(true).open("/run/cni-bin/spy").unwrap();
+    let added = std::thread::scope(|scope| {
+        let adding = scope.spawn(|| call.add());
+        while !adding.is_finished() && !waits_for_a_file("/run/netns/a") {
+            std::thread::yield_now();
+        }
+        assert!(!adding.is_finished(), "{:?}", adding.join());
+        drop(writer);
+        adding.join().unwrap()
+    });
+    assert_eq!(added.result()["dns"]["nameservers"][0], "192.0.2.99");
+    call.del().ok();
+    host.assert_nothing_left();
+}
+
+/// Whether a process that was called for this namespace is told about changes of files.
+fn waits_for_a_file(netns: &str) -> bool {
+    let watches = |process: &Path| {
+        let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+        files.filter_map(|file| fs::read_link(file.path()).ok()).any(|to| to.ends_with("anon_inode:inotify"))
+    };
+    let is_called = |process: &Path| {
+        let environment = fs::read(process.join("environ")).unwrap_or_default();
+        String::from_utf8_lossy(&environment).contains(&format!("CNI_NETNS={netns}"))
+    };
+    let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    processes.filter(|process| is_called(process)).any(|process| watches(&process))
 }

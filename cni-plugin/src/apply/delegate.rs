@@ -2,9 +2,14 @@
 
 use super::record::WITHIN;
 use crate::cni::{Command, Error, Json};
-use std::io::Write;
+use crate::sys::writers::Writers;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command as Process, Stdio};
+use std::process::{Child, Command as Process, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a plugin's file may be open for writing, as in libcni, which looks five times, a second apart.
+const WRITER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a foreign plugin is told by its environment.
 #[derive(Debug, Clone)]
@@ -47,7 +52,8 @@ fn text_of(path: &[PathBuf]) -> String {
 pub fn run(plugin: &str, conf: &Json, call: &Call<'_>) -> Result<Json, Error> {
     let file = find(plugin, call.path)?;
     let fail = |what: &str, err: &std::io::Error| Error::internal(format!("{what} {}: {err}", file.display()));
-    let mut child = Process::new(&file)
+    let mut process = Process::new(&file);
+    process
         .env("CNI_COMMAND", call.command.as_str())
         .env("CNI_CONTAINERID", call.container_id)
         .env("CNI_NETNS", call.netns)
@@ -57,9 +63,8 @@ pub fn run(plugin: &str, conf: &Json, call: &Call<'_>) -> Result<Json, Error> {
         .env(WITHIN, call.container_id)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|err| fail("start plugin", &err))?;
+        .stderr(Stdio::piped());
+    let mut child = start(&mut process, &file).map_err(|err| fail("start plugin", &err))?;
     let stdin = child.stdin.take();
     // A plugin may answer without reading its input: a broken pipe is no failure.
     if let Some(mut stdin) = stdin {
@@ -72,6 +77,23 @@ pub fn run(plugin: &str, conf: &Json, call: &Call<'_>) -> Result<Json, Error> {
         return answer(&file, &output.stdout);
     }
     Err(refusal(&file, &output.stdout, said.trim()))
+}
+
+/// Starts the plugin, when nobody has its file open for writing any more: somebody may be installing it.
+fn start(process: &mut Process, file: &Path) -> io::Result<Child> {
+    let end = Instant::now() + WRITER_TIMEOUT;
+    let is_busy = |err: &io::Error| err.kind() == io::ErrorKind::ExecutableFileBusy;
+    match process.spawn() {
+        Err(err) if is_busy(&err) => {}
+        started => return started,
+    }
+    let writers = Writers::watch(file)?;
+    loop {
+        match process.spawn() {
+            Err(err) if is_busy(&err) && writers.wait(end.saturating_duration_since(Instant::now()))? => {}
+            started => return started,
+        }
+    }
 }
 
 fn join(path: &[PathBuf]) -> std::ffi::OsString {

@@ -7,7 +7,7 @@
 //!  bpf    ─ the bpf system call           signal  ─ Ctrl-C while cleaning up
 //!  start  ─ before anything else          priority ─ how soon the scheduler lets a call run
 //!  conntrack ─ connections to forget      cgroup ─ the root of cgroup2
-//!  carrier ─ whether a link is up
+//!  carrier ─ whether a link is up                     writers ─ who has a file open for writing
 //!  heap   ─ memory that goes with the process         clock ─ the time
 //! ```
 
@@ -29,3 +29,4 @@ pub mod rtnl;
 pub mod signal;
 pub mod start;
 pub mod sysctl;
+pub mod writers;

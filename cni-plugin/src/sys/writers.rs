@@ -1,0 +1,34 @@
+//! Who has a file open for writing: as long as anybody has, nobody can run it (`ETXTBSY`).
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::Duration;
+
+/// Notices who closes a file that was open for writing.
+#[derive(Debug)]
+pub struct Writers(Inotify);
+
+impl Writers {
+    /// Notices from now on.
+    pub fn watch(file: &Path) -> io::Result<Self> {
+        let inotify = Inotify::init(InitFlags::IN_CLOEXEC)?;
+        inotify.add_watch(file, AddWatchFlags::IN_CLOSE_WRITE)?;
+        Ok(Self(inotify))
+    }
+
+    /// Waits until somebody has closed it; false where nobody did in time.
+    pub fn wait(&self, limit: Duration) -> io::Result<bool> {
+        let mut file = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut file, PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX)) {
+            Ok(0) => Ok(false),
+            // A signal: whoever waits looks again.
+            Err(Errno::EINTR) => Ok(true),
+            Ok(_) => self.0.read_events().map(|_| true).map_err(Into::into),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
