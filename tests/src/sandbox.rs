@@ -7,6 +7,7 @@ use crate::real_host::RealHost;
 use crate::state::{self, State};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::Value;
 use std::cell::RefCell;
 use std::fs::{self, File};
@@ -57,6 +58,9 @@ impl Sandbox {
             folder: std::env::current_dir().expect("current folder"),
         };
         let real_host = RealHost::look();
+        // Tests that call five hundred at once have more files open than most shells allow a process.
+        let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("the limit of open files");
+        setrlimit(Resource::RLIMIT_NOFILE, most, most).expect("as many open files as there may be");
         unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).expect("new network and mount namespaces");
         cover();
         let host = Ns::current("host");

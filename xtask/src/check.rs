@@ -66,7 +66,7 @@ fn lints() -> Result<String> {
 
 /// The fuzz targets, which only cargo-fuzz links, with libFuzzer.
 fn fuzzing() -> Result<String> {
-    let mut clippy = sh::cmd("cargo", ["clippy", "--quiet", "--manifest-path", "tests/fuzz/Cargo.toml"]);
+    let mut clippy = sh::cmd("cargo", ["clippy", "--quiet", "--locked", "--manifest-path", "tests/fuzz/Cargo.toml"]);
     // Nothing is linked here, so libFuzzer need not be compiled.
     clippy.env("CUSTOM_LIBFUZZER_PATH", "/nowhere/libfuzzer.a");
     sh::run(clippy.args(["--target-dir", "target/fuzz", "--", "-D", "warnings"]))?;

@@ -23,7 +23,8 @@ mod wait;
 
 use anyhow::Result;
 use clap::Subcommand;
-use state::{Cluster, Node};
+pub(crate) use state::Cluster;
+use state::Node;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

@@ -1,5 +1,6 @@
 //! `cargo xtask test`: all tests, the quick ones first. Each stage is a verb of this program or of cargo.
 
+use crate::cluster::Cluster;
 use crate::{build, dist, sh, tools};
 use anyhow::{Context, Result, bail};
 use std::path::Path;
@@ -24,6 +25,7 @@ const TOOLS: &[(&str, &str)] = &[
     ("iptables", "iptables"),
     ("python3", "python3"),
     ("strace", "strace"),
+    ("sysctl", "procps"),
     ("unshare", "util-linux"),
 ];
 /// The kernels for what the machine's own may lack: ipvlan, bridge VLAN filtering, the upper rungs of shaping.
@@ -92,8 +94,11 @@ fn on_cluster(plugins: &Path, conflist: &str, checks: &[&[&str]]) -> Result<()> 
     let Some(plugins) = plugins.to_str() else { bail!("{} is no UTF-8", plugins.display()) };
     let conflist = format!("xtask/cluster/{conflist}.conflist");
     println!("--- a cluster whose conflist is {conflist}");
+    if let Ok(running) = Cluster::running() {
+        bail!("{} is there: run `cargo xtask cluster down` first", running.dir().display());
+    }
     let up = xtask(&["cluster", "up", "--cni-dir", plugins, "--conflist", &conflist, "--kube-proxy"]);
-    let ended = up.and_then(|()| checks.iter().try_for_each(|verb| xtask(&[&["cluster"], *verb].concat())));
-    xtask(&["cluster", "down"])?;
-    ended
+    let passed = up.and_then(|()| checks.iter().try_for_each(|verb| xtask(&[&["cluster"], *verb].concat())));
+    let ended = xtask(&["cluster", "down"]);
+    passed.and(ended)
 }

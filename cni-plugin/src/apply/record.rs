@@ -4,7 +4,7 @@
 //! moment leaves something that DEL and GC can act on. It dies with the kernel state that it describes.
 
 use super::Error;
-use crate::cni::{Json, Text};
+use crate::cni::{Json, Text, owner};
 use crate::plan::step::Step;
 use crate::sys::netlink::KernelError;
 use base16ct::lower::encode_string;
@@ -307,14 +307,22 @@ pub fn lock_all() -> Result<File, KernelError> {
     lock().map_err(|err| Error::io(format!("lock {ROOT}"), &err).cause)
 }
 
-/// Whether an attachment of this owner (network, container id and interface as one text) has a record. Also where the text
-/// can't be taken apart: then nobody knows.
-pub fn is_known(owner: &str) -> bool {
-    let [network, container_id, ifname] = owner.split(' ').collect::<Vec<_>>()[..] else { return true };
+/// Whether an attachment of this owner ([`owner`]'s text) has a record. Also where the text can't be taken apart: then
+/// nobody knows.
+pub fn is_known(text: &str) -> bool {
+    if owner::is_digest(text) {
+        return is_known_by_digest(text);
+    }
+    let [network, container_id, ifname] = text.split(' ').collect::<Vec<_>>()[..] else { return true };
     let start = format!("{ifname}:{}:", part_name(network));
     let records = entries(&Path::new(ROOT).join(part_name(container_id))).unwrap_or_default();
     let is_its = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&start));
     records.iter().any(|path| is_its(path) && path.extension().is_some_and(|extension| extension == "json"))
+}
+
+fn is_known_by_digest(text: &str) -> bool {
+    let is_its = |Key { network, container_id, ifname, .. }: &Key| owner::short(network, container_id, ifname) == text;
+    list().map_or(true, |records| records.iter().any(|record| is_its(&record.key)))
 }
 
 /// Says whether the store can be written, for STATUS.

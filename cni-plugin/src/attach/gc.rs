@@ -8,14 +8,14 @@ use crate::apply::hostports;
 use crate::apply::kernel::Kernel;
 use crate::apply::record::{self, Record};
 use crate::apply::repair;
-use crate::cni::{Attachment, Command, Error, NetConf, Request};
+use crate::cni::{Attachment, Command, Error, NetConf, Request, owner};
 use crate::ipam::liveness::{Liveness, Netns, netns_at, owner_of};
 use crate::ipam::{Ipam, host_local};
 use crate::plan::link::LinkRef;
 use crate::plan::nft::MacCheck;
 use crate::plan::step::Step;
 use crate::plan::{Facts, IfName, Mac};
-use crate::plugins::call::{self, ALIAS_PREFIX};
+use crate::plugins::call::ALIAS_PREFIX;
 use crate::sys::nft::{firewall, isolation, mac_check, masquerade};
 use crate::sys::rtnl::{self, link};
 use std::collections::HashSet;
@@ -37,8 +37,7 @@ pub fn gc(request: &Request, chain: &Chain) -> Result<(), Error> {
         Some(valid) => valid.clone(),
         None => alive(chain, &records),
     };
-    for record in
-        records.iter().filter(|record| record.key.plugin == chain.face && !valid.contains(&owner(&record.key)))
+    for record in records.iter().filter(|record| record.key.plugin == chain.face && !valid.contains(&pair(&record.key)))
     {
         errors.extend(collect(record).err());
     }
@@ -73,13 +72,13 @@ fn internal(err: impl std::fmt::Display) -> Error {
     Error::internal(err.to_string())
 }
 
-fn owner(key: &record::Key) -> (String, String) {
+fn pair(key: &record::Key) -> (String, String) {
     (key.container_id.clone(), key.ifname.clone())
 }
 
 /// The attachments of the network whose namespace is known to be there.
 fn alive(chain: &Chain, records: &[Record]) -> Vec<(String, String)> {
-    let mut alive: Vec<_> = records.iter().filter(|record| is_alive(record)).map(|record| owner(&record.key)).collect();
+    let mut alive: Vec<_> = records.iter().filter(|record| is_alive(record)).map(|record| pair(&record.key)).collect();
     let known = Known::of(chain.network());
     for item in &chain.items {
         let From::Ours(Ipam::HostLocal(config)) = &item.addresses else { continue };
@@ -123,12 +122,10 @@ pub fn collect(record: &Record) -> Result<(), Error> {
 /// Links, masqueraded sources, host ports and held bridge ports that name an owner of this network which is not valid: their
 /// records are lost.
 fn sweep(network: &str, valid: &[(String, String)]) -> Result<(), Error> {
-    let names = |(id, ifname): &(String, String)| {
-        let owner = call::owner(network, id, ifname);
-        [call::short_owner(network, &owner), owner]
-    };
-    let kept: HashSet<String> = valid.iter().flat_map(names).collect();
-    let is_lost = |owner: &str| call::is_of_network(owner, network) && !kept.contains(owner);
+    let texts =
+        |(id, ifname): &(String, String)| [owner::short(network, id, ifname), owner::whole(network, id, ifname)];
+    let kept: HashSet<String> = valid.iter().flat_map(texts).collect();
+    let is_lost = |text: &str| owner::is_of_network(text, network) && !kept.contains(text);
     let mut kernel = Kernel::open(None).map_err(internal)?;
     let messages = kernel.route(crate::plan::Ns::Host).and_then(|socket| socket.dump(rtnl::GETLINK, link::link_dump));
     let mut steps = Vec::new();

@@ -4,13 +4,13 @@ use crate::apply::Error;
 use crate::apply::executor::{OnError, execute};
 use crate::apply::kernel::Kernel;
 use crate::apply::record;
+use crate::cni::owner;
 use crate::ipam::host_local::STATE_DIR;
 use crate::ipam::host_local::store::LeaseFile;
 use crate::ipam::liveness::{Death, LIBCNI_CACHE_DIR, LibcniCache, Liveness, Netns, netns_at, owner_of};
 use crate::ipam::{Host, Owner};
 use crate::plan::Facts;
 use crate::plan::step::Step;
-use crate::plugins::call;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -61,7 +61,7 @@ impl Known {
     /// Ends what the host's rules say of the address of a container that is gone: the next one to have it is not to be
     /// reached by its ports. The rest is left to its DEL or GC, which may hold locks that this call needs.
     fn end_rules(&self, owner: &Owner) -> Vec<Error> {
-        let owner = call::owner(&self.cache.network, &owner.container_id, &owner.ifname);
+        let owner = owner::short(&self.cache.network, &owner.container_id, &owner.ifname);
         let steps =
             [Step::DelHostPortsOf(owner.clone()), Step::DelMasqueradesOf(owner.clone()), Step::DelFirewallOf(owner)];
         match Kernel::open(None) {

@@ -13,6 +13,7 @@ pub mod json;
 mod layout;
 pub mod netconf;
 pub mod netconf_list;
+pub mod owner;
 pub mod request;
 pub mod result;
 mod text;

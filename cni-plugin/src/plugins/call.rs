@@ -2,13 +2,15 @@
 //!
 //! Every name is a pure function of network, container id and interface, so that cleaning up needs no memory.
 
-use crate::cni::AddResult;
+use crate::cni::{AddResult, owner};
 use crate::plan::hostport::OWNER_LEN;
 use crate::plan::link::{LinkAttr, LinkRef};
 use crate::plan::step::Step;
 use crate::plan::{IfName, Mac};
 use base16ct::lower::encode_string;
 use sha2::{Digest, Sha256, Sha512};
+
+const _: () = assert!(owner::MAX_LEN <= OWNER_LEN, "the maps keep an owner's text");
 
 /// Longest alias that the kernel takes with its NUL (`IFALIASZ` less one for each), in bytes.
 const ALIAS_LEN: usize = 254;
@@ -64,10 +66,9 @@ impl<'a> Call<'a> {
         mac(0x0a, &self.digest[13..18])
     }
 
-    /// Whose a rule is, in its comment: [`owner`], or its hash where that is too long.
+    /// Whose a rule is, in its comment.
     pub fn owner(&self) -> String {
-        let text = owner(self.network, self.container_id, self.ifname.as_str());
-        if text.len() <= OWNER_LEN { text } else { short_owner(self.network, &text) }
+        owner::short(self.network, self.container_id, self.ifname.as_str())
     }
 
     /// Where what comes in to the container's interface is queued, where it has no end on the host's side.
@@ -81,38 +82,18 @@ impl<'a> Call<'a> {
         named("bwp", &digest[..6])
     }
 
-    /// Writes on the host end whose it is, for GC after the record is lost: [`owner`] behind the program's name, or
-    /// [`Call::owner`] where that is too long.
+    /// Writes on the host end whose it is, for GC after the record is lost: the owner behind the program's name, whole where
+    /// it fits.
     pub fn mark_host_veth(&self) -> Step {
-        let text = owner(self.network, self.container_id, self.ifname.as_str());
-        let is_short = ALIAS_PREFIX.len() + text.len() <= ALIAS_LEN;
-        let alias = format!("{ALIAS_PREFIX}{}", if is_short { text } else { self.owner() });
+        let whole = owner::whole(self.network, self.container_id, self.ifname.as_str());
+        let is_short = ALIAS_PREFIX.len() + whole.len() <= ALIAS_LEN;
+        let alias = format!("{ALIAS_PREFIX}{}", if is_short { whole } else { self.owner() });
         Step::SetLink { at: LinkRef::host(self.host_veth()), to: LinkAttr::Alias(alias), from: None }
     }
 }
 
 /// What the alias of a host link starts with.
 pub const ALIAS_PREFIX: &str = "braid ";
-
-/// Network, container id and interface as one text; none of the first two holds a space.
-pub fn owner(network: &str, container_id: &str, ifname: &str) -> String {
-    format!("{network} {container_id} {ifname}")
-}
-
-/// What stands for an [`owner`] that is too long.
-pub fn short_owner(network: &str, owner: &str) -> String {
-    short_prefix(network) + &encode_string(&Sha256::digest(owner.as_bytes()))
-}
-
-/// Whether an [`owner`], or what stands for one, is of this network.
-pub fn is_of_network(owner: &str, network: &str) -> bool {
-    let rest = owner.strip_prefix(network);
-    rest.is_some_and(|rest| rest.starts_with(' ')) || owner.starts_with(&short_prefix(network))
-}
-
-fn short_prefix(network: &str) -> String {
-    format!("sha256-{}-", encode_string(&Sha256::digest(network.as_bytes())[..8]))
-}
 
 /// The hardware address of a bridge that a node makes: another one on each node, and after each boot.
 pub fn bridge_mac(bridge: &IfName, boot_id: &str) -> Mac {
@@ -171,29 +152,6 @@ pub(crate) mod tests {
         assert_ne!(one.host_veth(), other.host_veth());
         assert_ne!(one.host_mac(), one.pod_mac());
         assert_eq!(one.pod_mac(), call(&eth0).pod_mac());
-    }
-
-    #[test]
-    fn an_owner_that_is_too_long_is_a_hash_that_names_nobody_else() {
-        let id = "f".repeat(100);
-        let (eth0, eth1) = (IfName::parse("eth0").expect("a name"), IfName::parse("eth1").expect("a name"));
-        let of = |network: &str, ifname| Call::new(network, &id, ifname, "", None).owner();
-        assert_eq!(of("net", &eth0), format!("net {id} eth0"));
-        let long = "n".repeat(40);
-        assert!(of(&long, &eth0).len() <= OWNER_LEN && !of(&long, &eth0).contains(' '));
-        assert_ne!(of(&long, &eth0), of(&long, &eth1));
-    }
-
-    #[test]
-    fn an_owner_of_any_length_is_of_one_network() {
-        let eth0 = IfName::parse("eth0").expect("a name");
-        for network in ["net".to_owned(), "n".repeat(200)] {
-            let owner = Call::new(&network, "c", &eth0, "", None).owner();
-            assert!(is_of_network(&owner, &network), "{owner}");
-            for other in [format!("{network}n"), network[1..].to_owned()] {
-                assert!(!is_of_network(&owner, &other), "{owner} {other}");
-            }
-        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! their node's network, where no plugin is called.
 
 use super::Budget;
+use crate::cluster::Cluster;
 use crate::sh;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -34,6 +35,12 @@ const READY: &str = "/all_ready_s";
 type Reports = Vec<(Network, Value)>;
 
 pub(super) fn budgets(reference: &Path, braid: &Path) -> Result<Vec<Budget>> {
+    if let Ok(running) = Cluster::running() {
+        bail!(
+            "{} is there: a cluster of its own is needed, so run `cargo xtask cluster down` first",
+            running.dir().display()
+        );
+    }
     cluster(&["build"])?;
     let theirs = bursts(reference, "reference", &REFERENCE_TURNS)?;
     let ours = bursts(braid, "braid", &TURNS)?;
@@ -76,8 +83,9 @@ fn bursts(plugins: &Path, conflist: &str, turns: &[Network]) -> Result<Reports> 
         burst(Network::Plugin)?;
         turns.iter().map(|network| Ok((*network, told(conflist, *network)?))).collect()
     });
-    cluster(&["down"])?;
-    all
+    let ended = cluster(&["down"]);
+    let all = all?;
+    ended.map(|()| all)
 }
 
 /// A burst, with a line about it.
