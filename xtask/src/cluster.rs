@@ -13,6 +13,7 @@ mod leftovers;
 mod limit_check;
 mod node;
 mod node_config;
+pub(crate) mod own;
 mod pki;
 mod pods;
 mod smoke;

@@ -24,6 +24,14 @@ pub(crate) fn cmd<S: AsRef<std::ffi::OsStr>>(program: &str, args: impl IntoItera
     command
 }
 
+/// Another verb of this program.
+pub(crate) fn xtask<'a>(args: impl IntoIterator<Item = &'a str>) -> Result<Command> {
+    let own = std::env::current_exe().context("find this program")?;
+    let mut command = Command::new(own);
+    command.args(args).current_dir(root()).stdin(Stdio::null());
+    Ok(command)
+}
+
 /// Runs `command` to its end and fails unless it succeeded.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("start {command:?}"))?;

@@ -1,10 +1,9 @@
 //! `cargo xtask test`: all tests, the quick ones first. Each stage is a verb of this program or of cargo.
 
-use crate::cluster::Cluster;
+use crate::cluster::own;
 use crate::{build, dist, sh, tools};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use std::path::Path;
-use std::process::Command;
 use std::time::Instant;
 
 #[derive(clap::Args)]
@@ -62,10 +61,8 @@ fn stage(stages: &mut Vec<(&'static str, u64)>, name: &'static str, work: impl F
     Ok(())
 }
 
-/// Another verb of this program.
 fn xtask(args: &[&str]) -> Result<()> {
-    let me = std::env::current_exe().context("find this program")?;
-    sh::run(Command::new(me).args(args).current_dir(sh::root()))
+    sh::run(&mut sh::xtask(args.iter().copied())?)
 }
 
 /// Unit, golden, network namespace, crash and end-to-end tests on this machine's kernel.
@@ -84,21 +81,11 @@ fn cargo_test(quick: bool) -> Result<()> {
 fn cluster() -> Result<()> {
     let plugins = build::linked(&dist::braid_or_glibc()?)?;
     xtask(&["cluster", "build"])?;
-    on_cluster(&plugins, "braid", CHECKS)?;
+    let pass = |plugins: &Path, conflist, checks: &[&[&str]]| {
+        let nodes = own::Nodes { plugins, conflist, kube_proxy: true };
+        own::with(nodes, || checks.iter().try_for_each(|verb| xtask(&[&["cluster"], *verb].concat())))
+    };
+    pass(&plugins, "braid", CHECKS)?;
     let deployed = [&[&["deploy"][..]], CHECKS, &[&["deploy", "--remove"]]].concat();
-    on_cluster(&sh::cache().join("reference"), "reference", &deployed)
-}
-
-/// Starts a cluster whose nodes have `plugins`, runs the verbs `checks`, and ends it.
-fn on_cluster(plugins: &Path, conflist: &str, checks: &[&[&str]]) -> Result<()> {
-    let Some(plugins) = plugins.to_str() else { bail!("{} is no UTF-8", plugins.display()) };
-    let conflist = format!("xtask/cluster/{conflist}.conflist");
-    println!("--- a cluster whose conflist is {conflist}");
-    if let Ok(running) = Cluster::running() {
-        bail!("{} is there: run `cargo xtask cluster down` first", running.dir().display());
-    }
-    let up = xtask(&["cluster", "up", "--cni-dir", plugins, "--conflist", &conflist, "--kube-proxy"]);
-    let passed = up.and_then(|()| checks.iter().try_for_each(|verb| xtask(&[&["cluster"], *verb].concat())));
-    let ended = xtask(&["cluster", "down"]);
-    passed.and(ended)
+    pass(&sh::cache().join("reference"), "reference", &deployed)
 }

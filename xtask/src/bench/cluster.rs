@@ -2,12 +2,11 @@
 //! their node's network, where no plugin is called.
 
 use super::Budget;
-use crate::cluster::Cluster;
+use crate::cluster::own;
 use crate::sh;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 /// Whose network the pods of a burst have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,13 +34,6 @@ const READY: &str = "/all_ready_s";
 type Reports = Vec<(Network, Value)>;
 
 pub(super) fn budgets(reference: &Path, braid: &Path) -> Result<Vec<Budget>> {
-    if let Ok(running) = Cluster::running() {
-        bail!(
-            "{} is there: a cluster of its own is needed, so run `cargo xtask cluster down` first",
-            running.dir().display()
-        );
-    }
-    cluster(&["build"])?;
     let theirs = bursts(reference, "reference", &REFERENCE_TURNS)?;
     let ours = bursts(braid, "braid", &TURNS)?;
     compare(&ours, &theirs)
@@ -74,24 +66,18 @@ fn number(report: &Value, at: &str) -> Result<f64> {
     report.pointer(at).and_then(Value::as_f64).with_context(|| format!("no {at} in {report}"))
 }
 
-/// Starts a cluster with these plugins, and has a burst for each turn behind one that only warms it.
+/// Has a burst for each turn, behind one that only warms the cluster.
 fn bursts(plugins: &Path, conflist: &str, turns: &[Network]) -> Result<Reports> {
-    let Some(plugins) = plugins.to_str() else { bail!("{} is no UTF-8", plugins.display()) };
-    let list = format!("xtask/cluster/{conflist}.conflist");
-    let up = cluster(&["up", "--cni-dir", plugins, "--conflist", &list]);
-    let all = up.and_then(|()| {
+    own::with(own::Nodes { plugins, conflist, kube_proxy: false }, || {
         burst(Network::Plugin)?;
         turns.iter().map(|network| Ok((*network, told(conflist, *network)?))).collect()
-    });
-    let ended = cluster(&["down"]);
-    let all = all?;
-    ended.map(|()| all)
+    })
 }
 
 /// A burst, with a line about it.
 fn told(conflist: &str, network: Network) -> Result<Value> {
     let report = burst(network)?;
-    let ready_s = number(&report, "/all_ready_s")?;
+    let ready_s = number(&report, READY)?;
     let calls = match network {
         Network::Host => String::new(),
         Network::Plugin => {
@@ -104,19 +90,9 @@ fn told(conflist: &str, network: Network) -> Result<Value> {
 }
 
 fn burst(network: Network) -> Result<Value> {
-    let mut command = me()?;
-    command.args(["cluster", "burst", "--json"]).args((network == Network::Host).then_some("--host-network"));
+    let mut command = sh::xtask(["cluster", "burst", "--json"])?;
+    command.args((network == Network::Host).then_some("--host-network"));
     serde_json::from_str(&sh::read(&mut command)?).context("read what burst printed")
-}
-
-fn cluster(args: &[&str]) -> Result<()> {
-    sh::run(me()?.arg("cluster").args(args))
-}
-
-fn me() -> Result<Command> {
-    let mut command = Command::new(std::env::current_exe().context("find this program")?);
-    command.current_dir(sh::root()).stdin(Stdio::null());
-    Ok(command)
 }
 
 #[cfg(test)]

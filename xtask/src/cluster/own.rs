@@ -1,0 +1,32 @@
+//! A cluster for one piece of work: started for it, ended after it.
+
+use super::Cluster;
+use crate::sh;
+use anyhow::{Result, bail};
+use std::path::Path;
+
+/// What the nodes of such a cluster have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Nodes<'a> {
+    pub plugins: &'a Path,
+    /// The name of a list in `xtask/cluster/`.
+    pub conflist: &'a str,
+    pub kube_proxy: bool,
+}
+
+/// Does `work` on a cluster of its own: refuses where one is running, which is somebody's.
+pub(crate) fn with<T>(nodes: Nodes<'_>, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let Nodes { plugins, conflist, kube_proxy } = nodes;
+    if let Ok(running) = Cluster::running() {
+        bail!("{} is there: run `cargo xtask cluster down` first", running.dir().display());
+    }
+    let Some(plugins) = plugins.to_str() else { bail!("{} is no UTF-8", plugins.display()) };
+    let conflist = format!("xtask/cluster/{conflist}.conflist");
+    println!("--- a cluster whose conflist is {conflist}");
+    let up = ["cluster", "up", "--cni-dir", plugins, "--conflist", &conflist];
+    let up = sh::run(sh::xtask(up)?.args(kube_proxy.then_some("--kube-proxy")));
+    let done = up.and_then(|()| work());
+    let ended = sh::run(&mut sh::xtask(["cluster", "down"])?);
+    let done = done?;
+    ended.map(|()| done)
+}
