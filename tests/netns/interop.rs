@@ -61,6 +61,24 @@ fn what_the_reference_attached_is_checked_and_detached() {
 }
 
 #[test]
+fn the_hardware_address_check_of_the_reference_is_deleted_and_no_other_containers() {
+    needs!(Reference);
+    let host = Sandbox::new();
+    let pods = ["a", "b"].map(|name| host.pod(name));
+    let calls = pods.each_ref().map(|pod| host.call("bridge", pod, conf::bridge()).with("macspoofchk", true));
+    let results = calls.each_ref().map(|call| call.clone().reference().add().result());
+    let checked = |id: &str| host.run("nft list ruleset").matches(&format!("cni-br-iface-{id}-eth0")).count();
+    assert!(checked("a") > 0 && checked("a") == checked("b"));
+    let before = checked("b");
+    calls[0].clone().prev(&results[0]).del().ok();
+    assert_eq!((checked("a"), checked("b")), (0, before));
+    // Its namespace went first: the reference itself would leave the rules.
+    host.end(&pods[1]);
+    calls[1].clone().prev(&results[1]).del().ok();
+    assert_eq!(checked("b"), 0);
+}
+
+#[test]
 fn what_braid_attached_is_detached_by_the_reference() {
     needs!(Reference);
     let host = Sandbox::new();

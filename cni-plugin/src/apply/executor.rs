@@ -120,6 +120,9 @@ impl Run<'_> {
                 let of = reference::Of { network, container_id, ifname: ifname.as_str() };
                 self.alone(at, |run| reference::del_masquerade(run.kernel.nft()?, of));
             }
+            Step::DelReferenceMacCheck { container_id, ifname } => {
+                self.alone(at, |run| reference::del_mac_check(run.kernel.nft()?, container_id, ifname));
+            }
             Step::RestoreReferenceTuning { at: link, file } => {
                 self.alone(at, |run| reference_tuning::restore(run.kernel, link, file));
             }
@@ -283,6 +286,7 @@ fn is_making(step: &Step) -> bool {
         Step::DelMasquerade(_)
             | Step::DelMasqueradesOf(_)
             | Step::DelReferenceMasquerade { .. }
+            | Step::DelReferenceMacCheck { .. }
             | Step::DelReferencePorts { .. }
             | Step::RestoreReferenceTuning { .. }
             | Step::DelMacCheck(_)

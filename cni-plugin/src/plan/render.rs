@@ -66,6 +66,7 @@ impl Step {
             | Self::DelMasquerade(_)
             | Self::DelMasqueradesOf(_)
             | Self::DelReferenceMasquerade { .. }
+            | Self::DelReferenceMacCheck { .. }
             | Self::DelReferencePorts { .. }
             | Self::AddHostPorts(_)
             | Self::DelHostPorts(_)

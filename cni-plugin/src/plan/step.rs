@@ -104,6 +104,13 @@ pub enum Step {
         /// `CNI_IFNAME`.
         ifname: IfName,
     },
+    /// Ends the hardware address check that a reference plugin made for this attachment.
+    DelReferenceMacCheck {
+        /// `CNI_CONTAINERID`.
+        container_id: String,
+        /// `CNI_IFNAME`.
+        ifname: IfName,
+    },
     /// Gives a link that is still there the attributes back that a reference plugin noted in a file, and removes the file.
     RestoreReferenceTuning {
         /// The link.

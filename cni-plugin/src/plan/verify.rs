@@ -22,6 +22,7 @@ impl Step {
             }
             Self::SetSysctl(sysctl) | Self::EnsureSysctl(sysctl) => vec![Need::Sysctl(sysctl.ns, sysctl.key.clone())],
             Self::DelReferenceMasquerade { .. }
+            | Self::DelReferenceMacCheck { .. }
             | Self::DelReferencePorts { .. }
             | Self::RestoreReferenceTuning { .. }
             | Self::DelHostPortsOf(_)

@@ -22,6 +22,12 @@ impl Step {
             Self::DelReferenceMasquerade { container_id, ifname, .. } => {
                 write!(f, "# delete what the reference plugin made to masquerade {container_id} {ifname}")
             }
+            Self::DelReferenceMacCheck { container_id, ifname } => {
+                write!(
+                    f,
+                    "# delete what the reference plugin made to check hardware addresses of {container_id} {ifname}"
+                )
+            }
             Self::AddMacCheck(check) => mac_check(f, "add", check),
             Self::DelMacCheck(check) => mac_check(f, "delete", check),
             Self::AddHostPorts(all) => host_ports(f, "add", all),

@@ -313,7 +313,8 @@ impl Plugin for Bridge {
         let mut steps = Vec::new();
         if self.mac_spoof_check {
             let check = MacCheck { port: call.host_veth(), mac: self.pod_mac(call), owner: call.owner() };
-            steps.push(Step::DelMacCheck(check));
+            let (container_id, ifname) = (call.container_id.to_owned(), call.ifname.clone());
+            steps.extend([Step::DelMacCheck(check), Step::DelReferenceMacCheck { container_id, ifname }]);
         }
         if self.ip_masq {
             steps.extend(interface::del_masquerade(call));

@@ -5,11 +5,13 @@
 //! - `portmap`: rules in the chains of `cni_hostport` of either family whose comment is the container's id, or a chain
 //!   `CNI-DN-…` with a jump to it from `CNI-HOSTPORT-DNAT`, and in older versions `CNI-SN-…` from `CNI-HOSTPORT-SNAT`.
 //!
-//! And `firewall`'s rules for an address in `CNI-FORWARD` of the `filter` table, which name nobody.
+//! Of `macspoofchk` a chain `cni-br-iface-…` in `bridge nat` with a jump to it from `PREROUTING`, and another that it jumps
+//! to, both named after the attachment. And `firewall`'s rules for an address in `CNI-FORWARD` of the `filter` table, which name nobody.
 
 use super::batch::{Batch, Family};
 use super::read::{Rule, rules};
 use super::{bytes, gone_is_fine};
+use crate::plan::IfName;
 use crate::sys::netlink::{KernelError, Socket};
 use base16ct::lower::encode_string;
 use sha2::{Digest, Sha512};
@@ -19,6 +21,7 @@ const TABLE: &str = "cni_plugins_masquerade";
 const CHAIN: &str = "masq_checks";
 const NAT: &str = "nat";
 const POSTROUTING: &str = "POSTROUTING";
+const PREROUTING: &str = "PREROUTING";
 
 const PORTS: &str = "cni_hostport";
 const PORT_CHAINS: [&str; 3] = ["hostports", "hostip_hostports", "masquerading"];
@@ -74,6 +77,14 @@ pub fn del_masquerade(socket: &mut Socket, of: Of<'_>) -> Result<(), KernelError
     let comment = of.comment();
     del_rules(socket, Family::Inet, TABLE, CHAIN, |rule| rule.comment.starts_with(&comment))?;
     [Family::Ip, Family::Ip6].into_iter().try_for_each(|family| del_chain(socket, family, POSTROUTING, &of.chain()))
+}
+
+/// Deletes the hardware address check of an attachment; success where there is none.
+pub fn del_mac_check(socket: &mut Socket, container_id: &str, ifname: &IfName) -> Result<(), KernelError> {
+    let of_port = format!("cni-br-iface-{container_id}-{ifname}");
+    let of_mac = format!("{of_port}-mac");
+    del_chain(socket, Family::Bridge, PREROUTING, &of_port)?;
+    del_chain(socket, Family::Bridge, &of_port, &of_mac)
 }
 
 /// Deletes both layouts of an attachment's host ports; success where neither is there.
