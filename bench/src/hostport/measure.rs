@@ -32,7 +32,8 @@ pub(crate) fn round(site: &Site, args: &Args) -> Result<Figures<f64>> {
 
 /// Goodput of one flow of TCP, and the processors' time for it.
 fn bulk(way: Way<'_>, length: Duration) -> Result<(f64, f64)> {
-    let load = Load { way, protocol: Protocol::Tcp, flows: 1, offered_bps: f64::INFINITY, settle: SETTLE };
+    let load =
+        Load { way, protocol: Protocol::Tcp, flows: 1, offered_bps: f64::INFINITY, settle: SETTLE, congestion: None };
     let ((window, busy), arrivals) = traffic::during(&load, || {
         let before = Moment::now()?;
         Ok((Window::pass(length), before.busy()?))

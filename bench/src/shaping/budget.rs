@@ -14,7 +14,10 @@ const CPU: f64 = 1.0;
 /// Prints all budgets of the directories that are not the baseline.
 pub(crate) fn judge(report: &Report, enforce: bool) -> Result<()> {
     let budgets: Vec<_> = report.rows.iter().flat_map(|row| of_row(report, row)).collect();
-    let about = format!("goodput: distance from the ideal; others: ratios to {}", report.baseline);
+    let about = format!(
+        "goodput: distance from the ideal; others: ratios to {}; TCP by {}",
+        report.baseline, report.congestion
+    );
     budget::judge(&about, &budgets, enforce)
 }
 

@@ -36,6 +36,9 @@ pub(crate) struct Args {
     /// All settings of the lists that are not given
     #[arg(long)]
     full: bool,
+    /// How bulk over TCP finds its rate: cubic, bbr, … [default: the node's]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) congestion: Option<String>,
     /// How long each figure is measured
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) seconds: u64,

@@ -32,15 +32,17 @@ pub(crate) struct Place<'a> {
     pub(crate) conflist: &'a Conflist,
     pub(crate) dir: &'a Path,
     pub(crate) seconds: u64,
+    /// How TCP finds its rate; the node's default unless given.
+    pub(crate) congestion: Option<&'a str>,
 }
 
 /// One pod.
 pub(crate) fn alone(place: &Place<'_>, cell: Cell, with_round_trips: bool) -> Row {
     let measured = attached(place, &[cell.rate], |attached| {
         let way = attached.way(0, cell.direction, cell.family)?;
-        let mut figures = bulk(way, cell, place.length())?;
+        let mut figures = place.bulk(way, cell)?;
         if with_round_trips {
-            figures.rr = Some(round_trips(way, cell, place.length())?);
+            figures.rr = Some(place.round_trips(way, cell)?);
         }
         Ok(figures)
     });
@@ -52,7 +54,7 @@ pub(crate) fn pair(place: &Place<'_>, family: Family, direction: Direction) -> V
     let cells = PAIR.map(|rate| Cell { rate, direction, protocol: Protocol::Tcp, flows: 1, family });
     let measured = attached(place, &PAIR, |attached| {
         let [one, other] = [(0, 0), (1, 1)].map(|(slot, at): (usize, usize)| {
-            Ok::<_, Error>(load(attached.way(slot, direction, family)?, *cells.get(at).context("no such cell")?))
+            Ok::<_, Error>(place.load(attached.way(slot, direction, family)?, *cells.get(at).context("no such cell")?))
         });
         let ((window, others), ones) =
             traffic::during(&one?, || traffic::during(&other?, || Ok(Window::pass(place.length()))))?;
@@ -80,6 +82,40 @@ impl Place<'_> {
         Duration::from_secs(self.seconds)
     }
 
+    fn load<'b>(&'b self, way: Way<'b>, cell: Cell) -> Load<'b> {
+        Load {
+            way,
+            protocol: cell.protocol,
+            flows: cell.flows,
+            offered_bps: OFFERED * cell.rate.bps(),
+            settle: SETTLE,
+            congestion: self.congestion,
+        }
+    }
+
+    /// Goodput, and the processors' time for it.
+    fn bulk(&self, way: Way<'_>, cell: Cell) -> Result<Figures> {
+        let ((window, busy, resent), arrivals) = traffic::during(&self.load(way, cell), || {
+            let (segments, before) = (Segments::of(way.from.netns)?, Moment::now()?);
+            let window = Window::pass(self.length());
+            let busy = before.busy()?;
+            Ok((window, busy, Segments::of(way.from.netns)?.part_since(segments)))
+        })?;
+        let mut figures = figures(window, &arrivals, cell)?;
+        let gbit = figures.goodput_mbps / 1e3 * window.end.duration_since(window.start).as_secs_f64();
+        figures.resent = resent.filter(|_| cell.protocol == Protocol::Tcp);
+        figures.cpu_s_per_gbit = Some(busy.as_secs_f64() / gbit);
+        Ok(figures)
+    }
+
+    /// Round trips of the cell's protocol beside one flow of TCP.
+    fn round_trips(&self, way: Way<'_>, cell: Cell) -> Result<Summary> {
+        let bulk = self.load(way, Cell { protocol: Protocol::Tcp, flows: 1, ..cell });
+        let pause = Duration::from_secs_f64(FRAME_BITS / (cell.rate.bps() * PART)).max(LEAST_PAUSE);
+        let (trips, _) = traffic::during(&bulk, || rr::measure(&way, cell.protocol, pause, self.length()))?;
+        Summary::of(&trips).context("no request was answered")
+    }
+
     fn row(&self, cell: Cell, beside: Option<Rate>, measured: Result<Figures>) -> Row {
         self.row_of(cell, beside, measured.map_err(|err| Failure::of(&err)))
     }
@@ -103,25 +139,6 @@ fn attached<T>(place: &Place<'_>, rates: &[Rate], work: impl FnOnce(&Attached<'_
     Ok(done)
 }
 
-fn load(way: Way<'_>, cell: Cell) -> Load<'_> {
-    Load { way, protocol: cell.protocol, flows: cell.flows, offered_bps: OFFERED * cell.rate.bps(), settle: SETTLE }
-}
-
-/// Goodput, and the processors' time for it.
-fn bulk(way: Way<'_>, cell: Cell, length: Duration) -> Result<Figures> {
-    let ((window, busy, resent), arrivals) = traffic::during(&load(way, cell), || {
-        let (segments, before) = (Segments::of(way.from.netns)?, Moment::now()?);
-        let window = Window::pass(length);
-        let busy = before.busy()?;
-        Ok((window, busy, Segments::of(way.from.netns)?.part_since(segments)))
-    })?;
-    let mut figures = figures(window, &arrivals, cell)?;
-    let gbit = figures.goodput_mbps / 1e3 * window.end.duration_since(window.start).as_secs_f64();
-    figures.resent = resent.filter(|_| cell.protocol == Protocol::Tcp);
-    figures.cpu_s_per_gbit = Some(busy.as_secs_f64() / gbit);
-    Ok(figures)
-}
-
 fn figures(window: Window, arrivals: &[Arrival], cell: Cell) -> Result<Figures> {
     let goodput_bps = window.goodput_bps(arrivals).context("nothing arrived")?;
     Ok(Figures {
@@ -131,12 +148,4 @@ fn figures(window: Window, arrivals: &[Arrival], cell: Cell) -> Result<Figures> 
         rr: None,
         cpu_s_per_gbit: None,
     })
-}
-
-/// Round trips of the cell's protocol beside one flow of TCP.
-fn round_trips(way: Way<'_>, cell: Cell, length: Duration) -> Result<Summary> {
-    let bulk = load(way, Cell { protocol: Protocol::Tcp, flows: 1, ..cell });
-    let pause = Duration::from_secs_f64(FRAME_BITS / (cell.rate.bps() * PART)).max(LEAST_PAUSE);
-    let (trips, _) = traffic::during(&bulk, || rr::measure(&way, cell.protocol, pause, length))?;
-    Summary::of(&trips).context("no request was answered")
 }

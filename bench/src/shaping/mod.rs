@@ -46,6 +46,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         cpus: std::thread::available_parallelism()?.get(),
         load,
         baseline: args.baseline().to_owned(),
+        congestion: congestion(args)?,
         seconds: args.seconds,
         rounds: args.rounds,
         rows: rows(args)?,
@@ -58,6 +59,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     crate::print(&report.table());
     budget::judge(&report, args.enforce)
+}
+
+/// How TCP finds its rate.
+fn congestion(args: &Args) -> Result<String> {
+    match &args.congestion {
+        Some(given) => Ok(given.clone()),
+        None => Ok(crate::read("/proc/sys/net/ipv4/tcp_congestion_control")?.trim().to_owned()),
+    }
 }
 
 fn rows(args: &Args) -> Result<Vec<Row>> {
@@ -82,8 +91,9 @@ fn rows(args: &Args) -> Result<Vec<Row>> {
                 }
                 for (((plugins, dir), list), found) in contenders {
                     bar.set_message(format!("{label}, {}, {}", setting.title(), plugins.name));
-                    let seconds = args.seconds;
-                    let place = Place { label: &label, plugins: &plugins.name, conflist: list, dir, seconds };
+                    let (seconds, congestion) = (args.seconds, args.congestion.as_deref());
+                    let place =
+                        Place { label: &label, plugins: &plugins.name, conflist: list, dir, seconds, congestion };
                     found.push(setting.measure(&place));
                     bar.inc(1);
                 }

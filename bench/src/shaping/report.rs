@@ -63,6 +63,8 @@ pub(crate) struct Report {
     pub(crate) load: f64,
     /// The name of the plugins that the others are compared with.
     pub(crate) baseline: String,
+    /// How TCP found its rate.
+    pub(crate) congestion: String,
     /// How long each figure was measured.
     pub(crate) seconds: u64,
     /// How often; the figures are the middle ones.
@@ -225,6 +227,7 @@ pub(crate) mod tests {
             cpus: 2,
             load: 0.0,
             baseline: "ref".to_owned(),
+            congestion: "cubic".into(),
             seconds: 3,
             rounds: 1,
             rows,

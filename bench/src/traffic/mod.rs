@@ -68,6 +68,8 @@ pub(crate) struct Load<'a> {
     pub(crate) offered_bps: f64,
     /// What passes before the clock starts.
     pub(crate) settle: Duration,
+    /// How TCP finds its rate; the node's default unless given.
+    pub(crate) congestion: Option<&'a str>,
 }
 
 /// What one read brought.
@@ -144,7 +146,11 @@ pub(crate) fn bits(bytes: usize) -> f64 {
 impl Flow {
     fn open(load: &Load<'_>) -> Result<Self> {
         match load.protocol {
-            Protocol::Tcp => socket::tcp(&load.way).map(|(from, to)| Flow::Tcp { from, to }),
+            Protocol::Tcp => {
+                let (from, to) = socket::tcp(&load.way)?;
+                load.congestion.map_or(Ok(()), |name| socket::control_congestion(&from, name))?;
+                Ok(Flow::Tcp { from, to })
+            }
             Protocol::Udp => {
                 let (from, to) = socket::udp(&load.way)?;
                 let bps = load.offered_bps / f64::from(load.flows);

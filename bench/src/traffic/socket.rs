@@ -27,6 +27,12 @@ pub(crate) fn tcp(way: &Way<'_>) -> Result<(TcpStream, TcpStream)> {
     Ok((from, accepted))
 }
 
+/// Has the kernel find the rate of what `sender` sends in the way of this name.
+pub(crate) fn control_congestion(sender: &TcpStream, name: &str) -> Result<()> {
+    setsockopt(sender, sockopt::TcpCongestion, &name.into())
+        .with_context(|| format!("have TCP find its rate by {name:?}"))
+}
+
 /// The receiver's listener, and the address to which the sender connects.
 pub(crate) fn listen(way: &Way<'_>) -> Result<(TcpListener, SocketAddr)> {
     let address = (way.to.address, port(way));
