@@ -1,9 +1,9 @@
 //! Shaping: when each packet of one direction may leave, and whether it may.
 //!
 //! A virtual clock without locks: each packet moves the clock on by the time that it takes at the rate, and leaves when
-//! the clock said so before. A small packet of a flow that has nothing waiting leaves at once, charged all the same: it
-//! is an answer, a handshake or a heartbeat beside somebody's bulk. `fq` waits for the departure time; without `fq`, two
-//! classes of `htb` hold the rate, and the program picks the class.
+//! it is as late as that. A small packet of a flow that has nothing waiting leaves at once, charged all the same: it is an
+//! answer, a handshake or a heartbeat beside somebody's bulk. `fq` waits for the departure time; without `fq`, `tbf` or
+//! `htb` holds the rate, and the program picks the band or class.
 //!
 //! The guard is the same with other numbers: it drops what a container sends beyond what its shaper would let through, on
 //! the host's side, where the container can't take it away, and nothing waits or passes there.
@@ -138,9 +138,12 @@ impl Packet {
                 self.count.dropped.add(1);
                 return TC_ACT_SHOT;
             }
-            time = self.order.later(self.wanted, base);
+            // When the rate has made room for all of it. If each left as its time begins, a sender that measures its rate
+            // (BBR) would see a long packet come through in the time of the short one before it.
+            let leaves = base + self.order.lesser(self.took, self.conf().burst_ns);
+            time = self.order.later(self.wanted, leaves);
             self.flow.set(time);
-            self.wait(base);
+            self.wait(base, leaves);
         }
         self.count.packets.add(1);
         self.count.bytes.add(self.bytes);
@@ -156,8 +159,8 @@ impl Packet {
 
     /// Notes whether the packet waits, and tells its flow if that is long.
     #[inline(always)]
-    fn wait(&self, base: u64) {
-        self.count.delayed.add(self.order.before(self.wanted, base) & 1);
+    fn wait(&self, base: u64, leaves: u64) {
+        self.count.delayed.add(self.order.before(self.wanted, leaves) & 1);
         if self.order.before(self.now + self.conf().ecn_ns, base) != 0 {
             // SAFETY: the context is valid for the run, and no pointer into the packet is kept across the helper.
             self.count.marked.add(unsafe { bpf_skb_ecn_set_ce(self.skb) } as u64);
@@ -165,7 +168,7 @@ impl Packet {
     }
 
     /// Whether the packet need not wait: others do, its flow has nothing waiting, and such packets have their share left.
-    /// Others may wait in `htb` although the clock does not say so: whatever it could not send in time, because its timer
+    /// Others may wait in the queue although the clock does not say so: whatever it could not send in time, because its timer
     /// came late, it does not catch up with.
     #[inline(always)]
     fn bypasses(&self) -> bool {

@@ -26,6 +26,12 @@ impl Order {
         (one.wrapping_sub(other) as i64).wrapping_shr(self.sign) as u64
     }
 
+    /// The lesser of two.
+    #[inline(always)]
+    pub fn lesser(self, one: u64, other: u64) -> u64 {
+        pick(self.before(one, other), one, other)
+    }
+
     /// The later of two.
     #[inline(always)]
     pub fn later(self, one: u64, other: u64) -> u64 {

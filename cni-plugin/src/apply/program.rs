@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 
-/// `htb` does not sort a flow by time, so a flow's last packet must have left for so long before another may pass it.
+/// Only `fq` sorts a flow by time, so a flow's last packet must have left for so long before another may pass it.
 const UNSORTED_GAP_NS: u64 = 20_000_000;
 /// Longer than the time since any packet, counted from [`CLOCK_BASE_NS`], and two such still fit into 64 bits.
 const NEVER_NS: u64 = CLOCK_BASE_NS + (1 << 61);

@@ -213,6 +213,12 @@ impl<'a> Batch<'a> {
                 let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
                 socket.push(tc::NEWQDISC, CREATE | EXCL, |out| tc::bfifo(index, bulk, waiting, out));
             }
+            Queue::TbfPfifoFast => {
+                let (rate, bucket) = (shaper.rate.bps / 8, shaper.bucket_of_large());
+                // The limit is of the queue that another takes the place of.
+                socket.push(tc::NEWQDISC, CREATE | REPLACE, |out| tc::tbf(index, rate, bucket, 0, out));
+                socket.push(tc::NEWQDISC, CREATE | REPLACE, |out| tc::pfifo_fast(index, out));
+            }
             Queue::TbfFqCodel | Queue::Tbf => {
                 let (rate, bucket, limit) = (shaper.rate.bps / 8, shaper.bucket(), shaper.bucket_queue());
                 socket.push(tc::NEWQDISC, CREATE | REPLACE, |out| tc::tbf(index, rate, bucket, limit, out));

@@ -10,7 +10,10 @@ pub enum Queue {
     /// `fq` by the departure time that the program writes.
     #[serde(rename = "fq")]
     Fq,
-    /// `htb` with two classes between which the program chooses.
+    /// `tbf`, and behind it `pfifo_fast`, between whose bands the program chooses.
+    #[serde(rename = "tbf+pfifo_fast")]
+    TbfPfifoFast,
+    /// `htb` with classes between which the program chooses, one of them not limited.
     #[serde(rename = "htb")]
     Htb,
     /// `tbf`, and behind it `fq_codel`, which lets a flow with little to send pass others; no program.
@@ -26,8 +29,9 @@ pub const LADDER: &[Feature] =
     &[Feature::Fq, Feature::Htb, Feature::Tbf, Feature::FqCodel, Feature::Clsact, Feature::ClsBpf, Feature::Bpf];
 
 /// What each rung needs, the best first.
-const RUNGS: [(Queue, &[Feature]); 4] = [
+const RUNGS: [(Queue, &[Feature]); 5] = [
     (Queue::Fq, &[Feature::Fq, Feature::Clsact, Feature::ClsBpf, Feature::Bpf]),
+    (Queue::TbfPfifoFast, &[Feature::Tbf, Feature::Clsact, Feature::ClsBpf, Feature::Bpf]),
     (Queue::Htb, &[Feature::Htb, Feature::Clsact, Feature::ClsBpf, Feature::Bpf]),
     (Queue::TbfFqCodel, &[Feature::Tbf, Feature::FqCodel]),
     (Queue::Tbf, &[Feature::Tbf]),
@@ -53,12 +57,17 @@ impl Queue {
         match self {
             Self::Fq => "fq",
             Self::Htb => "htb",
-            Self::TbfFqCodel | Self::Tbf => "tbf",
+            Self::TbfPfifoFast | Self::TbfFqCodel | Self::Tbf => "tbf",
         }
     }
 
-    /// Whether braid's program decides when each packet leaves.
+    /// Whether braid's program decides when each packet leaves, or which one first.
     pub fn has_program(self) -> bool {
+        matches!(self, Self::Fq | Self::TbfPfifoFast | Self::Htb)
+    }
+
+    /// Whether it lets packets that are not to be shaped pass beside the others.
+    pub fn lets_pass(self) -> bool {
         matches!(self, Self::Fq | Self::Htb)
     }
 }
@@ -67,6 +76,7 @@ impl fmt::Display for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Fq => "fq with eBPF",
+            Self::TbfPfifoFast => "tbf with eBPF",
             Self::Htb => "htb with eBPF",
             Self::TbfFqCodel => "tbf with fq_codel",
             Self::Tbf => "tbf",
@@ -85,7 +95,8 @@ mod tests {
     #[test]
     fn each_rung_is_taken_where_those_above_lack_something() {
         assert_eq!(best_without(&[]), Some(Queue::Fq));
-        assert_eq!(best_without(&[Feature::Fq]), Some(Queue::Htb));
+        assert_eq!(best_without(&[Feature::Fq]), Some(Queue::TbfPfifoFast));
+        assert_eq!(best_without(&[Feature::Fq, Feature::Tbf]), Some(Queue::Htb));
         for program in [Feature::Clsact, Feature::ClsBpf, Feature::Bpf] {
             assert_eq!(best_without(&[program]), Some(Queue::TbfFqCodel), "{program:?}");
         }
@@ -96,7 +107,7 @@ mod tests {
     #[test]
     fn what_a_better_rung_lacks_is_named_once() {
         let lacks = [Feature::Fq, Feature::Bpf];
-        assert_eq!(Queue::Htb.lacking(|feature| feature != Feature::Fq), [Feature::Fq]);
+        assert_eq!(Queue::TbfPfifoFast.lacking(|feature| feature != Feature::Fq), [Feature::Fq]);
         assert_eq!(Queue::TbfFqCodel.lacking(|feature| !lacks.contains(&feature)), [Feature::Fq, Feature::Bpf]);
         assert!(Queue::Fq.lacking(|_| true).is_empty());
     }

@@ -114,6 +114,10 @@ fn queue(shaper: &Shaper) -> String {
     let bucket = format!("{root} rate {}bit burst {} limit", shaper.rate.bps, shaper.bucket());
     match shaper.queue {
         Queue::Fq | Queue::Htb => root,
+        Queue::TbfPfifoFast => {
+            let bucket = format!("{root} rate {}bit burst {}", shaper.rate.bps, shaper.bucket_of_large());
+            format!("{bucket} limit 1; tc qdisc add dev {name} parent 1:1 pfifo_fast")
+        }
         Queue::Tbf => format!("{bucket} {}", shaper.bucket_queue()),
         Queue::TbfFqCodel => {
             let target = format!("fq_codel target {}us", shaper.codel_target_ns() / 1000);

@@ -15,6 +15,8 @@ const GSO_MS: u64 = 5;
 /// How long a packet may wait in the reference plugin's queue, in milliseconds.
 const REFERENCE_MS: u64 = 25;
 const ETHERNET_HEADER: u64 = 14;
+/// By how much a timer is late at most, in milliseconds, but for a machine that is busy all over.
+const LATE_MS: u64 = 1;
 
 /// A rate and what may come at once beyond it, both counted at layer 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,6 +102,20 @@ impl Shaper {
     /// What a token bucket lets pass at once, in bytes: a packet that does not fit would never pass.
     pub fn bucket(&self) -> u64 {
         (self.rate.burst / 8).max(u64::from(self.mtu) + ETHERNET_HEADER)
+    }
+
+    /// What a token bucket lets pass at once behind the program, in bytes: the burst, or the largest packet, which waits
+    /// until the bucket holds all of it, with what gathers while a timer is late.
+    pub fn bucket_of_large(&self) -> u64 {
+        // Of Ethernet, of IP and of TCP with all options, on each segment.
+        const HEADERS: u64 = ETHERNET_HEADER + 60 + 60;
+        let packet = match self.toward {
+            Toward::Pod => GSO_MAX,
+            Toward::Network => self.gso_max_size().map_or(GSO_MAX, u64::from),
+        };
+        let segments = packet.div_ceil(u64::from(self.mtu).saturating_sub(HEADERS).max(HEADERS));
+        let late = self.rate.bytes_in(LATE_MS);
+        (self.rate.burst / 8).max(late.saturating_add(packet + segments * HEADERS))
     }
 
     /// What may wait before a token bucket alone, in bytes: as much as the reference plugin lets wait.
@@ -326,6 +342,10 @@ mod tests {
         let wide = Shaper { rate: Rate { bps: 8_000_000, burst: 800_000 }, ..slow };
         assert_eq!((wide.bucket(), wide.bucket_queue()), (100_000, 125_000));
         assert_eq!(wide.codel_target_ns(), 5 * MS_NS);
+        // 48 segments of 1366 bytes and more, and what the container's stack is told to cut to.
+        assert_eq!(shaper(Toward::Pod, 8_000_000).bucket_of_large(), 65_536 + 48 * 134 + 1_000);
+        assert_eq!(shaper(Toward::Network, 8_000_000).bucket_of_large(), 5_000 + 4 * 134 + 1_000);
+        assert_eq!(wide.bucket_of_large(), 100_000);
         assert_eq!(shaper(Toward::Pod, 1_000_000).codel_target_ns(), 24_224_000);
     }
 }

@@ -117,8 +117,8 @@ pub const PROBES: &[Probe] = &[
     probe(Feature::Conntrack, "", "ipMasq", "no ipMasq", How::Sysctl("net/netfilter/nf_conntrack_max")),
     probe(Feature::Clsact, "4.5", "bandwidth", "shaping by tbf only", How::Qdisc("clsact", CLSACT)),
     probe(Feature::ClsBpf, "4.5", "bandwidth", "shaping by tbf only", How::Classifier("bpf")),
-    probe(Feature::Fq, "3.12", "bandwidth", "shaping by htb or tbf, with more delay", How::Qdisc("fq", ROOT)),
-    probe(Feature::Htb, "", "bandwidth without fq", "shaping by tbf only", How::Qdisc("htb", ROOT)),
+    probe(Feature::Fq, "3.12", "bandwidth", "shaping by tbf, with more delay", How::Qdisc("fq", ROOT)),
+    probe(Feature::Htb, "", "bandwidth without fq", "no shapedSubnets, unshapedSubnets", How::Qdisc("htb", ROOT)),
     probe(Feature::Tbf, "", "bandwidth without eBPF", "no shaping where eBPF is refused", How::Qdisc("tbf", ROOT)),
     probe(
         Feature::FqCodel,

@@ -22,10 +22,11 @@ pub const fn index(place: u32) -> usize {
 
 /// How many flows are told apart, a power of two; others share a place.
 pub const FLOWS: usize = 512;
-/// The class of `htb` for packets that may pass others: 1:10 as `skb->priority`.
-pub const CLASS_SPARSE: u32 = 0x1_0010;
-/// The class of `htb` for all others: 1:20.
-pub const CLASS_BULK: u32 = 0x1_0020;
+/// The `skb->priority` of packets that may pass others: `TC_PRIO_INTERACTIVE` in the low bits, so the first band of
+/// `pfifo_fast`, and class 1:16 of `htb`.
+pub const CLASS_SPARSE: u32 = 0x1_0016;
+/// The `skb->priority` of all others: `TC_PRIO_BULK`, the last band, and class 1:12.
+pub const CLASS_BULK: u32 = 0x1_0012;
 /// The class of `htb` for packets that are not shaped: 1:30.
 pub const CLASS_FREE: u32 = 0x1_0030;
 /// The clocks count from here, so that no burst reaches back beyond zero: 146 years, in nanoseconds.
@@ -53,7 +54,7 @@ pub struct Conf {
     pub horizon_ns: u64,
     /// A packet that waits longer is marked, if its flow knows ECN, in nanoseconds.
     pub ecn_ns: u64,
-    /// All bits where a packet keeps the priority it has, none where that becomes its class of `htb`.
+    /// All bits where a packet keeps the priority it has, none where that becomes its class.
     pub keeps_priority: u64,
     /// All bits where a packet keeps the stamp it has, none where that becomes the time when it may leave (`fq`).
     pub keeps_stamp: u64,

@@ -15,10 +15,17 @@ fn a_kernel_that_shapes_by_nothing_is_told_so_before_anything_changes() {
     host.assert_nothing_left();
     assert_eq!((host.link("br0"), pod.link("eth0")), (None, None));
     call.status().refused(50, &["can't shape"]);
+    lacking(&["fq", "htb"]);
+    let mut all_but = limits();
+    all_but["unshapedSubnets"] = json!(["10.9.0.0/16"]);
+    let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "network": conf::bridge(),
+        "bandwidth": all_but});
+    host.call("braid", &pod, conf).add().refused(999, &["subnets", "fq or htb", "tbf with eBPF"]);
+    host.assert_nothing_left();
     lacking(&["fq"]);
     let said = call.status();
     said.ok();
-    assert!(said.stderr.contains("htb with eBPF: the kernel lacks fq"), "{said:?}");
+    assert!(said.stderr.contains("tbf with eBPF: the kernel lacks fq"), "{said:?}");
 }
 
 #[test]

@@ -57,5 +57,5 @@ fn lacking(lacks: &[&str]) {
 }
 
 fn is_best(queue: &str) -> bool {
-    ["fq", "htb"].contains(&queue)
+    ["fq", "tbf"].contains(&queue)
 }

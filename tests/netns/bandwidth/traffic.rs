@@ -102,8 +102,30 @@ fn assert_rung(lacks: &[&str], queue: &str, programs: usize) {
 }
 
 #[test]
-fn without_fq_two_classes_of_htb_hold_the_rate() {
-    assert_rung(&["fq"], "htb", 1);
+fn without_fq_a_token_bucket_with_bands_holds_the_rate() {
+    assert_rung(&["fq"], "tbf", 1);
+}
+
+#[test]
+fn without_fq_and_tbf_two_classes_of_htb_hold_the_rate() {
+    assert_rung(&["fq", "tbf"], "htb", 1);
+}
+
+#[test]
+fn a_link_without_a_transmit_queue_of_its_own_is_held_all_the_same() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    lacking(&["fq"]);
+    let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [conf::bridge(),
+        {"type": "tuning", "txQLen": 0}, {"type": "bandwidth", "capabilities": {"bandwidth": true}}],
+        "runtimeConfig": {"bandwidth": limits()}});
+    let call = host.call("braid", &pod, list);
+    let result = call.add().result();
+    assert_eq!((seen(host.host(), &host_link(&result)).0, seen(&pod, "eth0").0), ("tbf".to_owned(), "htb".to_owned()));
+    assert_held((host.host(), "10.1.0.1"), (&pod, "10.1.0.2"));
+    call.check(&result).ok();
+    call.prev(&result).del().ok();
+    host.assert_nothing_left();
 }
 
 #[test]
@@ -181,6 +203,8 @@ fn only_the_named_subnets_are_held_or_all_but_those() {
         let result = call.add().result();
         host.run("ip addr add 10.9.0.1/32 dev lo");
         pod.run("ip route add 10.9.0.0/16 via 10.1.0.1");
+        // Behind a token bucket every packet would be held.
+        assert!(["fq", "htb"].contains(&&*seen(&pod, "eth0").0), "{key}");
         let sent = |from: &Ns, there: &Ns, to: &str| {
             let (bits, seconds) = from.send_to(there, to);
             bits / seconds

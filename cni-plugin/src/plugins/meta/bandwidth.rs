@@ -26,6 +26,8 @@ const LOOPBACK: u32 = 1;
 /// The burst where none is given: so many milliseconds of the rate, and this many bytes at least.
 const BURST_MS: u64 = 10;
 const LEAST_BURST: u64 = 64 * 1024;
+/// What may wait before an ifb, in packets: as before a veth, instead of the kernel's 32.
+const PACKETS: u32 = 1000;
 
 /// A `bandwidth` configuration.
 #[derive(Debug)]
@@ -138,10 +140,21 @@ fn place(call: &Call<'_>, prev: &AddResult, facts: &Facts, pod: &LinkFact) -> Re
 }
 
 impl Bandwidth {
+    /// The best queue of a kernel that has these features, for what is asked: behind `tbf` every packet is shaped.
+    fn best(&self, has: impl Fn(Feature) -> bool) -> Option<Queue> {
+        let best = Queue::best(&has)?;
+        let serves = best.lets_pass() || !best.has_program() || self.subnets.is_none();
+        Some(if serves || !has(Feature::Htb) { best } else { Queue::Htb })
+    }
+
     /// The shaping of a veth.
-    fn of_veth(&self, call: &Call<'_>, queue: Queue, host: LinkRef, mtu: u32) -> Vec<Step> {
-        let to_pod = self.ingress.map(|rate| Shaper { at: host.clone(), toward: Toward::Pod, queue, rate, mtu });
-        let from_pod = self.sent(call, queue, mtu);
+    fn of_veth(&self, call: &Call<'_>, queue: Queue, facts: &Facts, host: LinkRef, mtu: u32) -> Vec<Step> {
+        let to_pod = |rate| {
+            let queue = with_room(queue, &host, facts);
+            Shaper { at: host.clone(), toward: Toward::Pod, queue, rate, mtu }
+        };
+        let to_pod = self.ingress.map(to_pod);
+        let from_pod = self.sent(call, queue, facts, mtu);
         let guard = from_pod.is_some().then_some(host).filter(|_| queue.has_program());
         let shapers = to_pod.into_iter().chain(from_pod).collect();
         vec![Step::AddShaping(Shaping { shapers, guard, subnets: self.subnets.clone() })]
@@ -152,9 +165,9 @@ impl Bandwidth {
         let ifb = call.ifb();
         // What an ifb gives back still bears the departure time that `fq` went by, and a socket that asks when a packet
         // came in would be told that.
-        let untimed = Queue::best(|feature| feature != Feature::Fq && facts.has(feature)).unwrap_or(queue);
+        let untimed = self.best(|feature| feature != Feature::Fq && facts.has(feature)).unwrap_or(queue);
         let to_pod = |rate| Shaper { at: ifb.clone(), toward: Toward::Pod, queue: untimed, rate, mtu };
-        let shapers = self.ingress.map(to_pod).into_iter().chain(self.sent(call, queue, mtu)).collect();
+        let shapers = self.ingress.map(to_pod).into_iter().chain(self.sent(call, queue, facts, mtu)).collect();
         let shaping = Step::AddShaping(Shaping { shapers, guard: None, subnets: self.subnets.clone() });
         if self.ingress.is_none() {
             return vec![shaping];
@@ -164,6 +177,7 @@ impl Bandwidth {
         let key = format!("net/ipv6/conf/{}/disable_ipv6", ifb.name);
         vec![
             Step::AddLink(link),
+            Step::SetLink { at: ifb.clone(), to: LinkAttr::TxQueueLen(PACKETS), from: None },
             shaping,
             Step::SetSysctl(Sysctl { ns: Ns::Pod, key, value: "1".to_owned(), optional: true }),
             Step::SetLink { at: ifb.clone(), to: LinkAttr::Up(true), from: None },
@@ -172,7 +186,8 @@ impl Bandwidth {
     }
 
     /// The shaper of what the container sends.
-    fn sent(&self, call: &Call<'_>, queue: Queue, mtu: u32) -> Option<Shaper> {
+    fn sent(&self, call: &Call<'_>, queue: Queue, facts: &Facts, mtu: u32) -> Option<Shaper> {
+        let queue = with_room(queue, &call.pod(), facts);
         self.egress.map(|rate| Shaper { at: call.pod(), toward: Toward::Network, queue, rate, mtu })
     }
 
@@ -207,9 +222,15 @@ fn refuse_queued(steps: &[Step], facts: &Facts) -> Result<(), Error> {
     Ok(())
 }
 
-/// The best queue of this kernel.
-fn queue(facts: &Facts) -> Result<Queue, Error> {
-    facts.best_queue().ok_or_else(|| {
+/// `queue`, or another where the link's transmit queue, of which `pfifo_fast` has three, holds no packet.
+fn with_room(queue: Queue, at: &LinkRef, facts: &Facts) -> Queue {
+    let has_none = facts.link(at).is_some_and(|link| link.tx_queue_len == 0);
+    if has_none && queue == Queue::TbfPfifoFast && facts.has(Feature::Htb) { Queue::Htb } else { queue }
+}
+
+/// What shapes on this kernel, or what it lacks.
+fn found(queue: Option<Queue>, facts: &Facts) -> Result<Queue, Error> {
+    queue.ok_or_else(|| {
         let missing = LADDER.iter().filter(|feature| !facts.has(**feature)).map(|feature| feature.name());
         let missing = missing.collect::<Vec<_>>().join(", ");
         Error::internal(format!("this kernel can't shape: it lacks {missing}; see `braid doctor`"))
@@ -239,9 +260,10 @@ impl Plugin for Bandwidth {
         if self.is_unlimited() {
             return Ok(Planned { result: prev, ..Planned::default() });
         }
-        let queue = queue(facts)?;
-        if self.subnets.is_some() && !queue.has_program() {
-            return Err(Error::internal(format!("subnets need eBPF, and this kernel shapes by {queue}")));
+        let queue = found(self.best(|feature| facts.has(feature)), facts)?;
+        if self.subnets.is_some() && !queue.lets_pass() {
+            let sentence = "subnets need eBPF, and fq or htb";
+            return Err(Error::internal(format!("{sentence}, and this kernel shapes by {queue}")));
         }
         let name = call.ifname.as_str();
         let pod = facts.link(&call.pod());
@@ -249,7 +271,7 @@ impl Plugin for Bandwidth {
         self.refuse_l3s(call, pod)?;
         let mut result = prev;
         let steps = match place(call, &result, facts, pod)? {
-            Place::Veth { host } => self.of_veth(call, queue, host, pod.mtu),
+            Place::Veth { host } => self.of_veth(call, queue, facts, host, pod.mtu),
             Place::Pod => self.of_pod(call, queue, facts, pod.mtu),
         };
         refuse_queued(&steps, facts)?;
@@ -258,7 +280,7 @@ impl Plugin for Bandwidth {
             let (name, sandbox) = (call.ifb().name.to_string(), call.sandbox.to_owned());
             result.interfaces.push(Interface { name, sandbox, ..Interface::default() });
         }
-        let gso = self.sent(call, queue, pod.mtu).and_then(|shaper| shaper.gso_max_size());
+        let gso = self.sent(call, queue, facts, pod.mtu).and_then(|shaper| shaper.gso_max_size());
         steps.extend(gso.map(|size| Step::SetLink { at: call.pod(), to: LinkAttr::GsoMaxSize(size), from: None }));
         Ok(Planned { steps, result, warnings: Vec::new() })
     }
@@ -276,7 +298,7 @@ impl Plugin for Bandwidth {
     }
 
     fn status(&self, facts: &Facts) -> Result<Option<String>, Error> {
-        let queue = queue(facts).map_err(|err| Error::not_available(err.msg))?;
+        let queue = found(facts.best_queue(), facts).map_err(|err| Error::not_available(err.msg))?;
         Ok(shortcoming(queue, |feature| facts.has(feature)).map(|why| format!("bandwidth by {queue}: {why}")))
     }
 }

@@ -178,6 +178,12 @@ pub fn tbf(index: u32, rate: u64, bucket: u64, limit: u64, out: &mut Vec<u8>) {
     });
 }
 
+/// Body of `RTM_NEWQDISC` for a queue behind `tbf` of three bands, the first of which goes first.
+pub fn pfifo_fast(index: u32, out: &mut Vec<u8>) {
+    head(index, 2 << 16, HANDLE | 1, 0, out);
+    attr(TCA_KIND, b"pfifo_fast\0", out);
+}
+
 /// Body of `RTM_NEWQDISC` for a queue behind `tbf` that keeps flows apart and none waiting longer than `target_us`.
 pub fn fq_codel(index: u32, target_us: u32, out: &mut Vec<u8>) {
     const TARGET: u16 = 1;
