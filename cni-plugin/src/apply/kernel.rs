@@ -5,7 +5,7 @@ use crate::plan::facts::LinkFact;
 use crate::plan::link::LinkRef;
 use crate::plan::step::Ns;
 use crate::sys::netlink::{KernelError, Socket};
-use crate::sys::netns::NetNs;
+use crate::sys::netns::{self, NetNs};
 use crate::sys::rtnl::{self, link};
 use nix::errno::Errno;
 use std::collections::BTreeMap;
@@ -96,6 +96,18 @@ impl Kernel {
         let Some(Pod { netns, .. }) = &self.pod else { return Ok(None) };
         netns.set_home(&self.host)?;
         Ok(netns.is_own()?.then_some(netns))
+    }
+
+    /// The number that tells the container's namespace from all others since boot; `None` where it has none or can't be
+    /// entered, and before Linux 5.14.
+    pub fn pod_cookie(&mut self) -> Option<u64> {
+        netns::cookie_of(self.route(Ns::Pod).ok()?).ok()
+    }
+
+    /// Goes on as if the container had no namespace.
+    pub fn leave_pod(&mut self) {
+        self.pod = None;
+        self.indexes.retain(|at, _| at.ns != Ns::Pod);
     }
 
     /// The route socket of a namespace; `ENOENT` where the container has none.

@@ -50,6 +50,9 @@ pub struct Record {
     pub key: Key,
     /// `CNI_NETNS`.
     pub netns: Option<PathBuf>,
+    /// Tells the namespace that was there from another one that is there now; none of a kernel before Linux 5.14.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub netns_cookie: Option<u64>,
     /// `CNI_ARGS`.
     pub args: String,
     /// `CNI_PATH`, for foreign plugins.
@@ -63,7 +66,21 @@ pub struct Record {
 impl Record {
     /// A record of nothing yet.
     pub fn new(key: Key, conf: Json) -> Self {
-        Self { layout: LAYOUT, key, netns: None, args: String::new(), path: Vec::new(), conf, parts: Vec::new() }
+        Self {
+            layout: LAYOUT,
+            key,
+            netns: None,
+            netns_cookie: None,
+            args: String::new(),
+            path: Vec::new(),
+            conf,
+            parts: Vec::new(),
+        }
+    }
+
+    /// Whether a namespace with this cookie may be the one that was there.
+    pub fn is_of(&self, cookie: Option<u64>) -> bool {
+        self.netns_cookie.is_none() || cookie.is_none() || self.netns_cookie == cookie
     }
 
     /// All steps in order.

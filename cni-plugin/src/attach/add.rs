@@ -112,22 +112,41 @@ fn start_record(
     let key = chain.key(attachment);
     let mut record = Record::new(key.clone(), request.conf.json.clone());
     record.netns.clone_from(&attachment.netns);
+    record.netns_cookie = kernel.pod_cookie();
     record.args.clone_from(&attachment.args);
     record.path.clone_from(&request.path);
     let earlier = if folder.is_new() { None } else { folder.load(&key).map_err(internal)? };
     if let Some(earlier) = earlier {
-        if !chain.makes_interface() {
+        if !earlier.is_of(record.netns_cookie) {
+            apart(|| end_elsewhere(&earlier, chain, attachment, folder))?;
+        } else if chain.makes_interface() {
+            refuse_attached(attachment, attachment.netns.as_deref(), kernel)?;
+            apart(|| del::take_back(&earlier, chain, attachment, folder, kernel))?;
+        } else {
             return Ok(earlier);
         }
-        let pod = LinkRef::pod(attachment.ifname.clone());
-        if kernel.link(&pod).ok().flatten().is_some() {
-            let name = attachment.ifname.as_str();
-            let id = &attachment.container_id;
-            return Err(Error::internal(format!("interface {name:?} of container {id} is already attached")));
-        }
-        apart(|| del::take_back(&earlier, chain, attachment, folder, kernel))?;
     }
     Ok(record)
+}
+
+/// Takes back what an earlier ADD of the container did in another namespace, unless it is attached there.
+fn end_elsewhere(earlier: &Record, chain: &Chain, attachment: &Attachment, folder: &Folder) -> Result<(), Error> {
+    let netns = earlier.netns.as_deref().filter(|_| is_alive(earlier)).and_then(|path| NetNs::open(path).ok());
+    let mut kernel = Kernel::open(netns).map_err(internal)?;
+    refuse_attached(attachment, earlier.netns.as_deref(), &mut kernel)?;
+    let there = Attachment { netns: earlier.netns.clone().filter(|_| kernel.has_pod()), ..attachment.clone() };
+    del::take_back(earlier, chain, &there, folder, &mut kernel)
+}
+
+/// Refuses a container that has the interface already.
+fn refuse_attached(attachment: &Attachment, netns: Option<&Path>, kernel: &mut Kernel) -> Result<(), Error> {
+    let pod = LinkRef::pod(attachment.ifname.clone());
+    if kernel.link(&pod).ok().flatten().is_none() {
+        return Ok(());
+    }
+    let (id, name) = (&attachment.container_id, attachment.ifname.as_str());
+    let netns = netns.unwrap_or(Path::new("")).display();
+    Err(Error::internal(format!("interface {name:?} of container {id} is already attached in {netns}")))
 }
 
 fn internal(err: impl std::fmt::Display) -> Error {

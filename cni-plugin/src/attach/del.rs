@@ -10,7 +10,7 @@ use crate::apply::kernel::Kernel;
 use crate::apply::record::{Folder, Key, Record};
 use crate::cni::{AddResult, Attachment, Command, Error, Request};
 use crate::plan::Facts;
-use crate::plan::step::Step;
+use crate::plan::step::{Ns, Step};
 use crate::plan::undo::undo;
 use crate::sys::netns::{NetNs, NetNsError};
 
@@ -20,13 +20,20 @@ use crate::sys::netns::{NetNs, NetNsError};
 pub fn del(request: &Request, face: &str, chain: Result<Chain, Error>) -> Result<(), Error> {
     let attachment = request.attachment.as_ref().ok_or_else(|| Error::env("DEL needs a container"))?;
     let mut kernel = Kernel::open(netns_of(attachment)?).map_err(internal)?;
-    if !request.netns_override {
-        refuse_own(&kernel)?;
-    }
+    let is_own = !request.netns_override && kernel.own_netns().map_err(internal)?.is_some();
     let folder = Folder::lock(&attachment.container_id).map_err(internal)?;
     let chain = chain.or_else(|error| recorded_chain(request, face, attachment, &folder).ok_or(error))?;
     let key = chain.key(attachment);
     let record = folder.load(&key).map_err(internal)?;
+    let attachment = match &record {
+        // ADD would have refused the own one: the container's is gone, and the path leads elsewhere.
+        Some(record) if is_own || is_others(record, &chain, &mut kernel) => {
+            kernel.leave_pod();
+            &Attachment { netns: None, ..attachment.clone() }
+        }
+        None if is_own => return refuse_own(&kernel),
+        _ => attachment,
+    };
     let prev = request.conf.prev_result.as_ref();
     take_back_all(&chain, attachment, record.as_ref(), prev, &mut kernel)?;
     folder.remove(&key).and_then(|()| folder.close()).map_err(internal)
@@ -42,6 +49,13 @@ pub fn take_back(
 ) -> Result<(), Error> {
     take_back_all(chain, attachment, Some(record), None, kernel)?;
     folder.remove(&record.key).map_err(internal)
+}
+
+/// Whether the path leads to another namespace than the recorded one. Asked where something would be done there: to enter
+/// it takes as long as to delete a veth.
+fn is_others(record: &Record, chain: &Chain, kernel: &mut Kernel) -> bool {
+    let enters = || undo(&record.steps().cloned().collect::<Vec<_>>()).iter().any(|step| step.ns() == Ns::Pod);
+    kernel.has_pod() && (chain.has_foreign() || enters()) && !record.is_of(kernel.pod_cookie())
 }
 
 /// The chain as it was when the container was attached.

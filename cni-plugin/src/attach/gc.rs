@@ -3,13 +3,13 @@
 use super::chain::{Chain, From, Work};
 use super::del::del;
 use super::joined;
-use super::liveness::Known;
+use super::liveness::{Known, netns_of};
 use crate::apply::hostports;
 use crate::apply::kernel::Kernel;
 use crate::apply::record::{self, Record};
 use crate::apply::repair;
 use crate::cni::{Attachment, Command, Error, NetConf, Request, owner};
-use crate::ipam::liveness::{Liveness, Netns, netns_at, owner_of};
+use crate::ipam::liveness::{Liveness, Netns, owner_of};
 use crate::ipam::{Ipam, host_local};
 use crate::plan::link::LinkRef;
 use crate::plan::nft::MacCheck;
@@ -94,7 +94,7 @@ fn alive(chain: &Chain, records: &[Record]) -> Vec<(String, String)> {
 
 /// Whether the container's namespace may still be in use.
 pub fn is_alive(record: &Record) -> bool {
-    record.netns.as_deref().is_some_and(|path| netns_at(path) != Netns::Gone)
+    netns_of(record) != Netns::Gone
 }
 
 /// DEL with what the record remembers of the call.

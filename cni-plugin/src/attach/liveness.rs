@@ -3,7 +3,7 @@
 use crate::apply::Error;
 use crate::apply::executor::{OnError, execute};
 use crate::apply::kernel::Kernel;
-use crate::apply::record;
+use crate::apply::record::{self, Record};
 use crate::cni::owner;
 use crate::ipam::host_local::STATE_DIR;
 use crate::ipam::host_local::store::LeaseFile;
@@ -11,8 +11,22 @@ use crate::ipam::liveness::{Death, LIBCNI_CACHE_DIR, LibcniCache, Liveness, Netn
 use crate::ipam::{Host, Owner};
 use crate::plan::Facts;
 use crate::plan::step::Step;
+use crate::sys::netns::{self, NetNs};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+
+/// What became of the namespace that a record names.
+pub fn netns_of(record: &Record) -> Netns {
+    let Some(path) = &record.netns else { return Netns::Gone };
+    let is_it = || match NetNs::open(path).map(|netns| netns.run(netns::cookie)) {
+        Ok(Ok(Ok(cookie))) => record.is_of(Some(cookie)),
+        _ => true,
+    };
+    match netns_at(path) {
+        Netns::Alive if record.netns_cookie.is_some() && !is_it() => Netns::Gone,
+        known => known,
+    }
+}
 
 /// Who of a network may still be alive.
 #[derive(Debug)]
@@ -36,8 +50,7 @@ impl Known {
         let is_owners = |key: &record::Key| {
             key.network == self.cache.network && key.container_id == owner.container_id && key.ifname == owner.ifname
         };
-        let path = records.into_iter().find(|record| is_owners(&record.key))?.netns?;
-        Some(netns_at(&path))
+        records.iter().find(|record| record.netns.is_some() && is_owners(&record.key)).map(netns_of)
     }
 }
 

@@ -174,13 +174,18 @@ fn of_socket(socket: &impl AsFd) -> io::Result<File> {
 
 /// The number by which eBPF tells the namespace of this thread from all that ever were since boot (Linux 5.14).
 pub fn cookie() -> Result<u64, Errno> {
-    const SO_NETNS_COOKIE: libc::c_int = 71;
     let socket = UnixDatagram::unbound().map_err(|err| err.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
+    cookie_of(&socket)
+}
+
+/// The same number of the namespace that `socket` was opened in.
+pub fn cookie_of(socket: &impl AsFd) -> Result<u64, Errno> {
+    const SO_NETNS_COOKIE: libc::c_int = 71;
     let (mut cookie, mut len) = (0_u64, 8);
+    let socket = socket.as_fd().as_raw_fd();
     let place = (&raw mut cookie).cast();
     // SAFETY: `socket` is open, and the kernel writes no more than the eight bytes that `len` says.
-    let answer =
-        unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_NETNS_COOKIE, place, &raw mut len) };
+    let answer = unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, SO_NETNS_COOKIE, place, &raw mut len) };
     Errno::result(answer).map(|_| cookie)
 }
 

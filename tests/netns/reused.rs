@@ -1,0 +1,134 @@
+//! A path that led to one container's namespace leads to another one's now: whatever is done for the first leaves the
+//! second alone.
+
+use crate::conf;
+use braid_tests::{Call, Ns, Sandbox, Value, json};
+use std::fs;
+use std::rc::Rc;
+
+/// Attaches a container, ends its namespace, and gives its path to another one, which is attached as well.
+fn succeed(host: &Sandbox, plugin: &str, conf: &Value) -> (Call, Call, Rc<Ns>) {
+    let first = host.pod("a");
+    let old = host.call(plugin, &first, conf.clone()).container("old");
+    old.add().result();
+    let second = again(host, &first);
+    let new = host.call(plugin, &second, conf.clone()).container("new");
+    new.add().result();
+    (old, new, second)
+}
+
+fn again(host: &Sandbox, first: &Ns) -> Rc<Ns> {
+    host.end(first);
+    fs::remove_file(first.path()).unwrap();
+    host.pod(first.name())
+}
+
+fn confs(host: &Sandbox) -> [(&'static str, Value); 3] {
+    host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
+    let tuned = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid",
+        "plugins": [conf::bridge(), {"type": "tuning", "mtu": 1300}]});
+    [("macvlan", conf::macvlan()), ("ptp", conf::ptp()), ("braid", tuned)]
+}
+
+#[test]
+fn gc_detach_and_del_of_the_one_that_is_gone_leave_its_successor_alone() {
+    for command in ["GC", "DEL", "detach", "gc"] {
+        let host = Sandbox::new();
+        for (plugin, conf) in confs(&host) {
+            let (old, new, pod) = succeed(&host, plugin, &conf);
+            let before = pod.the_link("eth0");
+            let braid = braid_tests::binary::braid().display();
+            match command {
+                "GC" => old.gc(&[("new", "eth0")]).ok(),
+                "DEL" => old.del().ok(),
+                "detach" => drop(host.run(&format!("{braid} detach old"))),
+                _ => drop(host.run(&format!("{braid} gc"))),
+            }
+            assert_eq!(pod.the_link("eth0"), before, "{command} {plugin}");
+            assert!(host.leftovers().iter().all(|left| !left.contains("old")), "{:?}", host.leftovers());
+            new.del().ok();
+            host.assert_nothing_left();
+            host.end(&pod);
+            fs::remove_file(pod.path()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn an_interface_that_others_made_is_not_tuned_back_for_the_one_that_is_gone() {
+    let host = Sandbox::new();
+    let first = host.pod("a");
+    first.run("ip link add eth0 type veth peer name far");
+    let tuned = |pod: &Ns, id: &str, mtu: u32| host.call("tuning", pod, conf::tuning()).container(id).with("mtu", mtu);
+    tuned(&first, "old", 1300).add().result();
+    let second = again(&host, &first);
+    second.run("ip link add eth0 type veth peer name far");
+    let new = tuned(&second, "new", 1400);
+    new.add().result();
+    new.gc(&[("new", "eth0")]).ok();
+    assert_eq!(second.the_link("eth0")["mtu"], 1400);
+    new.del().ok();
+    assert_eq!(second.the_link("eth0")["mtu"], 1500);
+    host.assert_nothing_left();
+}
+
+#[test]
+fn a_path_that_leads_to_the_node_itself_counts_as_gone() {
+    let host = Sandbox::new();
+    for (plugin, conf) in confs(&host) {
+        let pod = host.pod("a");
+        let call = host.call(plugin, &pod, conf);
+        call.add().result();
+        host.end(&pod);
+        nix::mount::mount(
+            Some("/proc/self/ns/net"),
+            pod.path(),
+            None::<&str>,
+            nix::mount::MsFlags::MS_BIND,
+            None::<&str>,
+        )
+        .unwrap();
+        call.gc(&[]).ok();
+        host.assert_nothing_left();
+        nix::mount::umount2(pod.path(), nix::mount::MntFlags::MNT_DETACH).unwrap();
+        fs::remove_file(pod.path()).unwrap();
+    }
+}
+
+#[test]
+fn the_address_of_the_one_that_is_gone_is_free_again() {
+    let host = Sandbox::new();
+    let first = host.pod("a");
+    let mut conf = conf::bridge();
+    conf["ipam"] = json!({"type": "host-local", "subnet": "10.1.0.0/30"});
+    host.call("bridge", &first, conf.clone()).container("old").add().result();
+    let second = again(&host, &first);
+    let new = host.call("bridge", &second, conf).container("new");
+    assert_eq!(new.add().result()["ips"][0]["address"], "10.1.0.2/30");
+    new.gc(&[("new", "eth0")]).ok();
+    assert!(second.can_ping("10.1.0.1"));
+}
+
+#[test]
+fn a_container_that_is_attached_elsewhere_is_not_attached_again() {
+    let host = Sandbox::new();
+    for (plugin, conf) in confs(&host) {
+        let (here, there) = (host.pod("here"), host.pod("there"));
+        let call = host.call(plugin, &here, conf.clone()).container("c");
+        call.add().result();
+        let again = host.call(plugin, &there, conf).container("c");
+        again.add().refused(999, &["eth0", "already", "here"]);
+        assert_eq!((here.link_names(), there.link_names()), (vec!["eth0".to_owned()], Vec::new()), "{plugin}");
+        // Its namespace is gone, its runtime never said so. Of a macvlan the kernel keeps the address for a moment more.
+        host.end(&here);
+        if plugin != "macvlan" {
+            again.add().result();
+        }
+        again.del().ok();
+        host.assert_nothing_left();
+        host.end(&there);
+        for pod in [here, there] {
+            fs::remove_file(pod.path()).unwrap();
+        }
+    }
+}
