@@ -249,16 +249,25 @@ fn status_of_a_kernel_that_lacks_something_is_50_and_names_it() {
 
 #[test]
 fn status_of_a_store_that_can_not_be_written_is_50_and_names_it() {
-    for (folder, conf) in [("/run/braid/attachments", conf::bridge()), ("/var/lib/cni", conf::bridge())] {
+    let states = [("ro", "Read-only", 0), ("size=4k", "No space", 4096), ("nr_inodes=1", "No space", 0)];
+    let folders = ["/run/braid/attachments", "/var/lib/cni"];
+    for (folder, (options, why, used)) in folders.into_iter().flat_map(|folder| states.map(|state| (folder, state))) {
         let host = Sandbox::new();
         let pod = host.pod("a");
         fs::create_dir_all(folder).unwrap();
-        host.run(&format!("mount -t tmpfs -o ro none {folder}"));
-        let call = host.call("bridge", &pod, conf);
-        call.status().refused(50, &[folder]);
+        host.run(&format!("mount -t tmpfs -o {options} none {folder}"));
+        if used > 0 {
+            fs::write(format!("{folder}/used"), vec![0; used]).unwrap();
+        }
+        let call = host.call("bridge", &pod, conf::bridge());
+        call.status().refused(50, &[folder, why]);
         let before = host.state();
         let refusal = call.add().error();
         assert!(refusal.msg.contains(folder), "{refusal:?}");
-        before.assert_same(&host.state());
+        assert_eq!(pod.link_names(), Vec::<String>::new());
+        // A folder takes no block.
+        if used == 0 {
+            before.assert_same(&host.state());
+        }
     }
 }

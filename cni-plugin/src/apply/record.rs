@@ -7,8 +7,8 @@ use super::Error;
 use crate::cni::{Json, Text, owner};
 use crate::plan::step::Step;
 use crate::sys::netlink::KernelError;
+use crate::sys::room;
 use base16ct::lower::encode_string;
-use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 use serde_json::ser::CompactFormatter;
 use sha2::{Digest, Sha256};
@@ -346,7 +346,7 @@ fn is_known_by_digest(text: &str) -> bool {
 pub fn probe() -> Result<(), Error> {
     let fail = |err: io::Error| Error::io(format!("write to {ROOT}"), &err);
     fs::create_dir_all(ROOT).map_err(fail)?;
-    nix::unistd::access(ROOT, nix::unistd::AccessFlags::W_OK).map_err(|errno: Errno| fail(errno.into()))
+    room::for_a_file(Path::new(ROOT)).map_err(|errno| fail(errno.into()))
 }
 
 #[cfg(test)]

@@ -5,8 +5,9 @@ use super::output::{self, Format};
 use super::shaped::{self, Direction, short};
 use crate::apply::record::{self, Record};
 use crate::attach::chain::BRAID;
-use crate::attach::gc::is_alive;
+use crate::attach::liveness::netns_of;
 use crate::cni::{Json, NetConf, NetConfList};
+use crate::ipam::liveness::Netns;
 use crate::plan::link::{LinkKind, LinkRef};
 use crate::plan::shaping::Traffic;
 use crate::plan::step::{Ns, Step};
@@ -40,7 +41,7 @@ struct Shown {
     /// The host's end of the veth, or the parent of a macvlan or ipvlan.
     host_link: Option<String>,
     netns: Option<String>,
-    /// `alive` or `gone`.
+    /// `alive`, `gone` or `unknown`.
     netns_state: &'static str,
     /// Since the record was last written.
     age_seconds: u64,
@@ -53,7 +54,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     let age = |written| now.duration_since(written).unwrap_or_default();
     let records = record::list_dated()?;
     let mut all: Vec<Shown> =
-        records.iter().map(|(record, written)| shown(record, age(*written), is_alive(record))).collect();
+        records.iter().map(|(record, written)| shown(record, age(*written), netns_of(record))).collect();
     all.sort_by(|a, b| (&a.network, &a.container_id, &a.ifname).cmp(&(&b.network, &b.container_id, &b.ifname)));
     Ok(output::print(&match arguments.output {
         Format::Table => table(&all),
@@ -61,7 +62,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     }))
 }
 
-fn shown(record: &Record, age: Duration, is_alive: bool) -> Shown {
+fn shown(record: &Record, age: Duration, netns: Netns) -> Shown {
     Shown {
         network: record.key.network.clone(),
         plugin: types(record),
@@ -70,7 +71,7 @@ fn shown(record: &Record, age: Duration, is_alive: bool) -> Shown {
         addresses: addresses(record),
         host_link: record.steps().find_map(host_link).map(|link| link.name.to_string()),
         netns: record.netns.as_ref().map(|path| path.display().to_string()),
-        netns_state: if is_alive { "alive" } else { "gone" },
+        netns_state: netns.name(),
         age_seconds: age.as_secs(),
         bandwidth: shaped::of(record),
     }
@@ -207,7 +208,7 @@ mod tests {
 
     #[test]
     fn json_keys_are_stable() {
-        let json = serde_json::to_string(&shown(&record(), Duration::from_secs(7), true)).expect("json");
+        let json = serde_json::to_string(&shown(&record(), Duration::from_secs(7), Netns::Alive)).expect("json");
         let expected = concat!(
             r#"{"network":"pods","type":"ptp+tuning","container_id":"4f1c5d0e9a7b33","ifname":"eth0","#,
             r#""addresses":["10.1.0.2/24"],"host_link":"veth1","netns":"/run/netns/a","netns_state":"alive","#,
@@ -220,7 +221,7 @@ mod tests {
     fn the_table_cuts_a_runtimes_container_ids_short() {
         let mut record = record();
         record.key.container_id = "4f1c5d0e9a7b33aa".repeat(4);
-        let text = table(&[shown(&record, Duration::from_secs(3725), false)]);
+        let text = table(&[shown(&record, Duration::from_secs(3725), Netns::Gone)]);
         let row: Vec<&str> = text.lines().nth(1).unwrap_or_default().split_whitespace().collect();
         assert_eq!(row, ["pods", "ptp+tuning", "4f1c5d0e9a7b", "eth0", "10.1.0.2/24", "veth1", "gone", "1h2m"]);
     }

@@ -22,6 +22,17 @@ pub enum Netns {
     Unknown,
 }
 
+impl Netns {
+    /// A word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Alive => "alive",
+            Self::Gone => "gone",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
 /// Why a lease was taken back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Death {

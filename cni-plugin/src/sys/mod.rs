@@ -25,6 +25,7 @@ pub mod netns;
 pub mod nft;
 pub mod priority;
 pub mod probe;
+pub mod room;
 pub mod rtnl;
 pub mod signal;
 pub mod start;

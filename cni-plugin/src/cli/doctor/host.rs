@@ -5,9 +5,8 @@ use crate::apply::record;
 use crate::cli::install::{DEFAULT_BIN_DIR, PROGRAM};
 use crate::ipam::host_local::config::DEFAULT_DATA_DIR;
 use crate::plan::step::Sysctl;
-use crate::sys::{cgroup, sysctl};
+use crate::sys::{cgroup, room, sysctl};
 use nix::sys::statfs::{self, FsType, statfs};
-use nix::unistd::{AccessFlags, access};
 use std::path::Path;
 
 /// Where runtimes look for networks.
@@ -67,7 +66,7 @@ fn cgroup2() -> Check {
 fn writable(what: &str, path: &str) -> Check {
     let path = Path::new(path);
     let existing = path.ancestors().find(|folder| folder.exists()).unwrap_or(path);
-    let (state, detail) = match access(existing, AccessFlags::W_OK | AccessFlags::X_OK) {
+    let (state, detail) = match room::for_a_file(existing) {
         Ok(()) => (State::Ok, String::new()),
         Err(errno) => (State::Missing, format!("write to {}: {errno}", existing.display())),
     };

@@ -20,7 +20,6 @@ use super::{Lease, Owner};
 use crate::cni::{Error, IpConfig};
 use book::{Book, also};
 pub use config::Config;
-use nix::unistd::{AccessFlags, access};
 pub use peek::peek;
 use std::net::IpAddr;
 use std::path::Path;
@@ -111,8 +110,7 @@ pub fn gc(config: &Config, valid: &[(String, String)], host: Host<'_>) -> Result
 pub fn status(config: &Config, host: Host<'_>) -> Result<(), Error> {
     let path = config.path();
     let existing = path.ancestors().find(|p| p.exists()).unwrap_or(&path);
-    access(existing, AccessFlags::W_OK | AccessFlags::X_OK)
-        .map_err(|e| Error::not_available(format!("write to {}: {e}", existing.display())))?;
+    store::takes_leases(existing).map_err(|e| Error::not_available(format!("write to {}: {e}", existing.display())))?;
     let unavailable = |e: Error| Error::not_available(e.to_string());
     let Some(mut book) = Book::open(&path, host.state_dir).map_err(unavailable)? else { return Ok(()) };
     for set in &config.ranges {

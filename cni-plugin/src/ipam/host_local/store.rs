@@ -1,6 +1,6 @@
 //! Leases as files in the reference plugin's format: one per address, a round-robin mark per range set, one lock.
 
-use crate::sys::clock;
+use crate::sys::{clock, room};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::Mode;
@@ -15,6 +15,11 @@ use std::time::SystemTime;
 
 /// Longest lease that is read, in bytes: a container id and an interface name are far below.
 const MAX_LEASE_BYTES: u64 = 4096;
+
+/// Says why no lease can be written in `folder`.
+pub fn takes_leases(folder: &Path) -> Result<(), Errno> {
+    room::for_a_file(folder)
+}
 
 /// What a lease file says.
 #[derive(Debug, Clone, PartialEq, Eq)]
