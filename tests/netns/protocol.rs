@@ -56,6 +56,7 @@ fn a_name_of_wrong_form_wins_over_a_missing_variable() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = call(&host, &pod).container("");
+    call.clone().ifname("eth%d").add().refused(4, &["interface name contains %", "pattern"]);
     call.clone().ifname("eth/0").add().refused(4, &["interface name contains / or : or whitespace characters"]);
     call.clone().ifname("a234567890123456").add().refused(4, &["interface name is too long", "less than 16"]);
     call.clone().ifname("..").add().refused(4, &["interface name is . or .."]);

@@ -178,6 +178,10 @@ fn attachment(
         return Ok(None);
     }
     let ifname = IfName::parse(&ifname).map_err(ifname_error)?;
+    if verb == Command::Add && ifname.as_str().contains('%') {
+        let details = "the kernel would take it for a pattern and choose a number";
+        return Err(Error::env("interface name contains %").with_details(details));
+    }
     if !missing.is_empty() {
         return Ok(None);
     }
