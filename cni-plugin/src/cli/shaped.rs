@@ -3,6 +3,8 @@
 use crate::apply::kernel::Kernel;
 use crate::apply::record::Record;
 use crate::apply::shape::observe;
+use crate::attach::liveness::netns_of;
+use crate::ipam::liveness::Netns;
 use crate::plan::shaping::{Hook, Shaper, Toward, Traffic};
 use crate::plan::step::{Ns, Step};
 use crate::sys::netns::NetNs;
@@ -42,7 +44,8 @@ pub(super) fn of(record: &Record) -> Vec<Direction> {
 
 /// The host and, where it is still there, the container.
 fn open(record: &Record) -> Option<Kernel> {
-    Kernel::open(record.netns.as_deref().and_then(|path| NetNs::open(path).ok())).ok()
+    let path = record.netns.as_deref().filter(|_| netns_of(record) != Netns::Gone);
+    Kernel::open(path.and_then(|path| NetNs::open(path).ok())).ok()
 }
 
 fn direction(kernel: Option<&mut Kernel>, shaper: &Shaper) -> Direction {
@@ -50,7 +53,9 @@ fn direction(kernel: Option<&mut Kernel>, shaper: &Shaper) -> Direction {
     let fact = kernel.and_then(|kernel| observe(kernel, &shaper.at).ok());
     let passed = fact.and_then(|fact| {
         let program = fact.programs.iter().find(|program| program.hook == Hook::Egress);
-        let program = program.map(|program| program.passed);
+        // What the program lets through may still find no room in the queue.
+        let dropped = |passed: Traffic| passed.dropped + fact.passed.dropped;
+        let program = program.map(|program| Traffic { dropped: dropped(program.passed), ..program.passed });
         if shaper.queue.has_program() { program } else { Some(fact.passed) }
     });
     Direction {

@@ -2,7 +2,7 @@
 
 use super::{BURST, BURST_F, GOODPUT, RATE, RATE_F, host_link, is_best, lacking, limits, queues, seen, shaped};
 use crate::conf;
-use braid_tests::{Ns, Sandbox, Value, json, needs};
+use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
 
 /// Sends both ways and judges what arrives: at most what rate and burst allow, whatever else the machine does, and not
 /// much less.
@@ -111,20 +111,54 @@ fn without_fq_and_tbf_two_classes_of_htb_hold_the_rate() {
     assert_rung(&["fq", "tbf"], "htb", 1);
 }
 
+/// Attaches a container on a kernel without fq, sets the length of its link's transmit queue in packets, and limits it:
+/// both calls, and the last result.
+fn of_tx_queue_len(host: &Sandbox, pod: &Ns, packets: u32) -> ([Call; 2], Value) {
+    lacking(&["fq"]);
+    let main = host.call("bridge", pod, conf::bridge());
+    let result = main.add().result();
+    pod.run(&format!("ip link set eth0 txqueuelen {packets}"));
+    let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "bandwidth"});
+    let limit = host.call("bandwidth", pod, conf).with("runtimeConfig", json!({"bandwidth": limits()})).prev(&result);
+    let result = limit.add().result();
+    ([limit, main], result)
+}
+
+#[test]
+fn packets_for_which_the_queue_has_no_room_are_counted() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let (calls, _) = of_tx_queue_len(&host, &pod, 1);
+    pod.enter(|| {
+        let socket = std::net::UdpSocket::bind("10.1.0.2:0").unwrap();
+        // The burst and more. What is dropped is nobody's error.
+        (0..200).for_each(|_| drop(socket.send_to(&[0; 1000], "10.1.0.1:9")));
+    });
+    let queues = pod.list("tc -j -s qdisc show dev eth0 root");
+    let dropped = queues[0]["drops"].as_u64().unwrap();
+    let braid = braid_tests::binary::braid().display();
+    let all = host.json(&format!("{braid} status -o json"));
+    let of_limit = all.as_array().unwrap().iter().find(|one| one["type"] == "bandwidth").unwrap();
+    let directions = of_limit["bandwidth"].as_array().unwrap();
+    let shown = directions.iter().find(|one| one["direction"] == "egress").unwrap();
+    assert!(dropped > 0 && shown["dropped"].as_u64() >= Some(dropped), "{queues:?} {shown}");
+    for call in &calls {
+        call.del().ok();
+    }
+    host.assert_nothing_left();
+}
+
 #[test]
 fn a_link_without_a_transmit_queue_of_its_own_is_held_all_the_same() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    lacking(&["fq"]);
-    let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [conf::bridge(),
-        {"type": "tuning", "txQLen": 0}, {"type": "bandwidth", "capabilities": {"bandwidth": true}}],
-        "runtimeConfig": {"bandwidth": limits()}});
-    let call = host.call("braid", &pod, list);
-    let result = call.add().result();
+    let (calls, result) = of_tx_queue_len(&host, &pod, 0);
     assert_eq!((seen(host.host(), &host_link(&result)).0, seen(&pod, "eth0").0), ("tbf".to_owned(), "htb".to_owned()));
     assert_held((host.host(), "10.1.0.1"), (&pod, "10.1.0.2"));
-    call.check(&result).ok();
-    call.prev(&result).del().ok();
+    calls[0].check(&result).ok();
+    for call in &calls {
+        call.del().ok();
+    }
     host.assert_nothing_left();
 }
 
