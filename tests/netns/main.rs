@@ -25,6 +25,7 @@ mod ports;
 mod protocol;
 mod ptp;
 mod reference;
+mod refused;
 mod reused;
 mod rollback;
 mod tuning;

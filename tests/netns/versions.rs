@@ -92,7 +92,7 @@ fn versions_without_room_for_a_result_are_refused_before_anything_changes() {
         let three = host.call("bridge", &pod, conf::bridge()).with("cniVersion", version).with("ipam", ranges);
         let sentence = format!("CNI version {version} does not support more than 1 address per family");
         three.add().refused(7, &[&sentence]);
-        three.del().refused(7, &[&sentence]);
+        three.del().ok();
     }
     before.assert_same(&host.state());
 }

@@ -64,13 +64,13 @@ impl Chain {
         let args = request.attachment.as_ref().map_or("", |attachment| attachment.args.as_str());
         let face = if face == BRAID { conf.plugin.as_str() } else { face };
         let face = if face.is_empty() { BRAID } else { face };
-        let parse = if request.command == Command::Del { Ipam::parse_for_release } else { Ipam::parse };
+        let reading = if request.command == Command::Del { Reading::ForRelease } else { Reading::Strict };
         let list = if face == BRAID { Some(list_of(conf)?) } else { None };
         let confs = match &list {
             Some(list) => (0..list.plugins.len()).map(|at| list.plugin_conf(at, &injected(conf, None)?)).collect(),
             None => Ok(vec![NetConf { plugin: face.to_owned(), ..conf.clone() }]),
         };
-        let items = confs?.into_iter().map(|conf| Item::parse(conf, args, parse)).collect::<Result<_, _>>()?;
+        let items = confs?.into_iter().map(|conf| Item::parse(conf, args, reading)).collect::<Result<_, _>>()?;
         Ok(Self { face: face.to_owned(), items, list, conf: conf.clone(), path: request.path.clone() })
     }
 
@@ -181,24 +181,49 @@ fn injected<'a>(conf: &'a NetConf, prev: Option<&'a AddResult>) -> Result<Inject
     })
 }
 
-type ParseIpam = fn(&str, &NetConf, &str) -> Result<Option<Ipam>, Error>;
+/// How a configuration is read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    /// What can't be read, or can't work, is an error.
+    Strict,
+    /// Only who has something to give back matters.
+    ForRelease,
+}
+
+impl Reading {
+    fn plugin(self, conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Error> {
+        match self {
+            Self::Strict => plugins::parse(conf, args),
+            Self::ForRelease => plugins::parse_for_release(conf, args),
+        }
+    }
+
+    fn ipam(self, kind: &str, conf: &NetConf, args: &str) -> Result<Option<Ipam>, Error> {
+        match self {
+            Self::Strict => Ipam::parse(kind, conf, args),
+            Self::ForRelease => Ipam::parse_for_release(kind, conf),
+        }
+    }
+}
 
 impl Item {
-    fn parse(conf: NetConf, args: &str, parse: ParseIpam) -> Result<Self, Error> {
-        if let Some(ipam) = parse(&conf.plugin, &conf, args)? {
+    fn parse(conf: NetConf, args: &str, reading: Reading) -> Result<Self, Error> {
+        if let Some(ipam) = reading.ipam(&conf.plugin, &conf, args)? {
             return Ok(Self { conf, work: Work::Ipam, addresses: From::Ours(ipam) });
         }
-        let Some(plugin) = plugins::parse(&conf, args)? else {
+        let Some(plugin) = reading.plugin(&conf, args)? else {
             return Ok(Self { conf, work: Work::Foreign, addresses: From::Nobody });
         };
         let addresses = match (plugin.addresses(), conf.ipam.as_str()) {
             (Addresses::Never, _) | (Addresses::Optional, "") => From::Nobody,
+            (Addresses::Required, "") if reading == Reading::ForRelease => From::Nobody,
             (Addresses::Required, "") => {
                 return Err(Error::config(format!("\"ipam\": {} needs an IPAM type", conf.plugin)));
             }
-            (_, ipam) => match parse(ipam, &conf, args)? {
+            (_, ipam) => match reading.ipam(ipam, &conf, args)? {
                 Some(ours) => From::Ours(ours),
-                None if ipam == BRAID || plugins::TYPES.contains(&ipam) => {
+                None if reading == Reading::ForRelease && is_no_ipam(ipam) => From::Nobody,
+                None if is_no_ipam(ipam) => {
                     return Err(Error::config(format!("\"ipam\": type {ipam:?} is a plugin that gives no addresses")));
                 }
                 None => From::Foreign(ipam.to_owned()),
@@ -206,6 +231,11 @@ impl Item {
         };
         Ok(Self { conf, work: Work::Native(plugin), addresses })
     }
+}
+
+/// Whether it is a type of braid's that gives no addresses.
+fn is_no_ipam(kind: &str) -> bool {
+    kind == BRAID || plugins::TYPES.contains(&kind)
 }
 
 /// Whom an address belongs to.

@@ -39,11 +39,16 @@ impl NetConf {
     pub fn from_json(json: Json) -> Result<Self, Error> {
         let name = network_name(&json)?;
         let version = Version::among(json.str_or("cniVersion", "")?, &Version::ALL)?;
-        Self::with_name_and_version(json, name, version)
+        Self::with_name_and_version(json, name, version, prev_result)
     }
 
-    /// Reads what is left once name and version have been checked.
-    pub(super) fn with_name_and_version(json: Json, name: String, version: Version) -> Result<Self, Error> {
+    /// Reads what is left once name and version have been checked, the `prevResult` by `prev`.
+    pub(super) fn with_name_and_version(
+        json: Json,
+        name: String,
+        version: Version,
+        prev: impl FnOnce(&Json, Version) -> Result<Option<AddResult>, Error>,
+    ) -> Result<Self, Error> {
         let plugin = json.string("type")?;
         let ipam = json.nested("ipam", |ipam| ipam.string("type"))?.unwrap_or_default();
         for plugin in [&plugin, &ipam] {
@@ -52,8 +57,8 @@ impl NetConf {
             }
         }
         Ok(Self {
-            dns: json.nested("dns", Dns::parse)?.filter(|dns| !dns.is_empty()),
-            prev_result: prev_result(&json, version)?,
+            dns: json.nested("dns", dns)?.flatten(),
+            prev_result: prev(&json, version)?,
             valid_attachments: valid_attachments(&json)?,
             json,
             version,
@@ -95,8 +100,15 @@ pub fn check_plugin_type(plugin: &str) -> Result<(), Error> {
     Ok(())
 }
 
+/// Name resolution, if any field is there: a list counts though it is empty, as for the reference plugins.
+fn dns(json: &Json) -> Result<Option<Dns>, Error> {
+    let has_list = ["nameservers", "search", "options"].iter().any(|key| json.get(key).is_some());
+    let dns = Dns::parse(json)?;
+    Ok((has_list || !dns.domain.is_empty()).then_some(dns))
+}
+
 /// A `prevResult` has the configuration's version, or another one of the same family.
-fn prev_result(json: &Json, config: Version) -> Result<Option<AddResult>, Error> {
+pub(super) fn prev_result(json: &Json, config: Version) -> Result<Option<AddResult>, Error> {
     let read = |prev: &Json| {
         let version = result_version(prev, config)?;
         if version.family() != config.family() {

@@ -1,6 +1,6 @@
 //! One call of a plugin: its environment and its standard input, checked in the order that runtimes observe.
 
-use super::netconf::{is_identifier, network_name};
+use super::netconf::{is_identifier, network_name, prev_result};
 use super::version::{Gated, parse_numbers};
 use super::{Error, Json, NetConf, Version};
 use crate::plan::{IfName, name::IfNameError};
@@ -144,7 +144,12 @@ impl Environment {
         let version = json.str_or("cniVersion", "")?;
         check_gate(command, version)?;
         let version = Version::among(version, supported)?;
-        NetConf::with_name_and_version(json, name, version)
+        // A result that can't be read must not keep a container from going.
+        let prev = |json: &Json, version| match prev_result(json, version) {
+            Err(_) if command == Command::Del => Ok(None),
+            read => read,
+        };
+        NetConf::with_name_and_version(json, name, version, prev)
     }
 }
 

@@ -36,13 +36,13 @@ impl Ipam {
         })
     }
 
-    /// [`Ipam::parse`] for DEL, where `static` does not look at its configuration: there is nothing to give back.
-    pub fn parse_for_release(kind: &str, conf: &NetConf, cni_args: &str) -> Result<Option<Self>, Error> {
-        if kind == "static" {
-            Ok(Some(Self::Static(static_ip::Config::default())))
-        } else {
-            Self::parse(kind, conf, cni_args)
-        }
+    /// [`Ipam::parse`] for DEL: only what is needed to give back, which of `static` is nothing.
+    pub fn parse_for_release(kind: &str, conf: &NetConf) -> Result<Option<Self>, Error> {
+        Ok(match kind {
+            "host-local" => Some(Self::HostLocal(host_local::Config::parse_for_release(conf)?)),
+            "static" => Some(Self::Static(static_ip::Config::default())),
+            _ => None,
+        })
     }
 
     /// ADD: what `owner` gets. On an error nothing is held.

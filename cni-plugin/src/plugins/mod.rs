@@ -10,7 +10,7 @@ pub mod meta;
 pub use call::Call;
 
 use crate::apart::apart;
-use crate::cni::{AddResult, Error, NetConf};
+use crate::cni::{AddResult, Error, Json, NetConf};
 use crate::ipam::Lease;
 use crate::plan::{Facts, Feature, Need, Step};
 use std::fmt::Debug;
@@ -93,6 +93,21 @@ pub fn parse(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Erro
         "tuning" => boxed(|| meta::tuning::Tuning::parse(conf, args))?,
         _ => return Ok(None),
     }))
+}
+
+/// For DEL, which takes back what an ADD may have made before somebody changed the configuration, or by an earlier build: what
+/// can't be read counts as whatever leaves the most behind. Nothing that was refused may keep a container from going.
+pub fn parse_for_release(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Error> {
+    parse(conf, args).or_else(|_| {
+        let most = match conf.plugin.as_str() {
+            "bridge" => r#"{"ipMasq":true,"macspoofchk":true}"#,
+            "ptp" | "veth" => r#"{"ipMasq":true}"#,
+            "tuning" => r#"{"mtu":1500}"#,
+            _ => "{}",
+        };
+        let json = Json::parse(most.as_bytes(), "what leaves the most behind")?;
+        parse(&NetConf { json, ..conf.clone() }, "")
+    })
 }
 
 fn boxed<P: Plugin + 'static>(parse: impl FnOnce() -> Result<P, Error>) -> Result<Box<dyn Plugin>, Error> {

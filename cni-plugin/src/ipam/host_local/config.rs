@@ -30,26 +30,39 @@ pub struct Config {
 impl Config {
     /// Reads `ipam` and what the runtime asked for, here and in `CNI_ARGS`.
     pub fn parse(conf: &NetConf, cni_args: &str) -> Result<Self, Error> {
-        let ipam = conf.json.object("ipam")?.ok_or_else(|| Error::config("IPAM config missing 'ipam' key"))?;
+        let ipam = ipam_of(conf)?;
+        let runtime = conf.json.object("runtimeConfig")?.unwrap_or(&Json::Null);
+        Ok(Self {
+            ranges: range_sets(ipam, runtime, conf.version)?,
+            routes: ipam.each_object("routes", Route::parse)?,
+            resolv_conf: path(ipam, "resolvConf")?,
+            requested: requested(&conf.json, runtime, cni_args)?,
+            ..Self::parse_for_release(conf)?
+        })
+    }
+
+    /// Only where the leases are, which is all that giving one back takes.
+    pub fn parse_for_release(conf: &NetConf) -> Result<Self, Error> {
         if matches!(conf.name.as_str(), "" | "." | "..") || conf.name.contains(['/', '\0']) {
             return Err(Error::config(format!("network name {:?} can't name a directory", conf.name)));
         }
-        let runtime = conf.json.object("runtimeConfig")?.unwrap_or(&Json::Null);
-        let path = |key| Ok::<_, Error>(ipam.str(key)?.filter(|p| !p.is_empty()).map(PathBuf::from));
-        Ok(Self {
-            network: conf.name.clone(),
-            data_dir: path("dataDir")?.unwrap_or_else(|| PathBuf::from(DEFAULT_DATA_DIR)),
-            ranges: range_sets(ipam, runtime, conf.version)?,
-            routes: ipam.each_object("routes", Route::parse)?,
-            resolv_conf: path("resolvConf")?,
-            requested: requested(&conf.json, runtime, cni_args)?,
-        })
+        let data_dir = path(ipam_of(conf)?, "dataDir")?.unwrap_or_else(|| PathBuf::from(DEFAULT_DATA_DIR));
+        let (ranges, routes, requested) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { network: conf.name.clone(), data_dir, ranges, routes, resolv_conf: None, requested })
     }
 
     /// The network's directory.
     pub fn path(&self) -> PathBuf {
         self.data_dir.join(&self.network)
     }
+}
+
+fn ipam_of(conf: &NetConf) -> Result<&Json, Error> {
+    conf.json.object("ipam")?.ok_or_else(|| Error::config("IPAM config missing 'ipam' key"))
+}
+
+fn path(ipam: &Json, key: &str) -> Result<Option<PathBuf>, Error> {
+    Ok(ipam.str(key)?.filter(|path| !path.is_empty()).map(PathBuf::from))
 }
 
 fn range_sets(ipam: &Json, runtime: &Json, version: Version) -> Result<Vec<RangeSet>, Error> {
