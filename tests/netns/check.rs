@@ -143,3 +143,35 @@ fn what_later_plugins_moved_does_not_fail_the_check() {
     assert_eq!(pod.the_link("eth0")["address"], "c2:11:22:33:44:55");
     call.check(&result).ok();
 }
+
+#[test]
+fn routes_to_one_destination_through_two_interfaces_are_told_apart() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let attach = |ifname: &str, net: u8| {
+        let ipam = json!({"type": "host-local", "ranges":
+            [[{"subnet": format!("10.{net}.0.0/24")}], [{"subnet": format!("fd00:{net}::/64")}]]});
+        let call = host.call("bridge", &pod, conf::bridge()).ifname(ifname).with("bridge", format!("br{net}"));
+        let call = call.with("isDefaultGateway", true).with("ipam", ipam);
+        let result = call.add().result();
+        (call, result)
+    };
+    let [(_, _), (second, second_result)] = [attach("eth0", 1), attach("eth1", 2)];
+    second.check(&second_result).ok();
+    pod.run("ip -6 route del default via fd00:2::1 dev eth1");
+    second.check(&second_result).refused(999, &["::/0", "eth1"]);
+}
+
+#[test]
+fn a_route_of_table_0_is_one_of_the_main_table() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let ipam = json!({"type": "host-local", "subnet": "10.1.0.0/24",
+        "routes": [{"dst": "10.66.0.0/16", "table": 0, "scope": 0, "priority": 0, "mtu": 0}]});
+    let call = host.call("bridge", &pod, conf::bridge()).with("ipam", ipam);
+    let result = call.add().result();
+    assert_eq!(result["routes"][0]["table"], 0);
+    call.check(&result).ok();
+    std::fs::remove_dir_all("/run/braid").unwrap();
+    call.check(&result).ok();
+}

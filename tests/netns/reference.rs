@@ -79,6 +79,25 @@ fn bridge() {
 }
 
 #[test]
+fn name_resolution_of_the_configuration_and_of_the_ipam() {
+    needs!(Reference);
+    let dns = [
+        json!({}),
+        json!({"nameservers": null, "domain": ""}),
+        json!({"nameservers": []}),
+        json!({"search": []}),
+        json!({"options": []}),
+        json!({"domain": "example.org"}),
+    ];
+    let ipam = json!({"type": "static", "addresses": [{"address": "10.2.0.9/24", "gateway": "10.2.0.1"}],
+        "dns": {"nameservers": ["192.0.2.53"], "search": ["example.com"]}});
+    let cases = dns.map(|dns| json!({"dns": dns, "ipam": ipam}));
+    same("bridge", &conf::bridge(), &cases, nothing);
+    same("ptp", &conf::ptp(), &cases, nothing);
+    same("macvlan", &conf::macvlan(), &cases, lan);
+}
+
+#[test]
 fn bridge_with_vlans() {
     needs!(Reference, VlanFiltering);
     let cases = [

@@ -230,3 +230,15 @@ fn del_succeeds_when_link_or_namespace_or_everything_is_gone() {
     call.del().ok();
     host.assert_nothing_left();
 }
+
+#[test]
+fn a_sysctl_of_several_values_is_found_again() {
+    let host = Sandbox::new();
+    let pod = container(&host);
+    let sysctl = json!({"net.ipv4.ip_local_port_range": "1024 2000"});
+    let call = host.call("tuning", &pod, conf::tuning()).with("sysctl", sysctl);
+    let result = call.add().result();
+    call.check(&result).ok();
+    pod.set_sysctl("net/ipv4/ip_local_port_range", "1024 2001");
+    call.check(&result).refused(999, &["ip_local_port_range", "2001"]);
+}

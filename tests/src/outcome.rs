@@ -89,7 +89,7 @@ fn link(link: &Value) -> Value {
     let infos = link["addr_info"].as_array().into_iter().flatten();
     let mut addrs: Vec<String> = infos
         .filter(|info| info["scope"] == "global" || info["family"] == "inet")
-        .filter_map(|info| Some(format!("{}/{}", info["local"].as_str()?, info["prefixlen"])))
+        .filter_map(|info| Some(format!("{}/{} brd {}", info["local"].as_str()?, info["prefixlen"], info["broadcast"])))
         .collect();
     addrs.sort();
     json!({

@@ -197,7 +197,7 @@ fn read_addrs(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<()
 
 fn routes(kernel: &mut Kernel, ns: Ns, v4: bool) -> Result<Vec<RouteFact>, KernelError> {
     let messages = kernel.route(ns)?.dump(rtnl::GETROUTE, |out| route::dump(v4, out))?;
-    Ok(messages.iter().filter_map(|message| route::parse(&message.body)).collect())
+    Ok(messages.iter().flat_map(|message| route::parse(&message.body)).collect())
 }
 
 fn read_vlans(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {

@@ -10,6 +10,7 @@ use crate::cni::{AddResult, Attachment, Command, Error, Request};
 use crate::plan::link::LinkRef;
 use crate::plan::step::{Ns, Step};
 use crate::plan::{Facts, IfName, Mac, Need, verify};
+use crate::plugins::interface;
 
 /// Says what differs from what ADD made.
 pub fn check(request: &Request, chain: &Chain) -> Result<(), Error> {
@@ -117,7 +118,7 @@ fn check_routes(prev: &AddResult, facts: &Facts) -> Result<(), Error> {
     for route in &prev.routes {
         let there = routes.iter().any(|fact| {
             fact.dst.trunc() == route.dst.trunc()
-                && route.table.is_none_or(|table| fact.table == table)
+                && interface::table(route).is_none_or(|table| fact.table == table)
                 && (route.gw.is_none() || route.dst.prefix_len() == 0 || fact.gw == route.gw)
         });
         if !there {

@@ -227,6 +227,9 @@ impl fmt::Display for VlanText<'_> {
 
 fn addr(f: &mut fmt::Formatter<'_>, verb: &str, addr: &Addr) -> fmt::Result {
     write!(f, "ip addr {verb} {} dev {}", addr.net, addr.at.name)?;
+    if verb == "add" && addr.broadcast().is_some() {
+        write!(f, " brd +")?;
+    }
     f.write_str(if addr.no_prefix_route { " noprefixroute" } else { "" })?;
     f.write_str(if addr.no_dad && addr.net.addr().is_ipv6() { " nodad" } else { "" })
 }

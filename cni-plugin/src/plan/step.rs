@@ -13,7 +13,7 @@ use super::shaping::Shaping;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Not;
 
 /// Which network namespace a step acts in.
@@ -196,6 +196,16 @@ pub struct Addr {
     /// No duplicate address detection (`nodad`, IPv6 only).
     #[serde(default, skip_serializing_if = "Not::not")]
     pub no_dad: bool,
+}
+
+impl Addr {
+    /// The address of all hosts of its network, where that is large enough to have one (RFC 3021).
+    pub fn broadcast(&self) -> Option<Ipv4Addr> {
+        match self.net {
+            IpNet::V4(net) if net.prefix_len() <= 30 => Some(net.broadcast()),
+            _ => None,
+        }
+    }
 }
 
 /// A route through a link.

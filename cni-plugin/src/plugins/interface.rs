@@ -90,12 +90,17 @@ fn program(link: &LinkRef, route: &Route, ips: &[IpConfig]) -> step::Route {
         dst: route.dst.trunc(),
         gw: route.gw.or_else(gateway),
         src: None,
-        table: route.table.unwrap_or(MAIN_TABLE),
+        table: table(route).unwrap_or(MAIN_TABLE),
         scope,
         priority: set(route.priority),
         mtu: set(route.mtu),
         advmss: set(route.advmss),
     }
+}
+
+/// The table that a route asks for; `RT_TABLE_UNSPEC`, 0, is none.
+pub fn table(route: &Route) -> Option<u32> {
+    route.table.filter(|table| *table != 0)
 }
 
 /// The steps that make the node forward the families in `ips`.

@@ -42,7 +42,7 @@ pub(super) fn look(
     let mut routes = Vec::new();
     for v4 in [true, false] {
         let messages = kernel.route(Ns::Pod)?.dump(rtnl::GETROUTE, |out| route::dump(v4, out))?;
-        routes.extend(messages.iter().filter_map(|message| route::parse(&message.body)));
+        routes.extend(messages.iter().flat_map(|message| route::parse(&message.body)));
     }
     let host = links(kernel, Ns::Host)?.into_iter().filter(|seen| names.contains(&seen.name)).collect();
     Ok(Sides { pod: links(kernel, Ns::Pod)?, routes, host })

@@ -25,6 +25,7 @@ pub fn addr(index: u32, addr: &Addr, out: &mut Vec<u8>) {
     message.header.prefix_len = addr.net.prefix_len();
     message.header.index = index;
     message.attributes.extend([AddressAttribute::Local(ip), AddressAttribute::Address(ip)]);
+    message.attributes.extend(addr.broadcast().map(AddressAttribute::Broadcast));
     let mut flags = AddressFlags::empty();
     flags.set(AddressFlags::Noprefixroute, addr.no_prefix_route);
     flags.set(AddressFlags::Nodad, addr.no_dad && ip.is_ipv6());

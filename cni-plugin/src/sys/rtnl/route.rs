@@ -59,8 +59,34 @@ pub fn dump(v4: bool, out: &mut Vec<u8>) {
     emit(&message, out);
 }
 
-/// Reads `RTM_NEWROUTE`; `None` for what is no unicast route.
-pub fn parse(body: &[u8]) -> Option<RouteFact> {
+/// Reads `RTM_NEWROUTE`: a route for each next hop, since the kernel makes one of several IPv6 routes to one destination;
+/// none for what is no unicast route.
+pub fn parse(body: &[u8]) -> Vec<RouteFact> {
+    let Some((route, hops)) = read(body) else { return Vec::new() };
+    if hops.is_empty() {
+        return vec![route];
+    }
+    hops.into_iter().map(|(link, gw)| RouteFact { gw, link, ..route.clone() }).collect()
+}
+
+/// Index of the link and gateway.
+type Hop = (Option<u32>, Option<IpAddr>);
+
+/// The `struct rtnexthop` of a route, each with its attributes behind it.
+fn hops(mut bytes: &[u8]) -> Vec<Hop> {
+    const HEAD_LEN: usize = 8;
+    let mut hops = Vec::new();
+    while let Some(&[low, high, ..]) = bytes.first_chunk::<HEAD_LEN>() {
+        let len = usize::from(u16::from_ne_bytes([low, high]));
+        let Some(attributes) = bytes.get(HEAD_LEN..len) else { break };
+        let gw = attributes_of(attributes).find(|(kind, _)| *kind == RTA_GATEWAY);
+        hops.push((bytes.get(4..).and_then(u32_of), gw.and_then(|(_, value)| ip_of(value))));
+        bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
+    }
+    hops
+}
+
+fn read(body: &[u8]) -> Option<(RouteFact, Vec<Hop>)> {
     let head = body.first_chunk::<INFO_LEN>()?;
     if head[7] != RTN_UNICAST {
         return None;
@@ -77,12 +103,12 @@ pub fn parse(body: &[u8]) -> Option<RouteFact> {
         mtu: None,
         advmss: None,
     };
+    let mut several = Vec::new();
     for (kind, value) in attributes_of(&body[INFO_LEN..]) {
         match kind {
             RTA_DST => fact.dst = IpNet::new(ip_of(value)?, head[1]).ok()?,
             RTA_OIF => fact.link = u32_of(value),
-            // The first `struct rtnexthop` stands for the route: its index is four bytes in.
-            RTA_MULTIPATH => fact.link = value.get(4..).and_then(u32_of),
+            RTA_MULTIPATH => several = hops(value),
             RTA_GATEWAY => fact.gw = ip_of(value),
             RTA_PRIORITY => fact.priority = u32_of(value),
             RTA_TABLE => fact.table = u32_of(value)?,
@@ -98,5 +124,5 @@ pub fn parse(body: &[u8]) -> Option<RouteFact> {
             _ => {}
         }
     }
-    Some(fact)
+    Some((fact, several))
 }
