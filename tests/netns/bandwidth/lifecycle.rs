@@ -18,9 +18,14 @@ fn a_kernel_that_shapes_by_nothing_is_told_so_before_anything_changes() {
     lacking(&["fq", "htb"]);
     let mut all_but = limits();
     all_but["unshapedSubnets"] = json!(["10.9.0.0/16"]);
-    let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "network": conf::bridge(),
+    let mut conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "network": conf::bridge(),
         "bandwidth": all_but});
-    host.call("braid", &pod, conf).add().refused(999, &["subnets", "fq or htb", "tbf with eBPF"]);
+    host.call("braid", &pod, conf.clone()).add().refused(999, &["subnets", "fq or htb", "tbf with eBPF"]);
+    // What a macvlan receives is never held by fq.
+    host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
+    lacking(&["htb"]);
+    conf["network"] = conf::macvlan();
+    host.call("braid", &pod, conf).add().refused(999, &["subnets", "ifb", "tbf with eBPF"]);
     host.assert_nothing_left();
     lacking(&["fq"]);
     let said = call.status();

@@ -191,6 +191,17 @@ impl Bandwidth {
         self.egress.map(|rate| Shaper { at: call.pod(), toward: Toward::Network, queue, rate, mtu })
     }
 
+    /// Refuses to shape what the subnets leave out.
+    fn refuse_shaping_all(&self, steps: &[Step]) -> Result<(), Error> {
+        match shapers(steps).find(|shaper| self.subnets.is_some() && !shaper.queue.lets_pass()) {
+            Some(Shaper { at, queue, .. }) => {
+                let sentence = "subnets need eBPF, and fq or htb";
+                Err(Error::internal(format!("{sentence}, and this kernel shapes {at} by {queue}")))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// What comes in to this interface passes no filter of its own.
     fn refuse_l3s(&self, call: &Call<'_>, pod: &LinkFact) -> Result<(), Error> {
         if self.ingress.is_some() && pod.kind == "ipvlan" && pod.mode == Some(IpvlanMode::L3s.name()) {
@@ -202,14 +213,20 @@ impl Bandwidth {
     }
 }
 
+fn shapers(steps: &[Step]) -> impl Iterator<Item = &Shaper> {
+    fn of(step: &Step) -> &[Shaper] {
+        match step {
+            Step::AddShaping(shaping) => &shaping.shapers,
+            _ => &[],
+        }
+    }
+    steps.iter().flat_map(of)
+}
+
 /// Refuses to replace a queue that somebody chose, who would not get it back, and to hang a program beside one where it
 /// would see the wrong packets.
 fn refuse_queued(steps: &[Step], facts: &Facts) -> Result<(), Error> {
-    let shapers = steps.iter().filter_map(|step| match step {
-        Step::AddShaping(shaping) => Some(&shaping.shapers),
-        _ => None,
-    });
-    for Shaper { at, queue, .. } in shapers.flatten() {
+    for Shaper { at, queue, .. } in shapers(steps) {
         let Some(fact) = facts.shaped.get(at) else { continue };
         if fact.is_chosen {
             return Err(Error::internal(format!("link {at} is queued by {:?} already", fact.queue)));
@@ -261,10 +278,6 @@ impl Plugin for Bandwidth {
             return Ok(Planned { result: prev, ..Planned::default() });
         }
         let queue = found(self.best(|feature| facts.has(feature)), facts)?;
-        if self.subnets.is_some() && !queue.lets_pass() {
-            let sentence = "subnets need eBPF, and fq or htb";
-            return Err(Error::internal(format!("{sentence}, and this kernel shapes by {queue}")));
-        }
         let name = call.ifname.as_str();
         let pod = facts.link(&call.pod());
         let pod = pod.ok_or_else(|| Error::internal(format!("interface {name:?} does not exist in the container")))?;
@@ -274,6 +287,7 @@ impl Plugin for Bandwidth {
             Place::Veth { host } => self.of_veth(call, queue, facts, host, pod.mtu),
             Place::Pod => self.of_pod(call, queue, facts, pod.mtu),
         };
+        self.refuse_shaping_all(&steps)?;
         refuse_queued(&steps, facts)?;
         let mut steps = steps;
         if steps.iter().any(|step| matches!(step, Step::AddLink(_))) {
