@@ -105,6 +105,20 @@ fn del_without_a_record_takes_back_what_was_attached_before_the_mistake() {
 }
 
 #[test]
+fn del_with_a_record_gives_back_the_address_that_the_mistake_hides() {
+    let host = host_with_lan();
+    for mistake in mistakes() {
+        let pod = host.pod("a");
+        host.call(mistake.0, &pod, good(mistake.0)).add().result();
+        host.call(mistake.0, &pod, bad(&mistake)).args(mistake.1).del().ok();
+        assert_eq!(pod.link_names(), Vec::<String>::new(), "{:?}", mistake.2);
+        assert_eq!(host.leftovers(), Vec::<String>::new(), "{:?}", mistake.2);
+        host.end(&pod);
+        fs::remove_file(pod.path()).unwrap();
+    }
+}
+
+#[test]
 fn del_of_what_changes_an_interface_of_others() {
     let host = Sandbox::new();
     let pod = host.pod("a");

@@ -61,10 +61,18 @@ pub enum From {
 impl Chain {
     /// Reads the configuration of a call under the name `face`; `braid` itself does what `type` says.
     pub fn parse(face: &str, conf: &NetConf, request: &Request) -> Result<Self, Error> {
+        Self::read(face, conf, request, Reading::Strict)
+    }
+
+    /// [`Chain::parse`] for DEL of what no longer parses: only what it takes to give back.
+    pub fn parse_for_release(face: &str, conf: &NetConf, request: &Request) -> Result<Self, Error> {
+        Self::read(face, conf, request, Reading::ForRelease)
+    }
+
+    fn read(face: &str, conf: &NetConf, request: &Request, reading: Reading) -> Result<Self, Error> {
         let args = request.attachment.as_ref().map_or("", |attachment| attachment.args.as_str());
         let face = if face == BRAID { conf.plugin.as_str() } else { face };
         let face = if face.is_empty() { BRAID } else { face };
-        let reading = if request.command == Command::Del { Reading::ForRelease } else { Reading::Strict };
         let list = if face == BRAID { Some(list_of(conf)?) } else { None };
         let confs = match &list {
             Some(list) => (0..list.plugins.len()).map(|at| list.plugin_conf(at, &injected(conf, None)?)).collect(),

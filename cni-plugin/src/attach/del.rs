@@ -16,13 +16,20 @@ use crate::sys::netns::{NetNs, NetNsError};
 
 /// Detaches the container. What is not there is already detached.
 ///
-/// `chain` may be an error: a configuration that no longer parses must not keep what its record can take back.
-pub fn del(request: &Request, face: &str, chain: Result<Chain, Error>) -> Result<(), Error> {
+/// A configuration that doesn't parse counts as the one that the record remembers, which knows who gave the address; without
+/// a record, as what can be read of it.
+pub fn del(request: &Request, face: &str) -> Result<(), Error> {
     let attachment = request.attachment.as_ref().ok_or_else(|| Error::env("DEL needs a container"))?;
     let mut kernel = Kernel::open(netns_of(attachment)?).map_err(internal)?;
     let is_own = !request.netns_override && kernel.own_netns().map_err(internal)?.is_some();
     let folder = Folder::lock(&attachment.container_id).map_err(internal)?;
-    let chain = chain.or_else(|error| recorded_chain(request, face, attachment, &folder).ok_or(error))?;
+    let chain = match Chain::parse(face, &request.conf, request) {
+        Ok(chain) => chain,
+        Err(_) => match recorded_chain(request, face, attachment, &folder) {
+            Some(chain) => chain,
+            None => Chain::parse_for_release(face, &request.conf, request)?,
+        },
+    };
     let key = chain.key(attachment);
     let record = folder.load(&key).map_err(internal)?;
     let attachment = match &record {
@@ -69,7 +76,7 @@ fn recorded_chain(request: &Request, face: &str, attachment: &Attachment, folder
     };
     let record = folder.load(&key).ok().flatten()?;
     let conf = crate::cni::NetConf::from_json(record.conf).ok()?;
-    Chain::parse(face, &conf, request).ok()
+    Chain::parse_for_release(face, &conf, request).ok()
 }
 
 /// The container's namespace; `None` where it is gone.

@@ -114,8 +114,7 @@ pub fn collect(record: &Record) -> Result<(), Error> {
         netns_override: false,
         conf,
     };
-    let chain = Chain::parse(&record.key.plugin, &request.conf, &request);
-    del(&request, &record.key.plugin, chain)
+    del(&request, &record.key.plugin)
         .map_err(|err| err.context(format!("container {} {}", record.key.container_id, record.key.ifname)))
 }
 

@@ -30,7 +30,7 @@ pub fn answer(request: &Request, face: &str) -> Result<String, Error> {
     match request.command {
         // Never taken apart: the process ends behind it.
         Command::Add => add::add(request, &ManuallyDrop::new(chain()?)),
-        Command::Del => apart(|| del::del(request, face, chain())).map(|()| String::new()),
+        Command::Del => apart(|| del::del(request, face)).map(|()| String::new()),
         Command::Check => apart(|| check::check(request, &chain()?)).map(|()| String::new()),
         Command::Gc => apart(|| gc::gc(request, &chain()?)).map(|()| String::new()),
         Command::Status => apart(|| status::status(request, &chain()?)).map(|()| String::new()),

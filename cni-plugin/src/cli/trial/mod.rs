@@ -87,8 +87,7 @@ fn attach(request: &Request, chain: &Chain, path: &Path) -> Result<String, Error
 fn detach(mut request: Request) -> Result<Duration, Error> {
     let start = Instant::now();
     request.command = Command::Del;
-    let chain = Chain::parse(BRAID, &request.conf, &request);
-    del(&request, BRAID, chain).map(|()| start.elapsed())
+    del(&request, BRAID).map(|()| start.elapsed())
 }
 
 /// Eight hexadecimal digits.
