@@ -31,8 +31,10 @@ const TOOLS: &[(&str, &str)] = &[
 const KERNELS: [&str; 2] = ["6.12", "6.1"];
 /// What each cluster must pass.
 const CHECKS: &[&[&str]] = &[&["smoke"], &["limit-check"], &["hostport-check"], &["status-check"]];
-/// Of the crash points, `--quick` tries every ninth.
-const QUICK_CRASH_STEP: &str = "9";
+/// Of the crash points, `--quick` tries every nineteenth.
+const QUICK_CRASH_STEP: &str = "19";
+/// Most tests wait for the kernel or for traffic: `--quick` runs so many for each processor at once.
+const QUICK_THREADS: usize = 2;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let start = Instant::now();
@@ -71,6 +73,8 @@ fn cargo_test(quick: bool) -> Result<()> {
     let mut test = sh::cmd("cargo", ["test", "--workspace", "--no-fail-fast"]);
     test.env("BRAID_CNITOOL", tools::cnitool()?);
     if quick {
+        let processors = std::thread::available_parallelism().context("count the processors")?;
+        test.env("RUST_TEST_THREADS", (processors.get() * QUICK_THREADS).to_string());
         test.env("BRAID_CRASH_STEP", QUICK_CRASH_STEP);
     }
     sh::run(&mut test)
