@@ -55,8 +55,7 @@ struct Packet {
     order: Order,
     clock: &'static Number,
     bypass_clock: &'static Number,
-    /// When the last packet of its flow leaves, as far as it did not bypass.
-    flow: &'static Number,
+    flow: Flow,
     count: Counters,
     now: u64,
     /// What its sender wrote on it.
@@ -67,6 +66,27 @@ struct Packet {
     took: u64,
     /// Its length with the headers of all its segments.
     bytes: u64,
+    /// How many those are; 0 and 1 are the same.
+    segments: u64,
+}
+
+/// When the last packet of a flow leaves, as far as it did not bypass: the earlier of two numbers, so that it takes two
+/// other flows, or one by a rare chance, to make it seem later.
+struct Flow([&'static Number; 2]);
+
+impl Flow {
+    #[inline(always)]
+    fn leaves(&self, order: Order) -> u64 {
+        order.lesser(self.0[0].get(), self.0[1].get())
+    }
+
+    /// It leaves no earlier than that.
+    #[inline(always)]
+    fn set(&self, order: Order, time: u64) {
+        for number in self.0 {
+            number.set(order.later(number.get(), time));
+        }
+    }
 }
 
 /// The direction's counters.
@@ -85,11 +105,13 @@ impl Packet {
         let order = Order::new();
         // SAFETY: the context is valid for the run, and these are fields that the verifier lets a classifier read.
         let (bytes, stamp, hash) = unsafe { (u64::from((*skb).wire_len), (*skb).tstamp, bpf_get_hash_recalc(skb)) };
+        // SAFETY: as above.
+        let segments = u64::from(unsafe { (*skb).gso_segs });
         // SAFETY: a helper without arguments.
         let clock_ns = unsafe { bpf_ktime_get_ns() };
         let ahead = stamp.wrapping_sub(clock_ns);
         let now = CLOCK_BASE_NS + clock_ns;
-        let slot = hash as usize & (FLOWS - 1);
+        let places = [hash as usize & (FLOWS - 1), (hash >> 16) as usize & (FLOWS - 1)];
         // SAFETY: each is a number of the map's value, within it, and changed by `Number` alone.
         unsafe {
             let count = addr_of_mut!((*shape).count);
@@ -99,7 +121,7 @@ impl Packet {
                 order,
                 clock: Number::at(addr_of_mut!((*shape).clock)),
                 bypass_clock: Number::at(addr_of_mut!((*shape).bypass_clock)),
-                flow: Number::at(addr_of_mut!((*shape).flows).cast::<u64>().add(slot)),
+                flow: Flow(places.map(|place| Number::at(addr_of_mut!((*shape).flows).cast::<u64>().add(place)))),
                 count: Counters {
                     packets: Number::at(addr_of_mut!((*count).packets)),
                     bytes: Number::at(addr_of_mut!((*count).bytes)),
@@ -113,6 +135,7 @@ impl Packet {
                 wanted: now + (ahead & !order.before(ahead, 0) & order.before(ahead, STAMP_AHEAD_NS)),
                 took: bytes * (*shape).conf.byte_time >> BYTE_TIME_SHIFT,
                 bytes,
+                segments,
             }
         }
     }
@@ -128,7 +151,8 @@ impl Packet {
     #[inline(always)]
     fn verdict(&self) -> i32 {
         let (mut time, mut class) = (self.wanted, CLASS_SPARSE);
-        if self.bypasses() {
+        let (flow, share) = (self.flow.leaves(self.order), self.bypass_clock.get());
+        if self.bypasses(flow, share) {
             self.clock.add(self.took);
         } else {
             class = CLASS_BULK;
@@ -142,7 +166,7 @@ impl Packet {
             // (BBR) would see a long packet come through in the time of the short one before it.
             let leaves = base + self.order.lesser(self.took, self.conf().burst_ns);
             time = self.order.later(self.wanted, leaves);
-            self.flow.set(time);
+            self.flow.set(self.order, time - self.spared(flow, share, base));
             self.wait(base, leaves);
         }
         self.count.packets.add(1);
@@ -167,19 +191,32 @@ impl Packet {
         }
     }
 
+    /// By how much earlier a flow may pass others again than its packet and the gap after it say. A small packet that
+    /// waits behind others' alone must not make the next one wait as well: a client that asks again when it is answered would
+    /// never be rid of the gap, nor of the clock's being late by some of what waits. Where the share is used up, the others
+    /// may be its own.
+    #[inline(always)]
+    fn spared(&self, flow: u64, share: u64, base: u64) -> u64 {
+        let Conf { gap_ns, keeps_priority, .. } = *self.conf();
+        let others_wait = self.order.before(self.now, base);
+        let its_own_do = self.order.before(self.now, flow);
+        let no_share = self.order.before(self.now, share);
+        let is_large = self.order.before(1, self.segments);
+        let spared = gap_ns.wrapping_add(base.wrapping_sub(self.now) / 2);
+        spared & others_wait & !(its_own_do | no_share | is_large | keeps_priority)
+    }
+
     /// Whether the packet need not wait: others do, its flow has nothing waiting, and such packets have their share left.
     /// Others may wait in the queue although the clock does not say so: whatever it could not send in time, because its timer
     /// came late, it does not catch up with.
     #[inline(always)]
-    fn bypasses(&self) -> bool {
-        // SAFETY: the context is valid for the run.
-        let segments = u64::from(unsafe { (*self.skb).gso_segs });
-        let (clock, share) = (self.clock.get(), self.bypass_clock.get());
+    fn bypasses(&self, flow: u64, share: u64) -> bool {
+        let clock = self.clock.get();
         // Each is negative where it does not hold.
-        let others_wait = (clock + self.conf().lag_ns).wrapping_sub(self.now + 1);
-        let its_flow_does_not = self.now.wrapping_sub(self.flow.get() + self.conf().gap_ns);
+        let others_wait = clock.wrapping_add(self.conf().lag_ns).wrapping_sub(self.now + 1);
+        let its_flow_does_not = self.now.wrapping_sub(flow + self.conf().gap_ns);
         let share_is_left = self.now.wrapping_sub(share);
-        let is_small = 1u64.wrapping_sub(segments);
+        let is_small = 1u64.wrapping_sub(self.segments);
         if ((others_wait | its_flow_does_not | share_is_left | is_small) as i64) < 0 {
             return false;
         }

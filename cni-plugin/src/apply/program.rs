@@ -15,8 +15,8 @@ use std::path::Path;
 
 /// Only `fq` sorts a flow by time, so a flow's last packet must have left for so long before another may pass it.
 const UNSORTED_GAP_NS: u64 = 20_000_000;
-/// Longer than the time since any packet, counted from [`CLOCK_BASE_NS`], and two such still fit into 64 bits.
-const NEVER_NS: u64 = CLOCK_BASE_NS + (1 << 61);
+/// Longer than anything is away from now, and added to or taken from a clock it is still on the same side of it.
+const NEVER_NS: u64 = 1 << 61;
 
 /// The program, with a slot that belongs to one attachment.
 pub(super) struct Loaded {
@@ -83,7 +83,7 @@ fn conf(shaper: &Shaper, shaping: &Shaping) -> Conf {
     Conf {
         rate_bps: shaper.rate.bps,
         byte_time: byte_time(shaper.rate.bps),
-        burst_ns: shaper.rate.burst_ns().min(CLOCK_BASE_NS),
+        burst_ns: shaper.clock_burst_ns().min(CLOCK_BASE_NS),
         horizon_ns: shaper.horizon_ns(),
         ecn_ns: shaper.ecn_ns(),
         keeps_priority: if sorts { u64::MAX } else { 0 },
@@ -104,8 +104,8 @@ fn guard(shaper: &Shaper, shaping: &Shaping) -> Conf {
         ecn_ns: NEVER_NS,
         keeps_priority: u64::MAX,
         keeps_stamp: u64::MAX,
-        gap_ns: NEVER_NS,
-        lag_ns: 0,
+        gap_ns: 0,
+        lag_ns: NEVER_NS.wrapping_neg(),
         ..conf(shaper, shaping)
     }
 }

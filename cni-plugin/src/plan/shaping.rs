@@ -4,6 +4,7 @@ use super::ladder::Queue;
 use super::link::LinkRef;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 const SECOND_NS: u128 = 1_000_000_000;
 const MS_NS: u64 = 1_000_000;
@@ -118,6 +119,14 @@ impl Shaper {
         (self.rate.burst / 8).max(late.saturating_add(packet + segments * HEADERS))
     }
 
+    /// What the program's clock lets pass at once, in nanoseconds: as much as the queue that it speaks for.
+    pub fn clock_burst_ns(&self) -> u64 {
+        match self.queue {
+            Queue::TbfPfifoFast => self.rate.time_of(self.bucket_of_large()),
+            _ => self.rate.burst_ns(),
+        }
+    }
+
     /// What may wait before a token bucket alone, in bytes: as much as the reference plugin lets wait.
     pub fn bucket_queue(&self) -> u64 {
         self.rate.bytes_in(REFERENCE_MS).saturating_add(self.bucket())
@@ -144,7 +153,7 @@ impl Shaper {
 
     /// How much time's worth the guard lets pass at once, in nanoseconds.
     pub fn guard_depth_ns(&self) -> u64 {
-        self.rate.burst_ns().saturating_add(100 * MS_NS)
+        self.clock_burst_ns().saturating_add(100 * MS_NS)
     }
 }
 
@@ -225,6 +234,12 @@ pub struct Limit {
     pub burst_ns: u64,
 }
 
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bit/s with a burst of {} ns", self.bps, self.burst_ns)
+    }
+}
+
 /// What became of the packets of one direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Traffic {
@@ -253,7 +268,7 @@ impl Shaping {
             if shown.queue != kind {
                 return Err(format!("link {at} is queued by {:?}, not by {kind}", shown.queue));
             }
-            let (bps, burst_ns) = (shaper.rate.bps, shaper.rate.burst_ns());
+            let (bps, burst_ns) = (shaper.rate.bps, shaper.clock_burst_ns());
             if let Some(held) = shown.bps.filter(|held| *held / 8 != bps / 8) {
                 return Err(format!("the queue of link {at} is held to {held} bit/s, not to {bps}"));
             }
@@ -280,9 +295,7 @@ fn found(shown: &ShapedFact, at: &LinkRef, hook: Hook, wanted: Limit) -> Result<
     match shown.programs.iter().find(|program| program.hook == hook) {
         None => Err(format!("no program shapes {hook:?} of link {at}")),
         Some(program) if program.limit == wanted => Ok(()),
-        Some(program) => {
-            Err(format!("{hook:?} of link {at} is held to {} bit/s, not to {}", program.limit.bps, wanted.bps))
-        }
+        Some(ProgramFact { limit, .. }) => Err(format!("{hook:?} of link {at} is held to {limit}, not to {wanted}")),
     }
 }
 

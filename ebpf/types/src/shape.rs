@@ -20,7 +20,8 @@ pub const fn index(place: u32) -> usize {
     ((place & 1) + (place >> 1 & 1)) as usize
 }
 
-/// How many flows are told apart, a power of two; others share a place.
+/// How many places there are for flows, a power of two. Each flow has two of them, and is taken for another only where others
+/// hold both.
 pub const FLOWS: usize = 512;
 /// The `skb->priority` of packets that may pass others: `TC_PRIO_INTERACTIVE` in the low bits, so the first band of
 /// `pfifo_fast`, and class 1:16 of `htb`.
@@ -59,9 +60,10 @@ pub struct Conf {
     /// All bits where a packet keeps the stamp it has, none where that becomes the time when it may leave (`fq`).
     pub keeps_stamp: u64,
     /// How long a flow's last packet must have left before another may pass others, in nanoseconds: a queue that does not
-    /// sort would turn them round.
+    /// sort would turn them round. Not asked after a small packet that waited behind other flows alone.
     pub gap_ns: u64,
-    /// How far the queue may be behind the clock, in nanoseconds: packets may wait there without its knowledge.
+    /// How far the queue may be behind the clock, in nanoseconds: packets may wait there without its knowledge. Nothing
+    /// passes others where this is far below zero.
     pub lag_ns: u64,
     /// What the subnets in the map beside mean, [`ONLY`] or [`EXCEPT`]; 0 where the program has no such map.
     pub subnets: u64,
@@ -97,7 +99,7 @@ pub struct Shape {
     pub clock: u64,
     /// The same for packets that pass others, at their share of the rate.
     pub bypass_clock: u64,
-    /// When the last packet of each flow leaves.
+    /// When the last packet of each flow leaves, twice.
     pub flows: [u64; FLOWS],
 }
 

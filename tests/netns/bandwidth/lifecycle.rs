@@ -112,6 +112,13 @@ fn a_plugin_of_its_own_shapes_and_ends_it_before_the_link_goes() {
     call.check(&result).ok();
     call.clone().prev(&result).del().ok();
     assert_eq!((queues(host.host(), &veth), queues(&pod, "eth0")), before);
+    // GC ends it as well, and another network's link stays.
+    let other = call.clone().with("name", "other");
+    other.clone().prev(&result).add().result();
+    other.gc(&[("a", "eth0")]).ok();
+    other.check(&result).ok();
+    other.gc(&[]).ok();
+    assert_eq!((queues(host.host(), &veth), queues(&pod, "eth0")), before);
     main.del().ok();
     call.del().ok();
     host.assert_nothing_left();
@@ -214,7 +221,7 @@ fn status_and_top_show_what_the_device_counted() {
             let share = direction["bytes"].as_f64().unwrap() / device;
             assert!((0.9..1.1).contains(&share), "{lacks:?}: {direction} of {device} bytes");
         }
-        assert!(directions[1]["delayed"].as_u64() > Some(0), "{directions:?}");
+        assert!(directions[1]["delayed"].as_u64() > Some(0) && directions[1]["guarded"] == 0, "{directions:?}");
         let table = host.run(&format!("{braid} status"));
         assert!(table.contains("20M") && table.contains("egress"), "{table}");
         let top = host.run(&format!("{braid} top -n 1 -d 0.2"));

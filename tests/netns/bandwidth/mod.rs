@@ -1,6 +1,7 @@
 //! `bandwidth`: shaping by braid's own program.
 
 mod lifecycle;
+mod order;
 mod traffic;
 
 use braid_tests::feature::pretend;
