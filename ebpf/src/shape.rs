@@ -16,7 +16,7 @@ use aya_ebpf::{
     bindings::{__sk_buff, TC_ACT_SHOT, TC_ACT_UNSPEC},
     helpers::{
         bpf_ktime_get_ns,
-        generated::{bpf_get_hash_recalc, bpf_skb_ecn_set_ce},
+        generated::{bpf_get_hash_recalc, bpf_get_socket_cookie, bpf_sk_fullsock, bpf_skb_ecn_set_ce},
     },
 };
 use braid_ebpf_types::shape::{
@@ -31,6 +31,10 @@ const BYPASS_DEPTH_NS: u64 = 20_000_000;
 /// Bypassing packets may take one part in so many of the rate: with a quarter, at 1 Mbit/s one request and answer
 /// every 5 ms were too many.
 const BYPASS_SHARE: u64 = 2;
+/// `IPPROTO_TCP`.
+const TCP: u32 = 6;
+/// Two to the power of 64 over the golden ratio: numbers that follow each other are far apart when multiplied by it.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Whether and when the packet may go.
 #[inline(always)]
@@ -68,6 +72,40 @@ struct Packet {
     bytes: u64,
     /// How many those are; 0 and 1 are the same.
     segments: u64,
+    /// How long it may wait.
+    horizon_ns: u64,
+}
+
+/// Where a packet comes from.
+struct Origin {
+    /// A number for its flow.
+    flow: u32,
+    /// How long it may wait.
+    horizon_ns: u64,
+}
+
+impl Origin {
+    /// The kernel gives a connection another hash, and another label of IPv6, when an answer is late. By that hash what it sends
+    /// again would pass the packets that it sent first, and the receiver takes no older packet after a newer one (RFC 7323,
+    /// section 5). So a connection of this node is known by its socket.
+    #[inline(always)]
+    fn of(skb: *mut __sk_buff, conf: &Conf) -> Self {
+        // SAFETY: the context is valid for the run, and each pointer is compared with null before it is followed.
+        unsafe {
+            let by_hash = bpf_get_hash_recalc(skb);
+            let socket = (*skb).__bindgen_anon_2.sk;
+            if socket.is_null() {
+                return Self { flow: by_hash, horizon_ns: conf.horizon_ns };
+            }
+            let horizon_ns = conf.socket_horizon_ns;
+            let socket = bpf_sk_fullsock(socket);
+            if socket.is_null() || (*socket).protocol != TCP {
+                return Self { flow: by_hash, horizon_ns };
+            }
+            let number = bpf_get_socket_cookie(skb.cast());
+            Self { flow: (number.wrapping_mul(SPREAD) >> u32::BITS) as u32, horizon_ns }
+        }
+    }
 }
 
 /// When the last packet of a flow leaves, as far as it did not bypass: the earlier of two numbers, so that it takes two
@@ -104,14 +142,16 @@ impl Packet {
     fn of(skb: *mut __sk_buff, shape: *mut Shape) -> Self {
         let order = Order::new();
         // SAFETY: the context is valid for the run, and these are fields that the verifier lets a classifier read.
-        let (bytes, stamp, hash) = unsafe { (u64::from((*skb).wire_len), (*skb).tstamp, bpf_get_hash_recalc(skb)) };
+        let (bytes, stamp) = unsafe { (u64::from((*skb).wire_len), (*skb).tstamp) };
         // SAFETY: as above.
         let segments = u64::from(unsafe { (*skb).gso_segs });
         // SAFETY: a helper without arguments.
         let clock_ns = unsafe { bpf_ktime_get_ns() };
         let ahead = stamp.wrapping_sub(clock_ns);
         let now = CLOCK_BASE_NS + clock_ns;
-        let places = [hash as usize & (FLOWS - 1), (hash >> 16) as usize & (FLOWS - 1)];
+        // SAFETY: the map's value outlives the run.
+        let Origin { flow, horizon_ns } = Origin::of(skb, unsafe { &(*shape).conf });
+        let places = [flow as usize & (FLOWS - 1), (flow >> 16) as usize & (FLOWS - 1)];
         // SAFETY: each is a number of the map's value, within it, and changed by `Number` alone.
         unsafe {
             let count = addr_of_mut!((*shape).count);
@@ -136,6 +176,7 @@ impl Packet {
                 took: bytes * (*shape).conf.byte_time >> BYTE_TIME_SHIFT,
                 bytes,
                 segments,
+                horizon_ns,
             }
         }
     }
@@ -157,7 +198,7 @@ impl Packet {
         } else {
             class = CLASS_BULK;
             let base = self.reserve();
-            if self.order.before(self.now + self.conf().horizon_ns, base) != 0 {
+            if self.order.before(self.now + self.horizon_ns, base) != 0 {
                 self.clock.add(self.took.wrapping_neg());
                 self.count.dropped.add(1);
                 return TC_ACT_SHOT;

@@ -75,15 +75,19 @@ pub struct Shaper {
 }
 
 impl Shaper {
-    /// A packet that would wait longer is dropped, in nanoseconds. What the container sends is held back at its sockets, so
-    /// its queue ends by itself and may be longer. A sender of the node is held back as well, but by then several of the
-    /// largest packets wait: at 10 Mbit/s, with room for four of them a tenth of BBR's segments was sent again, with six none.
+    /// A packet that would wait longer is dropped, in nanoseconds.
     pub fn horizon_ns(&self) -> u64 {
-        let least = match self.toward {
+        match self.toward {
             Toward::Pod => 50 * MS_NS,
             Toward::Network => 200 * MS_NS,
-        };
-        least.max(self.rate.time_of(6 * GSO_MAX))
+        }
+    }
+
+    /// The same for a packet of a socket of this node, container or not. A socket is held back, but by then two of the largest
+    /// packets wait, and each flow has its own: at 1 Mbit/s, with room for six of them 16 flows sent a quarter of their
+    /// segments again and got two thirds of the rate, with 16 none and all of it.
+    pub fn socket_horizon_ns(&self) -> u64 {
+        (200 * MS_NS).max(self.rate.time_of(16 * GSO_MAX))
     }
 
     /// A packet that waits longer is marked, in nanoseconds: two of the largest packets must fit, or a flow alone would be
@@ -96,7 +100,7 @@ impl Shaper {
     pub fn most_packets(&self) -> u32 {
         const LEAST: u32 = 20_000;
         let full = u64::from(self.mtu) + ETHERNET_HEADER;
-        let packets = self.rate.bytes_in(2 * self.horizon_ns() / MS_NS) / full;
+        let packets = self.rate.bytes_in(2 * self.socket_horizon_ns() / MS_NS) / full;
         u32::try_from(packets).unwrap_or(u32::MAX).max(LEAST)
     }
 
@@ -310,21 +314,21 @@ mod tests {
     }
 
     #[test]
-    fn the_horizon_leaves_room_for_six_of_the_largest_packets_and_the_mark_for_two() {
+    fn a_socket_s_horizon_leaves_room_for_16_of_the_largest_packets_and_the_mark_for_two() {
         let fast = shaper(Toward::Pod, 1_000_000_000);
-        assert_eq!((fast.horizon_ns(), fast.ecn_ns()), (50 * MS_NS, 5 * MS_NS));
-        let slow = shaper(Toward::Pod, 1_000_000);
-        // 384 and 128 KiB at 1 Mbit/s
-        assert_eq!((slow.horizon_ns(), slow.ecn_ns()), (3_145_728_000, 1_048_576_000));
-        assert_eq!(shaper(Toward::Network, 1_000_000_000).horizon_ns(), 200 * MS_NS);
+        assert_eq!((fast.horizon_ns(), fast.socket_horizon_ns(), fast.ecn_ns()), (50 * MS_NS, 200 * MS_NS, 5 * MS_NS));
+        let slow = shaper(Toward::Network, 1_000_000);
+        // 1024 and 128 KiB at 1 Mbit/s
+        let expected = (200 * MS_NS, 8_388_608_000, 1_048_576_000);
+        assert_eq!((slow.horizon_ns(), slow.socket_horizon_ns(), slow.ecn_ns()), expected);
     }
 
     #[test]
     fn as_many_packets_may_wait_as_fit_into_twice_the_horizon() {
         let of = |bps| shaper(Toward::Pod, bps).most_packets();
         assert_eq!(of(10_000_000), 20_000);
-        // 100 ms of it in packets of 1514 bytes
-        assert_eq!(of(10_000_000_000), 82_562);
+        // 400 ms of it in packets of 1514 bytes
+        assert_eq!(of(10_000_000_000), 330_250);
         assert_eq!(of(u64::MAX), u32::MAX);
     }
 

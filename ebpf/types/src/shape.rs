@@ -53,6 +53,8 @@ pub struct Conf {
     pub burst_ns: u64,
     /// A packet that would wait longer is dropped, in nanoseconds.
     pub horizon_ns: u64,
+    /// The same for a packet of a socket of this node: the more of a socket's packets wait, the less may it send.
+    pub socket_horizon_ns: u64,
     /// A packet that waits longer is marked, if its flow knows ECN, in nanoseconds.
     pub ecn_ns: u64,
     /// All bits where a packet keeps the priority it has, none where that becomes its class.
@@ -110,4 +112,4 @@ impl Shape {
     }
 }
 
-const _: () = assert!(size_of::<Shape>() == (10 + 6 + 2 + FLOWS) * 8 && align_of::<Shape>() == 8);
+const _: () = assert!(size_of::<Shape>() == (11 + 6 + 2 + FLOWS) * 8 && align_of::<Shape>() == 8);

@@ -1,8 +1,8 @@
 //! Which packets wait and are marked, which pass them, and in which order.
 
-use super::{GOODPUT, lacking, limits, shaped};
+use super::{BURST, GOODPUT, RATE, RATE_F, lacking, limits, shaped};
 use crate::conf;
-use braid_tests::{Ns, Sandbox};
+use braid_tests::{Ns, Sandbox, json};
 use nix::sys::socket::{setsockopt, sockopt};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -148,6 +148,28 @@ fn a_packet_that_waits_long_is_marked_if_its_sender_heeds_marks() {
         let status = host.json(&format!("{braid} status -o json"));
         assert!(marks(there) > 0, "{to}");
         assert_eq!(status[0]["bandwidth"][shown]["marked"], marks(there), "{to}");
+    }
+    call.prev(&result).del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn what_a_connection_sends_again_passes_nothing_that_it_sent_before() {
+    let limits =
+        json!({"ingressRate": RATE / 20, "ingressBurst": BURST, "egressRate": RATE / 20, "egressBurst": BURST});
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = shaped(&host, &pod, &conf::bridge(), &limits);
+    let result = call.add().result();
+    for (from, there, to) in [(host.host(), &*pod, "10.1.0.2"), (&*pod, host.host(), "10.1.0.1")] {
+        // So many that what the first ones wait for takes longer than they have patience for, 0.2 s.
+        let bits: f64 = std::thread::scope(|scope| {
+            let flows: Vec<_> = (0..16).map(|_| scope.spawn(|| from.send_to(there, to).0)).collect();
+            flows.into_iter().map(|flow| flow.join().unwrap()).sum()
+        });
+        // RFC 7323: an older packet after a newer one is dropped.
+        let refused = counted(there, "TcpExtPAWSEstab");
+        assert!(refused == 0 && bits > 1.4 * RATE_F / 20.0, "{refused} packets refused, {bits} bits to {to}");
     }
     call.prev(&result).del().ok();
     host.assert_nothing_left();

@@ -3,7 +3,10 @@
 use super::{BURST, BURST_F, GOODPUT, RATE, RATE_F, host_link, is_best, lacking, limits, queues, seen, shaped};
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
-use std::net::UdpSocket;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// Sends both ways and judges what arrives: at most what rate and burst allow, whatever else the machine does, and not
 /// much less.
@@ -238,6 +241,85 @@ fn a_container_that_takes_its_shaper_away_is_held_by_the_host() {
     // A tenth above the rate, and a tenth of a second's worth at once.
     let most = 1.1 * RATE_F * seconds + BURST_F + 0.11 * RATE_F;
     assert!(bits < most, "{bits} bits in {seconds} s");
+    call.prev(&result).del().ok();
+    host.assert_nothing_left();
+}
+
+/// How long so many bytes take over a connection of their own, up to an answer of one byte.
+fn transfer(from: &Ns, there: &Ns, to: &str, bytes: usize) -> Duration {
+    let listener = there.enter(|| TcpListener::bind((to, 0))).unwrap();
+    let mut sending = from.enter(|| TcpStream::connect(listener.local_addr().unwrap())).unwrap();
+    let (mut receiving, _) = listener.accept().unwrap();
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| receiving.read_exact(&mut vec![0; bytes]).and_then(|()| receiving.write_all(b"x")).unwrap());
+        sending.write_all(&vec![0; bytes]).unwrap();
+        sending.read_exact(&mut [0]).unwrap();
+    });
+    begin.elapsed()
+}
+
+#[test]
+fn a_burst_comes_at_once_and_again_after_a_rest() {
+    // 500 kB/s, and 300 kB at once.
+    let limits = json!({"ingressRate": 4_000_000, "ingressBurst": 2_400_000, "egressRate": 4_000_000,
+        "egressBurst": 2_400_000});
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = shaped(&host, &pod, &conf::bridge(), &limits);
+    let result = call.add().result();
+    for (from, there, to) in [(host.host(), &*pod, "10.1.0.2"), (&*pod, host.host(), "10.1.0.1")] {
+        let took = |bytes| transfer(from, there, to, bytes).as_millis();
+        let (first, second) = (took(250_000), took(250_000));
+        std::thread::sleep(Duration::from_millis(700));
+        let rested = took(250_000);
+        // At the rate each takes half a second; of the second, what is left of the burst does not.
+        let all = format!("{first}, {second} and {rested} ms to {to}");
+        assert!(first < 250 && rested < 250 && (350..900).contains(&second), "{all}");
+    }
+    call.prev(&result).del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn between_two_containers_the_lesser_rate_holds_and_only_that_way() {
+    let host = Sandbox::new();
+    let (one, other) = (host.pod("a"), host.pod("b"));
+    let sends = shaped(&host, &one, &conf::bridge(), &json!({"egressRate": RATE, "egressBurst": BURST}));
+    let receives = shaped(&host, &other, &conf::bridge(), &json!({"ingressRate": RATE / 2, "ingressBurst": BURST}));
+    let results = [sends.add().result(), receives.add().result()];
+    let (bits, seconds) = one.send_to(&other, "10.1.0.3");
+    assert!((0.35 * GOODPUT * seconds..0.51 * RATE_F * seconds + BURST_F).contains(&bits), "{bits} in {seconds} s");
+    let (bits, seconds) = other.send_to(&one, "10.1.0.2");
+    assert!(bits > 2.0 * RATE_F * seconds, "{bits} in {seconds} s");
+    for (call, result) in [sends, receives].iter().zip(&results) {
+        call.clone().prev(result).del().ok();
+    }
+    host.assert_nothing_left();
+}
+
+#[test]
+fn a_flood_of_small_packets_from_many_ports_is_held_with_all_others() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = shaped(&host, &pod, &conf::bridge(), &limits());
+    let result = call.add().result();
+    let veth = host_link(&result);
+    let received = || host.list(&format!("ip -j -s link show {veth}"))[0]["stats64"]["rx"]["bytes"].as_f64().unwrap();
+    let sockets = pod.enter(|| (0..200).map(|_| UdpSocket::bind("0.0.0.0:0").unwrap()).collect::<Vec<_>>());
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for socket in sockets.iter().cycle().take_while(|_| !done.load(Ordering::Relaxed)) {
+                let _ = socket.send_to(&[0; 64], "10.1.0.1:9");
+            }
+        });
+        let (before, begin) = (received(), Instant::now());
+        pod.send_to(host.host(), "10.1.0.1");
+        let (bits, seconds) = ((received() - before) * 8.0, begin.elapsed().as_secs_f64());
+        done.store(true, Ordering::Relaxed);
+        assert!((0.7 * RATE_F * seconds..1.01 * RATE_F * seconds + BURST_F).contains(&bits), "{bits} in {seconds} s");
+    });
     call.prev(&result).del().ok();
     host.assert_nothing_left();
 }
