@@ -84,8 +84,7 @@ impl Shaper {
     }
 
     /// The same for a packet of a socket of this node, container or not. A socket is held back, but by then two of the largest
-    /// packets wait, and each flow has its own: at 1 Mbit/s, with room for six of them 16 flows sent a quarter of their
-    /// segments again and got two thirds of the rate, with 16 none and all of it.
+    /// packets wait, and each flow has its own: 16 are those of eight flows.
     pub fn socket_horizon_ns(&self) -> u64 {
         (200 * MS_NS).max(self.rate.time_of(16 * GSO_MAX))
     }

@@ -205,9 +205,7 @@ fn status_and_top_show_what_the_device_counted() {
     for lacks in [&[][..], &["fq"], &["clsact", "fq_codel"]] {
         let host = Sandbox::new();
         let pod = host.pod("a");
-        if !lacks.is_empty() {
-            lacking(lacks);
-        }
+        lacking(lacks);
         let call = shaped(&host, &pod, &conf::bridge(), &limits());
         let result = call.add().result();
         pod.send_to(host.host(), "10.1.0.1");

@@ -50,8 +50,12 @@ fn seen(ns: &Ns, link: &str) -> (String, usize, usize) {
     (kind, programs("egress"), programs("ingress"))
 }
 
-/// Tells braid that the kernel lacks these of the features that the choice of a queue depends on.
+/// Tells braid that the kernel lacks these of the features that the choice of a queue depends on; nothing where there are
+/// none.
 fn lacking(lacks: &[&str]) {
+    if lacks.is_empty() {
+        return;
+    }
     let asked = ["fq", "htb", "tbf", "fq_codel", "clsact", "cls_bpf", "bpf"];
     let (has, lacks): (Vec<_>, Vec<_>) = asked.iter().partition(|name| !lacks.contains(name));
     pretend(&has, &lacks);
