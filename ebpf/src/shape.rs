@@ -234,8 +234,8 @@ impl Packet {
 
     /// By how much earlier a flow may pass others again than its packet and the gap after it say. A small packet that
     /// waits behind others' alone must not make the next one wait as well: a client that asks again when it is answered would
-    /// never be rid of the gap, nor of the clock's being late by some of what waits. Where the share is used up, the others
-    /// may be its own.
+    /// never be rid of the gap, nor of the clock's being late by some of what waits: half of that, and a gap at most, since
+    /// within it a packet of its own may pass this one. Where the share is used up, the others may be its own.
     #[inline(always)]
     fn spared(&self, flow: u64, share: u64, base: u64) -> u64 {
         let Conf { gap_ns, keeps_priority, .. } = *self.conf();
@@ -243,7 +243,7 @@ impl Packet {
         let its_own_do = self.order.before(self.now, flow);
         let no_share = self.order.before(self.now, share);
         let is_large = self.order.before(1, self.segments);
-        let spared = gap_ns.wrapping_add(base.wrapping_sub(self.now) / 2);
+        let spared = gap_ns + self.order.lesser(base.wrapping_sub(self.now) / 2, gap_ns);
         spared & others_wait & !(its_own_do | no_share | is_large | keeps_priority)
     }
 

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// A whole frame as queues count it: an MTU of 1500 and Ethernet's header.
 const FRAME: u16 = 1514;
@@ -20,6 +21,10 @@ const UDP_HEADERS_V6: u16 = 14 + 40 + 8;
 /// The burst: so many parts of a second, and at least so many bits.
 const BURST_PARTS: u64 = 100;
 const LEAST_BURST: u64 = 64 * 1024 * 8;
+/// What the rate lets through before the clock starts, at least: the burst, and the first window of each of 16 flows.
+const SETTLE_BITS: f64 = 3e6;
+/// And what while it runs: 500 frames, so that one at either end makes no difference.
+const WINDOW_BITS: f64 = 6e6;
 
 /// Bits per second, never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -77,6 +82,16 @@ impl Rate {
 
     pub(crate) fn bps(self) -> f64 {
         float(self.0)
+    }
+
+    /// How long its traffic flows before the clock starts, at least.
+    pub(crate) fn least_settle(self) -> Duration {
+        Duration::from_secs_f64(SETTLE_BITS / self.bps())
+    }
+
+    /// How long a figure is measured, at least.
+    pub(crate) fn least_window(self) -> Duration {
+        Duration::from_secs_f64(WINDOW_BITS / self.bps())
     }
 
     /// The value of the capability `bandwidth`: this rate both ways.
@@ -173,6 +188,12 @@ mod tests {
         let expected =
             [[10e6 * 1448.0 / 1514.0, 10e6 * 1428.0 / 1514.0], [10e6 * 1400.0 / 1442.0, 10e6 * 1400.0 / 1462.0]];
         assert_eq!(all, expected.map(|row| row.map(f64::round)));
+    }
+
+    #[test]
+    fn slow_rates_are_measured_for_longer() {
+        let least = |rate: Rate| (rate.least_settle().as_secs_f64(), rate.least_window().as_secs_f64());
+        assert_eq!(Rate::ALL.map(least), [(3.0, 6.0), (0.3, 0.6), (0.03, 0.06), (0.003, 0.006)]);
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub(crate) struct Args {
     /// How bulk over TCP finds its rate: cubic, bbr, … [default: the node's]
     #[arg(long, value_name = "NAME")]
     pub(crate) congestion: Option<String>,
-    /// How long each figure is measured
+    /// How long each figure is measured, at least; slow rates longer
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) seconds: u64,
     /// How often each setting is measured, in turns; the table shows the middle of each figure

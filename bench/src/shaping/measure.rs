@@ -57,7 +57,7 @@ pub(crate) fn pair(place: &Place<'_>, family: Family, direction: Direction) -> V
             Ok::<_, Error>(place.load(attached.way(slot, direction, family)?, *cells.get(at).context("no such cell")?))
         });
         let ((window, others), ones) =
-            traffic::during(&one?, || traffic::during(&other?, || Ok(Window::pass(place.length()))))?;
+            traffic::during(&one?, || traffic::during(&other?, || Ok(Window::pass(place.length(Rate::M10)))))?;
         Ok([ones, others].map(|arrivals| (window, arrivals)))
     });
     let [one, other] = cells;
@@ -78,8 +78,8 @@ pub(crate) fn pair(place: &Place<'_>, family: Family, direction: Direction) -> V
 }
 
 impl Place<'_> {
-    fn length(&self) -> Duration {
-        Duration::from_secs(self.seconds)
+    fn length(&self, rate: Rate) -> Duration {
+        Duration::from_secs(self.seconds).max(rate.least_window())
     }
 
     fn load<'b>(&'b self, way: Way<'b>, cell: Cell) -> Load<'b> {
@@ -88,7 +88,7 @@ impl Place<'_> {
             protocol: cell.protocol,
             flows: cell.flows,
             offered_bps: OFFERED * cell.rate.bps(),
-            settle: SETTLE,
+            settle: SETTLE.max(cell.rate.least_settle()),
             congestion: self.congestion,
         }
     }
@@ -97,7 +97,7 @@ impl Place<'_> {
     fn bulk(&self, way: Way<'_>, cell: Cell) -> Result<Figures> {
         let ((window, busy, resent), arrivals) = traffic::during(&self.load(way, cell), || {
             let (segments, before) = (Segments::of(way.from.netns)?, Moment::now()?);
-            let window = Window::pass(self.length());
+            let window = Window::pass(self.length(cell.rate));
             let busy = before.busy()?;
             Ok((window, busy, Segments::of(way.from.netns)?.part_since(segments)))
         })?;
@@ -112,7 +112,7 @@ impl Place<'_> {
     fn round_trips(&self, way: Way<'_>, cell: Cell) -> Result<Summary> {
         let bulk = self.load(way, Cell { protocol: Protocol::Tcp, flows: 1, ..cell });
         let pause = Duration::from_secs_f64(FRAME_BITS / (cell.rate.bps() * PART)).max(LEAST_PAUSE);
-        let (trips, _) = traffic::during(&bulk, || rr::measure(&way, cell.protocol, pause, self.length()))?;
+        let (trips, _) = traffic::during(&bulk, || rr::measure(&way, cell.protocol, pause, self.length(cell.rate)))?;
         Summary::of(&trips).context("no request was answered")
     }
 
