@@ -1,6 +1,7 @@
 //! `ipvlan`: on kernels that have it.
 
 use crate::conf;
+use crate::macvlan::assert_parent_of_same_name;
 use braid_tests::{Call, Ns, Sandbox, json, needs};
 use std::rc::Rc;
 
@@ -26,6 +27,12 @@ fn a_container_shares_its_parents_hardware_address_and_reaches_its_network() {
     call.check(&result).ok();
     call.del().ok();
     host.assert_nothing_left();
+}
+
+#[test]
+fn the_parent_may_have_the_interfaces_name() {
+    needs!(Ipvlan);
+    assert_parent_of_same_name("ipvlan");
 }
 
 #[test]

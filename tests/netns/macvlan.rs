@@ -37,6 +37,28 @@ fn a_container_is_on_its_parents_network_with_an_address_of_its_own() {
 }
 
 #[test]
+fn the_parent_may_have_the_interfaces_name() {
+    assert_parent_of_same_name("macvlan");
+}
+
+pub(crate) fn assert_parent_of_same_name(plugin: &str) {
+    let host = Sandbox::new();
+    let far = host.outside("eth0", "10.3.0.253/24", "10.3.0.254/24");
+    let pod = host.pod("a");
+    let call = host.call(plugin, &pod, conf::macvlan()).with("type", plugin).with("master", "eth0");
+    let result = call.add().result();
+    assert_eq!(pod.link_names(), ["eth0"]);
+    assert_eq!(pod.seen_by(&far, "10.3.0.254").to_string(), "10.3.0.2");
+    call.check(&result).ok();
+    pod.run("ip link set eth0 down");
+    // As a call leaves it that is killed before it comes to rename its link.
+    pod.run("ip link set eth0 name eth0~");
+    call.del().ok();
+    assert_eq!(pod.link_names(), Vec::<String>::new());
+    host.assert_nothing_left();
+}
+
+#[test]
 fn each_mode_is_the_kernels_mode_and_another_word_is_refused() {
     for (mode, expected) in
         [("", "bridge"), ("bridge", "bridge"), ("private", "private"), ("vepa", "vepa"), ("passthru", "passthru")]

@@ -5,7 +5,7 @@ use crate::plan::link::{Link, LinkAttr, LinkKind, LinkRef};
 use crate::plan::step::Ns;
 use crate::sys::netlink::{CREATE, ECHO, EXCL, KernelError, Message};
 use crate::sys::rtnl;
-use crate::sys::rtnl::link::{NewKind, NewLink, new_link, parse, set_attrs};
+use crate::sys::rtnl::link::{NewKind, NewLink, by_name, new_link, parse, rename, set_attrs};
 use nix::errno::Errno;
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -31,8 +31,34 @@ pub(super) fn link(kernel: &mut Kernel, link: &Link, shared: bool) -> Result<(),
             Ok(())
         }
         Err(err) if err.errno == Errno::EEXIST && shared => adopt(kernel, link, err),
+        Err(err) if err.errno == Errno::EEXIST && new.netns.is_some() => renamed(kernel, link, from, &new, &kind),
         Err(err) => Err(err),
     }
+}
+
+/// Makes a child under another name and gives it its own where it appears: the kernel may have refused that because a link of
+/// the parent's namespace has it (Linux 6.12 does, 6.18 does not). Who has it in the container keeps it.
+fn renamed(
+    kernel: &mut Kernel,
+    link: &Link,
+    from: Ns,
+    new: &NewLink<'_>,
+    kind: &NewKind<'_>,
+) -> Result<(), KernelError> {
+    let first = LinkRef { ns: link.at.ns, name: link.at.name.until_renamed() };
+    let made = NewLink { name: Some(&first.name), up: false, ..*new };
+    let echo = kernel.route(from)?.call(rtnl::NEWLINK, CREATE | EXCL | ECHO, |out| new_link(&made, kind, out))?;
+    let index = echo.iter().find_map(|message| parse(&message.body)).map(|(_, fact)| fact.index);
+    let socket = kernel.route(link.at.ns)?;
+    let renamed = index.ok_or(Errno::ENODEV.into()).and_then(|index| {
+        // A link that is up may not be renamed before Linux 6.2; its flags are set last.
+        socket.call(rtnl::SETLINK, 0, |out| rename(index, &link.at.name, link.up, out)).map(|_| index)
+    });
+    if renamed.is_err() {
+        socket.call(rtnl::DELLINK, 0, |out| by_name(&first.name, out))?;
+    }
+    kernel.learn(link.at.clone(), renamed?);
+    Ok(())
 }
 
 /// The descriptor of namespace `ns`, unless the request is made there anyway.

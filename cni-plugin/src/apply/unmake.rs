@@ -36,7 +36,15 @@ pub(super) fn links(kernel: &mut Kernel, ns: Ns, links: &[LinkRef]) -> Vec<Resul
 fn by_name(kernel: &mut Kernel, links: &[LinkRef]) -> Vec<Result<(), KernelError>> {
     let one = |at: &LinkRef| {
         let socket = kernel.route(at.ns)?;
-        socket.call(rtnl::DELLINK, 0, |out| link::by_name(&at.name, out)).map(drop)
+        let deleted = socket.call(rtnl::DELLINK, 0, |out| link::by_name(&at.name, out)).map(drop);
+        match &deleted {
+            // A call that was killed may not have come to rename it.
+            Err(err) if err.errno == Errno::ENODEV && at.ns == Ns::Pod => {
+                let first = at.name.until_renamed();
+                socket.call(rtnl::DELLINK, 0, |out| link::by_name(&first, out)).map(drop)
+            }
+            _ => deleted,
+        }
     };
     links.iter().map(one).collect()
 }

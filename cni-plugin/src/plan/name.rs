@@ -46,6 +46,16 @@ impl IfName {
     /// Longest name in bytes.
     pub const MAX_LEN: usize = 15;
 
+    /// What a link is called that can't be made under this name and is renamed at once.
+    #[must_use]
+    pub fn until_renamed(&self) -> Self {
+        let mut name = self.0.clone();
+        while name.len() >= Self::MAX_LEN {
+            name.pop();
+        }
+        Self(name + "~")
+    }
+
     /// Parses `name`, refusing what the kernel or the CNI specification refuses.
     pub fn parse(name: &str) -> Result<Self, IfNameError> {
         match name {

@@ -49,7 +49,7 @@ const OPER_UP: [u8; 2] = [6, 0];
 const INFO_LEN: usize = 16;
 
 /// What the common part of a new link needs besides its kind.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct NewLink<'a> {
     /// Final name.
     pub name: Option<&'a IfName>,
@@ -154,6 +154,13 @@ fn ipv4_devconf(which: u16, value: u32) -> LinkAttribute {
 fn nested(kind: u16, inside: Vec<u8>) -> Vec<u8> {
     let len = u16::try_from(inside.len() + 4).unwrap_or(u16::MAX);
     [len.to_ne_bytes(), kind.to_ne_bytes()].concat().into_iter().chain(inside).collect()
+}
+
+/// Body of `RTM_SETLINK` that gives the link with this index another name, and sets it up then if asked to.
+pub fn rename(index: u32, name: &IfName, up: bool, out: &mut Vec<u8>) {
+    let mut message = message(&NewLink { name: Some(name), up, ..NewLink::default() });
+    message.header.index = index;
+    emit(&message, out);
 }
 
 /// Body of `RTM_NEWLINK` that sets attributes of the link with this index.
