@@ -1,8 +1,8 @@
 //! Which addresses are the host's.
 //!
-//! braid notes them when it adds a port. The kernel is asked besides, for each new flow: an address may have gone since.
-//! It can't be asked alone, since `bpf_fib_lookup()` answers the same for an address of the host and for one to which
-//! there is no route.
+//! braid notes them when it adds a port. The kernel is asked besides, since an address may have gone; both are asked for
+//! each new flow. The kernel can't be asked alone: `bpf_fib_lookup()` answers the same for an address of the host and for
+//! one to which there is no route.
 
 use super::packet::Packet;
 use aya_ebpf::{

@@ -75,31 +75,37 @@ fn inward(skb: *mut __sk_buff) -> Option<i32> {
     {
         return verdict;
     }
-    let [client, addr] = packet.ends.addrs;
-    if !local::is_noted(&addr) {
-        if !is_port {
-            forget(&packet);
-        }
+    let Some((target, flags)) = way(&packet, index, is_port) else {
+        stays(&packet, is_port);
         return None;
-    }
-    let target = target_of(&addr, packet.ends.ports[1], packet.protocol)?;
-    // SAFETY: the map's value, of which nothing changes but as a whole.
-    let target = unsafe { &*target };
-    let is_itself = client == target.addr;
-    if is_itself && (index != target.link || target.flags & HAIRPIN == 0) || !is_itself && is_port {
-        return None;
-    }
-    let is_neighbour = !is_itself && target.bridge != 0 && is_within(&client, target);
-    if is_neighbour && (index != target.bridge || target.flags & NEIGHBOURS == 0) {
-        return None;
-    }
-    lead(&packet, target, is_itself, is_neighbour)
+    };
+    lead(&packet, target, flags, is_port)
 }
 
-/// Leads a packet to the container; none where another flow would have the same answers.
+/// Where the packet's port leads from this link, if its address is the host's, and who the client is.
 #[inline(always)]
-fn lead(packet: &Packet, target: &Target, is_itself: bool, is_neighbour: bool) -> Option<i32> {
+fn way(packet: &Packet, index: u32, is_port: bool) -> Option<(&'static Target, u16)> {
+    let [client, addr] = &packet.ends.addrs;
+    let target = target_of(addr, packet.ends.ports[1], packet.protocol)?;
+    // SAFETY: the map's value, of which nothing changes but as a whole, and which outlives the run.
+    let target = unsafe { &*target };
+    if *client == target.addr {
+        return (index == target.link && target.flags & HAIRPIN != 0).then_some((target, ITSELF));
+    }
+    if is_port {
+        return None;
+    }
+    if target.bridge == 0 || !is_within(client, target) {
+        return Some((target, 0));
+    }
+    (index == target.bridge && target.flags & NEIGHBOURS != 0).then_some((target, NEIGHBOUR))
+}
+
+/// Leads a packet to the container; none where it is not for the host, or another flow would have the same answers.
+#[inline(always)]
+fn lead(packet: &Packet, target: &Target, flags: u16, is_port: bool) -> Option<i32> {
     let Ends { addrs: [client, addr], ports: [client_port, port] } = packet.ends;
+    let (is_itself, is_neighbour) = (flags & ITSELF != 0, flags & NEIGHBOUR != 0);
     let peer = if is_itself { addr } else { client };
     let answer = Answer {
         pod: target.addr,
@@ -108,18 +114,15 @@ fn lead(packet: &Packet, target: &Target, is_itself: bool, is_neighbour: bool) -
         peer_port: client_port,
         protocol: packet.protocol.into(),
     };
-    let flags = if is_itself { ITSELF } else { 0 } | if is_neighbour { NEIGHBOUR } else { 0 };
     let origin = Origin { addr, port, flags };
     // SAFETY: the value is copied at once; who changes it changes it to what it is for the flow.
-    match unsafe { NAT.get(&answer) } {
-        Some(known) if known.addr != addr || known.port != port => return None,
-        Some(known) if known.flags == flags => {}
-        _ => {
-            if !local::is_local(packet) {
-                return None;
-            }
-            NAT.insert(&answer, &origin, 0).ok()?;
+    let known = unsafe { NAT.get(&answer) };
+    if known != Some(&origin) {
+        let is_others = known.is_some_and(|known| known.addr != addr || known.port != port);
+        if stays(packet, is_port) || is_others || !local::is_local(packet) {
+            return None;
         }
+        NAT.insert(&answer, &origin, 0).ok()?;
     }
     let to = Ends { addrs: [peer, target.addr], ports: [client_port, target.port] };
     if !packet.rewrite(&to) {
@@ -244,6 +247,16 @@ fn target_of(addr: &Address, port: u16, protocol: u8) -> Option<*const Target> {
     }
     at.addr = local::any_of(addr);
     HOST_PORTS.get_ptr(&at)
+}
+
+/// Whether the packet is for an address that braid did not note as the host's.
+#[inline(always)]
+fn stays(packet: &Packet, is_port: bool) -> bool {
+    let stays = !local::is_noted(&packet.ends.addrs[1]);
+    if stays && !is_port {
+        forget(packet);
+    }
+    stays
 }
 
 /// A client that speaks to the container without the host's port is not to hear of that port any more.

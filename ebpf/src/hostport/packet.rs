@@ -4,10 +4,7 @@
 use aya_ebpf::{
     bindings::{__sk_buff, BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR},
     btf_maps::LruHashMap,
-    helpers::generated::{
-        bpf_csum_diff, bpf_csum_update, bpf_l3_csum_replace, bpf_l4_csum_replace, bpf_skb_load_bytes,
-        bpf_skb_store_bytes,
-    },
+    helpers::generated::{bpf_csum_update, bpf_l4_csum_replace, bpf_skb_load_bytes, bpf_skb_store_bytes},
     macros::btf_map,
 };
 use braid_ebpf_types::hostport::{Address, Datagram, ETHERNET, FRAGMENTS as MOST};
@@ -40,6 +37,13 @@ struct Ipv4 {
     fragment: u16,
     ttl: u8,
     protocol: u8,
+    checksum: u16,
+    addrs: [u32; 2],
+}
+
+/// The end of `struct iphdr`, from the checksum on.
+#[repr(C, packed(2))]
+struct Ipv4End {
     checksum: u16,
     addrs: [u32; 2],
 }
@@ -79,6 +83,8 @@ pub struct Packet {
     pub ends: Ends,
     pub protocol: u8,
     is_v6: bool,
+    /// That of the IPv4 header.
+    checksum: u16,
     /// It has no header of UDP: another fragment has it.
     is_later: bool,
     /// Where the IP header starts.
@@ -92,6 +98,8 @@ pub struct Network {
     pub addrs: [Address; 2],
     pub protocol: u8,
     pub is_v6: bool,
+    /// IPv4 has one.
+    pub checksum: u16,
     /// Where the header starts, and what is behind it.
     pub start: u32,
     pub end: u32,
@@ -119,6 +127,7 @@ impl Network {
             addrs: [[0, 0, MAPPED, header.addrs[0]], [0, 0, MAPPED, header.addrs[1]]],
             protocol: header.protocol,
             is_v6: false,
+            checksum: header.checksum,
             start,
             end: start + u32::from(header.version & 0xf) * 4,
             id: (header.fragment & (MORE | PLACE) != 0).then_some(header.id.into()),
@@ -130,8 +139,16 @@ impl Network {
     fn v6(skb: *mut __sk_buff, start: u32) -> Option<Self> {
         let header: Ipv6 = load(skb, start)?;
         let end = start + size_of::<Ipv6>() as u32;
-        let mut network =
-            Self { addrs: header.addrs, protocol: header.next, is_v6: true, start, end, id: None, is_later: false };
+        let mut network = Self {
+            addrs: header.addrs,
+            protocol: header.next,
+            is_v6: true,
+            checksum: 0,
+            start,
+            end,
+            id: None,
+            is_later: false,
+        };
         if header.next == FRAGMENT_HEADER {
             let header: Fragment = load(skb, end)?;
             network.protocol = header.next;
@@ -153,7 +170,7 @@ impl Packet {
     /// The packet in `skb`; none where it is not of TCP or UDP, or nobody knows its ports.
     #[inline(always)]
     pub fn parse(skb: *mut __sk_buff, place: u32) -> Option<Self> {
-        let Network { addrs, protocol, is_v6, start, end, id, is_later } = Network::parse(skb, start(place))?;
+        let Network { addrs, protocol, is_v6, checksum, start, end, id, is_later } = Network::parse(skb, start(place))?;
         if protocol != TCP && protocol != UDP {
             return None;
         }
@@ -171,7 +188,8 @@ impl Packet {
                 }
             }
         };
-        Some(Self { skb, ends: Ends { addrs, ports }, protocol, is_v6, is_later, network: start, transport: end })
+        let ends = Ends { addrs, ports };
+        Some(Self { skb, ends, protocol, is_v6, checksum, is_later, network: start, transport: end })
     }
 
     /// Gives the packet other ends; whether it could.
@@ -200,8 +218,8 @@ impl Packet {
                 bpf_csum_update(self.skb, diff as u32);
                 store(self.skb, self.network + 8, &to.addrs);
             } else {
-                bpf_l3_csum_replace(self.skb, self.network + 10, 0, diff, 0);
-                store(self.skb, self.network + 12, &[to.addrs[0][3], to.addrs[1][3]]);
+                let addrs = [to.addrs[0][3], to.addrs[1][3]];
+                store(self.skb, self.network + 10, &Ipv4End { checksum: changed(self.checksum, diff), addrs });
             }
         }
         true
@@ -213,12 +231,20 @@ fn word([from, to]: [u16; 2]) -> u64 {
     (u32::from(from) | u32::from(to) << 16).into()
 }
 
-/// By how much the checksum of all addresses changes.
+/// By how much the sum of all addresses changes, in 32 bits of one's complement (RFC 1624, section 3).
 #[inline(always)]
 pub fn diff(from: &[Address; 2], to: &[Address; 2]) -> u64 {
-    let len = size_of::<[Address; 2]>() as u32;
-    // SAFETY: the helper reads arrays that are as long as said.
-    unsafe { bpf_csum_diff(from.as_ptr().cast_mut().cast(), len, to.as_ptr().cast_mut().cast(), len, 0) as u64 }
+    let word = |end: usize, at: usize| u64::from(!from[end][at]) + u64::from(to[end][at]);
+    let sum = |end: usize| word(end, 0) + word(end, 1) + word(end, 2) + word(end, 3);
+    let carried = |sum: u64| (sum & u64::from(u32::MAX)) + (sum >> u32::BITS);
+    carried(carried(sum(0) + sum(1)))
+}
+
+/// A checksum after its data's sum has changed by `diff`.
+#[inline(always)]
+fn changed(checksum: u16, diff: u64) -> u16 {
+    let carried = |sum: u64| (sum & u64::from(u16::MAX)) + (sum >> u16::BITS);
+    !carried(carried(u64::from(!checksum) + (diff & u64::from(u16::MAX)) + (diff >> u16::BITS))) as u16
 }
 
 /// Both hardware addresses of an Ethernet frame, destination first.
