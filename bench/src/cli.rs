@@ -42,6 +42,11 @@ pub(crate) struct Cli {
     /// node's own tmpfs. The range must hold them, so give the network a /16 for 10,000.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "0")]
     pub(crate) leases: Vec<usize>,
+    /// How many ports of the host already lead to other pods, a hundred to each; several values make several settings
+    ///
+    /// The list must have a plugin with the capability `portMappings`. The ports are of TCP, from 10000 on.
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "0")]
+    pub(crate) ports: Vec<u16>,
     /// How many more pods are attached before a run and stay, as on a node that is in use
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) beside: usize,

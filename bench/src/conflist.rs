@@ -61,13 +61,17 @@ impl Conflist {
         Value::Object(conf).to_string().into_bytes()
     }
 
+    /// Whether some plugin of the list declares the capability.
+    pub(crate) fn declares(&self, capability: &str) -> bool {
+        self.plugins.iter().any(|plugin| declares(plugin, capability))
+    }
+
     /// The list as it is for a pod that is attached with this value of a capability: it goes into the `runtimeConfig` of
     /// the plugins that declare it.
     pub(crate) fn with_capability(&self, capability: &str, value: &Value) -> Self {
         let mut list = self.clone();
         for plugin in &mut list.plugins {
-            let declared = plugin.get("capabilities").and_then(|all| all.get(capability)).and_then(Value::as_bool);
-            if declared == Some(true) {
+            if declares(plugin, capability) {
                 let runtime = plugin.entry("runtimeConfig").or_insert_with(|| Map::new().into());
                 if let Some(runtime) = runtime.as_object_mut() {
                     runtime.insert(capability.to_owned(), value.clone());
@@ -99,6 +103,10 @@ impl Conflist {
     fn ipam(&self, wanted: impl Fn(&str) -> bool + Copy) -> Option<(&str, &Value)> {
         self.plugins.iter().find_map(|plugin| find_ipam(plugin, &self.name, wanted))
     }
+}
+
+fn declares(plugin: &Map<String, Value>, capability: &str) -> bool {
+    plugin.get("capabilities").and_then(|all| all.get(capability)).and_then(Value::as_bool) == Some(true)
 }
 
 fn plugin_type(plugin: &Map<String, Value>) -> &str {

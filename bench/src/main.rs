@@ -1,7 +1,7 @@
 //! Attachment latency of CNI plugins, side by side, beside the kernel's own floor.
 //!
 //! ```text
-//!  cli ─► run: each setting (conflist, leases, concurrency), contenders in turns
+//!  cli ─► run: each setting (conflist, leases and ports held, concurrency), contenders in turns
 //!           └─► site: node (namespaces), pods, a burst of ADDs, a burst of DELs, verify
 //!                 ├─► chain ─► call: the plugins of a directory as libcni calls them
 //!                 └─► floor: the kernel alone, by netlink
@@ -22,6 +22,7 @@ mod lease;
 mod netlink;
 mod node;
 mod outside;
+mod ports;
 mod programs;
 mod report;
 mod run;

@@ -1,5 +1,6 @@
 //! The figures as a table and as JSON.
 
+use crate::site::Held;
 use crate::stats::Summary;
 use crate::strace::Trace;
 use comfy_table::{CellAlignment, Table, presets};
@@ -9,7 +10,8 @@ use serde::Serialize;
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Row {
     pub(crate) conflist: String,
-    pub(crate) leases: usize,
+    #[serde(flatten)]
+    pub(crate) held: Held,
     pub(crate) concurrency: usize,
     /// `ADD` or `DEL`.
     pub(crate) verb: &'static str,
@@ -46,7 +48,7 @@ impl Report {
     pub(crate) fn table(&self) -> Table {
         let traced = self.rows.iter().any(|row| row.trace.is_some());
         let mut header: Vec<String> =
-            ["conflist", "leases", "at once", "verb", "plugins", "p50 ms", "p95", "p99", "min", "mean"]
+            ["conflist", "leases", "ports", "at once", "verb", "plugins", "p50 ms", "p95", "p99", "min", "mean"]
                 .map(str::to_owned)
                 .into();
         header.extend([format!("/ {}", self.baseline), "/ floor".to_owned(), "calls/s".to_owned()]);
@@ -63,7 +65,7 @@ impl Report {
             table.add_row(blank.chain(place.iter().skip(repeated).cloned()).chain(row.figures()));
             above = place;
         }
-        for column in table.column_iter_mut().enumerate().filter(|(at, _)| ![0, 3, 4].contains(at)).map(|(_, c)| c) {
+        for column in table.column_iter_mut().enumerate().filter(|(at, _)| ![0, 4, 5].contains(at)).map(|(_, c)| c) {
             column.set_cell_alignment(CellAlignment::Right);
         }
         table
@@ -71,9 +73,10 @@ impl Report {
 }
 
 impl Row {
-    /// Where the row stands: network, leases, concurrency, verb.
+    /// Where the row stands: network, leases, ports, concurrency, verb.
     fn place(&self) -> Vec<String> {
-        vec![self.conflist.clone(), self.leases.to_string(), self.concurrency.to_string(), self.verb.to_owned()]
+        let [leases, ports] = [self.held.leases, self.held.ports.into()].map(|count: usize| count.to_string());
+        vec![self.conflist.clone(), leases, ports, self.concurrency.to_string(), self.verb.to_owned()]
     }
 
     fn figures(&self) -> Vec<String> {

@@ -4,7 +4,7 @@ use crate::cli::Cli;
 use crate::conflist::Conflist;
 use crate::programs;
 use crate::report::Row;
-use crate::site::{Burst, Site};
+use crate::site::{Burst, Held, Site};
 use crate::stats::Summary;
 use crate::strace::Trace;
 use anyhow::{Context, Result};
@@ -18,7 +18,7 @@ pub(crate) const FLOOR: &str = "floor";
 /// One combination of what is varied.
 struct Setting {
     network: usize,
-    leases: usize,
+    held: Held,
     concurrency: usize,
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn run(cli: &Cli) -> Result<Vec<Row>> {
         let lists = lists.get(setting.network).map(Vec::as_slice).unwrap_or_default();
         let mut sites = vec![(FLOOR, Site::floor(setting.concurrency)?)];
         for ((plugins, dir), list) in cli.plugins.iter().zip(&dirs).zip(lists) {
-            let site = Site::chain(list, dir, setting.leases, setting.concurrency)
+            let site = Site::chain(list, dir, setting.held, setting.concurrency)
                 .with_context(|| format!("{}: {title}", plugins.name))?;
             sites.push((&plugins.name, site));
         }
@@ -105,7 +105,8 @@ impl Samples {
 impl Setting {
     fn title(&self, cli: &Cli) -> String {
         let network = cli.conflist.get(self.network).map(crate::cli::Network::label).unwrap_or_default();
-        format!("{network}, {} leases, {} at once", self.leases, self.concurrency)
+        let Held { leases, ports } = self.held;
+        format!("{network}, {leases} leases, {ports} ports, {} at once", self.concurrency)
     }
 
     fn rows(&self, cli: &Cli, verb: &'static str, names: &[&str], samples: &[Samples]) -> Vec<Row> {
@@ -120,7 +121,7 @@ impl Setting {
             let summary = (*summary)?;
             Some(Row {
                 conflist: cli.conflist.get(self.network)?.label(),
-                leases: self.leases,
+                held: self.held,
                 concurrency: self.concurrency,
                 verb,
                 plugins: (*name).to_owned(),
@@ -143,7 +144,9 @@ fn settings(cli: &Cli) -> Vec<Setting> {
     let mut settings = Vec::new();
     for network in 0..cli.conflist.len() {
         for &leases in &cli.leases {
-            settings.extend(cli.concurrency.iter().map(|&concurrency| Setting { network, leases, concurrency }));
+            for held in cli.ports.iter().map(|&ports| Held { leases, ports }) {
+                settings.extend(cli.concurrency.iter().map(|&concurrency| Setting { network, held, concurrency }));
+            }
         }
     }
     settings

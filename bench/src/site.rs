@@ -6,13 +6,24 @@ use crate::conflist::Conflist;
 use crate::floor::Floor;
 use crate::lease;
 use crate::node::{Node, Pod};
+use crate::ports;
 use crate::strace::Trace;
 use crate::verify;
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
+use serde::Serialize;
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Barrier;
 use std::time::Duration;
+
+/// What other containers hold on a node before the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(crate) struct Held {
+    /// Addresses.
+    pub(crate) leases: usize,
+    /// Ports of the host.
+    pub(crate) ports: u16,
+}
 
 /// What attaches pods.
 pub(crate) enum Driver<'a> {
@@ -48,14 +59,15 @@ impl<'a> Site<'a> {
         Self::with_pods(node, Driver::Floor(floor), pods)
     }
 
-    /// A node for the plugins in `dir`, with `leases` of other containers.
-    pub(crate) fn chain(conflist: &'a Conflist, dir: &'a Path, leases: usize, pods: usize) -> Result<Self> {
+    /// A node for the plugins in `dir`, of which other containers hold a part.
+    pub(crate) fn chain(conflist: &'a Conflist, dir: &'a Path, held: Held, pods: usize) -> Result<Self> {
         let node = node_for(conflist, dir)?;
         node.run(|| match conflist.host_local() {
-            Some(found) => lease::plant(&found, leases),
-            None if leases > 0 => bail!("no host-local in which {leases} leases could be planted"),
+            Some(found) => lease::plant(&found, held.leases),
+            None if held.leases > 0 => bail!("no host-local in which {} leases could be planted", held.leases),
             None => Ok(()),
         })?;
+        lead(&node, conflist, dir, held.ports)?;
         Self::with_pods(node, Driver::Chain { conflist, dir }, pods)
     }
 
@@ -141,6 +153,18 @@ impl Burst {
             trace: timings.iter().fold(Trace::default(), |sum, timing| sum.add(timing.trace)),
         }
     }
+}
+
+/// Leads so many ports of the node to pods, which are there as long as the node.
+fn lead(node: &Node, conflist: &Conflist, dir: &Path, count: u16) -> Result<()> {
+    let end = ports::FIRST.checked_add(count).context("too many ports")?;
+    for (slot, range) in ports::chunks(ports::FIRST..end).enumerate() {
+        let list = ports::lead(conflist, range.map(ports::tcp).collect())?;
+        let pod = node.add_pod(&format!("led{slot}"))?;
+        let call = Call { verb: "ADD", dir, container: &id(u128::MAX - 1, slot), netns: &pod.path, trace: None };
+        node.run(|| chain::add(&list, call))?;
+    }
+    Ok(())
 }
 
 /// A node in which the conflist's leases start empty and the plugins in `dir` can be seen.

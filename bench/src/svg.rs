@@ -2,6 +2,7 @@
 
 use crate::report::{self, Report, Row};
 use crate::run::FLOOR;
+use crate::site::Held;
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 1000.0;
@@ -26,10 +27,10 @@ const STYLE: &str = "<style>\
     @media(prefers-color-scheme:dark){text{fill:#c9d1d9}.whisker{stroke:#c9d1d9}}\
     </style>\n";
 
-/// Rows that share a scale: those with as many calls at once and as many leases.
+/// Rows that share a scale: those with as many calls at once and as much held.
 struct Section<'a> {
     concurrency: usize,
-    leases: usize,
+    held: Held,
     /// Networks with their rows.
     groups: Vec<(&'a str, Vec<&'a Row>)>,
 }
@@ -155,28 +156,28 @@ impl Scale {
 
 impl Section<'_> {
     fn title(&self) -> String {
-        let leases = if self.leases == 0 { String::new() } else { format!(", {} leases held", self.leases) };
+        let of = |count: usize, what| if count == 0 { String::new() } else { format!(", {count} {what} held") };
+        let held = of(self.held.leases, "leases") + &of(self.held.ports.into(), "ports");
         let at_once = if self.concurrency == 1 { String::new() } else { format!(", {} at once", self.concurrency) };
-        leases + &at_once
+        held + &at_once
     }
 }
 
 fn sections(report: &Report) -> Vec<Section<'_>> {
     let mut sections: Vec<Section<'_>> = Vec::new();
     for row in &report.rows {
-        let Row { concurrency, leases, .. } = *row;
-        let at =
-            sections.iter().position(|s| (s.concurrency, s.leases) == (concurrency, leases)).unwrap_or_else(|| {
-                sections.push(Section { concurrency, leases, groups: Vec::new() });
-                sections.len() - 1
-            });
+        let Row { concurrency, held, .. } = *row;
+        let at = sections.iter().position(|s| (s.concurrency, s.held) == (concurrency, held)).unwrap_or_else(|| {
+            sections.push(Section { concurrency, held, groups: Vec::new() });
+            sections.len() - 1
+        });
         let Some(Section { groups, .. }) = sections.get_mut(at) else { continue };
         match groups.iter_mut().find(|(name, _)| *name == row.conflist) {
             Some((_, rows)) => rows.push(row),
             None => groups.push((&row.conflist, vec![row])),
         }
     }
-    sections.sort_by_key(|section| (section.concurrency, section.leases));
+    sections.sort_by_key(|section| (section.concurrency, section.held));
     sections
 }
 
@@ -234,7 +235,7 @@ mod tests {
     fn row(plugins: &str, leases: usize, ms: u64) -> Row {
         Row {
             conflist: "bridge".to_owned(),
-            leases,
+            held: Held { leases, ports: 0 },
             concurrency: 1,
             verb: "ADD",
             plugins: plugins.to_owned(),
@@ -269,8 +270,10 @@ mod tests {
     #[test]
     fn settings_with_other_leases_get_a_scale_of_their_own() {
         let report = report(vec![row("a", 0, 1), row("a", 10_000, 900), row("b", 0, 2)]);
-        let shape: Vec<_> =
-            sections(&report).iter().map(|s| (s.leases, s.groups.iter().map(|(_, rows)| rows.len()).sum())).collect();
+        let shape: Vec<_> = sections(&report)
+            .iter()
+            .map(|s| (s.held.leases, s.groups.iter().map(|(_, rows)| rows.len()).sum()))
+            .collect();
         assert_eq!(shape, [(0, 2), (10_000, 1)]);
     }
 

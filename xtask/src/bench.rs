@@ -31,6 +31,9 @@ const CONFLISTS: [&str; 5] = ["bridge", "bridge-ipmasq", "ptp", "macvlan", "chai
 /// Conflists whose ADD has a budget beside the reference: one plugin and host-local.
 const SINGLE: [&str; 3] = ["bridge", "ptp", "macvlan"];
 const MANY_LEASES: u64 = 10_000;
+const MANY_PORTS: u64 = 1000;
+/// What other containers hold on a new node.
+const NONE: (&str, u64) = ("leases", 0);
 const SHAPED: [&str; 4] = ["shaped-bridge", "shaped-ptp", "shaped-macvlan", "shaped-ipvlan"];
 
 #[derive(clap::Args)]
@@ -88,6 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut budgets = budgets(&read(&json)?)?;
     budgets.extend(limited(&runs, &reference, &braid, &out.join("bandwidth.json"))?);
     budgets.extend(full(&runs, &reference, &braid, &out.join("full.json"))?);
+    budgets.push(many_ports(&runs, &braid, &out.join("ports.json"))?);
     judge(&budgets, args.enforce)
 }
 
@@ -123,7 +127,7 @@ fn one_list(args: &[&str], plugins: &[(&str, &Path)], list: &str, own: &[(&str, 
 }
 
 fn limits(report: &Value) -> Result<[Budget; 2]> {
-    let add = |plugins: &str| p50(report, "bandwidth", 0, "ADD", plugins);
+    let add = |plugins: &str| p50(report, "bandwidth", NONE, "ADD", plugins);
     Ok([
         Budget { what: "ADD with bandwidth / without".to_owned(), ratio: add("limited")? / add("none")?, at_most: 1.3 },
         Budget {
@@ -138,7 +142,7 @@ fn limits(report: &Value) -> Result<[Budget; 2]> {
 fn full(runs: &str, reference: &Path, braid: &Path, json: &Path) -> Result<[Budget; 2]> {
     let plugins = [("ref", reference), ("braid", braid)];
     let report = one_list(&["--runs", runs], &plugins, "full", &[("braid", "full-braid")], json)?;
-    let of = |verb: &str, plugins: &str| p50(&report, "full", 0, verb, plugins);
+    let of = |verb: &str, plugins: &str| p50(&report, "full", NONE, verb, plugins);
     Ok([
         Budget {
             what: "ADD full / reference".to_owned(),
@@ -147,6 +151,15 @@ fn full(runs: &str, reference: &Path, braid: &Path, json: &Path) -> Result<[Budg
         },
         Budget { what: "DEL full / floor".to_owned(), ratio: of("DEL", "braid")? / of("DEL", "floor")?, at_most: 1.2 },
     ])
+}
+
+/// The same on a node of which other pods have many ports.
+fn many_ports(runs: &str, braid: &Path, json: &Path) -> Result<Budget> {
+    let ports = format!("0,{MANY_PORTS}");
+    let report = one_list(&["--runs", runs, "--ports", &ports], &[("braid", braid)], "full-braid", &[], json)?;
+    let of = |ports| p50(&report, "full-braid", ("ports", ports), "ADD", "braid");
+    let what = format!("ADD full with {MANY_PORTS} ports of the node / with none");
+    Ok(Budget { what, ratio: of(MANY_PORTS)? / of(0)?, at_most: 1.2 })
 }
 
 fn read(json: &Path) -> Result<Value> {
@@ -224,7 +237,7 @@ fn judge(budgets: &[Budget], enforce: bool) -> Result<()> {
 }
 
 fn budgets(report: &Value) -> Result<Vec<Budget>> {
-    let p50 = |conflist: &str, leases, verb: &str, plugins: &str| p50(report, conflist, leases, verb, plugins);
+    let p50 = |list: &str, leases, verb: &str, plugins: &str| p50(report, list, ("leases", leases), verb, plugins);
     let budget =
         |what: String, measured: f64, against: f64, at_most: f64| Budget { what, ratio: measured / against, at_most };
     let mut budgets = Vec::new();
@@ -241,13 +254,14 @@ fn budgets(report: &Value) -> Result<Vec<Budget>> {
     Ok(budgets)
 }
 
-fn p50(report: &Value, conflist: &str, leases: u64, verb: &str, plugins: &str) -> Result<f64> {
+/// The middle of the calls on a node of which other containers hold so many leases or ports.
+fn p50(report: &Value, conflist: &str, (what, count): (&str, u64), verb: &str, plugins: &str) -> Result<f64> {
     let same = |row: &&Value| {
-        row["conflist"] == conflist && row["leases"] == leases && row["verb"] == verb && row["plugins"] == plugins
+        row["conflist"] == conflist && row[what] == count && row["verb"] == verb && row["plugins"] == plugins
     };
     let rows = report["rows"].as_array().context("the report has no rows")?;
     let found = rows.iter().find(same).and_then(|row| row["p50_ms"].as_f64());
-    found.with_context(|| format!("the report has no {verb} of {plugins} for {conflist} with {leases} leases"))
+    found.with_context(|| format!("the report has no {verb} of {plugins} for {conflist} with {count} {what}"))
 }
 
 #[cfg(test)]

@@ -7,22 +7,16 @@ use crate::conflist::Conflist;
 use crate::netlink;
 use crate::node::{self, Node, Pod};
 use crate::outside;
+use crate::ports;
 use crate::site;
 use crate::traffic::{End, Entrance, Way};
 use crate::verify;
 use anyhow::{Context, Result};
 use ipnet::IpNet;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::path::Path;
-
-/// The first port of the host that leads to a pod.
-const FIRST_PORT: u16 = 10_000;
-/// How many ports lead to each pod that is not measured, at most.
-const EACH: u16 = 100;
-/// The port in the pods.
-const CONTAINER_PORT: u16 = 80;
 
 /// All of it goes when it is dropped, as its namespaces do.
 pub(crate) struct Site {
@@ -41,28 +35,29 @@ pub(crate) struct Site {
 impl Site {
     /// A node with so many ports. Those that are not measured lead to other pods, attached before the measured one and
     /// after it.
-    pub(crate) fn new(conflist: &Conflist, dir: &Path, ports: u16, position: Position) -> Result<Self> {
+    pub(crate) fn new(conflist: &Conflist, dir: &Path, count: u16, position: Position) -> Result<Self> {
         let node = site::node_for(conflist, dir)?;
         let outside = connected(&node)?;
-        let others = ports.saturating_sub(1);
+        let others = count.saturating_sub(1);
         let before = position.before(others);
-        let measured = FIRST_PORT + before;
+        let measured = ports::FIRST + before;
         let add = |name: &str, mappings| attach(&node, conflist, dir, name, mappings);
-        let other = |ports: Range<u16>| Ok(add(&format!("pod{}", ports.start), ports.map(tcp).collect())?.0);
-        let mut pods = chunks(FIRST_PORT..measured).map(other).collect::<Result<Vec<_>>>()?;
-        let own = if ports > 0 { vec![tcp(measured), mapping(measured, "udp")] } else { Vec::new() };
+        let other = |range: Range<u16>| Ok(add(&format!("pod{}", range.start), range.map(ports::tcp).collect())?.0);
+        let mut pods = ports::chunks(ports::FIRST..measured).map(other).collect::<Result<Vec<_>>>()?;
+        let own = if count > 0 { vec![ports::tcp(measured), ports::mapping(measured, "udp")] } else { Vec::new() };
         let (pod, result) = add("measured", own)?;
-        for ports in chunks(measured + 1..FIRST_PORT + others + 1) {
-            pods.push(other(ports)?);
+        for range in ports::chunks(measured + 1..ports::FIRST + others + 1) {
+            pods.push(other(range)?);
         }
-        let entrance = Entrance { at: SocketAddr::new(node::UPLINK_ADDRESS.into(), measured), port: CONTAINER_PORT };
+        let entrance =
+            Entrance { at: SocketAddr::new(node::UPLINK_ADDRESS.into(), measured), port: ports::CONTAINER_PORT };
         Ok(Site {
             node,
-            ports,
+            ports: count,
             outside,
             pod,
             address: address(&result).context("ADD's result has no IPv4 address")?,
-            entrance: (ports > 0).then_some(entrance),
+            entrance: (count > 0).then_some(entrance),
             _others: pods,
         })
     }
@@ -78,26 +73,12 @@ impl Site {
 }
 
 fn attach(node: &Node, conflist: &Conflist, dir: &Path, name: &str, mappings: Vec<Value>) -> Result<(Pod, Value)> {
-    let conflist = conflist.with_capability("portMappings", &mappings.into());
+    let conflist = ports::lead(conflist, mappings)?;
     let mut pod = node.add_pod(name)?;
     let call = Call { verb: "ADD", dir, container: name, netns: &pod.path, trace: None };
     let (_, result) = node.run(|| chain::add(&conflist, call))?;
     verify::added(&mut pod, &result, true)?;
     Ok((pod, result))
-}
-
-/// The ports of one pod after the other.
-fn chunks(ports: Range<u16>) -> impl Iterator<Item = Range<u16>> {
-    let end = ports.end;
-    ports.step_by(EACH.into()).map(move |start| start..end.min(start + EACH))
-}
-
-fn tcp(port: u16) -> Value {
-    mapping(port, "tcp")
-}
-
-fn mapping(port: u16, protocol: &str) -> Value {
-    json!({"hostPort": port, "containerPort": CONTAINER_PORT, "protocol": protocol})
 }
 
 fn address(result: &Value) -> Option<IpAddr> {
@@ -120,12 +101,7 @@ fn connected(node: &Node) -> Result<Pod> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn each_port_is_one_pod_s() {
-        assert_eq!(chunks(10_000..10_250).collect::<Vec<_>>(), [10_000..10_100, 10_100..10_200, 10_200..10_250]);
-        assert_eq!(chunks(10_000..10_000).count(), 0);
-    }
+    use serde_json::json;
 
     #[test]
     fn the_pod_is_reached_by_ipv4() {

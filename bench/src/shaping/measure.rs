@@ -15,7 +15,7 @@ use std::time::Duration;
 /// How much more than the rate UDP offers.
 const OFFERED: f64 = 1.5;
 /// What passes before the clock starts: by then the burst is used up and TCP has made good its first losses.
-const SETTLE: Duration = Duration::from_secs(1);
+const SETTLE: Duration = Duration::from_secs(2);
 /// Bits of a frame that carries a request or its response, about.
 const FRAME_BITS: f64 = 8.0 * (64.0 + 66.0);
 /// Requests take no more than this part of the rate, so that they wait behind other traffic and not behind each other.
