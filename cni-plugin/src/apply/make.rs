@@ -47,10 +47,11 @@ fn renamed(
 ) -> Result<(), KernelError> {
     let first = LinkRef { ns: link.at.ns, name: link.at.name.until_renamed() };
     let made = NewLink { name: Some(&first.name), up: false, ..*new };
-    let echo = kernel.route(from)?.call(rtnl::NEWLINK, CREATE | EXCL | ECHO, |out| new_link(&made, kind, out))?;
-    let index = echo.iter().find_map(|message| parse(&message.body)).map(|(_, fact)| fact.index);
+    kernel.route(from)?.call(rtnl::NEWLINK, CREATE | EXCL, |out| new_link(&made, kind, out))?;
+    let index = kernel.index(&first);
+    kernel.forget(&first);
     let socket = kernel.route(link.at.ns)?;
-    let renamed = index.ok_or(Errno::ENODEV.into()).and_then(|index| {
+    let renamed = index.and_then(|index| {
         // A link that is up may not be renamed before Linux 6.2; its flags are set last.
         socket.call(rtnl::SETLINK, 0, |out| rename(index, &link.at.name, link.up, out)).map(|_| index)
     });
