@@ -3,9 +3,10 @@
 use super::{End, Way};
 use crate::node::in_netns;
 use anyhow::{Context, Result};
-use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, SockaddrStorage, setsockopt, socket, sockopt};
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -44,10 +45,22 @@ pub(crate) fn listen(way: &Way<'_>) -> Result<(TcpListener, SocketAddr)> {
 
 /// A connection through the way's entrance to `listener`.
 pub(crate) fn connect(way: &Way<'_>, listener: &TcpListener, to: SocketAddr) -> Result<(TcpStream, TcpStream)> {
-    let from = in_netns(way.from.netns, || once_usable(|| TcpStream::connect_timeout(&to, PATIENCE)))
+    let from = in_netns(way.from.netns, || once_usable(|| connect_from(way.from.address, to)))
         .with_context(|| format!("connect {} to {to}", way.from.address))?;
     let (accepted, _) = listener.accept().context("accept a connection")?;
     Ok((from, accepted))
+}
+
+/// From this address, which the kernel would not choose while it asks whether others have it.
+fn connect_from(address: IpAddr, to: SocketAddr) -> io::Result<TcpStream> {
+    let family = if to.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let stream = TcpStream::from(socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?);
+    socket::bind(stream.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(address, 0)))?;
+    // So long a call may wait to be connected, too.
+    stream.set_write_timeout(Some(PATIENCE))?;
+    socket::connect(stream.as_raw_fd(), &SockaddrStorage::from(to))?;
+    stream.set_write_timeout(None)?;
+    Ok(stream)
 }
 
 /// Two sockets that are connected to each other: the sender's and the receiver's.
