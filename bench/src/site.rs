@@ -76,12 +76,17 @@ impl<'a> Site<'a> {
         Ok(Site { node, pods, driver, rounds: 0 })
     }
 
-    /// Attaches so many more pods, which stay as long as the node.
+    /// Attaches so many more pods, which stay as long as the node. They have no ports of it: those are the measured pods'.
     pub(crate) fn settle(&self, beside: usize) -> Result<()> {
+        let without_ports = self.driver.without_ports();
+        let driver = match (&self.driver, &without_ports) {
+            (Driver::Chain { dir, .. }, Some(conflist)) => &Driver::Chain { conflist, dir },
+            (driver, _) => driver,
+        };
         for slot in self.pods.len()..self.pods.len() + beside {
             let mut pod = self.node.add_pod(&format!("pod{slot}"))?;
             let attached = burst(&self.node, std::slice::from_mut(&mut pod), |_, pod| {
-                self.driver.add(slot, pod, &id(u128::MAX, slot), None)
+                driver.add(slot, pod, &id(u128::MAX, slot), None)
             });
             attached.into_iter().try_for_each(|added| added.map(drop))?;
         }
@@ -116,6 +121,14 @@ impl<'a> Site<'a> {
 }
 
 impl Driver<'_> {
+    /// The list, if it has ports, for a pod that has none.
+    fn without_ports(&self) -> Option<Conflist> {
+        match self {
+            Driver::Floor(_) => None,
+            Driver::Chain { conflist, .. } => ports::lead(conflist, Vec::new()).ok(),
+        }
+    }
+
     fn wants_address(&self) -> bool {
         match self {
             Driver::Floor(_) => true,
