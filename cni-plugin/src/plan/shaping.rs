@@ -84,10 +84,9 @@ impl Shaper {
     }
 
     /// The same for a packet of a socket of this node, container or not. A socket is held back, but by then two of the largest
-    /// packets wait, and each flow has its own: 6 are those of three flows. With room for those of eight, as much more was lost
-    /// while 16 flows began, and had come a second later.
+    /// packets wait, and each flow has its own: 16 are those of eight flows.
     pub fn socket_horizon_ns(&self) -> u64 {
-        (200 * MS_NS).max(self.rate.time_of(6 * GSO_MAX))
+        (200 * MS_NS).max(self.rate.time_of(16 * GSO_MAX))
     }
 
     /// A packet that waits longer is marked, in nanoseconds: two of the largest packets must fit, or a flow alone would be
@@ -314,12 +313,12 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_s_horizon_leaves_room_for_6_of_the_largest_packets_and_the_mark_for_two() {
+    fn a_socket_s_horizon_leaves_room_for_16_of_the_largest_packets_and_the_mark_for_two() {
         let fast = shaper(Toward::Pod, 1_000_000_000);
         assert_eq!((fast.horizon_ns(), fast.socket_horizon_ns(), fast.ecn_ns()), (50 * MS_NS, 200 * MS_NS, 5 * MS_NS));
         let slow = shaper(Toward::Network, 1_000_000);
-        // 384 and 128 KiB at 1 Mbit/s
-        let expected = (200 * MS_NS, 3_145_728_000, 1_048_576_000);
+        // 1024 and 128 KiB at 1 Mbit/s
+        let expected = (200 * MS_NS, 8_388_608_000, 1_048_576_000);
         assert_eq!((slow.horizon_ns(), slow.socket_horizon_ns(), slow.ecn_ns()), expected);
     }
 
