@@ -27,14 +27,18 @@ impl Ns {
     /// seconds from the first connect.
     #[track_caller]
     pub fn send_to(&self, there: &Ns, server: &str) -> (f64, f64) {
+        self.send_within(PATIENCE, there, server)
+    }
+
+    /// The same, of which no byte may come for so long.
+    #[track_caller]
+    pub fn send_within(&self, patience: Duration, there: &Ns, server: &str) -> (f64, f64) {
         const MEASURED: Duration = Duration::from_secs(2);
-        // 1 MiB that waits at 1 Mbit/s takes 8.4 s, and it may be all of other connections.
-        const WAITS: Duration = Duration::from_secs(20);
         let (listener, to) = listen(there, server);
         let start = Instant::now();
         let mut sending = self.enter(|| TcpStream::connect_timeout(&to, PATIENCE)).expect("connect");
         let (mut stream, _) = listener.accept().expect("a connection");
-        stream.set_read_timeout(Some(WAITS)).expect("a time limit");
+        stream.set_read_timeout(Some(patience)).expect("a time limit");
         std::thread::scope(|scope| {
             // Ends when the other side does.
             let sender = scope.spawn(move || while sending.write_all(&vec![0; 64 * 1024]).is_ok() {});

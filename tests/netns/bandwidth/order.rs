@@ -151,6 +151,8 @@ fn a_packet_that_waits_long_is_marked_if_its_sender_heeds_marks() {
 
 #[test]
 fn what_a_connection_sends_again_passes_nothing_that_it_sent_before() {
+    // 1 MiB at 1 Mbit/s, which may be the others', takes 8.4 s.
+    const ROOM: Duration = Duration::from_secs(10);
     let limits =
         json!({"ingressRate": RATE / 20, "ingressBurst": BURST, "egressRate": RATE / 20, "egressBurst": BURST});
     let host = Sandbox::new();
@@ -160,7 +162,7 @@ fn what_a_connection_sends_again_passes_nothing_that_it_sent_before() {
     for (from, there, to) in [(host.host(), &*pod, "10.1.0.2"), (&*pod, host.host(), "10.1.0.1")] {
         // So many that what the first ones wait for takes longer than they have patience for, 0.2 s.
         let bits: f64 = std::thread::scope(|scope| {
-            let flows: Vec<_> = (0..16).map(|_| scope.spawn(|| from.send_to(there, to).0)).collect();
+            let flows: Vec<_> = (0..16).map(|_| scope.spawn(|| from.send_within(ROOM, there, to).0)).collect();
             flows.into_iter().map(|flow| flow.join().unwrap()).sum()
         });
         // RFC 7323: an older packet after a newer one is dropped.
