@@ -59,6 +59,7 @@ struct Packet {
     order: Order,
     clock: &'static Number,
     bypass_clock: &'static Number,
+    passed: &'static Number,
     flow: Flow,
     count: Counters,
     now: u64,
@@ -72,7 +73,7 @@ struct Packet {
     bytes: u64,
     /// How many those are; 0 and 1 are the same.
     segments: u64,
-    /// How long it may wait.
+    /// How long it may wait behind its flow's.
     horizon_ns: u64,
 }
 
@@ -80,7 +81,7 @@ struct Packet {
 struct Origin {
     /// A number for its flow.
     flow: u32,
-    /// How long it may wait.
+    /// How long it may wait behind its flow's.
     horizon_ns: u64,
 }
 
@@ -110,19 +111,24 @@ impl Origin {
 
 /// When the last packet of a flow leaves, as far as it did not bypass: the earlier of two numbers, so that it takes two
 /// other flows, or one by a rare chance, to make it seem later.
-struct Flow([&'static Number; 2]);
+struct Flow {
+    places: [&'static Number; 2],
+    /// How long packets have taken so far that passed others, unless these leave by the clock all the same (`fq`). The
+    /// numbers are less by it than the times: what passes a waiting packet has it leave later.
+    passed: u64,
+}
 
 impl Flow {
     #[inline(always)]
     fn leaves(&self, order: Order) -> u64 {
-        order.lesser(self.0[0].get(), self.0[1].get())
+        order.lesser(self.places[0].get(), self.places[1].get()) + self.passed
     }
 
     /// It leaves no earlier than that.
     #[inline(always)]
     fn set(&self, order: Order, time: u64) {
-        for number in self.0 {
-            number.set(order.later(number.get(), time));
+        for number in self.places {
+            number.set(order.later(number.get(), time - self.passed));
         }
     }
 }
@@ -155,13 +161,19 @@ impl Packet {
         // SAFETY: each is a number of the map's value, within it, and changed by `Number` alone.
         unsafe {
             let count = addr_of_mut!((*shape).count);
+            let flows = addr_of_mut!((*shape).flows).cast::<u64>();
+            let passed = Number::at(addr_of_mut!((*shape).passed));
             Self {
                 skb,
                 conf: addr_of!((*shape).conf),
                 order,
                 clock: Number::at(addr_of_mut!((*shape).clock)),
                 bypass_clock: Number::at(addr_of_mut!((*shape).bypass_clock)),
-                flow: Flow(places.map(|place| Number::at(addr_of_mut!((*shape).flows).cast::<u64>().add(place)))),
+                passed,
+                flow: Flow {
+                    places: places.map(|place| Number::at(flows.add(place))),
+                    passed: passed.get() & !(*shape).conf.keeps_priority,
+                },
                 count: Counters {
                     packets: Number::at(addr_of_mut!((*count).packets)),
                     bytes: Number::at(addr_of_mut!((*count).bytes)),
@@ -198,7 +210,7 @@ impl Packet {
         } else {
             class = CLASS_BULK;
             let base = self.reserve();
-            if self.order.before(self.now + self.horizon_ns, base) != 0 {
+            if self.order.before(self.now + self.may_wait(flow), base) != 0 {
                 self.clock.add(self.took.wrapping_neg());
                 self.count.dropped.add(1);
                 return TC_ACT_SHOT;
@@ -207,7 +219,8 @@ impl Packet {
             // (BBR) would see a long packet come through in the time of the short one before it.
             let leaves = base + self.order.lesser(self.took, self.conf().burst_ns);
             time = self.order.later(self.wanted, leaves);
-            self.flow.set(self.order, time - self.spared(flow, share, base));
+            let spared = self.spared(flow, share, base);
+            self.flow.set(self.order, time - spared);
             self.wait(base, leaves);
         }
         self.count.packets.add(1);
@@ -222,6 +235,14 @@ impl Packet {
         TC_ACT_UNSPEC
     }
 
+    /// How long the packet may wait: less where others of its flow do. If it were the same for all, whoever fills the queue
+    /// would leave a flow that has lost a packet no room to send it again.
+    #[inline(always)]
+    fn may_wait(&self, flow: u64) -> u64 {
+        let its_own_do = self.order.before(self.now, flow);
+        self.horizon_ns + (self.conf().first_ns & !its_own_do)
+    }
+
     /// Notes whether the packet waits, and tells its flow if that is long.
     #[inline(always)]
     fn wait(&self, base: u64, leaves: u64) {
@@ -232,10 +253,9 @@ impl Packet {
         }
     }
 
-    /// By how much earlier a flow may pass others again than its packet and the gap after it say. A small packet that
-    /// waits behind others' alone must not make the next one wait as well: a client that asks again when it is answered would
-    /// never be rid of the gap, nor of the clock's being late by some of what waits: half of that, and a gap at most, since
-    /// within it a packet of its own may pass this one. Where the share is used up, the others may be its own.
+    /// By how much earlier a flow may pass others again than its packet and the gap after it say: by the gap. A small packet
+    /// that waits behind others' alone must not make the next one wait as well: a client that asks again when it is answered
+    /// would never be rid of the gap. Where the share is used up, the others may be its own.
     #[inline(always)]
     fn spared(&self, flow: u64, share: u64, base: u64) -> u64 {
         let Conf { gap_ns, keeps_priority, .. } = *self.conf();
@@ -243,8 +263,7 @@ impl Packet {
         let its_own_do = self.order.before(self.now, flow);
         let no_share = self.order.before(self.now, share);
         let is_large = self.order.before(1, self.segments);
-        let spared = gap_ns + self.order.lesser(base.wrapping_sub(self.now) / 2, gap_ns);
-        spared & others_wait & !(its_own_do | no_share | is_large | keeps_priority)
+        gap_ns & others_wait & !(its_own_do | no_share | is_large | keeps_priority)
     }
 
     /// Whether the packet need not wait: others do, its flow has nothing waiting, and such packets have their share left.
@@ -263,6 +282,7 @@ impl Packet {
         }
         // Two processors that move it on at once count one packet less of the share; all count for the rate.
         self.bypass_clock.set(self.order.later(share, self.now - BYPASS_DEPTH_NS) + self.took * BYPASS_SHARE);
+        self.passed.add(self.took);
         self.count.bypassed.add(self.order.before(self.now, clock) & 1);
         true
     }

@@ -27,24 +27,23 @@ impl Ns {
     /// seconds from the first connect.
     #[track_caller]
     pub fn send_to(&self, there: &Ns, server: &str) -> (f64, f64) {
-        self.send_within(PATIENCE, there, server)
+        self.send_for(Duration::from_secs(2), there, server)
     }
 
-    /// The same, of which no byte may come for so long.
+    /// The same for so long. Bytes must come at least every 5 seconds.
     #[track_caller]
-    pub fn send_within(&self, patience: Duration, there: &Ns, server: &str) -> (f64, f64) {
-        const MEASURED: Duration = Duration::from_secs(2);
+    pub fn send_for(&self, measured: Duration, there: &Ns, server: &str) -> (f64, f64) {
         let (listener, to) = listen(there, server);
         let start = Instant::now();
         let mut sending = self.enter(|| TcpStream::connect_timeout(&to, PATIENCE)).expect("connect");
         let (mut stream, _) = listener.accept().expect("a connection");
-        stream.set_read_timeout(Some(patience)).expect("a time limit");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a time limit");
         std::thread::scope(|scope| {
             // Ends when the other side does.
             let sender = scope.spawn(move || while sending.write_all(&vec![0; 64 * 1024]).is_ok() {});
             let mut buffer = vec![0; 1 << 20];
             let mut bytes = 0;
-            while start.elapsed() < MEASURED {
+            while start.elapsed() < measured {
                 bytes += stream.read(&mut buffer).expect("bytes");
             }
             let time = start.elapsed();

@@ -2,7 +2,7 @@
 
 use super::slot;
 use crate::plan::ladder::Queue;
-use crate::plan::shaping::{Hook, Limit, ProgramFact, Shaper, Shaping, Toward, Traffic};
+use crate::plan::shaping::{FIRST_NS, HORIZON_NS, Hook, Limit, ProgramFact, Shaper, Shaping, Toward, Traffic};
 use crate::sys::bpf::shape::Program;
 use crate::sys::netlink::KernelError;
 use crate::sys::rtnl::tc;
@@ -84,8 +84,9 @@ fn conf(shaper: &Shaper, shaping: &Shaping) -> Conf {
         rate_bps: shaper.rate.bps,
         byte_time: byte_time(shaper.rate.bps),
         burst_ns: shaper.clock_burst_ns().min(CLOCK_BASE_NS),
-        horizon_ns: shaper.horizon_ns(),
+        horizon_ns: HORIZON_NS,
         socket_horizon_ns: shaper.socket_horizon_ns(),
+        first_ns: FIRST_NS,
         ecn_ns: shaper.ecn_ns(),
         keeps_priority: if sorts { u64::MAX } else { 0 },
         keeps_stamp: if sorts { 0 } else { u64::MAX },
@@ -103,6 +104,7 @@ fn guard(shaper: &Shaper, shaping: &Shaping) -> Conf {
         burst_ns: shaper.guard_depth_ns().min(CLOCK_BASE_NS),
         horizon_ns: 0,
         socket_horizon_ns: 0,
+        first_ns: 0,
         ecn_ns: NEVER_NS,
         keeps_priority: u64::MAX,
         keeps_stamp: u64::MAX,

@@ -197,8 +197,8 @@ impl<'a> Batch<'a> {
         let socket = &mut *self.socket;
         match shaper.queue {
             Queue::Fq => {
-                let horizon = FQ_HORIZON_US.max(shaper.socket_horizon_ns() / 1000 * 2);
-                let horizon = u32::try_from(horizon).unwrap_or(u32::MAX);
+                let ahead = shaper.longest_ns().saturating_add(shaper.clock_burst_ns()) / 1000;
+                let horizon = u32::try_from(FQ_HORIZON_US.max(ahead.saturating_mul(2))).unwrap_or(u32::MAX);
                 socket.push(tc::NEWQDISC, CREATE | REPLACE, |out| {
                     tc::fq(index, horizon, shaper.most_packets(), out);
                 });
@@ -209,7 +209,7 @@ impl<'a> Batch<'a> {
                 for class in classes(shaper, sparse, bulk).into_iter().chain(has_free.then(free)) {
                     socket.push(tc::NEWTCLASS, CREATE | EXCL, |out| tc::class(index, class, out));
                 }
-                let waiting = shaper.rate.bytes_in(2 * shaper.socket_horizon_ns() / 1_000_000);
+                let waiting = shaper.rate.bytes_in(2 * shaper.longest_ns() / 1_000_000);
                 let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
                 socket.push(tc::NEWQDISC, CREATE | EXCL, |out| tc::bfifo(index, bulk, waiting, out));
             }

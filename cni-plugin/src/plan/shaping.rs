@@ -15,6 +15,10 @@ const GSO_MAX: u64 = 64 * 1024;
 const GSO_MS: u64 = 5;
 /// How long a packet may wait in the reference plugin's queue, in milliseconds.
 const REFERENCE_MS: u64 = 25;
+/// A packet that would wait longer is dropped where others of its flow wait already, in nanoseconds.
+pub const HORIZON_NS: u64 = 100 * MS_NS;
+/// How much longer a packet may wait of whose flow no other waits, in nanoseconds.
+pub const FIRST_NS: u64 = 200 * MS_NS;
 const ETHERNET_HEADER: u64 = 14;
 /// By how much a timer is late at most, in milliseconds, but for a machine that is busy all over.
 const LATE_MS: u64 = 1;
@@ -75,31 +79,28 @@ pub struct Shaper {
 }
 
 impl Shaper {
-    /// A packet that would wait longer is dropped, in nanoseconds.
-    pub fn horizon_ns(&self) -> u64 {
-        match self.toward {
-            Toward::Pod => 50 * MS_NS,
-            Toward::Network => 200 * MS_NS,
-        }
+    /// [`HORIZON_NS`] for a packet of a socket of this node, container or not: such a socket is held back, but ten of the largest
+    /// packets wait by then. At a low rate others would wait for these for too long.
+    pub fn socket_horizon_ns(&self) -> u64 {
+        self.rate.time_of(10 * GSO_MAX).clamp(HORIZON_NS, 500 * MS_NS)
     }
 
-    /// The same for a packet of a socket of this node, container or not. A socket is held back, but by then two of the largest
-    /// packets wait, and each flow has its own: 16 are those of eight flows.
-    pub fn socket_horizon_ns(&self) -> u64 {
-        (200 * MS_NS).max(self.rate.time_of(16 * GSO_MAX))
+    /// The longest that any packet waits, in nanoseconds.
+    pub fn longest_ns(&self) -> u64 {
+        self.socket_horizon_ns() + FIRST_NS
     }
 
     /// A packet that waits longer is marked, in nanoseconds: two of the largest packets must fit, or a flow alone would be
-    /// slowed below the rate.
+    /// slowed below the rate; but it is marked well before it would be dropped.
     pub fn ecn_ns(&self) -> u64 {
-        (5 * MS_NS).max(self.rate.time_of(2 * GSO_MAX))
+        self.rate.time_of(2 * GSO_MAX).clamp(5 * MS_NS, HORIZON_NS / 2)
     }
 
     /// How many packets may wait in `fq`: full ones, each on its own, come to the horizon before.
     pub fn most_packets(&self) -> u32 {
         const LEAST: u32 = 20_000;
         let full = u64::from(self.mtu) + ETHERNET_HEADER;
-        let packets = self.rate.bytes_in(2 * self.socket_horizon_ns() / MS_NS) / full;
+        let packets = self.rate.bytes_in(2 * self.longest_ns() / MS_NS) / full;
         u32::try_from(packets).unwrap_or(u32::MAX).max(LEAST)
     }
 
@@ -313,21 +314,29 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_s_horizon_leaves_room_for_16_of_the_largest_packets_and_the_mark_for_two() {
-        let fast = shaper(Toward::Pod, 1_000_000_000);
-        assert_eq!((fast.horizon_ns(), fast.socket_horizon_ns(), fast.ecn_ns()), (50 * MS_NS, 200 * MS_NS, 5 * MS_NS));
-        let slow = shaper(Toward::Network, 1_000_000);
-        // 1024 and 128 KiB at 1 Mbit/s
-        let expected = (200 * MS_NS, 8_388_608_000, 1_048_576_000);
-        assert_eq!((slow.horizon_ns(), slow.socket_horizon_ns(), slow.ecn_ns()), expected);
+    fn a_packet_is_marked_when_two_of_the_largest_wait_but_well_before_it_would_be_dropped() {
+        let of = |bps| shaper(Toward::Pod, bps).ecn_ns();
+        assert_eq!(of(1_000_000_000), 5 * MS_NS);
+        // 128 KiB at 100 Mbit/s
+        assert_eq!(of(100_000_000), 10_485_760);
+        assert_eq!(of(1_000_000), HORIZON_NS / 2);
+    }
+
+    #[test]
+    fn ten_of_the_largest_packets_of_a_socket_may_wait_but_at_a_low_rate_fewer() {
+        let of = |bps| shaper(Toward::Pod, bps).socket_horizon_ns();
+        assert_eq!(of(1_000_000_000), HORIZON_NS);
+        // 640 KiB at 20 Mbit/s
+        assert_eq!(of(20_000_000), 262_144_000);
+        assert_eq!(of(1_000_000), 500 * MS_NS);
     }
 
     #[test]
     fn as_many_packets_may_wait_as_fit_into_twice_the_horizon() {
         let of = |bps| shaper(Toward::Pod, bps).most_packets();
         assert_eq!(of(10_000_000), 20_000);
-        // 400 ms of it in packets of 1514 bytes
-        assert_eq!(of(10_000_000_000), 330_250);
+        // 600 ms of it in packets of 1514 bytes
+        assert_eq!(of(10_000_000_000), 495_376);
         assert_eq!(of(u64::MAX), u32::MAX);
     }
 

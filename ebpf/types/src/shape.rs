@@ -51,10 +51,12 @@ pub struct Conf {
     pub byte_time: u64,
     /// The time that the burst takes at the rate, in nanoseconds; at most [`CLOCK_BASE_NS`].
     pub burst_ns: u64,
-    /// A packet that would wait longer is dropped, in nanoseconds.
+    /// A packet that would wait longer is dropped where others of its flow wait already, in nanoseconds.
     pub horizon_ns: u64,
     /// The same for a packet of a socket of this node: the more of a socket's packets wait, the less may it send.
     pub socket_horizon_ns: u64,
+    /// How much longer a packet may wait of whose flow no other waits, in nanoseconds.
+    pub first_ns: u64,
     /// A packet that waits longer is marked, if its flow knows ECN, in nanoseconds.
     pub ecn_ns: u64,
     /// All bits where a packet keeps the priority it has, none where that becomes its class.
@@ -101,15 +103,17 @@ pub struct Shape {
     pub clock: u64,
     /// The same for packets that pass others, at their share of the rate.
     pub bypass_clock: u64,
-    /// When the last packet of each flow leaves, twice.
+    /// How long those have taken so far, in nanoseconds.
+    pub passed: u64,
+    /// When the last packet of each flow leaves, less `passed` where the queue goes by classes; twice.
     pub flows: [u64; FLOWS],
 }
 
 impl Shape {
     /// Nothing has passed yet.
     pub fn new(conf: Conf) -> Self {
-        Self { conf, count: Count::default(), clock: 0, bypass_clock: 0, flows: [0; FLOWS] }
+        Self { conf, count: Count::default(), clock: 0, bypass_clock: 0, passed: 0, flows: [0; FLOWS] }
     }
 }
 
-const _: () = assert!(size_of::<Shape>() == (11 + 6 + 2 + FLOWS) * 8 && align_of::<Shape>() == 8);
+const _: () = assert!(size_of::<Shape>() == (12 + 6 + 3 + FLOWS) * 8 && align_of::<Shape>() == 8);

@@ -2,7 +2,7 @@
 
 use super::{BURST, GOODPUT, RATE, RATE_F, lacking, limits, shaped};
 use crate::conf;
-use braid_tests::{Ns, Sandbox, json};
+use braid_tests::{Ns, Sandbox, Value, json};
 use nix::sys::socket::{setsockopt, sockopt};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -149,26 +149,47 @@ fn a_packet_that_waits_long_is_marked_if_its_sender_heeds_marks() {
     host.assert_nothing_left();
 }
 
+/// Limits of 1 Mbit/s, at which 16 flows have to wait for longer than TCP waits for an answer at first, 0.2 s.
+fn slow() -> Value {
+    json!({"ingressRate": RATE / 20, "ingressBurst": BURST, "egressRate": RATE / 20, "egressBurst": BURST})
+}
+
+/// 16 flows of TCP send at once for so long, and of each something comes every 5 seconds at least. Returns how many bits came.
+fn send_16(seconds: u64, from: &Ns, there: &Ns, to: &str) -> f64 {
+    let time = Duration::from_secs(seconds);
+    std::thread::scope(|scope| {
+        let flows: Vec<_> = (0..16).map(|_| scope.spawn(|| from.send_for(time, there, to).0)).collect();
+        flows.into_iter().map(|flow| flow.join().unwrap()).sum()
+    })
+}
+
 #[test]
 fn what_a_connection_sends_again_passes_nothing_that_it_sent_before() {
-    // 1 MiB at 1 Mbit/s, which may be the others', takes 8.4 s.
-    const ROOM: Duration = Duration::from_secs(10);
-    let limits =
-        json!({"ingressRate": RATE / 20, "ingressBurst": BURST, "egressRate": RATE / 20, "egressBurst": BURST});
     let host = Sandbox::new();
     let pod = host.pod("a");
-    let call = shaped(&host, &pod, &conf::bridge(), &limits);
+    let call = shaped(&host, &pod, &conf::bridge(), &slow());
     let result = call.add().result();
     for (from, there, to) in [(host.host(), &*pod, "10.1.0.2"), (&*pod, host.host(), "10.1.0.1")] {
-        // So many that what the first ones wait for takes longer than they have patience for, 0.2 s.
-        let bits: f64 = std::thread::scope(|scope| {
-            let flows: Vec<_> = (0..16).map(|_| scope.spawn(|| from.send_within(ROOM, there, to).0)).collect();
-            flows.into_iter().map(|flow| flow.join().unwrap()).sum()
-        });
+        let bits = send_16(2, from, there, to);
         // RFC 7323: an older packet after a newer one is dropped.
         let refused = counted(there, "TcpExtPAWSEstab");
         assert!(refused == 0 && bits > 1.4 * RATE_F / 20.0, "{refused} packets refused, {bits} bits to {to}");
     }
+    call.prev(&result).del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn none_of_many_flows_from_another_machine_stands_still() {
+    let host = Sandbox::new();
+    let world = host.outside("world", "192.0.2.1/24", "192.0.2.2/24");
+    world.run("ip route add default via 192.0.2.1");
+    let pod = host.pod("a");
+    let call = shaped(&host, &pod, &conf::bridge(), &slow());
+    let result = call.add().result();
+    pod.run("ip route replace default via 10.1.0.1");
+    let bits = send_16(9, &world, &pod, "10.1.0.2");
+    assert!(bits > 6.3 * RATE_F / 20.0, "{bits} bits");
     call.prev(&result).del().ok();
     host.assert_nothing_left();
 }
