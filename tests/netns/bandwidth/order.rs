@@ -15,9 +15,14 @@ fn round_trip(from: &Ns, to: &str) -> f64 {
     times.split('/').next().unwrap().parse().unwrap()
 }
 
-/// Until the bulk has used up the burst and waits.
-fn wait_for_backlog(node: &Ns) {
-    while node.list("tc -j -s qdisc show").iter().all(|queue| queue["backlog"].as_u64().unwrap_or(0) == 0) {}
+/// Until packets wait in a queue of the namespace, or none does any more.
+#[track_caller]
+fn until_some_wait(at: &Ns, some: bool) {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let start = Instant::now();
+    while at.list("tc -j -s qdisc show").iter().any(|queue| queue["backlog"].as_u64() > Some(0)) != some {
+        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?} that some wait: {some}");
+    }
 }
 
 #[test]
@@ -29,7 +34,7 @@ fn an_answer_passes_the_bulk_that_waits() {
     let (node, there) = (host.host(), &*pod);
     std::thread::scope(|scope| {
         let bulk = scope.spawn(|| node.send_to(there, "10.1.0.2"));
-        wait_for_backlog(node);
+        until_some_wait(node, true);
         let took = round_trip(node, "10.1.0.2");
         assert!(took < 5.0, "{took} ms");
         let (bits, seconds) = bulk.join().unwrap();
@@ -64,7 +69,7 @@ fn a_small_request_passes_the_bulk_again_after_a_large_one_waited() {
             let mut from = node.enter(|| TcpStream::connect(listener.local_addr().unwrap())).unwrap();
             let (mut to, _) = listener.accept().unwrap();
             from.set_nodelay(true).unwrap();
-            wait_for_backlog(node);
+            until_some_wait(node, true);
             // More than a segment, so it waits.
             let large = trip(&mut from, &mut to, 16 * 1024);
             let small = (0..20).map(|_| {
@@ -125,7 +130,7 @@ fn flood(from: &Ns, to: &str, ecn: i32) {
             while socket.send_to(&[0; 1400], to).is_ok() {}
         }
     });
-    while from.list("tc -j -s qdisc show").iter().any(|queue| queue["backlog"].as_u64() > Some(0)) {}
+    until_some_wait(from, false);
 }
 
 #[test]
