@@ -98,7 +98,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// Both backends of braid beside both of the reference; the budgets are the bench's own: bench/src/hostport/budget.rs.
 fn hostport<'a>(bench: &'a mut Command, reference: &Path, braid: &Path, out: &Path) -> Result<&'a mut Command> {
     // The package has ip6tables too, which the reference calls even where no address is one of IPv6.
-    sh::apt(&[("iptables", "iptables")])?;
+    sh::apt(&[("iptables", "iptables"), ("nft", "nftables")])?;
     let plugins = [("ref-iptables", reference), ("ref-nftables", reference), ("braid", braid), ("braid-ebpf", braid)];
     bench.arg("hostport").args(plugins.map(|(name, dir)| format!("--plugins={name}={}", dir.display())));
     let [iptables, ebpf] = ["hostport-iptables", "hostport-ebpf"].map(conflist_path);
