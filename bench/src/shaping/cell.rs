@@ -26,6 +26,10 @@ const LEAST_BURST: u64 = 64 * 1024 * 8;
 const SETTLE_BITS: f64 = 6e6;
 /// And what while it runs: 500 frames, so that one at either end makes no difference.
 const WINDOW_BITS: f64 = 6e6;
+/// From so many flows of TCP on, what they send again as they begin comes within the window too, and for so long that it
+/// makes no difference.
+const MANY_FLOWS: u16 = 16;
+const MANY_FLOWS_WINDOW: Duration = Duration::from_secs(4);
 
 /// Bits per second, never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -72,6 +76,12 @@ impl Cell {
             (Protocol::Udp, Family::V6) => (DATAGRAM, DATAGRAM + UDP_HEADERS_V6),
         };
         self.rate.bps() * f64::from(payload) / f64::from(frame)
+    }
+
+    /// How long goodput is measured, at least.
+    pub(crate) fn least_window(&self) -> Duration {
+        let has_many = self.protocol == Protocol::Tcp && self.flows >= MANY_FLOWS;
+        self.rate.least_window().max(if has_many { MANY_FLOWS_WINDOW } else { Duration::ZERO })
     }
 }
 

@@ -97,7 +97,7 @@ impl Place<'_> {
     fn bulk(&self, way: Way<'_>, cell: Cell) -> Result<Figures> {
         let ((window, busy, resent), arrivals) = traffic::during(&self.load(way, cell), || {
             let (segments, before) = (Segments::of(way.from.netns)?, Moment::now()?);
-            let window = Window::pass(self.length(cell.rate));
+            let window = Window::pass(self.length(cell.rate).max(cell.least_window()));
             let busy = before.busy()?;
             Ok((window, busy, Segments::of(way.from.netns)?.part_since(segments)))
         })?;

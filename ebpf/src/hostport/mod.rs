@@ -19,8 +19,8 @@ use aya_ebpf::{
     programs::TcContext,
 };
 use braid_ebpf_types::hostport::{
-    Address, Answer, BRIDGE_PORT, Entrance, FLOWS, HAIRPIN, HOST_PORTS as MOST, ITSELF, NEIGHBOUR, NEIGHBOURS, Origin,
-    POD, Target,
+    Address, Answer, BRIDGE, BRIDGE_PORT, Entrance, FLOWS, HAIRPIN, HOST_PORTS as MOST, ITSELF, NEIGHBOUR, NEIGHBOURS,
+    Origin, POD, Target,
 };
 use error::Quote;
 use packet::{Ends, Packet, macs, set_macs};
@@ -114,7 +114,7 @@ fn lead(packet: &Packet, target: &Target, flags: u16, is_port: bool) -> Option<i
         peer_port: client_port,
         protocol: packet.protocol.into(),
     };
-    let origin = Origin { addr, port, flags };
+    let origin = Origin { addr, port, flags, link: target.link, bridge: target.bridge };
     // SAFETY: the value is copied at once; who changes it changes it to what it is for the flow.
     let known = unsafe { NAT.get(&answer) };
     if known != Some(&origin) {
@@ -143,7 +143,7 @@ fn lead(packet: &Packet, target: &Target, flags: u16, is_port: bool) -> Option<i
 /// What a container sends as an answer; none for all else, and what is inside is the verdict.
 #[inline(always)]
 fn turn_round(packet: &Packet) -> Option<Option<i32>> {
-    let Origin { addr, port, flags } = origin_of(&packet.ends, packet.protocol)?;
+    let Origin { addr, port, flags, .. } = origin_of(&packet.ends, packet.protocol)?;
     let Ends { addrs: [pod, peer], ports: [_, peer_port] } = packet.ends;
     if flags & (ITSELF | NEIGHBOUR) == 0 {
         note(packet.skb, ANSWER);
@@ -162,17 +162,17 @@ fn outward(skb: *mut __sk_buff) -> Option<i32> {
     // SAFETY: the context is valid for the run, and the verifier lets a classifier read the fields.
     let (place, known) = unsafe { ((*skb).tc_classid, (*skb).tc_index) };
     if known == LED {
-        return None;
+        return past_bridge(skb, place);
     }
     let Some(packet) = Packet::parse(skb, place) else {
         let error = Quote::parse(skb, place)?;
-        let Origin { addr, port, flags } = origin_of(&turned(&error.ends), error.protocol)?;
+        let Origin { addr, port, flags, .. } = origin_of(&turned(&error.ends), error.protocol)?;
         if flags & (ITSELF | NEIGHBOUR) == 0 {
             about_client(&error, addr, port);
         }
         return None;
     };
-    let Origin { addr, port, flags } = origin_of(&packet.ends, packet.protocol)?;
+    let Origin { addr, port, flags, .. } = origin_of(&packet.ends, packet.protocol)?;
     if flags & (ITSELF | NEIGHBOUR) == 0 {
         let Ends { addrs: [_, peer], ports: [_, peer_port] } = packet.ends;
         packet.rewrite(&Ends { addrs: [addr, peer], ports: [port, peer_port] });
@@ -180,11 +180,26 @@ fn outward(skb: *mut __sk_buff) -> Option<i32> {
     None
 }
 
+/// Puts a client's packet straight into the container's port, as the bridge would. None where it is not at that bridge any
+/// more as it was led, or is of a VLAN, which the port may take off it.
+#[inline(always)]
+fn past_bridge(skb: *mut __sk_buff, place: u32) -> Option<i32> {
+    // SAFETY: the context is valid for the run, and the verifier lets a classifier read the fields.
+    let (has_vlan, index) = unsafe { ((*skb).vlan_present, (*skb).ifindex) };
+    if place & BRIDGE == 0 || has_vlan != 0 {
+        return None;
+    }
+    let Packet { ends, protocol, .. } = Packet::parse(skb, place)?;
+    let Origin { link, bridge, .. } = origin_of(&turned(&ends), protocol)?;
+    // SAFETY: a helper that notes an index.
+    (bridge == index).then(|| unsafe { bpf_redirect(link, 0) } as i32)
+}
+
 /// An error that comes in: about an answer, to the host, or from a container about what a neighbour sent.
 #[inline(always)]
 fn error_inward(error: &Quote, place: u32) -> Option<i32> {
     if place & POD != 0
-        && let Some(Origin { addr, port, flags: NEIGHBOUR }) = origin_of(&turned(&error.ends), error.protocol)
+        && let Some(Origin { addr, port, flags: NEIGHBOUR, .. }) = origin_of(&turned(&error.ends), error.protocol)
     {
         about_client(error, addr, port);
         return None;

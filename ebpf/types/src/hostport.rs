@@ -20,6 +20,8 @@ pub const ETHERNET: u32 = 1;
 pub const POD: u32 = 2;
 /// Class id of a filter: its link is a port of a bridge.
 pub const BRIDGE_PORT: u32 = 4;
+/// Class id of a filter: its link is a bridge.
+pub const BRIDGE: u32 = 8;
 
 /// Key of a port of the host.
 #[repr(C)]
@@ -93,6 +95,10 @@ pub struct Origin {
     pub port: u16,
     /// Who the client is.
     pub flags: u16,
+    /// As in the [`Target`] that led it.
+    pub link: u32,
+    /// As in the [`Target`] that led it.
+    pub bridge: u32,
 }
 
 /// Key of a datagram in fragments, of which only the first has ports.
@@ -111,4 +117,4 @@ const _: () = assert!(size_of::<Datagram>() == 2 * 16 + 2 * 4);
 const _: () = assert!(size_of::<Entrance>() == 16 + 2 + 2);
 const _: () = assert!(size_of::<Target>() == 2 * 16 + 2 * 2 + 2 * 4 + 6 + 2 + OWNER_LEN);
 const _: () = assert!(size_of::<Answer>() == 2 * 16 + 2 * 2 + 4);
-const _: () = assert!(size_of::<Origin>() == 16 + 2 * 2);
+const _: () = assert!(size_of::<Origin>() == 16 + 2 * 2 + 2 * 4);

@@ -13,7 +13,7 @@ use crate::plan::step::Ns;
 use crate::sys::bpf::hostport::{Lead, Maps, NAMES, Programs, Shown, unpin_maps, unpin_programs};
 use crate::sys::netlink::{CREATE, EXCL, KernelError, Socket};
 use crate::sys::rtnl::{self, addr, link, tc};
-use braid_ebpf_types::hostport::{BRIDGE_PORT, ETHERNET, POD};
+use braid_ebpf_types::hostport::{BRIDGE, BRIDGE_PORT, ETHERNET, POD};
 use nix::errno::Errno;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -38,7 +38,7 @@ pub(in crate::apply) fn add(kernel: &mut Kernel, all: &HostPorts, way: &Way) -> 
     let own = Places::from([(link, ETHERNET | POD | if bridge.is_some() { BRIDGE_PORT } else { 0 })]);
     let maps = match (Maps::pinned()?, Programs::pinned()?) {
         (Some(maps), Some(programs)) => {
-            let bridge = bridge.map(|index| (index, ETHERNET)).into_iter().collect();
+            let bridge = bridge.map(|index| (index, ETHERNET | BRIDGE)).into_iter().collect();
             attach(kernel, &programs, &bridge, EXCL)?;
             attach(kernel, &programs, &own, 0)?;
             maps
@@ -188,6 +188,7 @@ fn client_links(kernel: &mut Kernel) -> Result<Places, KernelError> {
     for message in socket.dump(rtnl::GETLINK, link::link_dump)? {
         let Some((_, fact)) = link::parse(&message.body) else { continue };
         let class = match link::hardware(&message.body) {
+            Some(LINK_ETHERNET) if fact.kind == "bridge" => ETHERNET | BRIDGE,
             Some(LINK_ETHERNET) => ETHERNET,
             Some(LINK_IP) => 0,
             _ => continue,
