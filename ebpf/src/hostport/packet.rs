@@ -4,11 +4,11 @@
 use aya_ebpf::{
     bindings::{__sk_buff, BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR},
     btf_maps::LruHashMap,
-    helpers::generated::{bpf_csum_update, bpf_l4_csum_replace, bpf_skb_load_bytes, bpf_skb_store_bytes},
+    helpers::generated::{bpf_csum_update, bpf_l4_csum_replace, bpf_skb_load_bytes, bpf_skb_pull_data, bpf_skb_store_bytes},
     macros::btf_map,
 };
 use braid_ebpf_types::hostport::{Address, Datagram, ETHERNET, FRAGMENTS as MOST};
-use core::mem::MaybeUninit;
+use core::{hint::black_box, mem::MaybeUninit};
 
 /// `ETH_P_IP` and `ETH_P_IPV6` in network byte order, as `__sk_buff` holds them.
 const IPV4: u32 = 0x0008;
@@ -46,6 +46,20 @@ struct Ipv4 {
 struct Ipv4End {
     checksum: u16,
     addrs: [u32; 2],
+}
+
+/// What changes of a packet whose ports follow right behind the addresses, as they mostly do: one store instead of two.
+#[repr(C, packed(2))]
+struct Ipv4EndAndPorts {
+    end: Ipv4End,
+    ports: [u16; 2],
+}
+
+/// The same of IPv6.
+#[repr(C)]
+struct Ipv6EndAndPorts {
+    addrs: [Address; 2],
+    ports: [u16; 2],
 }
 
 /// `struct ipv6hdr`.
@@ -122,7 +136,7 @@ impl Network {
 
     #[inline(always)]
     fn v4(skb: *mut __sk_buff, start: u32) -> Option<Self> {
-        let header: Ipv4 = load(skb, start)?;
+        let header: Ipv4 = bring(skb, start)?;
         Some(Self {
             addrs: [[0, 0, MAPPED, header.addrs[0]], [0, 0, MAPPED, header.addrs[1]]],
             protocol: header.protocol,
@@ -137,7 +151,7 @@ impl Network {
 
     #[inline(always)]
     fn v6(skb: *mut __sk_buff, start: u32) -> Option<Self> {
-        let header: Ipv6 = load(skb, start)?;
+        let header: Ipv6 = bring(skb, start)?;
         let end = start + size_of::<Ipv6>() as u32;
         let mut network = Self {
             addrs: header.addrs,
@@ -175,7 +189,7 @@ impl Packet {
             return None;
         }
         let ports = match id {
-            None => load(skb, end)?,
+            None => see(skb, end).or_else(|| load(skb, end))?,
             Some(id) => {
                 let datagram = Datagram { addrs, id, protocol: protocol.into() };
                 if is_later {
@@ -199,9 +213,10 @@ impl Packet {
         let (checksum, mangled) = if self.protocol == TCP { (16, 0) } else { (6, u64::from(BPF_F_MARK_MANGLED_0)) };
         let checksum = self.transport + checksum;
         let diff = diff(&from.addrs, &to.addrs);
+        let is_first = !self.is_later;
         // SAFETY: the helpers check that what they read and write is within the packet.
         unsafe {
-            if !self.is_later {
+            if is_first {
                 let pseudo = mangled | u64::from(BPF_F_PSEUDO_HDR);
                 if bpf_l4_csum_replace(self.skb, checksum, 0, diff, pseudo) != 0 {
                     return false;
@@ -209,20 +224,41 @@ impl Packet {
                 if from.ports != to.ports {
                     let both = mangled | size_of::<u32>() as u64;
                     bpf_l4_csum_replace(self.skb, checksum, word(from.ports), word(to.ports), both);
-                    store(self.skb, self.transport, &to.ports);
                 }
             }
             if self.is_v6 {
                 // With the checksum of TCP or UDP the sum of the whole packet stays as it was, but the helper takes the
                 // former for the only change. In a later fragment the addresses are.
                 bpf_csum_update(self.skb, diff as u32);
-                store(self.skb, self.network + 8, &to.addrs);
-            } else {
-                let addrs = [to.addrs[0][3], to.addrs[1][3]];
-                store(self.skb, self.network + 10, &Ipv4End { checksum: changed(self.checksum, diff), addrs });
             }
+            self.store_ends(to, diff, is_first);
         }
         true
+    }
+
+    /// Writes them, and the checksum of the IPv4 header.
+    #[inline(always)]
+    unsafe fn store_ends(&self, to: &Ends, diff: u64, has_ports: bool) {
+        let Self { skb, network, transport, .. } = *self;
+        let Ends { addrs, ports } = *to;
+        // SAFETY: plain numbers without padding.
+        unsafe {
+            if self.is_v6 {
+                if has_ports && transport == network + size_of::<Ipv6>() as u32 {
+                    return store(skb, network + 8, &Ipv6EndAndPorts { addrs, ports });
+                }
+                store(skb, network + 8, &addrs);
+            } else {
+                let end = Ipv4End { checksum: changed(self.checksum, diff), addrs: [addrs[0][3], addrs[1][3]] };
+                if has_ports && transport == network + size_of::<Ipv4>() as u32 {
+                    return store(skb, network + 10, &Ipv4EndAndPorts { end, ports });
+                }
+                store(skb, network + 10, &end);
+            }
+            if has_ports {
+                store(skb, transport, &ports);
+            }
+        }
     }
 }
 
@@ -269,6 +305,32 @@ pub fn load<T>(skb: *mut __sk_buff, at: u32) -> Option<T> {
         let failed = bpf_skb_load_bytes(skb.cast(), at, value.as_mut_ptr().cast(), size_of::<T>() as u32);
         (failed == 0).then(|| value.assume_init())
     }
+}
+
+/// The same without a helper, of the part of the packet that a program can see.
+#[inline(always)]
+fn see<T>(skb: *mut __sk_buff, at: u32) -> Option<T> {
+    // SAFETY: the context is valid for the run, and the verifier holds what is read to lie before `data_end`. Where the
+    // program runs, numbers need not be aligned, and all these are plain numbers.
+    unsafe {
+        // The compiler would keep the half of each that the field has, which the verifier takes for a number.
+        let (start, end) = (black_box((*skb).data as usize), black_box((*skb).data_end as usize));
+        let from = start + at as usize;
+        (from + size_of::<T>() <= end).then(|| (from as *const T).read())
+    }
+}
+
+/// The same of any packet: where a driver left the headers elsewhere, they are brought there.
+#[inline(always)]
+fn bring<T>(skb: *mut __sk_buff, at: u32) -> Option<T> {
+    // SAFETY: the context is valid for the run, and the verifier lets a classifier read the fields.
+    let (start, end) = unsafe { ((*skb).data, (*skb).data_end) };
+    let needed = at + size_of::<T>() as u32;
+    if end.wrapping_sub(start) < needed {
+        // SAFETY: the context is valid for the run, and no pointer into the packet is kept across the helper.
+        unsafe { bpf_skb_pull_data(skb, needed) };
+    }
+    see(skb, at)
 }
 
 /// Writes there.
