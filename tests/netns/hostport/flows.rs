@@ -1,7 +1,7 @@
 //! `portmap`, beyond a question and its answer: large datagrams, errors on the way, and flows that look alike.
 
 use super::{BOTH, SERVICE, attach, bridge_nf, mapped, mapping, network, network_by, outside, wait_for_bridges};
-use braid_tests::{Ns, Sandbox, Service, Transport, Value, json, state};
+use braid_tests::{Ns, Sandbox, Service, Transport, Value, json, needs, state};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
@@ -176,6 +176,72 @@ fn neighbours_that_the_bridge_keeps_apart_reach_a_port() {
             assert_eq!(sibling.ask(Transport::Tcp, at), Ok(bridge.parse().unwrap()), "{backend}, {at}");
         }
         call.check(&result).ok();
+        call.prev(&result).del().ok();
+    }
+}
+
+/// How many packets the bridge has sent by its own interface.
+fn sent_by(host: &Sandbox, bridge: &str) -> u64 {
+    host.json(&format!("ip -j -s link show {bridge}"))[0]["stats64"]["tx"]["packets"].as_u64().unwrap()
+}
+
+#[test]
+fn by_ebpf_a_clients_packets_are_put_straight_into_the_containers_port() {
+    const QUESTIONS: u64 = 100;
+    for backend in BACKENDS {
+        for plugin_first in [true, false] {
+            let host = Sandbox::new();
+            let outside = outside(&host);
+            bridge_nf(&host, false);
+            // The bridge is there before or since the first port of the node.
+            if !plugin_first {
+                let ptp = host.pod("p");
+                let mapping = json!([{"hostPort": 9090, "containerPort": SERVICE, "protocol": "udp"}]);
+                let mut network = network("ptp", "other", 9);
+                network["plugins"][1]["backend"] = json!(backend);
+                mapped(&host, &ptp, network, &mapping).add().result();
+            }
+            let pod = host.pod("a");
+            mapped(&host, &pod, network_by("bridge", backend), &json!(BOTH.map(mapping))).add().result();
+            wait_for_bridges(&host);
+            leave_it_to(&host, backend);
+            let _service = Service::start(&pod, Transport::Tcp, SERVICE);
+            for at in ["192.0.2.1:8080", "[2001:db8::1]:8080"] {
+                outside.ask(Transport::Tcp, at).unwrap();
+                let before = sent_by(&host, "br1");
+                for _ in 0..QUESTIONS {
+                    outside.ask(Transport::Tcp, at).unwrap();
+                }
+                let sent = sent_by(&host, "br1") - before;
+                // By a bridge, each question is a handshake, a question and an end.
+                let is_straight = sent < QUESTIONS / 10;
+                assert!(is_straight == (backend == "ebpf"), "{backend}, {at}: the bridge sent {sent}");
+                assert!(is_straight || sent > 2 * QUESTIONS, "{backend}, {at}: the bridge sent {sent}");
+            }
+        }
+    }
+}
+
+#[test]
+fn everybody_outside_reaches_a_port_in_a_vlan_of_the_bridge() {
+    needs!(VlanFiltering);
+    for backend in BACKENDS {
+        let host = Sandbox::new();
+        let outside = outside(&host);
+        let mut network = network_by("bridge", backend);
+        network["plugins"][0]["vlan"] = json!(100);
+        let pod = host.pod("a");
+        let call = mapped(&host, &pod, network, &json!(BOTH.map(mapping)));
+        let result = call.add().result();
+        wait_for_bridges(&host);
+        leave_it_to(&host, backend);
+        for transport in BOTH {
+            let _service = Service::start(&pod, transport, SERVICE);
+            for (at, client) in [("192.0.2.1:8080", "192.0.2.2"), ("[2001:db8::1]:8080", "2001:db8::2")] {
+                let seen = outside.ask(transport, at).unwrap_or_else(|err| panic!("{backend}, {at}: {err}"));
+                assert_eq!(seen.to_string(), client, "{backend}, {at}");
+            }
+        }
         call.prev(&result).del().ok();
     }
 }
