@@ -208,6 +208,16 @@ mod tests {
     }
 
     #[test]
+    fn goodput_of_many_flows_of_tcp_is_measured_for_longer() {
+        let least = |rate, protocol, flows| {
+            let cell = Cell { rate, direction: Direction::Egress, protocol, flows, family: Family::V4 };
+            cell.least_window().as_secs_f64()
+        };
+        assert_eq!([1, 4, 16].map(|flows| least(Rate::M10, Protocol::Tcp, flows)), [0.6, 0.6, 4.0]);
+        assert_eq!([least(Rate(1_000_000), Protocol::Tcp, 16), least(Rate::M10, Protocol::Udp, 16)], [6.0, 0.6]);
+    }
+
+    #[test]
     fn burst_is_ten_milliseconds_of_the_rate_and_64_kib_at_least() {
         assert_eq!(Rate::M10.limits()["egressBurst"], 64 * 1024 * 8);
         assert_eq!(Rate::M100.limits()["ingressBurst"], 1_000_000);
