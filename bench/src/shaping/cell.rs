@@ -211,10 +211,10 @@ mod tests {
     fn goodput_of_many_flows_of_tcp_is_measured_for_longer() {
         let least = |rate, protocol, flows| {
             let cell = Cell { rate, direction: Direction::Egress, protocol, flows, family: Family::V4 };
-            cell.least_window().as_secs_f64()
+            cell.least_window().as_millis()
         };
-        assert_eq!([1, 4, 16].map(|flows| least(Rate::M10, Protocol::Tcp, flows)), [0.6, 0.6, 4.0]);
-        assert_eq!([least(Rate(1_000_000), Protocol::Tcp, 16), least(Rate::M10, Protocol::Udp, 16)], [6.0, 0.6]);
+        assert_eq!([1, 4, 16].map(|flows| least(Rate::M10, Protocol::Tcp, flows)), [600, 600, 4000]);
+        assert_eq!([least(Rate(1_000_000), Protocol::Tcp, 16), least(Rate::M10, Protocol::Udp, 16)], [6000, 600]);
     }
 
     #[test]

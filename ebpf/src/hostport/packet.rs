@@ -4,7 +4,9 @@
 use aya_ebpf::{
     bindings::{__sk_buff, BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR},
     btf_maps::LruHashMap,
-    helpers::generated::{bpf_csum_update, bpf_l4_csum_replace, bpf_skb_load_bytes, bpf_skb_pull_data, bpf_skb_store_bytes},
+    helpers::generated::{
+        bpf_csum_update, bpf_l4_csum_replace, bpf_skb_load_bytes, bpf_skb_pull_data, bpf_skb_store_bytes,
+    },
     macros::btf_map,
 };
 use braid_ebpf_types::hostport::{Address, Datagram, ETHERNET, FRAGMENTS as MOST};
