@@ -230,6 +230,9 @@ fn doctor_finds_on_this_kernel_what_ip_finds_and_changes_nothing() {
     for (name, feature) in [("ipvlan", Feature::Ipvlan), ("bridge vlan_filtering", Feature::VlanFiltering)] {
         assert_eq!(state(name) == "ok", feature.missing().is_none(), "{name}: {}", state(name));
     }
+    let mut shaping = checks.as_array().unwrap().iter().filter(|check| check["name"] == "shaping");
+    let by = shaping.next().unwrap()["detail"].as_str().unwrap();
+    assert!(by.starts_with(if Feature::Fq.missing().is_none() { "by fq" } else { "by tbf with eBPF, since" }), "{by}");
     assert!(said("doctor").lines().count() > 10);
 }
 

@@ -20,6 +20,8 @@ pub enum Feature {
     Dummy,
     /// Queues of kind `fq_codel`.
     FqCodel,
+    /// Queues of kind `fq`.
+    Fq,
     /// Sockets of SCTP.
     Sctp,
     /// NAT that sees what bridges carry (`br_netfilter`).
@@ -33,7 +35,7 @@ pub enum Feature {
 impl Feature {
     /// Why a test that needs it can't run here; `None` where it can.
     pub fn missing(self) -> Option<String> {
-        static KERNEL: [OnceLock<bool>; 5] = [const { OnceLock::new() }; 5];
+        static KERNEL: [OnceLock<bool>; 6] = [const { OnceLock::new() }; 6];
         let run_by = "run by cargo xtask vm 6.12";
         let kernel = |at: usize, what: &str, thing: &'static str| {
             let has = *KERNEL[at].get_or_init(|| can_add(thing));
@@ -45,6 +47,7 @@ impl Feature {
             Self::Vlan => kernel(2, "vlan", "link lo name probe type vlan id 5"),
             Self::Dummy => kernel(3, "dummy", "name probe type dummy"),
             Self::FqCodel => kernel(4, "fq_codel", "qdisc add dev lo root fq_codel"),
+            Self::Fq => kernel(5, "fq", "qdisc add dev lo root fq"),
             Self::Sctp => socket(AddressFamily::Inet, SockType::Stream, SockFlag::empty(), SockProtocol::Sctp)
                 .is_err()
                 .then(|| format!("needs sctp, {run_by}")),

@@ -69,8 +69,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// Builds braid and its tests, and returns the command that runs in the guest what depends on the kernel: the network
 /// namespace tests but those of input alone and of beside-the-reference on this machine, and the crash points of ipvlan,
-/// of which an emulated machine tries every ninth. With `lacking`, of the first ipvlan, bridge VLAN filtering, shaping, and
-/// host ports by eBPF, whose programs each kernel checks by its own rules.
+/// of which an emulated machine tries every ninth. With `lacking`, of the first ipvlan, bridge VLAN filtering, shaping,
+/// SCTP, and host ports by eBPF, whose programs each kernel checks by its own rules.
 fn tests(lacking: bool) -> Result<Vec<String>> {
     const BUILD: &[&str] = &["build", "--message-format", "json", "--package", "braid"];
     const TESTS: &[&str] = &["test", "--no-run", "--message-format", "json", "--package", "braid-tests"];
@@ -84,7 +84,7 @@ fn tests(lacking: bool) -> Result<Vec<String>> {
     let (netns, crash) = (find(&built, "netns")?, find(&built, "crash")?);
     let reference = sh::cache().join("reference");
     let run = if lacking {
-        format!("{netns} ipvlan ports:: bridge_with_vlans in_a_vlan bandwidth:: of_a_bridge_by_ebpf")
+        format!("{netns} ipvlan ports:: bridge_with_vlans in_a_vlan bandwidth:: by_ebpf of_sctp doctor_finds")
     } else {
         format!("{netns} --skip hostile:: --skip parallel:: --skip reference:: && {netns} reference::ipvlan")
     };

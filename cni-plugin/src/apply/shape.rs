@@ -1,7 +1,9 @@
 //! Shaping an attachment: one program for all its places, and a queue for each direction.
 
+use super::Error;
 use super::kernel::Kernel;
 use super::program::{Loaded, fact_of};
+use super::slot;
 use crate::plan::ladder::Queue;
 use crate::plan::link::LinkRef;
 use crate::plan::shaping::{Hook, ShapedFact, Shaper, Shaping, Toward};
@@ -83,6 +85,13 @@ pub(super) fn del(kernel: &mut Kernel, shaping: &Shaping) -> Result<(), KernelEr
         detach(kernel, &shaper.at, Hook::Egress)?;
     }
     shaping.guard.iter().try_for_each(|at| detach(kernel, at, Hook::Ingress))
+}
+
+/// Goes by an attachment whose container's namespace can't be entered any more: where all of its shaping is in there, that
+/// goes on as long as somebody else holds the namespace, so nobody is given its place.
+pub fn leave(shaping: &Shaping) -> Result<(), Error> {
+    let forget = || slot::forget().map_err(|err| Error::io("forget whom the program shapes", &err));
+    if shaping.is_in_pod() { forget() } else { Ok(()) }
 }
 
 /// Sends all that comes in from one link out through another.

@@ -53,6 +53,18 @@ fn take_of(path: &Path, record: &Path) -> Result<(Program, u32), Errno> {
     Ok((program, 0))
 }
 
+/// Shares the program with nobody else: an attachment that goes by its record may still be shaped by its slot.
+pub(super) fn forget() -> io::Result<()> {
+    forget_of(Path::new(PATH))
+}
+
+fn forget_of(path: &Path) -> io::Result<()> {
+    match open(path) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(()),
+        opened => opened?.set_len(0),
+    }
+}
+
 /// The same with a slot given to `record`, and which; none where all are somebody's.
 fn with(mut last: Last, record: &Path, is_there: impl Fn(&Path) -> bool) -> Option<(Last, u32)> {
     let records = &mut last.records;
@@ -135,6 +147,18 @@ mod tests {
         let full = Last { records: vec![PathBuf::from("a"); SLOTS], ..last };
         assert_eq!(given(full.clone(), ""), None);
         assert_eq!(given(full, "a").map(|(_, slot)| slot), Some(0));
+    }
+
+    #[test]
+    fn a_forgotten_program_is_shared_with_nobody_else() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("program");
+        let records = paths(dir.path(), 2);
+        let (first, _) = take_of(&path, &records[0]).expect("a program");
+        forget_of(&path).expect("forgotten");
+        let (second, slot) = take_of(&path, &records[1]).expect("a program");
+        assert_eq!((first.id == second.id, slot), (false, 0));
+        forget_of(&dir.path().join("missing/program")).expect("nothing to forget");
     }
 
     #[test]

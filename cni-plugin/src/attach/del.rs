@@ -8,6 +8,7 @@ use super::planner::call;
 use crate::apply::executor::{OnError, execute};
 use crate::apply::kernel::Kernel;
 use crate::apply::record::{Folder, Key, Record};
+use crate::apply::shape;
 use crate::cni::{AddResult, Attachment, Command, Error, Request};
 use crate::plan::Facts;
 use crate::plan::step::{Ns, Step};
@@ -118,6 +119,11 @@ fn take_back_all(
             errors.extend((start..end).rev().filter_map(|at| give_back(chain, at, attachment, prev).err()));
         }
         end = start;
+    }
+    if !kernel.has_pod() {
+        let all = record.into_iter().flat_map(Record::steps);
+        let shaped = all.filter_map(|step| if let Step::AddShaping(shaping) = step { Some(shaping) } else { None });
+        errors.extend(shaped.filter_map(|shaping| shape::leave(shaping).err()).map(internal));
     }
     joined(errors)
 }

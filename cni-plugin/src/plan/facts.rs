@@ -122,6 +122,8 @@ pub struct LinkFact {
     pub all_multi: bool,
     /// Length of the transmit queue in packets.
     pub tx_queue_len: u32,
+    /// Largest packet that the stack hands over in one piece, in bytes.
+    pub gso_max_size: u32,
     /// Index of the bridge it is a port of.
     pub master: Option<u32>,
     /// Index of its parent or peer, perhaps in another namespace.
@@ -310,6 +312,7 @@ impl LinkFact {
             promisc: false,
             all_multi: false,
             tx_queue_len: 1000,
+            gso_max_size: 65_536,
             master: None,
             parent: None,
             vlan_filtering: false,
@@ -348,7 +351,8 @@ impl LinkFact {
             LinkAttr::Hairpin(on) => self.hairpin = *on,
             LinkAttr::Isolated(on) => self.isolated = *on,
             LinkAttr::Alias(text) => self.alias.clone_from(text),
-            LinkAttr::GsoMaxSize(_) | LinkAttr::ArpNotify(_) | LinkAttr::Announce(_) => {}
+            LinkAttr::GsoMaxSize(size) => self.gso_max_size = *size,
+            LinkAttr::ArpNotify(_) | LinkAttr::Announce(_) => {}
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::ladder::Queue;
 use super::link::LinkRef;
+use super::step::Ns;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -187,6 +188,11 @@ impl Shaping {
     /// The shaper of one direction.
     pub fn shaper(&self, toward: Toward) -> Option<&Shaper> {
         self.shapers.iter().find(|shaper| shaper.toward == toward)
+    }
+
+    /// Whether nothing of it is on the host's side, so that it lives as long as somebody holds the container's namespace.
+    pub fn is_in_pod(&self) -> bool {
+        self.links().all(|link| link.ns == Ns::Pod)
     }
 }
 

@@ -2,8 +2,9 @@
 
 use super::{BURST, RATE, host_link, is_best, lacking, limits, queues, seen, shaped};
 use crate::conf;
-use braid_tests::{Ns, Sandbox, Value, json};
+use braid_tests::{Ns, Sandbox, Value, json, needs};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 #[test]
 fn a_kernel_that_shapes_by_nothing_is_told_so_before_anything_changes() {
@@ -104,14 +105,18 @@ fn a_plugin_of_its_own_shapes_and_ends_it_before_the_link_goes() {
     let main = host.call("bridge", &pod, conf::bridge());
     let result = main.add().result();
     let veth = host_link(&result);
+    let gso_max_size = || pod.json("ip -d -j link show eth0")[0]["gso_max_size"].clone();
+    pod.run("ip link set eth0 gso_max_size 60000");
     let before = (queues(host.host(), &veth), queues(&pod, "eth0"));
     let chained = json!({"cniVersion": "1.1.0", "name": "net", "type": "bandwidth"});
     let call = host.call("bandwidth", &pod, chained).with("runtimeConfig", json!({"bandwidth": limits()}));
     assert_eq!(call.clone().prev(&result).add().result(), result);
     assert!(is_best(&seen(host.host(), &veth).0) && is_best(&seen(&pod, "eth0").0));
+    assert_eq!(gso_max_size(), 5 * RATE / 8 / 1000, "5 ms of the rate");
     call.check(&result).ok();
     call.clone().prev(&result).del().ok();
     assert_eq!((queues(host.host(), &veth), queues(&pod, "eth0")), before);
+    assert_eq!(gso_max_size(), 60_000);
     // GC ends it as well, and another network's link stays.
     let other = call.clone().with("name", "other");
     other.clone().prev(&result).add().result();
@@ -155,6 +160,69 @@ fn attachments_share_a_program_and_are_held_to_their_own_rates() {
     c.check(&result_c).ok();
     b.prev(&result_b).del().ok();
     c.prev(&result_c).del().ok();
+    host.assert_nothing_left();
+}
+
+/// The number of the program that shapes what leaves the container.
+fn program_of(pod: &Ns) -> u64 {
+    filters(pod, "eth0")[0]["prog"]["id"].as_u64().unwrap()
+}
+
+/// Waits for the kernel to free a program and its maps, after a grace period.
+fn until_freed(host: &Sandbox, program: u64, maps: &[Value]) {
+    let is_there = |what: &str, id: &str| host.try_run(&format!("bpftool {what} show id {id}")).is_ok();
+    let start = Instant::now();
+    while is_there("prog", &program.to_string()) || maps.iter().any(|map| is_there("map", &map.to_string())) {
+        assert!(start.elapsed() < Duration::from_secs(10), "program {program}, maps {maps:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn program_and_maps_go_with_the_last_device() {
+    needs!(Bpftool);
+    for ends_with in ["DEL", "GC", "its namespace"] {
+        for main in [conf::bridge(), conf::macvlan()] {
+            let host = Sandbox::new();
+            host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
+            let pod = host.pod("a");
+            let call = shaped(&host, &pod, &main, &limits());
+            let result = call.add().result();
+            let program = program_of(&pod);
+            let maps = host.json(&format!("bpftool -j prog show id {program}"))["map_ids"].as_array().unwrap().clone();
+            assert!(!maps.is_empty());
+            match ends_with {
+                "DEL" => call.clone().prev(&result).del().ok(),
+                "GC" => call.gc(&[]).ok(),
+                _ => {
+                    host.end(&pod);
+                    std::fs::remove_file(pod.path()).unwrap();
+                }
+            }
+            until_freed(&host, program, &maps);
+            call.del().ok();
+            host.assert_nothing_left();
+        }
+    }
+}
+
+#[test]
+fn who_still_holds_a_namespace_that_was_left_shares_its_limit_with_nobody() {
+    let host = Sandbox::new();
+    host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
+    let left = host.pod("a");
+    let first = shaped(&host, &left, &conf::macvlan(), &limits());
+    first.add().result();
+    let program = program_of(&left);
+    let _held = std::fs::File::open(left.path()).unwrap();
+    host.end(&left);
+    std::fs::remove_file(left.path()).unwrap();
+    first.del().ok();
+    let pod = host.pod("b");
+    let second = shaped(&host, &pod, &conf::macvlan(), &limits());
+    second.add().result();
+    assert_ne!(program_of(&pod), program);
+    second.del().ok();
     host.assert_nothing_left();
 }
 

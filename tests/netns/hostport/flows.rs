@@ -189,12 +189,12 @@ fn sent_by(host: &Sandbox, bridge: &str) -> u64 {
 fn by_ebpf_a_clients_packets_are_put_straight_into_the_containers_port() {
     const QUESTIONS: u64 = 100;
     for backend in BACKENDS {
-        for plugin_first in [true, false] {
+        for (is_first, sees_bridged) in [(true, false), (true, true), (false, false)] {
             let host = Sandbox::new();
             let outside = outside(&host);
-            bridge_nf(&host, false);
+            bridge_nf(&host, sees_bridged);
             // The bridge is there before or since the first port of the node.
-            if !plugin_first {
+            if !is_first {
                 let ptp = host.pod("p");
                 let mapping = json!([{"hostPort": 9090, "containerPort": SERVICE, "protocol": "udp"}]);
                 let mut network = network("ptp", "other", 9);

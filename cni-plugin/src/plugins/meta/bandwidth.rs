@@ -49,8 +49,8 @@ impl Bandwidth {
             Some(runtime) if !KEYS.iter().any(|key| conf.json.has(key)) => runtime,
             _ => &conf.json,
         };
-        // The runtime knows no subnets, so those of the configuration hold for its rates as well.
-        let subnets = subnets(&conf.json)?;
+        // A runtime that names no subnets means those of the configuration.
+        let subnets = subnets(of)?.map_or_else(|| subnets(&conf.json), |subnets| Ok(Some(subnets)))?;
         let (ingress, egress) = (rate(of, "ingressRate", "ingressBurst")?, rate(of, "egressRate", "egressBurst")?);
         Ok(Self { ingress, egress, subnets })
     }
@@ -295,7 +295,11 @@ impl Plugin for Bandwidth {
             result.interfaces.push(Interface { name, sandbox, ..Interface::default() });
         }
         let gso = self.sent(call, queue, facts, pod.mtu).and_then(|shaper| shaper.gso_max_size());
-        steps.extend(gso.map(|size| Step::SetLink { at: call.pod(), to: LinkAttr::GsoMaxSize(size), from: None }));
+        steps.extend(gso.filter(|size| *size < pod.gso_max_size).map(|size| Step::SetLink {
+            at: call.pod(),
+            to: LinkAttr::GsoMaxSize(size),
+            from: Some(LinkAttr::GsoMaxSize(pod.gso_max_size)),
+        }));
         Ok(Planned { steps, result, warnings: Vec::new() })
     }
 
@@ -334,6 +338,21 @@ mod tests {
             egress: rate(&json, "egressRate", "egressBurst").map_err(|err| err.msg)?,
             subnets: subnets(&json).map_err(|err| err.msg)?,
         })
+    }
+
+    #[test]
+    fn subnets_of_the_runtime_go_before_those_of_the_configuration() {
+        let nets = |runtime: &str| {
+            let text = format!(
+                r#"{{"cniVersion": "1.1.0", "name": "net", "type": "bandwidth", "shapedSubnets": ["10.0.0.0/8"],
+                    "runtimeConfig": {{"bandwidth": {{"ingressRate": 8000, "ingressBurst": 8000{runtime}}}}}}}"#
+            );
+            let conf = NetConf::parse(text.as_bytes()).expect("a configuration");
+            Bandwidth::parse(&conf).expect("good").subnets.expect("some").nets
+        };
+        let net = |text: &str| vec![text.parse::<IpNet>().expect("a subnet")];
+        assert_eq!(nets(""), net("10.0.0.0/8"));
+        assert_eq!(nets(r#", "unshapedSubnets": ["10.9.0.0/16"]"#), net("10.9.0.0/16"));
     }
 
     #[test]

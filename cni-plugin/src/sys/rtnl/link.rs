@@ -27,6 +27,7 @@ mod ifla {
     pub(super) const LINKINFO: u16 = 18;
     pub(super) const IFALIAS: u16 = 20;
     pub(super) const AF_SPEC: u16 = 26;
+    pub(super) const GSO_MAX_SIZE: u16 = 41;
     pub(super) const INFO_KIND: u16 = 1;
     pub(super) const INFO_DATA: u16 = 2;
     pub(super) const INFO_SLAVE_KIND: u16 = 4;
@@ -286,6 +287,7 @@ pub fn parse(body: &[u8]) -> Option<(String, LinkFact)> {
             ifla::LINK => fact.parent = u32_of(value),
             ifla::MASTER => fact.master = u32_of(value),
             ifla::TXQLEN => fact.tx_queue_len = u32_of(value)?,
+            ifla::GSO_MAX_SIZE => fact.gso_max_size = u32_of(value)?,
             ifla::OPERSTATE => fact.oper_up = value.first().is_some_and(|state| OPER_UP.contains(state)),
             ifla::IFALIAS => fact.alias = text_of(value),
             ifla::LINKINFO => link_info(value, &mut fact),
