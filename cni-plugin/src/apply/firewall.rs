@@ -1,5 +1,6 @@
 //! What the host forwards for containers: kernel, records and who else drops together.
 
+use super::hostports;
 use super::kernel::Kernel;
 use super::record;
 use crate::plan::nft::{Firewall, Gate};
@@ -15,6 +16,10 @@ pub(super) fn add(kernel: &mut Kernel, what: &Firewall) -> Result<(), KernelErro
     let _held = (is_shut || what.isolation.is_some()).then(record::lock_all).transpose()?;
     let socket = kernel.nft()?;
     isolation::add(socket, what)?;
+    if what.isolation.as_ref().is_some_and(|isolation| isolation.within) {
+        // Past all rules about what is forwarded.
+        hostports::ebpf::keep_apart(&what.owner)?;
+    }
     // Before firewalld is told: whose an address is there is known from here alone.
     firewall::add(socket, what)?;
     match &what.gate {

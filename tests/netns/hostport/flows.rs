@@ -180,6 +180,34 @@ fn neighbours_that_the_bridge_keeps_apart_reach_a_port() {
     }
 }
 
+#[test]
+fn a_container_that_a_policy_isolates_is_reached_by_no_neighbour() {
+    for (backend, policy) in BACKENDS.into_iter().flat_map(|backend| [(backend, "open"), (backend, "isolated")]) {
+        let host = Sandbox::new();
+        bridge_nf(&host, false);
+        let outside = outside(&host);
+        let mut guarded = network_by("bridge", backend);
+        guarded["plugins"].as_array_mut().unwrap().push(json!({"type": "firewall", "ingressPolicy": policy}));
+        let pod = host.pod("a");
+        let call = mapped(&host, &pod, guarded.clone(), &json!(BOTH.map(mapping)));
+        let result = call.add().result();
+        let sibling = attach(&host, "b", guarded);
+        wait_for_bridges(&host);
+        let service = pod.enter(|| UdpSocket::bind(("::", SERVICE))).unwrap();
+        for at in ["192.0.2.1:8080", "[2001:db8::1]:8080"] {
+            service.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+            client(&sibling, at).send(b"?").unwrap();
+            let came = service.recv(&mut [0; 8]).is_ok();
+            assert_eq!(came, policy == "open", "{backend}, {policy}: the neighbour's to {at}");
+            service.set_read_timeout(Some(PATIENCE)).unwrap();
+            client(&outside, at).send(b"?").unwrap();
+            service.recv(&mut [0; 8]).unwrap_or_else(|err| panic!("{backend}, {policy}, {at}: {err}"));
+        }
+        call.check(&result).ok();
+        call.prev(&result).del().ok();
+    }
+}
+
 /// How many packets the bridge has sent by its own interface.
 fn sent_by(host: &Sandbox, bridge: &str) -> u64 {
     host.json(&format!("ip -j -s link show {bridge}"))[0]["stats64"]["tx"]["packets"].as_u64().unwrap()

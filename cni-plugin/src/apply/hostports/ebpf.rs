@@ -88,6 +88,15 @@ pub(super) fn del_owner(kernel: &mut Kernel, owner: &str) -> Result<(), KernelEr
     change(kernel, |maps| maps.del_owner(owner))
 }
 
+/// Leads neighbours on the bridge to none of an owner's ports any more.
+pub(in crate::apply) fn keep_apart(owner: &str) -> Result<(), KernelError> {
+    if Maps::pinned()?.is_none() {
+        return Ok(());
+    }
+    let _held = lock()?;
+    Ok(Maps::pinned()?.map_or(Ok(()), |maps| maps.keep_apart(owner))?)
+}
+
 /// Takes something away, and all that the node has for it with the last port.
 fn change(kernel: &mut Kernel, work: impl FnOnce(&Maps) -> Result<(), Errno>) -> Result<(), KernelError> {
     if Maps::pinned()?.is_none() {

@@ -161,6 +161,16 @@ impl Maps {
         self.ports.del_all_of(owner)
     }
 
+    /// From now on an owner's container and its neighbours on the bridge do not reach each other.
+    pub fn keep_apart(&self, owner: &str) -> Result<(), Errno> {
+        for at in self.ports.keys()? {
+            if let Some(target) = self.ports.get(&at)?.filter(|target| target.owner_text() == owner) {
+                self.ports.set(&at, &Target { flags: target.flags & !NEIGHBOURS, ..target })?;
+            }
+        }
+        Ok(())
+    }
+
     /// All that lead somewhere.
     pub fn list(&self) -> Result<Vec<Shown>, Errno> {
         Ok(self.ports.values()?.iter().map(shown).collect())
@@ -327,6 +337,12 @@ mod tests {
         let at = At { addr: Ipv4Addr::UNSPECIFIED.into(), protocol: Protocol::Tcp, port: 80 };
         maps.add(&at, &lead("10.1.0.5:80")).expect("added");
         assert_eq!(maps.add(&at, &lead("10.1.0.6:80")), Err(Errno::EEXIST));
+        maps.set(&at, &Lead { neighbours: true, ..lead("10.1.0.5:80") }).expect("changed");
+        let flags = || maps.ports.get(&entrance(&at)).expect("read").expect("there").flags;
+        maps.keep_apart("net other eth0").expect("left alone");
+        assert_eq!(flags(), HAIRPIN | NEIGHBOURS);
+        maps.keep_apart("net 4f1c eth0").expect("changed");
+        assert_eq!(flags(), HAIRPIN);
         maps.del(&at, "net other eth0").expect("left alone");
         assert_eq!(maps.list().expect("a list").len(), 1);
         maps.del_owner("net 4f1c eth0").expect("gone");
