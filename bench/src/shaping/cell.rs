@@ -69,13 +69,21 @@ pub(crate) struct Cell {
 impl Cell {
     /// The payload that the rate lets through, in bits per second.
     pub(crate) fn ideal_bps(&self) -> f64 {
-        let (payload, frame) = match (self.protocol, self.family) {
-            (Protocol::Tcp, Family::V4) => (SEGMENT_V4, FRAME),
-            (Protocol::Tcp, Family::V6) => (SEGMENT_V6, FRAME),
-            (Protocol::Udp, Family::V4) => (DATAGRAM, DATAGRAM + UDP_HEADERS_V4),
-            (Protocol::Udp, Family::V6) => (DATAGRAM, DATAGRAM + UDP_HEADERS_V6),
+        let frame = match (self.protocol, self.family) {
+            (Protocol::Tcp, _) => FRAME,
+            (Protocol::Udp, Family::V4) => DATAGRAM + UDP_HEADERS_V4,
+            (Protocol::Udp, Family::V6) => DATAGRAM + UDP_HEADERS_V6,
         };
-        self.rate.bps() * f64::from(payload) / f64::from(frame)
+        self.rate.bps() * f64::from(self.payload()) / f64::from(frame)
+    }
+
+    /// Of a full segment or a datagram, in bytes.
+    pub(crate) fn payload(&self) -> u16 {
+        match (self.protocol, self.family) {
+            (Protocol::Tcp, Family::V4) => SEGMENT_V4,
+            (Protocol::Tcp, Family::V6) => SEGMENT_V6,
+            (Protocol::Udp, _) => DATAGRAM,
+        }
     }
 
     /// How long goodput is measured, at least.

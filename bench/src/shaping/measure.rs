@@ -3,7 +3,7 @@
 use super::attach::Attached;
 use super::cell::{Cell, Direction, Family, Rate};
 use super::report::{Failure, Figures, Row};
-use super::resent::Segments;
+use super::segments::Segments;
 use crate::conflist::Conflist;
 use crate::stats::Summary;
 use crate::traffic::cpu::Moment;
@@ -95,15 +95,22 @@ impl Place<'_> {
 
     /// Goodput, and the processors' time for it.
     fn bulk(&self, way: Way<'_>, cell: Cell) -> Result<Figures> {
-        let ((window, busy, resent), arrivals) = traffic::during(&self.load(way, cell), || {
-            let (segments, before) = (Segments::of(way.from.netns)?, Moment::now()?);
+        let ((window, busy, [before, after]), arrivals) = traffic::during(&self.load(way, cell), || {
+            let (before, moment) = (Segments::of(way.from.netns)?, Moment::now()?);
             let window = Window::pass(self.length(cell.rate).max(cell.least_window()));
-            let busy = before.busy()?;
-            Ok((window, busy, Segments::of(way.from.netns)?.part_since(segments)))
+            let after = Segments::of(way.from.netns)?;
+            Ok((window, moment.busy()?, [before, after]))
         })?;
-        let mut figures = figures(window, &arrivals, cell)?;
-        let gbit = figures.goodput_mbps / 1e3 * window.end.duration_since(window.start).as_secs_f64();
-        figures.resent = resent.filter(|_| cell.protocol == Protocol::Tcp);
+        let seconds = window.end.duration_since(window.start).as_secs_f64();
+        let mut figures = match cell.protocol {
+            // What waits at the receiver for a segment that is sent again has come as well.
+            Protocol::Tcp => {
+                let bytes = f64::from(after.delivered_since(before)) * f64::from(cell.payload());
+                Figures { resent: after.part_since(before), ..figures_of(bytes * 8.0 / seconds, cell) }
+            }
+            Protocol::Udp => figures(window, &arrivals, cell)?,
+        };
+        let gbit = figures.goodput_mbps / 1e3 * seconds;
         figures.cpu_s_per_gbit = Some(busy.as_secs_f64() / gbit);
         Ok(figures)
     }
@@ -140,12 +147,15 @@ fn attached<T>(place: &Place<'_>, rates: &[Rate], work: impl FnOnce(&Attached<'_
 }
 
 fn figures(window: Window, arrivals: &[Arrival], cell: Cell) -> Result<Figures> {
-    let goodput_bps = window.goodput_bps(arrivals).context("nothing arrived")?;
-    Ok(Figures {
+    Ok(figures_of(window.goodput_bps(arrivals).context("nothing arrived")?, cell))
+}
+
+fn figures_of(goodput_bps: f64, cell: Cell) -> Figures {
+    Figures {
         goodput_mbps: goodput_bps / 1e6,
         of_ideal: goodput_bps / cell.ideal_bps(),
         resent: None,
         rr: None,
         cpu_s_per_gbit: None,
-    })
+    }
 }

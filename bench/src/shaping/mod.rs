@@ -4,7 +4,7 @@
 //!  cli ─► run: each conflist and cell (rate, direction, protocol, flows, family), contenders in turns
 //!           └─► measure ─► attach: node, shaped pods, the other end of their traffic
 //!                      ├─► traffic: bulk flows, what arrived ─► goodput
-//!                      ├─► cpu, resent: busy time of the processors and TCP's losses meanwhile
+//!                      ├─► cpu, segments: busy time of the processors and TCP's segments meanwhile
 //!                      └─► rr: round trips beside a bulk flow
 //!         rows ─► rounds: the middle of several ─► report (table, JSON), svg, budget
 //! ```
@@ -15,8 +15,8 @@ mod cell;
 pub(crate) mod cli;
 mod measure;
 mod report;
-mod resent;
 mod rounds;
+mod segments;
 mod svg;
 
 use crate::conflist::Conflist;
