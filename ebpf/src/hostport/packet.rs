@@ -240,7 +240,7 @@ impl Packet {
 
     /// Writes them, and the checksum of the IPv4 header.
     #[inline(always)]
-    unsafe fn store_ends(&self, to: &Ends, diff: u64, has_ports: bool) {
+    fn store_ends(&self, to: &Ends, diff: u64, has_ports: bool) {
         let Self { skb, network, transport, .. } = *self;
         let Ends { addrs, ports } = *to;
         // SAFETY: plain numbers without padding.
