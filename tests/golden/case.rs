@@ -3,7 +3,7 @@
 use braid::cni::{AddResult, Json, NetConf, Version};
 use braid::ipam::Lease;
 use braid::plan::facts::{AddrFact, LinkFact};
-use braid::plan::ladder::LADDER;
+use braid::plan::ladder::ASKED;
 use braid::plan::link::LinkRef;
 use braid::plan::render::render;
 use braid::plan::undo::undo;
@@ -68,7 +68,7 @@ impl Case {
     fn facts(&self) -> Facts {
         let lacks: Vec<&str> = self.0["lacks"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let said = |feature: &Feature| lacks.contains(&feature.name()).then(|| "not here".to_owned());
-        let features = LADDER.iter().chain(&[Feature::CgroupBpf]).map(|feature| (*feature, said(feature))).collect();
+        let features = ASKED.iter().chain(&[Feature::CgroupBpf]).map(|feature| (*feature, said(feature))).collect();
         let mut facts = Facts { boot_id: "a boot".to_owned(), features, ..Facts::default() };
         for (ns, key) in [(Ns::Host, "host"), (Ns::Pod, "pod")] {
             for (at, (link, given)) in self.entries(&[key]).into_iter().enumerate() {

@@ -10,7 +10,7 @@ use crate::plan::step::{Ns, Step};
 use crate::plan::verify;
 use crate::sys::clock::Stopwatch;
 use crate::sys::netlink::{KernelError, Socket};
-use crate::sys::nft::{mac_check, masquerade, reference};
+use crate::sys::nft::{mac_check, masquerade, packet_guard, reference};
 use nix::errno::Errno;
 use std::ops::Range;
 use std::time::Duration;
@@ -137,6 +137,12 @@ impl Run<'_> {
             }
             Step::AddShaping(shaping) => self.alone(at, |run| shape::add(run.kernel, shaping)),
             Step::DelShaping(shaping) => self.alone(at, |run| shape::del(run.kernel, shaping)),
+            Step::AddPacketGuard(guard) => {
+                self.alone(at, |run| packet_guard::add(&mut run.kernel.nft_of(guard.at.ns)?, guard));
+            }
+            Step::DelPacketGuard(link) => {
+                self.alone(at, |run| packet_guard::del(&mut run.kernel.nft_of(link.ns)?, &link.name));
+            }
             Step::AddRedirect { from, to } => self.alone(at, |run| shape::redirect(run.kernel, from, to)),
             Step::DelRedirect { from, .. } => self.alone(at, |run| shape::end_redirect(run.kernel, from)),
             Step::DelLink(_) => return self.del_links(at),
@@ -296,6 +302,7 @@ fn is_making(step: &Step) -> bool {
             | Step::DelFirewallOf(_)
             | Step::DelReferenceFirewall { .. }
             | Step::DelShaping(_)
+            | Step::DelPacketGuard(_)
             | Step::DelRedirect { .. }
     )
 }
@@ -315,6 +322,10 @@ fn is_moot(step: &Step, errno: Errno, on_error: OnError) -> bool {
         | Step::DelFirewall(_)
         | Step::DelFirewallOf(_)
         | Step::DelMacCheck(_) => NOT_THERE.contains(&errno),
+        // A kernel without nf_tables has none.
+        Step::DelPacketGuard(_) => {
+            NOT_THERE.contains(&errno) || [Errno::EOPNOTSUPP, Errno::EPROTONOSUPPORT].contains(&errno)
+        }
         Step::EnsureAddr(_) => errno == Errno::EEXIST,
         // Going back to an old value on a link that is gone.
         _ => on_error == OnError::GoOn && NOT_THERE.contains(&errno),

@@ -39,10 +39,7 @@ impl Pod {
     fn route(&mut self, host: &Socket) -> Result<&mut Socket, KernelError> {
         let socket = match self.socket.take() {
             Some(socket) => socket,
-            None => self.run(host, Socket::route).map_err(|Error { doing, cause }| KernelError {
-                ext_ack: Some(format!("{doing}: {cause}")),
-                ..cause
-            })??,
+            None => self.run(host, Socket::route).map_err(not_entered)??,
         };
         Ok(self.socket.insert(socket))
     }
@@ -51,6 +48,10 @@ impl Pod {
         self.netns.set_home(host)?;
         Ok(self.netns.run(work)?)
     }
+}
+
+fn not_entered(Error { doing, cause }: Error) -> KernelError {
+    KernelError { ext_ack: Some(format!("{doing}: {cause}")), ..cause }
 }
 
 impl Kernel {
@@ -125,6 +126,11 @@ impl Kernel {
             None => Socket::netfilter()?,
         };
         Ok(self.nft.insert(socket))
+    }
+
+    /// An nf_tables socket of a namespace, for one use.
+    pub fn nft_of(&self, ns: Ns) -> Result<Socket, KernelError> {
+        self.run_in(ns, Socket::netfilter).map_err(not_entered)?
     }
 
     /// Runs `work` in a namespace.

@@ -13,7 +13,7 @@ use crate::plan::nft::Firewall;
 use crate::plan::step::Ns;
 use crate::sys::firewalld;
 use crate::sys::netlink::KernelError;
-use crate::sys::nft::{mac_check, masquerade};
+use crate::sys::nft::{mac_check, masquerade, packet_guard};
 use crate::sys::rtnl::{self, addr, link, route};
 use crate::sys::sysctl;
 use nix::errno::Errno;
@@ -67,6 +67,7 @@ fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error
             facts.shaped.insert(at.clone(), fact);
             Ok(())
         }
+        Need::PacketGuard(at) => apart(|| read_packet_guard(kernel, at, facts)),
         Need::Features(wanted) => {
             facts.features.extend(features::known(wanted));
             Ok(())
@@ -87,6 +88,13 @@ fn read_routes(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(), Err
 fn read_mac_checks(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
     let found = kernel.nft().and_then(mac_check::list);
     facts.mac_checks.extend(found.map_err(|cause| Error::new("list checked bridge ports", cause))?);
+    Ok(())
+}
+
+fn read_packet_guard(kernel: &Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
+    let found = kernel.nft_of(at.ns).and_then(|mut socket| packet_guard::find(&mut socket, &at.name));
+    let found = found.map_err(|cause| Error::new(format!("look what packet sockets may send through {at}"), cause))?;
+    facts.packet_guards.extend(found.map(|fact| (at.clone(), fact)));
     Ok(())
 }
 

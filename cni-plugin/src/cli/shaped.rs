@@ -5,9 +5,11 @@ use crate::apply::record::Record;
 use crate::apply::shape::observe;
 use crate::attach::liveness::netns_of;
 use crate::ipam::liveness::Netns;
+use crate::plan::link::LinkRef;
 use crate::plan::shaping::{Hook, Shaper, Toward, Traffic};
 use crate::plan::step::{Ns, Step};
 use crate::sys::netns::NetNs;
+use crate::sys::nft::packet_guard;
 use serde::Serialize;
 
 /// One direction of an attachment.
@@ -29,15 +31,23 @@ pub(super) struct Direction {
 
 /// The shaped directions of one attachment.
 pub(super) fn of(record: &Record) -> Vec<Direction> {
-    let shapings = record.steps().filter_map(|step| match step {
-        Step::AddShaping(shaping) => Some(shaping),
-        _ => None,
-    });
     let mut kernel = None;
     let mut directions = Vec::new();
-    for shaping in shapings {
-        let kernel = kernel.get_or_insert_with(|| open(record));
-        directions.extend(shaping.shapers.iter().map(|shaper| direction(kernel.as_mut(), shaper)));
+    for step in record.steps() {
+        match step {
+            Step::AddShaping(shaping) => {
+                let kernel = kernel.get_or_insert_with(|| open(record));
+                directions.extend(shaping.shapers.iter().map(|shaper| direction(kernel.as_mut(), shaper)));
+            }
+            Step::AddPacketGuard(guard) => {
+                let kernel = kernel.get_or_insert_with(|| open(record));
+                let sent = directions.iter_mut().find(|direction| direction.toward == toward(Toward::Network));
+                if let Some(passed) = sent.and_then(|direction| direction.passed.as_mut()) {
+                    passed.guarded += kernel.as_mut().map_or(0, |kernel| held(kernel, &guard.at));
+                }
+            }
+            _ => {}
+        }
     }
     directions
 }
@@ -59,14 +69,25 @@ fn direction(kernel: Option<&mut Kernel>, shaper: &Shaper) -> Direction {
         if shaper.queue.has_program() { program } else { Some(fact.passed) }
     });
     Direction {
-        toward: match shaper.toward {
-            Toward::Pod => "ingress",
-            Toward::Network => "egress",
-        },
+        toward: toward(shaper.toward),
         rate: shaper.rate.bps,
         burst: shaper.rate.burst,
         queue: shaper.queue.to_string(),
         passed,
+    }
+}
+
+/// How many packets of packet sockets were too many.
+fn held(kernel: &mut Kernel, at: &LinkRef) -> u64 {
+    let found = kernel.nft_of(at.ns).and_then(|mut socket| packet_guard::find(&mut socket, &at.name));
+    found.ok().flatten().map_or(0, |fact| fact.dropped)
+}
+
+/// As configurations name it.
+fn toward(toward: Toward) -> &'static str {
+    match toward {
+        Toward::Pod => "ingress",
+        Toward::Network => "egress",
     }
 }
 

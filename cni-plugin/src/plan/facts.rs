@@ -5,7 +5,7 @@ use super::hostport::{Entrance, HostPortFact};
 use super::ladder::Queue;
 use super::link::{Link, LinkAttr, LinkKind, LinkRef};
 use super::name::{IfName, Mac};
-use super::nft::Firewall;
+use super::nft::{Firewall, PacketGuardFact};
 use super::shaping::ShapedFact;
 use super::step::{Addr, Ns, Step, Vlan};
 use ipnet::IpNet;
@@ -49,6 +49,8 @@ pub enum Need {
     LoopbackPrograms,
     /// How a link is shaped.
     Shaped(LinkRef),
+    /// What packet sockets may send through a link of the container.
+    PacketGuard(LinkRef),
     /// Which of these features the kernel has.
     Features(&'static [Feature]),
     /// The number of this boot, unless the link is there: only the name of something new depends on it.
@@ -92,6 +94,8 @@ pub struct Facts {
     pub has_loopback_programs: bool,
     /// How links are shaped.
     pub shaped: BTreeMap<LinkRef, ShapedFact>,
+    /// What packet sockets may send, by link.
+    pub packet_guards: BTreeMap<LinkRef, PacketGuardFact>,
     /// Features that were asked for: nothing where the kernel has one, otherwise what it said.
     pub features: BTreeMap<Feature, Option<String>>,
     /// Differs between nodes and between boots.
@@ -222,6 +226,7 @@ impl Facts {
             has_loopback_programs,
             firewalls,
             shaped,
+            packet_guards,
             features,
             has_firewalld,
             boot_id,
@@ -242,6 +247,7 @@ impl Facts {
         self.has_loopback_programs |= has_loopback_programs;
         self.firewalls.extend(firewalls);
         self.shaped.extend(shaped);
+        self.packet_guards.extend(packet_guards);
         self.features.extend(features);
         self.has_firewalld |= has_firewalld;
         if !boot_id.is_empty() {

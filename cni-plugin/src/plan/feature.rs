@@ -32,6 +32,7 @@ pub enum Feature {
     Bpf,
     CgroupBpf,
     Tcx,
+    PacketGuard,
 }
 
 impl Feature {
@@ -66,6 +67,7 @@ impl Feature {
             Self::Bpf => "bpf",
             Self::CgroupBpf => "cgroup_bpf",
             Self::Tcx => "tcx",
+            Self::PacketGuard => "nf_tables egress",
         }
     }
 }

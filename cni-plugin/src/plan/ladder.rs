@@ -25,8 +25,22 @@ pub enum Queue {
 }
 
 /// All that the choice depends on.
-pub const LADDER: &[Feature] =
-    &[Feature::Fq, Feature::Htb, Feature::Tbf, Feature::FqCodel, Feature::Clsact, Feature::ClsBpf, Feature::Bpf];
+pub const LADDER: &[Feature] = match ASKED.split_last() {
+    Some((_, ladder)) => ladder,
+    None => &[],
+};
+
+/// All that shaping asks for: the ladder, and what guards an interface without an end on the host's side.
+pub const ASKED: &[Feature] = &[
+    Feature::Fq,
+    Feature::Htb,
+    Feature::Tbf,
+    Feature::FqCodel,
+    Feature::Clsact,
+    Feature::ClsBpf,
+    Feature::Bpf,
+    Feature::PacketGuard,
+];
 
 /// What each rung needs, the best first.
 const RUNGS: [(Queue, &[Feature]); 5] = [

@@ -1,6 +1,8 @@
 //! What an attachment asks of nf_tables.
 
+use super::link::LinkRef;
 use super::name::{IfName, Mac};
+use super::shaping::{Shaper, Subnets};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -52,6 +54,50 @@ pub struct Masquerade {
     pub network: IpNet,
     /// Whose it is: network, container id and interface.
     pub owner: String,
+}
+
+/// What packet sockets may send through a link of the container: they can pass its queue by (`PACKET_QDISC_BYPASS`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PacketGuard {
+    /// The link.
+    pub at: LinkRef,
+    /// How much.
+    pub limit: PacketLimit,
+    /// Which packets; none for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subnets: Option<Subnets>,
+}
+
+impl PacketGuard {
+    /// For what passes a container's shaper: somewhat more than that lets through. None at rates beyond the kernel's numbers
+    /// (140 Gbit/s), which no link has.
+    pub fn of(shaper: &Shaper, subnets: Option<&Subnets>) -> Option<Self> {
+        /// `nft_limit` counts so many nanoseconds for each byte of rate and burst, in 64 bits.
+        const SECOND_NS: u64 = 1_000_000_000;
+        let rate = (shaper.guard_bps() / 8).max(1);
+        let burst = u32::try_from(shaper.rate.burst / 8).unwrap_or(u32::MAX);
+        rate.checked_add(u64::from(burst))?.checked_mul(SECOND_NS)?;
+        let limit = PacketLimit { rate, burst };
+        Some(Self { at: shaper.at.clone(), limit, subnets: subnets.cloned() })
+    }
+}
+
+/// How much packet sockets may send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PacketLimit {
+    /// Bytes per second.
+    pub rate: u64,
+    /// How many bytes may come at once, beside those of one second (v6.12 `net/netfilter/nft_limit.c`).
+    pub burst: u32,
+}
+
+/// A [`PacketGuard`] as the kernel shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PacketGuardFact {
+    /// How much passes.
+    pub limit: PacketLimit,
+    /// How many packets did not.
+    pub dropped: u64,
 }
 
 /// The only hardware address that may send through a bridge port.

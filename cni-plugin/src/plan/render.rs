@@ -57,10 +57,12 @@ impl Step {
             | Self::DelVlan { at, .. }
             | Self::RestoreReferenceTuning { at, .. }
             | Self::WaitUp(at)
-            | Self::WaitDad(at) => at.ns,
+            | Self::WaitDad(at)
+            | Self::DelPacketGuard(at) => at.ns,
             Self::AddRedirect { from, .. } | Self::DelRedirect { from, .. } => from.ns,
             Self::AddAddr(addr) | Self::EnsureAddr(addr) | Self::DelAddr(addr) => addr.at.ns,
             Self::AddRoute(route) | Self::DelRoute(route) => route.at.ns,
+            Self::AddPacketGuard(guard) => guard.at.ns,
             Self::SetSysctl(sysctl) | Self::EnsureSysctl(sysctl) => sysctl.ns,
             Self::AddMasquerade(_)
             | Self::DelMasquerade(_)

@@ -8,7 +8,7 @@
 use super::hostport::HostPorts;
 use super::link::{Link, LinkAttr, LinkRef};
 use super::name::IfName;
-use super::nft::{Firewall, MacCheck, Masquerade};
+use super::nft::{Firewall, MacCheck, Masquerade, PacketGuard};
 use super::shaping::Shaping;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -152,6 +152,10 @@ pub enum Step {
     AddShaping(Shaping),
     /// Ends it.
     DelShaping(Shaping),
+    /// Limits what packet sockets of the container send.
+    AddPacketGuard(PacketGuard),
+    /// Ends it.
+    DelPacketGuard(LinkRef),
     /// Sends all that comes in from one link out through another of the same namespace.
     AddRedirect {
         /// Where it comes in.

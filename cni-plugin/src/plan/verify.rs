@@ -3,6 +3,7 @@
 use super::facts::{Facts, LinkFact, Need, RouteFact};
 use super::hostport::{HostPorts, Way};
 use super::link::{Link, LinkKind, LinkRef};
+use super::nft::PacketGuard;
 use super::step::{Addr, Ns, Route, Step, Vlan};
 
 impl Step {
@@ -35,6 +36,9 @@ impl Step {
             Self::AddHostPorts(all) | Self::DelHostPorts(all) => host_port_needs(all),
             Self::AddShaping(shaping) | Self::DelShaping(shaping) => {
                 shaping.links().cloned().map(Need::Shaped).collect()
+            }
+            Self::AddPacketGuard(PacketGuard { at, .. }) | Self::DelPacketGuard(at) => {
+                vec![Need::PacketGuard(at.clone())]
             }
             Self::AddRedirect { from, to } | Self::DelRedirect { from, to } => {
                 vec![Need::Shaped(from.clone()), Need::Link(to.clone())]
@@ -167,6 +171,16 @@ fn nft_holds(step: &Step, facts: &Facts) -> Result<(), String> {
         Step::DelMacCheck(check) => {
             let there = facts.mac_checks.contains_key(&check.port);
             refuse_if(there, || format!("port {} is still held", check.port))
+        }
+        Step::AddPacketGuard(PacketGuard { at, limit, .. }) => match facts.packet_guards.get(at) {
+            None => Err(format!("nothing limits what packet sockets send through link {at}")),
+            Some(fact) => refuse_if(fact.limit != *limit, || {
+                format!("packet sockets may send {:?} through link {at}, not {limit:?}", fact.limit)
+            }),
+        },
+        Step::DelPacketGuard(at) => {
+            let there = facts.packet_guards.contains_key(at);
+            refuse_if(there, || format!("what packet sockets send through link {at} is still limited"))
         }
         _ => Ok(()),
     }

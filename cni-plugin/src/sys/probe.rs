@@ -5,11 +5,12 @@
 use super::bpf;
 use super::netlink::{CREATE, EXCL, KernelError, Socket};
 use super::netns::{NetNs, NetNsError};
-use super::nft::{firewall, hostport, mac_check, masquerade};
+use super::nft::{firewall, hostport, mac_check, masquerade, packet_guard};
 use super::rtnl::{self, link, tc};
 use super::sysctl;
 use crate::plan::hostport::{Backend, Entrance, HostPort, HostPorts, Protocol, Rewrite, Target};
-use crate::plan::nft::{Firewall, Gate, MacCheck, Masquerade};
+use crate::plan::link::LinkRef;
+use crate::plan::nft::{Firewall, Gate, MacCheck, Masquerade, PacketGuard, PacketLimit};
 use crate::plan::{Feature, IfName, Mac};
 use nix::errno::Errno;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -135,6 +136,13 @@ pub const PROBES: &[Probe] = &[
         "portmap at [::1]",
         "the node's own clients reach no pod by [::1]",
         How::Bpf(bpf::loopback::probe),
+    ),
+    probe(
+        Feature::PacketGuard,
+        "5.16",
+        "bandwidth on macvlan, ipvlan",
+        "who has CAP_NET_RAW in such a pod sends past its limit",
+        How::Nft(packets_held),
     ),
     probe(Feature::Tcx, "6.6", "shared devices", "programs are attached by clsact", How::Bpf(bpf::query_tcx)),
 ];
@@ -299,6 +307,11 @@ fn let_through(socket: &mut Socket) -> Result<(), KernelError> {
 fn mac_checked(socket: &mut Socket) -> Result<(), KernelError> {
     let port = IfName::parse(PARENT_NAME).or(Err(Errno::EINVAL))?;
     mac_check::add(socket, &MacCheck { port, mac: Mac([2, 0, 0, 0, 0, 1]), owner: String::new() })
+}
+
+fn packets_held(socket: &mut Socket) -> Result<(), KernelError> {
+    let at = LinkRef::host(IfName::parse("lo").or(Err(Errno::EINVAL))?);
+    packet_guard::add(socket, &PacketGuard { at, limit: PacketLimit { rate: 1, burst: 1 }, subnets: None })
 }
 
 /// Only an answer that says "not known here" means that the kernel lacks it.

@@ -1,5 +1,6 @@
 //! `bandwidth`: shaping by braid's own program.
 
+mod guard;
 mod lifecycle;
 mod order;
 mod traffic;
@@ -22,10 +23,13 @@ fn limits() -> Value {
 
 /// A bridge or a ptp with `bandwidth` behind it, in one call.
 fn shaped(host: &Sandbox, pod: &Ns, main: &Value, limits: &Value) -> Call {
+    host.call("braid", pod, list(main, limits))
+}
+
+fn list(main: &Value, limits: &Value) -> Value {
     let bandwidth = json!({"type": "bandwidth", "capabilities": {"bandwidth": true}});
-    let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [main, bandwidth],
-        "runtimeConfig": {"bandwidth": limits}});
-    host.call("braid", pod, list)
+    json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [main, bandwidth],
+        "runtimeConfig": {"bandwidth": limits}})
 }
 
 fn host_link(result: &Value) -> String {

@@ -228,26 +228,6 @@ fn only_the_named_subnets_are_held_or_all_but_those() {
     }
 }
 
-#[test]
-fn a_container_that_takes_its_shaper_away_is_held_by_the_host() {
-    let host = Sandbox::new();
-    let pod = host.pod("a");
-    let call = shaped(&host, &pod, &conf::bridge(), &limits());
-    let result = call.add().result();
-    pod.run("tc qdisc del dev eth0 root");
-    pod.run("tc qdisc del dev eth0 clsact");
-    // Large packets, and each on its own.
-    for segments in [64, 1] {
-        pod.run(&format!("ip link set eth0 gso_max_segs {segments}"));
-        let (bits, seconds) = pod.send_to(host.host(), "10.1.0.1");
-        // A tenth above the rate, and a tenth of a second's worth at once.
-        let most = 1.1 * RATE_F * seconds + BURST_F + 0.11 * RATE_F;
-        assert!(bits < most, "{bits} bits in {seconds} s, {segments} segments");
-    }
-    call.prev(&result).del().ok();
-    host.assert_nothing_left();
-}
-
 /// How long so many bytes take over a connection of their own, up to an answer of one byte.
 fn transfer(from: &Ns, there: &Ns, to: &str, bytes: usize) -> Duration {
     let listener = there.enter(|| TcpListener::bind((to, 0))).unwrap();

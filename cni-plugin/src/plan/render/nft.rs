@@ -1,8 +1,9 @@
 //! What changes nf_tables, and what eBPF leads beside it.
 
 use super::super::hostport::{HostPort, HostPorts, Rewrite, Target, Way};
-use super::super::nft::{Firewall, Gate, Isolation, MacCheck, Masquerade};
+use super::super::nft::{Firewall, Gate, Isolation, MacCheck, Masquerade, PacketGuard, PacketLimit};
 use super::super::step::{Ns, Step};
+use ipnet::IpNet;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
@@ -30,6 +31,8 @@ impl Step {
             }
             Self::AddMacCheck(check) => mac_check(f, "add", check),
             Self::DelMacCheck(check) => mac_check(f, "delete", check),
+            Self::AddPacketGuard(guard) => packet_guard(f, guard),
+            Self::DelPacketGuard(at) => write!(f, "nft delete table netdev braid-{}", at.name),
             Self::AddHostPorts(all) => host_ports(f, "add", all),
             Self::DelHostPorts(all) => host_ports(f, "delete", all),
             Self::DelHostPortsOf(owner) => {
@@ -163,6 +166,31 @@ fn masquerade(f: &mut fmt::Formatter<'_>, verb: &str, what: &Masquerade) -> fmt:
         write!(f, " comment {:?} : goto {chain}", what.owner)?;
     }
     f.write_str(" }")
+}
+
+fn packet_guard(f: &mut fmt::Formatter<'_>, guard: &PacketGuard) -> fmt::Result {
+    let (PacketLimit { rate, burst }, link) = (guard.limit, &guard.at.name);
+    write!(f, "nft 'table netdev braid-{link} {{ chain held {{ ")?;
+    write!(f, "limit rate over {rate} bytes/second burst {burst} bytes counter drop; }}; chain out {{ ")?;
+    write!(f, "type filter hook egress device \"{link}\" priority 0; meta rtclassid >= 0 accept; ")?;
+    let (only, nets) = guard.subnets.as_ref().map_or((false, &[][..]), |subnets| (subnets.only, &subnets.nets));
+    for net in nets {
+        let is_ip = if net.addr().is_ipv4() { "@ll,96,16 0x0800 " } else { "@ll,96,16 0x86dd " };
+        let (before, verdict) = if only { ("", "goto held") } else { (is_ip, "accept") };
+        write!(f, "{before}{} {verdict}; ", destination(net))?;
+    }
+    f.write_str(if only { "}; }'" } else { "goto held; }; }'" })
+}
+
+/// What tells an IP packet for a subnet by its bytes alone.
+fn destination(net: &IpNet) -> String {
+    let len = u32::from(net.prefix_len());
+    let (version, at, prefix) = match net {
+        IpNet::V4(net) => (4, 128, u128::from(net.network().to_bits()).checked_shr(32 - len)),
+        IpNet::V6(net) => (6, 192, net.network().to_bits().checked_shr(128 - len)),
+    };
+    let prefix = prefix.filter(|_| len > 0).map(|prefix| format!(" @nh,{at},{len} {prefix:#x}"));
+    format!("@nh,0,4 {version}{}", prefix.unwrap_or_default())
 }
 
 fn mac_check(f: &mut fmt::Formatter<'_>, verb: &str, check: &MacCheck) -> fmt::Result {

@@ -3,8 +3,9 @@
 use crate::cni::{AddResult, Error, Interface, Json, NetConf};
 use crate::ipam::Lease;
 use crate::plan::facts::LinkFact;
-use crate::plan::ladder::{LADDER, Queue};
+use crate::plan::ladder::{ASKED, LADDER, Queue};
 use crate::plan::link::{IpvlanMode, Link, LinkAttr, LinkKind, LinkRef};
+use crate::plan::nft::PacketGuard;
 use crate::plan::shaping::{Rate, Shaper, Shaping, Subnets, Toward};
 use crate::plan::step::{Step, Sysctl};
 use crate::plan::{Facts, Feature, Need, Ns};
@@ -167,22 +168,27 @@ impl Bandwidth {
         // came in would be told that.
         let untimed = self.best(|feature| feature != Feature::Fq && facts.has(feature)).unwrap_or(queue);
         let to_pod = |rate| Shaper { at: ifb.clone(), toward: Toward::Pod, queue: untimed, rate, mtu };
-        let shapers = self.ingress.map(to_pod).into_iter().chain(self.sent(call, queue, facts, mtu)).collect();
+        let shapers: Vec<Shaper> =
+            self.ingress.map(to_pod).into_iter().chain(self.sent(call, queue, facts, mtu)).collect();
+        let sent = shapers.iter().find(|shaper| shaper.toward == Toward::Network);
+        let guard = sent.filter(|_| facts.has(Feature::PacketGuard));
+        let guard = guard.and_then(|shaper| PacketGuard::of(shaper, self.subnets.as_ref())).map(Step::AddPacketGuard);
         let shaping = Step::AddShaping(Shaping { shapers, guard: None, subnets: self.subnets.clone() });
         if self.ingress.is_none() {
-            return vec![shaping];
+            return [shaping].into_iter().chain(guard).collect();
         }
         let link = Link { at: ifb.clone(), mac: None, mtu: Some(mtu), up: false, master: None, kind: LinkKind::Ifb };
         // An address of its own would only make it send.
         let key = format!("net/ipv6/conf/{}/disable_ipv6", ifb.name);
-        vec![
+        let steps = [
             Step::AddLink(link),
             Step::SetLink { at: ifb.clone(), to: LinkAttr::TxQueueLen(PACKETS), from: None },
             shaping,
             Step::SetSysctl(Sysctl { ns: Ns::Pod, key, value: "1".to_owned(), optional: true }),
             Step::SetLink { at: ifb.clone(), to: LinkAttr::Up(true), from: None },
             Step::AddRedirect { from: call.pod(), to: ifb },
-        ]
+        ];
+        steps.into_iter().chain(guard).collect()
     }
 
     /// The shaper of what the container sends.
@@ -239,6 +245,17 @@ fn refuse_queued(steps: &[Step], facts: &Facts) -> Result<(), Error> {
     Ok(())
 }
 
+/// What to say where a container without an end on the host's side is limited and nothing holds its packet sockets.
+fn unguarded(steps: &[Step], facts: &Facts) -> Option<String> {
+    let is_sent_in_pod = |step: &Step| match step {
+        Step::AddShaping(shaping) => shaping.is_in_pod() && shaping.shaper(Toward::Network).is_some(),
+        _ => false,
+    };
+    let is_unguarded = steps.iter().any(is_sent_in_pod) && !facts.has(Feature::PacketGuard);
+    let sentence = "packet sockets that pass its queue by (CAP_NET_RAW) are not held to \"egressRate\"";
+    is_unguarded.then(|| format!("{sentence}: the kernel lacks {}", Feature::PacketGuard.name()))
+}
+
 /// `queue`, or another where the link's transmit queue, of which `pfifo_fast` has three, holds no packet.
 fn with_room(queue: Queue, at: &LinkRef, facts: &Facts) -> Queue {
     let has_none = facts.link(at).is_some_and(|link| link.tx_queue_len == 0);
@@ -261,7 +278,7 @@ impl Plugin for Bandwidth {
 
     fn needs(&self, call: &Call<'_>) -> Vec<Need> {
         let Some(prev) = call.prev.filter(|_| !self.is_unlimited()) else { return Vec::new() };
-        let mut needs = vec![Need::Features(LADDER), Need::Link(call.pod()), Need::Shaped(call.pod())];
+        let mut needs = vec![Need::Features(ASKED), Need::Link(call.pod()), Need::Shaped(call.pod())];
         for at in host_links(prev) {
             needs.extend([Need::Link(at.clone()), Need::Shaped(at)]);
         }
@@ -300,11 +317,15 @@ impl Plugin for Bandwidth {
             to: LinkAttr::GsoMaxSize(size),
             from: Some(LinkAttr::GsoMaxSize(pod.gso_max_size)),
         }));
-        Ok(Planned { steps, result, warnings: Vec::new() })
+        Ok(Planned { warnings: unguarded(&steps, facts).into_iter().collect(), steps, result })
     }
 
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
-        vec![Step::DelLink(LinkRef::host(call.reference_ifb())), Step::DelLink(call.ifb())]
+        vec![
+            Step::DelLink(LinkRef::host(call.reference_ifb())),
+            Step::DelLink(call.ifb()),
+            Step::DelPacketGuard(call.pod()),
+        ]
     }
 
     fn kind(&self) -> Option<&'static str> {

@@ -3,6 +3,7 @@
 //! Numbers are those of `include/uapi/linux/netfilter/nf_tables.h`; all integers are big-endian.
 
 use super::expression::Verdict;
+use crate::plan::IfName;
 use crate::sys::netlink::{KernelError, NESTED, Socket};
 use std::borrow::Cow;
 
@@ -36,6 +37,8 @@ pub(super) enum Family {
     Inet = 1,
     /// IPv4.
     Ip = 2,
+    /// Packets of one link.
+    Netdev = 5,
     /// Frames on a bridge.
     Bridge = 7,
     /// IPv6.
@@ -48,6 +51,7 @@ impl Family {
         match self {
             Self::Inet => "inet",
             Self::Ip => "ip",
+            Self::Netdev => "netdev",
             Self::Bridge => "bridge",
             Self::Ip6 => "ip6",
         }
@@ -187,20 +191,36 @@ impl Batch {
 
     /// A base chain at a hook, with the priority of that hook. It must be new: its rules are added with it, once.
     pub(super) fn base_chain(&mut self, name: &str, kind: &str, hook: u32, priority: i32) -> &mut Self {
-        self.new_base_chain(CREATE | EXCL, name, kind, hook, priority)
+        self.new_base_chain(CREATE | EXCL, name, kind, hook, priority, None)
     }
 
     /// A base chain that may be there.
     pub(super) fn shared_base_chain(&mut self, name: &str, kind: &str, hook: u32, priority: i32) -> &mut Self {
-        self.new_base_chain(CREATE, name, kind, hook, priority)
+        self.new_base_chain(CREATE, name, kind, hook, priority, None)
     }
 
-    fn new_base_chain(&mut self, flags: u16, name: &str, kind: &str, hook: u32, priority: i32) -> &mut Self {
+    /// A base chain of filters at a hook of one link. It must be new.
+    pub(super) fn device_chain(&mut self, name: &str, hook: u32, priority: i32, device: &IfName) -> &mut Self {
+        self.new_base_chain(CREATE | EXCL, name, "filter", hook, priority, Some(device))
+    }
+
+    fn new_base_chain(
+        &mut self,
+        flags: u16,
+        name: &str,
+        kind: &str,
+        hook: u32,
+        priority: i32,
+        device: Option<&IfName>,
+    ) -> &mut Self {
         let table = self.table.clone();
         self.change(NEWCHAIN, flags, |b| {
             b.text(1, &table).text(3, name);
             b.nest(4, |b| {
                 b.number(1, hook).put(2, &priority.to_be_bytes());
+                if let Some(device) = device {
+                    b.text(3, device.as_str());
+                }
             });
             b.text(7, kind);
         })

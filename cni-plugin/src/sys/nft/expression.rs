@@ -1,12 +1,14 @@
 //! The few expressions of rules that braid uses.
 
 use super::batch::Batch;
+use crate::plan::nft::PacketLimit;
 
 /// First 32-bit register; a 16-byte register 1 is the same place.
 pub(super) const REG_1: u32 = 8;
 /// The 32-bit register behind 16 bytes from [`REG_1`].
 pub(super) const REG_2: u32 = 12;
 const REG_VERDICT: u32 = 0;
+const CMP_EQ: u32 = 0;
 const CMP_NEQ: u32 = 1;
 const META_MARK: u32 = 3;
 const META_L4PROTO: u32 = 16;
@@ -90,12 +92,7 @@ impl Batch {
 
     /// Goes on only if the register has this value.
     pub(super) fn equals(&mut self, register: u32, value: &[u8]) -> &mut Self {
-        self.expression("cmp", |b| {
-            b.number(1, register).number(2, 0);
-            b.nest(3, |b| {
-                b.put(1, value);
-            });
-        })
+        self.compare(register, CMP_EQ, value)
     }
 
     /// Goes on only if the key is in the set, or with `inverted`, only if it is not.
@@ -170,11 +167,27 @@ impl Batch {
 
     /// Goes on only if the register has another value.
     pub(super) fn differs(&mut self, register: u32, value: &[u8]) -> &mut Self {
+        self.compare(register, CMP_NEQ, value)
+    }
+
+    /// Goes on only if the register's bytes are so to these.
+    pub(super) fn compare(&mut self, register: u32, how: u32, value: &[u8]) -> &mut Self {
         self.expression("cmp", |b| {
-            b.number(1, register).number(2, CMP_NEQ);
+            b.number(1, register).number(2, how);
             b.nest(3, |b| {
                 b.put(1, value);
             });
+        })
+    }
+
+    /// Goes on only if the packet is more than may pass.
+    pub(super) fn limit(&mut self, limit: PacketLimit) -> &mut Self {
+        const BYTES: u32 = 1;
+        const OVER: u32 = 1;
+        const SECOND: u64 = 1;
+        self.expression("limit", |b| {
+            b.put(1, &limit.rate.to_be_bytes()).put(2, &SECOND.to_be_bytes());
+            b.number(3, limit.burst).number(4, BYTES).number(5, OVER);
         })
     }
 

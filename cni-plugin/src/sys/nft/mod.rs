@@ -12,6 +12,7 @@ pub mod hostport;
 pub mod isolation;
 pub mod mac_check;
 pub mod masquerade;
+pub mod packet_guard;
 mod read;
 pub mod reference;
 pub mod state;

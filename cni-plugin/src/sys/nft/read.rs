@@ -2,6 +2,7 @@
 
 use super::batch::{Family, SUBSYS};
 use super::expression::Verdict;
+use crate::plan::nft::PacketLimit;
 use crate::sys::netlink::{DUMP_TRIES, KernelError, Message, NESTED, Socket, attr, attributes_of, find, nest};
 use nix::errno::Errno;
 use std::collections::BTreeSet;
@@ -35,6 +36,10 @@ pub(super) struct Rule {
     pub(super) compares: Vec<Vec<u8>>,
     /// The code of its verdict.
     decides: Option<i32>,
+    /// What it holds packets to.
+    pub(super) limit: Option<PacketLimit>,
+    /// How many packets its counter has seen.
+    pub(super) counted: u64,
     /// It has no condition.
     pub(super) is_for_all: bool,
 }
@@ -122,7 +127,16 @@ fn parse_rule(message: &Message, chain: &str) -> Option<Rule> {
     }
     let handle = u64::from_be_bytes(*find(3, body)?.first_chunk()?);
     let comment = comment_in(find(7, body).unwrap_or_default());
-    let mut rule = Rule { handle, comment, jumps_to: None, compares: Vec::new(), decides: None, is_for_all: true };
+    let mut rule = Rule {
+        handle,
+        comment,
+        jumps_to: None,
+        compares: Vec::new(),
+        decides: None,
+        limit: None,
+        counted: 0,
+        is_for_all: true,
+    };
     for (_, expression) in attributes_of(find(4, body).unwrap_or_default()) {
         rule.note(&text(find(1, expression)?), find(2, expression).unwrap_or_default());
     }
@@ -140,7 +154,13 @@ impl Rule {
                 self.decides = find(1, verdict).and_then(|code| Some(i32::from_be_bytes(*code.first_chunk()?)));
             }
             "reject" => self.decides = Some(Verdict::Drop.code()),
-            "counter" | "log" => {}
+            "counter" => self.counted = number(2, data).unwrap_or_default(),
+            "log" => {}
+            "limit" => {
+                self.is_for_all = false;
+                let burst = find(3, data).and_then(|burst| Some(u32::from_be_bytes(*burst.first_chunk()?)));
+                self.limit = number(1, data).zip(burst).map(|(rate, burst)| PacketLimit { rate, burst });
+            }
             // Its data, then their value.
             "cmp" => {
                 self.is_for_all = false;
@@ -181,6 +201,11 @@ pub(super) fn chains_with_rules(
         Err(err) if err.errno == Errno::ENOENT => Ok(BTreeSet::new()),
         Err(err) => Err(err),
     }
+}
+
+/// A number of 64 bits.
+fn number(kind: u16, data: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(*find(kind, data)?.first_chunk()?))
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -1,0 +1,227 @@
+//! A container that tries to send past its shaper.
+
+use super::{BURST, BURST_F, RATE_F, limits, list, shaped};
+use crate::conf;
+use braid_tests::{Call, Feature, Ns, Sandbox, Value, json};
+use std::fs;
+use std::rc::Rc;
+
+#[test]
+fn a_container_that_takes_its_shaper_away_is_held_by_the_host() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = shaped(&host, &pod, &conf::bridge(), &limits());
+    let result = call.add().result();
+    pod.run("tc qdisc del dev eth0 root");
+    pod.run("tc qdisc del dev eth0 clsact");
+    // Large packets, and each on its own.
+    for segments in [64, 1] {
+        pod.run(&format!("ip link set eth0 gso_max_segs {segments}"));
+        let (bits, seconds) = pod.send_to(host.host(), "10.1.0.1");
+        // A tenth above the rate, and a tenth of a second's worth at once.
+        let most = 1.1 * RATE_F * seconds + BURST_F + 0.11 * RATE_F;
+        assert!(bits < most, "{bits} bits in {seconds} s, {segments} segments");
+    }
+    call.prev(&result).del().ok();
+    host.assert_nothing_left();
+}
+
+/// Sends frames for so many seconds from a packet socket, all to one IPv4 destination: past queue and filters, or as others.
+const PACKET_SOCKET: &str = r#"
+import socket, struct, sys, time
+dev, to, bypass, seconds = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
+sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+sender.setsockopt(263, 20, bypass)  # SOL_PACKET, PACKET_QDISC_BYPASS
+# Who passes by says that these are no IP packets, which the frames themselves know better.
+sender.bind((dev, 0x88b5 if bypass else 0x0800))
+header = b"\x02\0\0\0\0\x01" + sender.getsockname()[4] + b"\x08\0"
+ip = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 1500, 0, 0, 64, 253, 0, socket.inet_aton("10.3.0.2"), socket.inet_aton(to))
+frame, end = header + ip.ljust(1500, b"\0"), time.monotonic() + seconds
+while time.monotonic() < end:
+    try:
+        sender.send(frame, socket.MSG_DONTWAIT)
+    except OSError:
+        pass
+"#;
+
+/// 500 kbit/s, so that a slow machine sends much more as well.
+const SLOW: u32 = 500_000;
+
+/// A child of a link, held to [`SLOW`], and what is outside.
+struct Held {
+    host: Sandbox,
+    far: Rc<Ns>,
+    pod: Rc<Ns>,
+}
+
+impl Held {
+    fn new() -> Self {
+        let host = Sandbox::new();
+        let far = host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
+        let pod = host.pod("a");
+        // Whoever is sent to need not be found first.
+        fs::write("/run/packets.py", PACKET_SOCKET).unwrap();
+        Self { host, far, pod }
+    }
+
+    fn call(&self, conf: &Value) -> Call {
+        self.host.call("braid", &self.pod, conf.clone())
+    }
+
+    /// How many bits of what a packet socket sends to `address` in two seconds, past the queue, leave the node.
+    fn escapes(&self, address: &str) -> u64 {
+        self.leaves(address, true)
+    }
+
+    /// The same, or as others send.
+    fn leaves(&self, address: &str, past_the_queue: bool) -> u64 {
+        let arrived = || self.far.list("ip -j -s link show lan")[0]["stats64"]["rx"]["bytes"].as_u64().unwrap();
+        let before = arrived();
+        self.pod.run(&format!("python3 /run/packets.py eth0 {address} {} 2", u8::from(past_the_queue)));
+        (arrived() - before) * 8
+    }
+}
+
+/// A child of a link, held to [`SLOW`] and to whatever else.
+fn slow(main: &Value, more: &Value) -> Value {
+    let mut limits = json!({"egressRate": SLOW, "egressBurst": BURST});
+    limits.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    list(main, &limits)
+}
+
+/// More than passes the guard in two seconds and the time that Python takes to start: a tenth above the rate, and at once the
+/// burst and a second's worth.
+const MOST: u64 = 4 * (SLOW as u64) * 11 / 10 + BURST;
+
+/// A macvlan and, where there are such, an ipvlan in each mode.
+fn children() -> Vec<Value> {
+    let mut all = vec![conf::macvlan()];
+    if Feature::Ipvlan.missing().is_none() {
+        all.extend(["l2", "l3"].map(|mode| {
+            let mut ipvlan = conf::macvlan();
+            (ipvlan["type"], ipvlan["mode"]) = (json!("ipvlan"), json!(mode));
+            ipvlan
+        }));
+    }
+    all
+}
+
+#[test]
+fn what_a_packet_socket_sends_past_the_queue_of_a_child_is_held() {
+    let braid = braid_tests::binary::braid().display();
+    for main in children() {
+        let held = Held::new();
+        let call = held.call(&slow(&main, &json!({})));
+        let result = call.add().result();
+        let guarded = || {
+            let status = held.host.json(&format!("{braid} status -o json"));
+            status[0]["bandwidth"][0]["guarded"].as_u64().unwrap()
+        };
+        if main["mode"] == "l3" {
+            held.far.run("ip route add 10.3.0.2/32 via 10.3.0.253");
+        }
+        held.pod.send_to(&held.far, "10.3.0.254");
+        assert_eq!(guarded(), 0, "{main}: what the IP stack sends meets the queue alone");
+        call.check(&result).ok();
+        let bits = held.escapes("10.3.0.254");
+        assert!(bits < MOST && guarded() > 0, "{main}: {bits} bits, {} packets held", guarded());
+        held.pod.run("nft delete table netdev braid-eth0");
+        call.check(&result).refused(999, &["packet sockets", "eth0"]);
+        let bits = held.escapes("10.3.0.254");
+        assert!(bits > 2 * MOST, "{main}: {bits} bits without the guard");
+        call.prev(&result).del().ok();
+        held.host.assert_nothing_left();
+    }
+}
+
+#[test]
+fn packet_sockets_are_held_where_the_named_subnets_are() {
+    for (key, held_at, free_at) in
+        [("shapedSubnets", "10.9.0.1", "10.3.0.254"), ("unshapedSubnets", "10.3.0.254", "10.9.0.1")]
+    {
+        let held = Held::new();
+        let call = held.call(&slow(&conf::macvlan(), &json!({key: ["10.9.0.0/16", "fd00::/8"]})));
+        let result = call.add().result();
+        for past_the_queue in [true, false] {
+            let (slow, fast) = (held.leaves(held_at, past_the_queue), held.leaves(free_at, past_the_queue));
+            // What passes the queue by is not known to be an IP packet.
+            let is_free = !past_the_queue || key == "shapedSubnets";
+            assert!(slow < MOST && (fast > 2 * MOST) == is_free, "{key} {past_the_queue}: {slow} and {fast} bits");
+        }
+        call.check(&result).ok();
+        call.prev(&result).del().ok();
+        held.host.assert_nothing_left();
+    }
+}
+
+/// Ends an attachment, whose result this was.
+type End = fn(&Call, &Value);
+
+#[test]
+fn the_guard_of_packet_sockets_ends_with_its_attachment() {
+    let rules = |held: &Held| held.pod.run("nft list ruleset");
+    let verbs: [(&str, End); 4] = [
+        ("DEL", |call, result| call.clone().prev(result).del().ok()),
+        ("DEL without a record", |call, _| {
+            fs::remove_dir_all("/run/braid").unwrap();
+            call.del().ok();
+        }),
+        ("GC", |call, _| call.gc(&[]).ok()),
+        ("ADD that fails", |call, _| {
+            call.del().ok();
+            let mut conf = slow(&conf::macvlan(), &json!({}));
+            conf["plugins"].as_array_mut().unwrap().push(json!({"type": "tuning", "sysctl": {"net.no.such": "1"}}));
+            call.clone().conf(conf).add().error();
+        }),
+    ];
+    for (verb, end) in verbs {
+        let held = Held::new();
+        let call = held.call(&slow(&conf::macvlan(), &json!({})));
+        let result = call.add().result();
+        assert!(rules(&held).contains("hook egress"), "{verb}");
+        end(&call, &result);
+        assert_eq!(rules(&held), "", "{verb}");
+        call.del().ok();
+        held.host.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_plugin_of_its_own_guards_and_ends_it() {
+    let held = Held::new();
+    let main = held.host.call("macvlan", &held.pod, conf::macvlan());
+    let result = main.add().result();
+    let before = held.host.state();
+    let chained = json!({"cniVersion": "1.1.0", "name": "net", "type": "bandwidth", "egressRate": SLOW,
+        "egressBurst": BURST});
+    let call = held.host.call("bandwidth", &held.pod, chained).prev(&result);
+    call.add().result();
+    assert!(held.escapes("10.3.0.254") < MOST);
+    call.del().ok();
+    before.assert_same(&held.host.state());
+    main.del().ok();
+    held.host.assert_nothing_left();
+}
+
+#[test]
+fn the_plan_of_a_guard_is_what_nft_takes() {
+    let braid = braid_tests::binary::braid().display();
+    for key in ["shapedSubnets", "unshapedSubnets", "none"] {
+        let held = Held::new();
+        let conf = slow(&conf::macvlan(), &json!({key: ["10.128.0.0/9", "fd00::/8", "0.0.0.0/0"]}));
+        fs::write("/run/conf", conf.to_string()).unwrap();
+        let plan =
+            held.host.run(&format!("{braid} plan /run/conf --container a --netns {}", held.pod.path().display()));
+        let line = plan.lines().find(|line| line.contains("hook egress")).unwrap();
+        let command = line.strip_prefix("pod").unwrap().trim();
+        let call = held.call(&conf);
+        call.add().result();
+        let made = held.pod.run("nft -s list ruleset");
+        held.pod.run("nft delete table netdev braid-eth0");
+        fs::write("/run/step", command).unwrap();
+        held.pod.run("sh -e /run/step");
+        assert_eq!(held.pod.run("nft -s list ruleset"), made, "{command}");
+        call.del().ok();
+        held.host.assert_nothing_left();
+    }
+}
