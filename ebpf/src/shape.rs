@@ -26,6 +26,9 @@ use core::ptr::{addr_of, addr_of_mut};
 
 /// A stamp further ahead is none of this clock: a device noted there when the packet came in, by the clock of the day.
 const STAMP_AHEAD_NS: u64 = 10_000_000_000;
+/// A sender may ask that a packet leaves so much later, and no more: it would gather what the rate gives all the time
+/// (`SO_TXTIME`), to send it at once.
+const WANTED_AHEAD_NS: u64 = 100_000_000;
 /// How much time's worth of bypassing packets may come at once, at their share of the rate.
 const BYPASS_DEPTH_NS: u64 = 20_000_000;
 /// Bypassing packets may take one part in so many of the rate: with a quarter, at 1 Mbit/s one request and answer
@@ -154,6 +157,7 @@ impl Packet {
         // SAFETY: a helper without arguments.
         let clock_ns = unsafe { bpf_ktime_get_ns() };
         let ahead = stamp.wrapping_sub(clock_ns);
+        let is_asked = !order.before(ahead, 0) & order.before(ahead, STAMP_AHEAD_NS);
         let now = CLOCK_BASE_NS + clock_ns;
         // SAFETY: the map's value outlives the run.
         let Origin { flow, horizon_ns } = Origin::of(skb, unsafe { &(*shape).conf });
@@ -184,7 +188,7 @@ impl Packet {
                 },
                 now,
                 stamp,
-                wanted: now + (ahead & !order.before(ahead, 0) & order.before(ahead, STAMP_AHEAD_NS)),
+                wanted: now + (order.lesser(ahead, WANTED_AHEAD_NS) & is_asked),
                 took: bytes * (*shape).conf.byte_time >> BYTE_TIME_SHIFT,
                 bytes,
                 segments,

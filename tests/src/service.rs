@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 
 /// Longest wait for an answer; one that never comes costs as much.
 const PATIENCE: Duration = Duration::from_millis(1500);
+/// The same of SCTP, which sends again after three seconds what is lost first (`net.sctp.rto_initial`).
+const PATIENCE_OF_SCTP: Duration = Duration::from_secs(5);
 /// How often a service looks whether it is to end.
 const TURN: Duration = Duration::from_millis(20);
 
@@ -103,8 +105,8 @@ impl Ns {
     pub fn ask(&self, transport: Transport, to: &str) -> Result<IpAddr, String> {
         let to: SocketAddr = to.parse().expect("an address and a port");
         let answer = self.enter(|| match transport {
-            Transport::Tcp => ask_stream(TcpStream::connect_timeout(&to, PATIENCE)?),
-            Transport::Sctp => ask_stream(connect_sctp(to)?),
+            Transport::Tcp => ask_stream(TcpStream::connect_timeout(&to, PATIENCE)?, PATIENCE),
+            Transport::Sctp => ask_stream(connect_sctp(to)?, PATIENCE_OF_SCTP),
             Transport::Udp => ask_udp(to),
         });
         let said = answer.map_err(|err| err.to_string())?;
@@ -131,7 +133,7 @@ fn listen_sctp(at: SocketAddr) -> io::Result<TcpListener> {
 fn connect_sctp(to: SocketAddr) -> io::Result<TcpStream> {
     let socket = sctp(to)?;
     // As long as the kernel waits for an association, too.
-    let patience = TimeVal::milliseconds(i64::try_from(PATIENCE.as_millis()).unwrap_or(i64::MAX));
+    let patience = TimeVal::milliseconds(i64::try_from(PATIENCE_OF_SCTP.as_millis()).unwrap_or(i64::MAX));
     setsockopt(&socket, sockopt::SendTimeout, &patience)?;
     match to {
         SocketAddr::V4(to) => connect(socket.as_raw_fd(), &SockaddrIn::from(to))?,
@@ -140,8 +142,8 @@ fn connect_sctp(to: SocketAddr) -> io::Result<TcpStream> {
     Ok(socket.into())
 }
 
-fn ask_stream(mut stream: TcpStream) -> io::Result<String> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+fn ask_stream(mut stream: TcpStream, patience: Duration) -> io::Result<String> {
+    stream.set_read_timeout(Some(patience))?;
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
     Ok(text)

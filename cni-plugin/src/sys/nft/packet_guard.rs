@@ -79,7 +79,7 @@ fn batch(guard: &PacketGuard) -> Batch {
         batch.rule(BASE_CHAIN, |rule| {
             if !only {
                 // Whatever bytes look like an address, only those of an IP packet are one. Where a packet socket passes the
-                // queue by, the kernel does not say where this header is, and the packet is held.
+                // queue by, 6.18 does not know where this header is, and the packet is held; 6.12 does.
                 rule.ether_type(if net.addr().is_ipv4() { ETH_P_IP } else { ETH_P_IPV6 });
             }
             rule.is_for(net).decide(if only { Verdict::Goto(HELD) } else { Verdict::Accept });
