@@ -130,7 +130,9 @@ fn what_a_packet_socket_sends_past_the_queue_of_a_child_is_held() {
         held.pod.run("nft delete table netdev braid-eth0");
         call.check(&result).refused(999, &["packet sockets", "eth0"]);
         let bits = held.escapes("10.3.0.254");
-        assert!(bits > 2 * MOST, "{main}: {bits} bits without the guard");
+        // Kernels that do not note where such a frame begins (`packet_parse_headers()`) have ipvlan drop all of them.
+        let is_dropped = main["mode"] == "l3" && bits < u64::from(SLOW) / 10;
+        assert!(bits > 2 * MOST || is_dropped, "{main}: {bits} bits without the guard");
         call.prev(&result).del().ok();
         held.host.assert_nothing_left();
     }
