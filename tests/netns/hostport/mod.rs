@@ -2,6 +2,7 @@
 
 mod flows;
 mod loopback;
+mod martian;
 mod matrix;
 mod owners;
 

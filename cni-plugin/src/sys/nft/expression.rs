@@ -222,6 +222,16 @@ impl Batch {
         self.mask(register, &ESTABLISHED_OR_RELATED.to_ne_bytes()).differs(register, &[0; 4])
     }
 
+    /// Goes on only if the packet goes to who began its connection.
+    pub(super) fn goes_back(&mut self, register: u32) -> &mut Self {
+        const DIRECTION: u32 = 1;
+        const REPLY: u8 = 1;
+        self.expression("ct", |b| {
+            b.number(1, register).number(2, DIRECTION);
+        });
+        self.equals(register, &[REPLY])
+    }
+
     /// Goes on only if all these bits of the packet's mark are set.
     pub(super) fn is_marked(&mut self, register: u32, bits: u32) -> &mut Self {
         self.meta(META_MARK, register).mask(register, &bits.to_ne_bytes()).equals(register, &bits.to_ne_bytes())

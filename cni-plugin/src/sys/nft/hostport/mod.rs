@@ -9,6 +9,7 @@
 //!         elements = { 10.1.0.5 comment "net 4f1c eth0" : goto hostport-own } }
 //!     set hostport4-own { type ipv4_addr . ipv4_addr }
 //!     chain hostport-in { type nat hook prerouting priority dstnat
+//!         iif != "lo" ip daddr 127.0.0.0/8 drop
 //!         fib daddr type local goto hostport }
 //!     chain hostport-out { type nat hook output priority dstnat
 //!         fib daddr type local goto hostport }
@@ -24,13 +25,16 @@
 //!     chain hostport-of-10.1.0.0/16 {
 //!         ip saddr 10.1.0.0/16 masquerade
 //!         ip saddr 127.0.0.0/8 masquerade }
-//!     chain hostport-martian { type filter hook prerouting priority raw
-//!         iif != "lo" ip daddr 127.0.0.0/8 drop }
+//!     chain hostport-martian { type filter hook input priority raw
+//!         iif != "lo" ip daddr 127.0.0.0/8 goto hostport-unasked }
+//!     chain hostport-unasked {
+//!         ct direction reply return
+//!         drop }
 //!     set hostport4-led { type ipv4_addr . inet_proto . inet_service; elements = { 10.1.0.5 . tcp . 80 … } }
 //! }
 //! ```
 //!
-//! The chain for martians is there because the kernel routes `127.0.0.0/8` to containers' links (`route_localnet`), and would
+//! The rules for martians are there because the kernel routes `127.0.0.0/8` to containers' links (`route_localnet`), and would
 //! take it from outside as well (CVE-2020-8558).
 
 mod rules;

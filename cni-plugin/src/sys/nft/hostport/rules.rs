@@ -13,9 +13,11 @@ const IN: &str = "hostport-in";
 const OUT: &str = "hostport-out";
 const BACK: &str = "hostport-back";
 const MARTIAN: &str = "hostport-martian";
+const UNASKED: &str = "hostport-unasked";
 /// All that belong together.
-pub(in crate::sys::nft) const CHAINS: &[&str] = &[DISPATCH, IN, OUT, BACK, MARTIAN];
+pub(in crate::sys::nft) const CHAINS: &[&str] = &[DISPATCH, IN, OUT, BACK, MARTIAN, UNASKED];
 const HOOK_PREROUTING: u32 = 0;
+const HOOK_INPUT: u32 = 1;
 const HOOK_OUTPUT: u32 = 3;
 const HOOK_POSTROUTING: u32 = 4;
 const PRIORITY_RAW: i32 = -300;
@@ -48,24 +50,21 @@ pub(super) fn add_base(batch: &mut Batch) {
         batch.set(ip.own, Key { kind: ip.kind << 6 | ip.kind, len: 2 * ip.len, host_order: false });
     }
     let (own, all) = (&Rewrite::Own.chain(), &Rewrite::All.chain());
-    for name in [DISPATCH, own, all] {
+    for name in [DISPATCH, own, all, UNASKED] {
         batch.chain(name);
     }
-    for (name, hook) in [(IN, HOOK_PREROUTING), (OUT, HOOK_OUTPUT)] {
-        batch.base_chain(name, "nat", hook, PRIORITY_DSTNAT);
+    batch.base_chain(IN, "nat", HOOK_PREROUTING, PRIORITY_DSTNAT);
+    batch.rule(IN, |rule| {
+        is_martian(rule).decide(Verdict::Drop);
+    });
+    batch.base_chain(OUT, "nat", HOOK_OUTPUT, PRIORITY_DSTNAT);
+    for name in [IN, OUT] {
         batch.rule(name, |rule| {
             rule.for_this_host(REG_1).decide(Verdict::Goto(DISPATCH));
         });
     }
     batch.base_chain(BACK, "nat", HOOK_POSTROUTING, PRIORITY_BACK);
-    batch.base_chain(MARTIAN, "filter", HOOK_PREROUTING, PRIORITY_RAW);
-    batch.rule(MARTIAN, |rule| {
-        // Every packet of the node comes here, so the cheapest question that answers most of them is the first: of IPv6,
-        // it is about a part of the source.
-        rule.payload(NETWORK_HEADER, V4.daddr, V4.len, REG_1);
-        V4.only_this_family(within(rule, &loopback())).meta(META_IIF, REG_1);
-        rule.differs(REG_1, &LOOPBACK.to_ne_bytes()).decide(Verdict::Drop);
-    });
+    add_martian(batch);
     for ip in [&V4, &V6] {
         add_rules(batch, ip);
     }
@@ -74,6 +73,28 @@ pub(super) fn add_base(batch: &mut Batch) {
     batch.rule(all, |rule| {
         rule.masquerade();
     });
+}
+
+/// What comes for `127.0.0.0/8` and is no answer to this host's own clients. No chain of NAT sees what connection tracking
+/// does not know, and one at prerouting would see all that is forwarded.
+fn add_martian(batch: &mut Batch) {
+    batch.rule(UNASKED, |rule| {
+        rule.goes_back(REG_1).decide(Verdict::Return);
+    });
+    batch.rule(UNASKED, |rule| {
+        rule.decide(Verdict::Drop);
+    });
+    batch.base_chain(MARTIAN, "filter", HOOK_INPUT, PRIORITY_RAW);
+    batch.rule(MARTIAN, |rule| {
+        is_martian(rule).decide(Verdict::Goto(UNASKED));
+    });
+}
+
+/// Goes on only if the packet is for `127.0.0.0/8` and came in from elsewhere. The cheapest question that answers most packets
+/// is the first: of IPv6, it is about a part of the source.
+fn is_martian(rule: &mut Batch) -> &mut Batch {
+    rule.payload(NETWORK_HEADER, V4.daddr, V4.len, REG_1);
+    V4.only_this_family(within(rule, &loopback())).meta(META_IIF, REG_1).differs(REG_1, &LOOPBACK.to_ne_bytes())
 }
 
 /// The sets of the containers' ports to which ports of the host lead, which `firewall` asks as well.
