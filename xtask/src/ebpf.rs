@@ -33,9 +33,9 @@ const FLAT: [Flat; 8] = [
     Flat {
         path: "cni-plugin/src/sys/bpf/hp_in.insns",
         program: "hp_in",
-        maps: &["NAT", "DATAGRAMS", "HOST_PORTS", "LOCAL_ADDRS"],
+        maps: &["NAT", "DATAGRAMS", "LAST", "HOST_PORTS", "BY_ADDRESS", "LOCAL_ADDRS"],
     },
-    Flat { path: "cni-plugin/src/sys/bpf/hp_out.insns", program: "hp_out", maps: &["NAT", "DATAGRAMS"] },
+    Flat { path: "cni-plugin/src/sys/bpf/hp_out.insns", program: "hp_out", maps: &["NAT", "DATAGRAMS", "LAST"] },
     Flat { path: "cni-plugin/src/sys/bpf/recvmsg6.insns", program: "recvmsg6", maps: &["LOOPBACK_SOCKETS"] },
     Flat {
         path: "cni-plugin/src/sys/bpf/sendmsg6.insns",

@@ -8,12 +8,13 @@
 //! Whatever the programs do not know how to lead passes unchanged: nf_tables knows the same ports.
 
 mod error;
+mod known;
 mod local;
 mod packet;
 
 use aya_ebpf::{
     bindings::{__sk_buff, TC_ACT_SHOT, TC_ACT_UNSPEC},
-    btf_maps::{HashMap, LruHashMap},
+    btf_maps::{Array, HashMap, LruHashMap},
     helpers::generated::bpf_redirect,
     macros::{btf_map, classifier},
     programs::TcContext,
@@ -23,23 +24,23 @@ use braid_ebpf_types::hostport::{
     Origin, POD, Target,
 };
 use error::Quote;
+use known::{ANSWER, LED, NO_PROTOCOL, NOTHING, last, note, put, recall};
+use local::Noted;
 use packet::{Ends, Packet, macs, set_macs};
 
 const NO_PREALLOC: usize = 1;
 
 #[btf_map]
 static HOST_PORTS: HashMap<Entrance, Target, MOST, NO_PREALLOC> = HashMap::new();
+/// Whether a port ever led elsewhere for one address of the host alone.
+#[btf_map]
+static BY_ADDRESS: Array<u32, 1> = Array::new();
 #[btf_map]
 static NAT: LruHashMap<Answer, Origin, FLOWS> = LruHashMap::new();
 
 /// `PACKET_HOST` and `PACKET_OTHERHOST`.
 const TO_THIS_HOST: u32 = 0;
 const TO_ANOTHER_HOST: u32 = 3;
-
-/// What `hp_in` leaves in `tc_index` for the programs that the packet passes next: a client's packet, led already, which
-/// is nobody's answer; a container's answer to a client beyond the host, which leads nowhere. They save a look at it.
-const LED: u32 = 0xb1ad;
-const ANSWER: u32 = 0xb1ae;
 
 /// Leads what clients send to containers.
 #[classifier]
@@ -58,8 +59,8 @@ fn inward(skb: *mut __sk_buff) -> Option<i32> {
     // SAFETY: the context is valid for the run, and the verifier lets a classifier read the fields.
     let (place, pkt_type, has_vlan, index, known) =
         unsafe { ((*skb).tc_classid, (*skb).pkt_type, (*skb).vlan_present, (*skb).ifindex, (*skb).tc_index) };
-    if known != 0 {
-        note(skb, 0);
+    if known != NOTHING {
+        note(skb, NOTHING);
         if known == ANSWER && place & POD == 0 {
             return None;
         }
@@ -107,22 +108,26 @@ fn lead(packet: &Packet, target: &Target, flags: u16, is_port: bool) -> Option<i
     let Ends { addrs: [client, addr], ports: [client_port, port] } = packet.ends;
     let (is_itself, is_neighbour) = (flags & ITSELF != 0, flags & NEIGHBOUR != 0);
     let peer = if is_itself { addr } else { client };
-    let answer = Answer {
-        pod: target.addr,
-        peer,
-        pod_port: target.port,
-        peer_port: client_port,
-        protocol: packet.protocol.into(),
-    };
-    let origin = Origin { addr, port, flags, link: target.link, bridge: target.bridge };
-    // SAFETY: the value is copied at once; who changes it changes it to what it is for the flow.
-    let known = unsafe { NAT.get(&answer) };
-    if known != Some(&origin) {
+    let last = last()?;
+    let protocol = packet.protocol.into();
+    let answer = Answer { pod: target.addr, peer, pod_port: target.port, peer_port: client_port, protocol };
+    put(&answer, &mut last.answer);
+    put(&Origin { addr, port, flags, link: target.link, bridge: target.bridge }, &mut last.origin);
+    let (answer, origin) = (&last.answer, &last.origin);
+    // SAFETY: the value is read at once; who changes it changes it to what it is for the flow.
+    let known = unsafe { NAT.get(answer) };
+    if known != Some(origin) {
         let is_others = known.is_some_and(|known| known.addr != addr || known.port != port);
-        if stays(packet, is_port) || is_others || !local::is_local(packet) {
+        let Some(noted) = Noted::find(&addr) else {
+            if !is_port {
+                forget(packet);
+            }
+            return None;
+        };
+        if is_others || !noted.holds(packet) {
             return None;
         }
-        NAT.insert(&answer, &origin, 0).ok()?;
+        NAT.insert(answer, origin, 0).ok()?;
     }
     let to = Ends { addrs: [peer, target.addr], ports: [client_port, target.port] };
     if !packet.rewrite(&to) {
@@ -143,7 +148,16 @@ fn lead(packet: &Packet, target: &Target, flags: u16, is_port: bool) -> Option<i
 /// What a container sends as an answer; none for all else, and what is inside is the verdict.
 #[inline(always)]
 fn turn_round(packet: &Packet) -> Option<Option<i32>> {
-    let Origin { addr, port, flags, .. } = origin_of(&packet.ends, packet.protocol)?;
+    let last = last()?;
+    put(&answer_of(&packet.ends, packet.protocol), &mut last.answer);
+    // SAFETY: the value is copied at once; who changes it changes it to what it is for the flow.
+    let Some(origin) = (unsafe { NAT.get(&last.answer) }) else {
+        // What is there belongs to another flow.
+        last.answer.protocol = NO_PROTOCOL;
+        return None;
+    };
+    put(origin, &mut last.origin);
+    let Origin { addr, port, flags, .. } = last.origin;
     let Ends { addrs: [pod, peer], ports: [_, peer_port] } = packet.ends;
     if flags & (ITSELF | NEIGHBOUR) == 0 {
         note(packet.skb, ANSWER);
@@ -166,13 +180,14 @@ fn outward(skb: *mut __sk_buff) -> Option<i32> {
     }
     let Some(packet) = Packet::parse(skb, place) else {
         let error = Quote::parse(skb, place)?;
-        let Origin { addr, port, flags, .. } = origin_of(&turned(&error.ends), error.protocol)?;
+        let Origin { addr, port, flags, .. } = origin_of(&answer_of(&turned(&error.ends), error.protocol))?;
         if flags & (ITSELF | NEIGHBOUR) == 0 {
             about_client(&error, addr, port);
         }
         return None;
     };
-    let Origin { addr, port, flags, .. } = origin_of(&packet.ends, packet.protocol)?;
+    let answer = answer_of(&packet.ends, packet.protocol);
+    let Origin { addr, port, flags, .. } = if known == ANSWER { recalled(&answer) } else { origin_of(&answer) }?;
     if flags & (ITSELF | NEIGHBOUR) == 0 {
         let Ends { addrs: [_, peer], ports: [_, peer_port] } = packet.ends;
         packet.rewrite(&Ends { addrs: [addr, peer], ports: [port, peer_port] });
@@ -190,7 +205,7 @@ fn past_bridge(skb: *mut __sk_buff, place: u32) -> Option<i32> {
         return None;
     }
     let Packet { ends, protocol, .. } = Packet::parse(skb, place)?;
-    let Origin { link, bridge, .. } = origin_of(&turned(&ends), protocol)?;
+    let Origin { link, bridge, .. } = recalled(&answer_of(&turned(&ends), protocol))?;
     // SAFETY: a helper that notes an index.
     (bridge == index).then(|| unsafe { bpf_redirect(link, 0) } as i32)
 }
@@ -199,20 +214,18 @@ fn past_bridge(skb: *mut __sk_buff, place: u32) -> Option<i32> {
 #[inline(always)]
 fn error_inward(error: &Quote, place: u32) -> Option<i32> {
     if place & POD != 0
-        && let Some(Origin { addr, port, flags: NEIGHBOUR, .. }) = origin_of(&turned(&error.ends), error.protocol)
+        && let Some(Origin { addr, port, flags: NEIGHBOUR, .. }) = origin_of(&answer_of(&turned(&error.ends), error.protocol))
     {
         about_client(error, addr, port);
         return None;
     }
     let [host, client] = error.ends.addrs;
     let [port, client_port] = error.ends.ports;
-    if !local::is_noted(&host) {
-        return None;
-    }
+    Noted::find(&host)?;
     // SAFETY: the map's value, of which nothing changes but as a whole.
     let target = unsafe { &*target_of(&host, port, error.protocol)? };
     let ends = Ends { addrs: [target.addr, client], ports: [target.port, client_port] };
-    let origin = origin_of(&ends, error.protocol)?;
+    let origin = origin_of(&answer_of(&ends, error.protocol))?;
     if origin.addr == host && origin.port == port {
         error.rewrite(&[error.addrs[0], target.addr], &ends);
     }
@@ -231,54 +244,57 @@ fn about_client(error: &Quote, host: Address, port: u16) {
     error.rewrite(&[[word(0), word(1), word(2), word(3)], to], &ends);
 }
 
-/// Leaves a word for the programs that the packet passes next.
-#[inline(always)]
-fn note(skb: *mut __sk_buff, word: u32) {
-    // SAFETY: the context is valid for the run, and the verifier lets a classifier write the field.
-    unsafe { (*skb).tc_index = word };
-}
-
 /// The ends of an answer to a packet.
 #[inline(always)]
 fn turned(ends: &Ends) -> Ends {
     Ends { addrs: [ends.addrs[1], ends.addrs[0]], ports: [ends.ports[1], ends.ports[0]] }
 }
 
-/// What the client of an answer takes for its source.
+/// The flow of a packet from a container.
 #[inline(always)]
-fn origin_of(answer: &Ends, protocol: u8) -> Option<Origin> {
-    let Ends { addrs: [pod, peer], ports: [pod_port, peer_port] } = *answer;
-    let answer = Answer { pod, peer, pod_port, peer_port, protocol: protocol.into() };
+fn answer_of(ends: &Ends, protocol: u8) -> Answer {
+    let Ends { addrs: [pod, peer], ports: [pod_port, peer_port] } = *ends;
+    Answer { pod, peer, pod_port, peer_port, protocol: protocol.into() }
+}
+
+/// What the client of a flow takes for the source of its answers.
+#[inline(always)]
+fn origin_of(answer: &Answer) -> Option<Origin> {
     // SAFETY: the value is copied at once; who changes it changes it to what it is for the flow.
-    unsafe { NAT.get(&answer) }.copied()
+    unsafe { NAT.get(answer) }.copied()
+}
+
+/// The same of a packet that `hp_in` has seen just now.
+#[inline(always)]
+fn recalled(answer: &Answer) -> Option<Origin> {
+    recall(answer).or_else(|| origin_of(answer))
 }
 
 /// Where the packet's destination leads: its own address goes before all of the host's.
 #[inline(always)]
 fn target_of(addr: &Address, port: u16, protocol: u8) -> Option<*const Target> {
     let mut at = Entrance { addr: *addr, port, protocol: protocol.into() };
-    if let Some(target) = HOST_PORTS.get_ptr(&at) {
+    if BY_ADDRESS.get(0).is_some_and(|is| *is != 0)
+        && let Some(target) = HOST_PORTS.get_ptr(&at)
+    {
         return Some(target);
     }
     at.addr = local::any_of(addr);
     HOST_PORTS.get_ptr(&at)
 }
 
-/// Whether the packet is for an address that braid did not note as the host's.
+/// What a packet that is not led says of its flow, where it is not for an address that braid noted as the host's.
 #[inline(always)]
-fn stays(packet: &Packet, is_port: bool) -> bool {
-    let stays = !local::is_noted(&packet.ends.addrs[1]);
-    if stays && !is_port {
+fn stays(packet: &Packet, is_port: bool) {
+    if !is_port && Noted::find(&packet.ends.addrs[1]).is_none() {
         forget(packet);
     }
-    stays
 }
 
 /// A client that speaks to the container without the host's port is not to hear of that port any more.
 #[inline(always)]
 fn forget(packet: &Packet) {
-    let Ends { addrs: [peer, pod], ports: [peer_port, pod_port] } = packet.ends;
-    let answer = Answer { pod, peer, pod_port, peer_port, protocol: packet.protocol.into() };
+    let answer = answer_of(&turned(&packet.ends), packet.protocol);
     // SAFETY: nothing is read.
     if unsafe { NAT.get(&answer) }.is_some() {
         let _gone = NAT.remove(&answer);

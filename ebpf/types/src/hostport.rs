@@ -101,6 +101,16 @@ pub struct Origin {
     pub bridge: u32,
 }
 
+/// A flow and its [`Origin`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// The flow.
+    pub answer: Answer,
+    /// What its client knows.
+    pub origin: Origin,
+}
+
 /// Key of a datagram in fragments, of which only the first has ports.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,4 +127,5 @@ const _: () = assert!(size_of::<Datagram>() == 2 * 16 + 2 * 4);
 const _: () = assert!(size_of::<Entrance>() == 16 + 2 + 2);
 const _: () = assert!(size_of::<Target>() == 2 * 16 + 2 * 2 + 2 * 4 + 6 + 2 + OWNER_LEN);
 const _: () = assert!(size_of::<Answer>() == 2 * 16 + 2 * 2 + 4);
+const _: () = assert!(size_of::<Known>() == size_of::<Answer>() + size_of::<Origin>());
 const _: () = assert!(size_of::<Origin>() == 16 + 2 * 2 + 2 * 4);

@@ -80,7 +80,7 @@ fn host_ports(f: &mut fmt::Formatter<'_>, verb: &str, all: &HostPorts) -> fmt::R
     lines.extend(all.way().into_iter().flat_map(|way| by_ebpf(verb, all, way)));
     lines.extend(all.at_loopback().map(|HostPort { at, to }| {
         let to = if verb == "add" { format!("to {to}") } else { "nowhere".to_owned() };
-        format!("# map /sys/fs/bpf/braid/v2/*/loopback_ports: {at} leads {to} from [::1]")
+        format!("# map /sys/fs/bpf/braid/v3/*/loopback_ports: {at} leads {to} from [::1]")
     }));
     commands(f, &lines)
 }
@@ -139,7 +139,7 @@ fn by_ebpf(verb: &str, all: &HostPorts, way: &Way) -> Vec<String> {
         for at in way.links() {
             let filter = |hook: &str, program: &str| {
                 format!(
-                    "; tc filter replace dev {} {hook} pref 2842 bpf da pinned /sys/fs/bpf/braid/v2/*/{program}",
+                    "; tc filter replace dev {} {hook} pref 2842 bpf da pinned /sys/fs/bpf/braid/v3/*/{program}",
                     at.name
                 )
             };
@@ -151,8 +151,8 @@ fn by_ebpf(verb: &str, all: &HostPorts, way: &Way) -> Vec<String> {
     for HostPort { at, to } in all.by_ebpf() {
         let link = &way.link.name;
         lines.push(match verb {
-            "add" => format!("# map /sys/fs/bpf/braid/v2/*/host_ports: {at} leads to {to} by {link}"),
-            _ => format!("# map /sys/fs/bpf/braid/v2/*/host_ports: {at} leads nowhere"),
+            "add" => format!("# map /sys/fs/bpf/braid/v3/*/host_ports: {at} leads to {to} by {link}"),
+            _ => format!("# map /sys/fs/bpf/braid/v3/*/host_ports: {at} leads nowhere"),
         });
     }
     lines

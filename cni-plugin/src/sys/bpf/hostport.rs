@@ -3,13 +3,15 @@
 //! The maps are there as long as one port leads somewhere. The programs' names bear their number, so that another braid
 //! loads its own and goes on with the maps; they are pinned when all links run them.
 
-use super::object::{HASH, LRU_HASH, Map, NO_PREALLOC, ProgInfo, fnv, get_info, load, pin, pinned};
+use super::object::{
+    ARRAY, HASH, LRU_HASH, Map, NO_PREALLOC, PERCPU_ARRAY, ProgInfo, fnv, get_info, load, pin, pinned,
+};
 use super::owned::{Owned, owner_of};
 use super::pins::{ensure, folder, make_folder, named, remove, remove_folder};
 use crate::plan::hostport::Entrance as At;
 use braid_ebpf_types::hostport::{
-    Address, Answer, Datagram, Entrance, FLOWS, FRAGMENTS, HAIRPIN, HOST_PORTS, LOCAL_ADDRS, NEIGHBOURS, OWNER_LEN,
-    Origin, Target,
+    Address, Answer, Datagram, Entrance, FLOWS, FRAGMENTS, HAIRPIN, HOST_PORTS, Known, LOCAL_ADDRS, NEIGHBOURS,
+    OWNER_LEN, Origin, Target,
 };
 use ipnet::IpNet;
 use nix::errno::Errno;
@@ -65,6 +67,8 @@ pub struct Lead<'a> {
 #[derive(Debug)]
 pub struct Maps {
     ports: Map<Entrance, Target>,
+    /// Whether one of them ever was a port of one address alone, which the programs then look for as well.
+    by_address: Map<u32, u32>,
     addrs: Map<Address, u32>,
 }
 
@@ -72,6 +76,8 @@ pub struct Maps {
 struct Flows {
     nat: Map<Answer, Origin>,
     datagrams: Map<Datagram, [u16; 2]>,
+    /// What each processor saw last. Of no worth to other programs, so it is not pinned.
+    last: Map<u32, Known>,
 }
 
 /// Both programs: for what comes in, and for what goes out.
@@ -89,22 +95,25 @@ impl Programs {
     /// Makes and pins the maps that are missing, and loads the programs.
     pub fn make() -> Result<(Maps, Self), Errno> {
         make_folder()?;
-        let [ports, addrs, nat, datagrams] = map_pins()?;
+        let [ports, by_address, addrs, nat, datagrams] = map_pins()?;
         let maps = Maps {
             ports: ensure(&ports, "braid_hostports", HASH, HOST_PORTS, NO_PREALLOC)?,
+            by_address: ensure(&by_address, "braid_by_addr", ARRAY, 1, 0)?,
             addrs: ensure(&addrs, "braid_addrs", HASH, LOCAL_ADDRS, NO_PREALLOC)?,
         };
         let flows = Flows {
             nat: ensure(&nat, "braid_nat", LRU_HASH, FLOWS, 0)?,
             datagrams: ensure(&datagrams, "braid_datagrams", LRU_HASH, FRAGMENTS, 0)?,
+            last: Map::create("braid_last", PERCPU_ARRAY, 1, 0)?,
         };
         let programs = Self::load(&maps, &flows)?;
         Ok((maps, programs))
     }
 
     fn load(maps: &Maps, flows: &Flows) -> Result<Self, Errno> {
-        let all = [flows.nat.as_raw_fd(), flows.datagrams.as_raw_fd(), maps.ports.as_raw_fd(), maps.addrs.as_raw_fd()];
-        Ok(Self([load(NAMES[0], IN, &all)?, load(NAMES[1], OUT, &all[..2])?]))
+        let both = [flows.nat.as_raw_fd(), flows.datagrams.as_raw_fd(), flows.last.as_raw_fd()];
+        let all = [&both[..], &[maps.ports.as_raw_fd(), maps.by_address.as_raw_fd(), maps.addrs.as_raw_fd()]].concat();
+        Ok(Self([load(NAMES[0], IN, &all)?, load(NAMES[1], OUT, &both)?]))
     }
 
     /// Pins them in the place of all others.
@@ -131,9 +140,9 @@ impl Programs {
 impl Maps {
     /// Those that are pinned; none where one of them is not.
     pub fn pinned() -> Result<Option<Self>, Errno> {
-        let [ports, addrs, ..] = map_pins()?;
-        let Some(ports) = Map::pinned(&ports)? else { return Ok(None) };
-        Ok(Map::pinned(&addrs)?.map(|addrs| Self { ports, addrs }))
+        let [ports, by_address, addrs, ..] = map_pins()?;
+        let (Some(ports), Some(by_address)) = (Map::pinned(&ports)?, Map::pinned(&by_address)?) else { return Ok(None) };
+        Ok(Map::pinned(&addrs)?.map(|addrs| Self { ports, by_address, addrs }))
     }
 
     /// Who has a port; none where nobody has.
@@ -143,6 +152,9 @@ impl Maps {
 
     /// Makes a port lead somewhere, `EEXIST` where it leads anywhere.
     pub fn add(&self, at: &At, lead: &Lead<'_>) -> Result<(), Errno> {
+        if !at.addr.is_unspecified() {
+            self.by_address.set(&0, &1)?;
+        }
         self.ports.add(&entrance(at), &target(lead))
     }
 
@@ -183,7 +195,8 @@ impl Maps {
 
     /// Notes the addresses of the host in the place of those noted before.
     pub fn note_addrs(&self, addrs: impl Iterator<Item = IpAddr>) -> Result<(), Errno> {
-        const NOTED: u32 = 1;
+        // When the kernel last said the same, for the programs: long ago.
+        const NOTED: u32 = 0;
         let mut gone = self.addrs.keys()?;
         // A point-to-point link's is often that of all others.
         let addrs: BTreeSet<IpAddr> = addrs.filter(|addr| is_of_host(*addr)).collect();
@@ -208,9 +221,9 @@ pub fn unpin_maps() -> Result<(), Errno> {
     remove_folder()
 }
 
-fn map_pins() -> Result<[PathBuf; 4], Errno> {
+fn map_pins() -> Result<[PathBuf; 5], Errno> {
     let folder = folder()?;
-    Ok(["host_ports", "local_addrs", "nat", "datagrams"].map(|name| folder.join(name)))
+    Ok(["host_ports", "by_address", "local_addrs", "nat", "datagrams"].map(|name| folder.join(name)))
 }
 
 fn program_pins() -> Result<[PathBuf; 2], Errno> {
@@ -327,11 +340,13 @@ mod tests {
     fn the_kernel_takes_the_programs() {
         let maps = Maps {
             ports: Map::create("braid_test", HASH, 8, NO_PREALLOC).expect("a map"),
+            by_address: Map::create("braid_test", ARRAY, 1, 0).expect("a map"),
             addrs: Map::create("braid_test", HASH, 8, NO_PREALLOC).expect("a map"),
         };
         let flows = Flows {
             nat: Map::create("braid_test", LRU_HASH, 8, 0).expect("a map"),
             datagrams: Map::create("braid_test", LRU_HASH, 8, 0).expect("a map"),
+            last: Map::create("braid_test", PERCPU_ARRAY, 1, 0).expect("a map"),
         };
         Programs::load(&maps, &flows).expect("the verifier agrees");
         let at = At { addr: Ipv4Addr::UNSPECIFIED.into(), protocol: Protocol::Tcp, port: 80 };

@@ -19,8 +19,10 @@ const OBJ_GET: libc::c_long = 7;
 const PROG_GET_FD_BY_ID: libc::c_long = 13;
 const MAP_GET_FD_BY_ID: libc::c_long = 14;
 const OBJ_GET_INFO: libc::c_long = 15;
-/// `BPF_MAP_TYPE_HASH` and `BPF_MAP_TYPE_LRU_HASH`.
+/// `BPF_MAP_TYPE_HASH`, …
 pub(super) const HASH: u32 = 1;
+pub(super) const ARRAY: u32 = 2;
+pub(super) const PERCPU_ARRAY: u32 = 6;
 pub(super) const LRU_HASH: u32 = 9;
 /// A map that is not allocated as a whole.
 pub(super) const NO_PREALLOC: u32 = 1;

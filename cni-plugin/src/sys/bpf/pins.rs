@@ -1,4 +1,4 @@
-//! Where maps, programs and links are pinned: `/sys/fs/bpf/braid/v2/<inode of the network namespace>/`, since several
+//! Where maps, programs and links are pinned: `/sys/fs/bpf/braid/v3/<inode of the network namespace>/`, since several
 //! namespaces may see one such file system.
 
 use super::object::Map;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 const BPFFS: &str = "/sys/fs/bpf";
 /// The number is that of the maps' layout.
-const LAYOUT: &str = "/sys/fs/bpf/braid/v2";
+const LAYOUT: &str = "/sys/fs/bpf/braid/v3";
 
 /// Where this namespace's pins are.
 pub(super) fn folder() -> Result<PathBuf, Errno> {
