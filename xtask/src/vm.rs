@@ -84,7 +84,7 @@ fn tests(lacking: bool) -> Result<Vec<String>> {
     let (netns, crash) = (find(&built, "netns")?, find(&built, "crash")?);
     let reference = sh::cache().join("reference");
     let run = if lacking {
-        let host_ports = "of_a_bridge_by_ebpf by_ebpf_a_client in_a_vlan of_sctp";
+        let host_ports = "of_a_bridge_by_ebpf by_ebpf_a_client beside_the_bridge in_a_vlan of_sctp";
         format!("{netns} ipvlan ports:: bridge_with_vlans bandwidth:: {host_ports} doctor_finds")
     } else {
         format!("{netns} --skip hostile:: --skip parallel:: --skip reference:: && {netns} reference::ipvlan")

@@ -49,8 +49,7 @@ pub fn recall(answer: &Answer) -> Option<Origin> {
     type Words = [u32; size_of::<Answer>() / size_of::<u32>()];
     let last = last()?;
     // SAFETY: a key is words without gaps.
-    let (last_words, words) =
-        unsafe { (&*addr_of!(last.answer).cast::<Words>(), &*addr_of!(*answer).cast::<Words>()) };
+    let (last_words, words) = unsafe { (&*addr_of!(last.answer).cast::<Words>(), &*addr_of!(*answer).cast::<Words>()) };
     let mut differs = 0;
     for (one, other) in last_words.iter().zip(words) {
         differs |= one ^ other;

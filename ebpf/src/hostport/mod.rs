@@ -5,6 +5,9 @@
 //! `hp_in` of its own link turns both ways round. A neighbour's packet is put straight into the container's link, since
 //! the answer goes straight back through the bridge; `hp_in` of the container's link rewrites that.
 //!
+//! What goes through the bridge to the container and back otherwise passes it by both ways: from its own egress straight into
+//! the container's link, and from that link to its own ingress.
+//!
 //! Whatever the programs do not know how to lead passes unchanged: nf_tables knows the same ports.
 
 mod error;
@@ -13,20 +16,20 @@ mod local;
 mod packet;
 
 use aya_ebpf::{
-    bindings::{__sk_buff, TC_ACT_SHOT, TC_ACT_UNSPEC},
+    bindings::{__sk_buff, BPF_F_INGRESS, TC_ACT_SHOT, TC_ACT_UNSPEC},
     btf_maps::{Array, HashMap, LruHashMap},
     helpers::generated::bpf_redirect,
     macros::{btf_map, classifier},
     programs::TcContext,
 };
 use braid_ebpf_types::hostport::{
-    Address, Answer, BRIDGE, BRIDGE_PORT, Entrance, FLOWS, HAIRPIN, HOST_PORTS as MOST, ITSELF, NEIGHBOUR, NEIGHBOURS,
-    Origin, POD, Target,
+    Address, Answer, BRIDGE, BRIDGE_PORT, Entrance, FLOWS, HAIRPIN, HOST_PORTS as MOST, ITSELF, Known, Mac, NEIGHBOUR,
+    NEIGHBOURS, Origin, POD, Target,
 };
 use error::Quote;
 use known::{ANSWER, LED, NO_PROTOCOL, NOTHING, last, note, put, recall};
 use local::Noted;
-use packet::{Ends, Packet, macs, set_macs};
+use packet::{Ends, Packet, mac_words, macs, set_macs};
 
 const NO_PREALLOC: usize = 1;
 
@@ -38,6 +41,8 @@ static BY_ADDRESS: Array<u32, 1> = Array::new();
 #[btf_map]
 static NAT: LruHashMap<Answer, Origin, FLOWS> = LruHashMap::new();
 
+/// [`Origin::home`] of a flow of which no packet went straight from its bridge to the container.
+const NO_HOME: Mac = [0; 2];
 /// `PACKET_HOST` and `PACKET_OTHERHOST`.
 const TO_THIS_HOST: u32 = 0;
 const TO_ANOTHER_HOST: u32 = 3;
@@ -112,23 +117,9 @@ fn lead(packet: &Packet, target: &Target, flags: u16, is_port: bool) -> Option<i
     let protocol = packet.protocol.into();
     let answer = Answer { pod: target.addr, peer, pod_port: target.port, peer_port: client_port, protocol };
     put(&answer, &mut last.answer);
-    put(&Origin { addr, port, flags, link: target.link, bridge: target.bridge }, &mut last.origin);
-    let (answer, origin) = (&last.answer, &last.origin);
-    // SAFETY: the value is read at once; who changes it changes it to what it is for the flow.
-    let known = unsafe { NAT.get(answer) };
-    if known != Some(origin) {
-        let is_others = known.is_some_and(|known| known.addr != addr || known.port != port);
-        let Some(noted) = Noted::find(&addr) else {
-            if !is_port {
-                forget(packet);
-            }
-            return None;
-        };
-        if is_others || !noted.holds(packet) {
-            return None;
-        }
-        NAT.insert(answer, origin, 0).ok()?;
-    }
+    let Target { link, bridge, .. } = *target;
+    put(&Origin { addr, port, flags, link, bridge, home: NO_HOME }, &mut last.origin);
+    remember(packet, last, is_port)?;
     let to = Ends { addrs: [peer, target.addr], ports: [client_port, target.port] };
     if !packet.rewrite(&to) {
         return None;
@@ -143,6 +134,37 @@ fn lead(packet: &Packet, target: &Target, flags: u16, is_port: bool) -> Option<i
     set_macs(packet.skb, &[target.mac]);
     // SAFETY: a helper that notes an index.
     Some(unsafe { bpf_redirect(target.link, 0) } as i32)
+}
+
+/// Sees to it that the answers of a packet's flow are known. None where it is not for the host, or another flow would have the
+/// same answers.
+#[inline(always)]
+fn remember(packet: &Packet, flow: &mut Known, is_port: bool) -> Option<()> {
+    let Known { answer, origin } = flow;
+    // SAFETY: the value is read at once; who changes it changes it to what it is for the flow.
+    let known = unsafe { NAT.get(&*answer) };
+    if let Some(known) = known.filter(|known| leads_alike(known, origin)) {
+        origin.home = known.home;
+        return Some(());
+    }
+    let is_others = known.is_some_and(|known| known.addr != origin.addr || known.port != origin.port);
+    let Some(noted) = Noted::find(&origin.addr) else {
+        if !is_port {
+            forget(packet);
+        }
+        return None;
+    };
+    if is_others || !noted.holds(packet) {
+        return None;
+    }
+    NAT.insert(&*answer, &*origin, 0).ok()
+}
+
+/// Whether a flow goes the same way; its answers may not have a way of their own yet.
+#[inline(always)]
+fn leads_alike(one: &Origin, other: &Origin) -> bool {
+    let Origin { addr, port, flags, link, bridge, .. } = *one;
+    addr == other.addr && port == other.port && flags == other.flags && link == other.link && bridge == other.bridge
 }
 
 /// What a container sends as an answer; none for all else, and what is inside is the verdict.
@@ -161,7 +183,7 @@ fn turn_round(packet: &Packet) -> Option<Option<i32>> {
     let Ends { addrs: [pod, peer], ports: [_, peer_port] } = packet.ends;
     if flags & (ITSELF | NEIGHBOUR) == 0 {
         note(packet.skb, ANSWER);
-        return Some(None);
+        return Some(past_bridge_home(packet.skb, &last.origin));
     }
     let is_itself = flags & ITSELF != 0;
     let to = Ends { addrs: [addr, if is_itself { pod } else { peer }], ports: [port, peer_port] };
@@ -205,16 +227,40 @@ fn past_bridge(skb: *mut __sk_buff, place: u32) -> Option<i32> {
         return None;
     }
     let Packet { ends, protocol, .. } = Packet::parse(skb, place)?;
-    let Origin { link, bridge, .. } = recalled(&answer_of(&turned(&ends), protocol))?;
+    let answer = answer_of(&turned(&ends), protocol);
+    let Origin { link, bridge, home, .. } = recalled(&answer)?;
+    if bridge != index {
+        return None;
+    }
+    if home == NO_HOME
+        && let Some([_, own]) = mac_words(skb)
+        && let Some(origin) = NAT.get_ptr_mut(&answer)
+    {
+        // SAFETY: the map's value outlives the run; who else writes it, writes the same.
+        unsafe { (*origin).home = own };
+    }
     // SAFETY: a helper that notes an index.
-    (bridge == index).then(|| unsafe { bpf_redirect(link, 0) } as i32)
+    Some(unsafe { bpf_redirect(link, 0) } as i32)
+}
+
+/// Lets an answer come in by the bridge without passing it, as the client's packets go. None where it goes elsewhere, by the
+/// bridge.
+#[inline(always)]
+fn past_bridge_home(skb: *mut __sk_buff, origin: &Origin) -> Option<i32> {
+    let [to, _] = mac_words(skb)?;
+    if origin.home == NO_HOME || origin.home != to {
+        return None;
+    }
+    // SAFETY: a helper that notes an index.
+    Some(unsafe { bpf_redirect(origin.bridge, u64::from(BPF_F_INGRESS)) } as i32)
 }
 
 /// An error that comes in: about an answer, to the host, or from a container about what a neighbour sent.
 #[inline(always)]
 fn error_inward(error: &Quote, place: u32) -> Option<i32> {
     if place & POD != 0
-        && let Some(Origin { addr, port, flags: NEIGHBOUR, .. }) = origin_of(&answer_of(&turned(&error.ends), error.protocol))
+        && let Some(Origin { addr, port, flags: NEIGHBOUR, .. }) =
+            origin_of(&answer_of(&turned(&error.ends), error.protocol))
     {
         about_client(error, addr, port);
         return None;

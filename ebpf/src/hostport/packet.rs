@@ -9,7 +9,7 @@ use aya_ebpf::{
     },
     macros::btf_map,
 };
-use braid_ebpf_types::hostport::{Address, Datagram, ETHERNET, FRAGMENTS as MOST};
+use braid_ebpf_types::hostport::{Address, Datagram, ETHERNET, FRAGMENTS as MOST, Mac};
 use core::{hint::black_box, mem::MaybeUninit};
 
 /// `ETH_P_IP` and `ETH_P_IPV6` in network byte order, as `__sk_buff` holds them.
@@ -289,6 +289,13 @@ fn changed(checksum: u16, diff: u64) -> u16 {
 #[inline(always)]
 pub fn macs(skb: *mut __sk_buff) -> Option<[[u8; 6]; 2]> {
     load(skb, 0)
+}
+
+/// The same as numbers.
+#[inline(always)]
+pub fn mac_words(skb: *mut __sk_buff) -> Option<[Mac; 2]> {
+    let [first, second, third]: [u32; 3] = see(skb, 0)?;
+    Some([[first, second & 0xffff], [second >> 16 | third << 16, third >> 16]])
 }
 
 /// Writes hardware addresses from the start of an Ethernet frame on.

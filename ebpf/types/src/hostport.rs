@@ -3,6 +3,9 @@
 /// 128 bits in network byte order; IPv4 stands behind `::ffff`.
 pub type Address = [u32; 4];
 
+/// A hardware address: the first four bytes, and the other two.
+pub type Mac = [u32; 2];
+
 /// Most ports of the host that lead somewhere.
 pub const HOST_PORTS: usize = 16_384;
 /// Most flows whose answers are rewritten; beyond that the one used longest ago is forgotten.
@@ -99,6 +102,9 @@ pub struct Origin {
     pub link: u32,
     /// As in the [`Target`] that led it.
     pub bridge: u32,
+    /// Hardware address of that bridge, once a packet of the flow went from it straight into the container's link; before,
+    /// nothing. The answers go the same way back.
+    pub home: Mac,
 }
 
 /// A flow and its [`Origin`].
@@ -128,4 +134,4 @@ const _: () = assert!(size_of::<Entrance>() == 16 + 2 + 2);
 const _: () = assert!(size_of::<Target>() == 2 * 16 + 2 * 2 + 2 * 4 + 6 + 2 + OWNER_LEN);
 const _: () = assert!(size_of::<Answer>() == 2 * 16 + 2 * 2 + 4);
 const _: () = assert!(size_of::<Known>() == size_of::<Answer>() + size_of::<Origin>());
-const _: () = assert!(size_of::<Origin>() == 16 + 2 * 2 + 2 * 4);
+const _: () = assert!(size_of::<Origin>() == 16 + 2 * 2 + 2 * 4 + 8);

@@ -208,13 +208,14 @@ fn a_container_that_a_policy_isolates_is_reached_by_no_neighbour() {
     }
 }
 
-/// How many packets the bridge has sent by its own interface.
-fn sent_by(host: &Sandbox, bridge: &str) -> u64 {
-    host.json(&format!("ip -j -s link show {bridge}"))[0]["stats64"]["tx"]["packets"].as_u64().unwrap()
+/// How many packets the bridge has sent by its own interface, and how many have come in by it.
+fn passed(host: &Sandbox, bridge: &str) -> [u64; 2] {
+    let shown = host.json(&format!("ip -j -s link show {bridge}"));
+    ["tx", "rx"].map(|way| shown[0]["stats64"][way]["packets"].as_u64().unwrap())
 }
 
 #[test]
-fn by_ebpf_a_clients_packets_are_put_straight_into_the_containers_port() {
+fn by_ebpf_a_clients_packets_and_their_answers_pass_the_bridge_by() {
     const QUESTIONS: u64 = 100;
     for backend in BACKENDS {
         for (is_first, sees_bridged) in [(true, false), (true, true), (false, false)] {
@@ -236,17 +237,48 @@ fn by_ebpf_a_clients_packets_are_put_straight_into_the_containers_port() {
             let _service = Service::start(&pod, Transport::Tcp, SERVICE);
             for at in ["192.0.2.1:8080", "[2001:db8::1]:8080"] {
                 outside.ask(Transport::Tcp, at).unwrap();
-                let before = sent_by(&host, "br1");
+                let before = passed(&host, "br1");
                 for _ in 0..QUESTIONS {
                     outside.ask(Transport::Tcp, at).unwrap();
                 }
-                let sent = sent_by(&host, "br1") - before;
-                // By a bridge, each question is a handshake, a question and an end.
-                let is_straight = sent < QUESTIONS / 10;
-                assert!(is_straight == (backend == "ebpf"), "{backend}, {at}: the bridge sent {sent}");
-                assert!(is_straight || sent > 2 * QUESTIONS, "{backend}, {at}: the bridge sent {sent}");
+                for (before, after) in before.into_iter().zip(passed(&host, "br1")) {
+                    // By a bridge, each question is a handshake, a question and an end.
+                    let passed = after - before;
+                    let is_straight = passed < QUESTIONS / 10;
+                    assert!(is_straight == (backend == "ebpf"), "{backend}, {at}: {passed} passed");
+                    assert!(is_straight || passed > 2 * QUESTIONS, "{backend}, {at}: {passed} passed");
+                }
             }
         }
+    }
+}
+
+#[test]
+fn a_container_may_answer_by_a_gateway_beside_the_bridge() {
+    for backend in BACKENDS {
+        let host = Sandbox::new();
+        bridge_nf(&host, false);
+        let outside = outside(&host);
+        let pod = host.pod("a");
+        let call = mapped(&host, &pod, network_by("bridge", backend), &json!(BOTH.map(mapping)));
+        call.add().result();
+        let gateway = host.pod("b");
+        let result = host.call("braid", &gateway, network("bridge", "net", 1)).add().result();
+        let addr = result["ips"][0]["address"].as_str().unwrap().split('/').next().unwrap().to_owned();
+        for key in ["net.ipv4.ip_forward=1", "net.ipv4.conf.all.send_redirects=0", "net.ipv4.conf.eth0.send_redirects=0"] {
+            gateway.run(&format!("sysctl -qw {key}"));
+        }
+        wait_for_bridges(&host);
+        leave_it_to(&host, backend);
+        let _service = Service::start(&pod, Transport::Tcp, SERVICE);
+        let forwarded = || gateway.list("ip -j -s link show eth0")[0]["stats64"]["tx"]["packets"].as_u64().unwrap();
+        assert_eq!(outside.ask(Transport::Tcp, "192.0.2.1:8080"), Ok("192.0.2.2".parse().unwrap()), "{backend}");
+        pod.run(&format!("ip route replace default via {addr}"));
+        let before = forwarded();
+        for _ in 0..10 {
+            assert_eq!(outside.ask(Transport::Tcp, "192.0.2.1:8080"), Ok("192.0.2.2".parse().unwrap()), "{backend}");
+        }
+        assert!(forwarded() - before >= 20, "{backend}: the answers went elsewhere");
     }
 }
 
