@@ -265,7 +265,9 @@ fn a_container_may_answer_by_a_gateway_beside_the_bridge() {
         let gateway = host.pod("b");
         let result = host.call("braid", &gateway, network("bridge", "net", 1)).add().result();
         let addr = result["ips"][0]["address"].as_str().unwrap().split('/').next().unwrap().to_owned();
-        for key in ["net.ipv4.ip_forward=1", "net.ipv4.conf.all.send_redirects=0", "net.ipv4.conf.eth0.send_redirects=0"] {
+        for key in
+            ["net.ipv4.ip_forward=1", "net.ipv4.conf.all.send_redirects=0", "net.ipv4.conf.eth0.send_redirects=0"]
+        {
             gateway.run(&format!("sysctl -qw {key}"));
         }
         wait_for_bridges(&host);

@@ -141,7 +141,9 @@ impl Maps {
     /// Those that are pinned; none where one of them is not.
     pub fn pinned() -> Result<Option<Self>, Errno> {
         let [ports, by_address, addrs, ..] = map_pins()?;
-        let (Some(ports), Some(by_address)) = (Map::pinned(&ports)?, Map::pinned(&by_address)?) else { return Ok(None) };
+        let (Some(ports), Some(by_address)) = (Map::pinned(&ports)?, Map::pinned(&by_address)?) else {
+            return Ok(None);
+        };
         Ok(Map::pinned(&addrs)?.map(|addrs| Self { ports, by_address, addrs }))
     }
 
