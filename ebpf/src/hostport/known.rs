@@ -12,6 +12,8 @@ pub const LED: u32 = 0xb1ad;
 pub const ANSWER: u32 = 0xb1ae;
 /// Nothing is known.
 pub const NOTHING: u32 = 0;
+/// No flow has this protocol.
+pub const NO_PROTOCOL: u32 = 0;
 
 /// The stack, of 512 bytes, has no room for it.
 #[btf_map]
@@ -56,6 +58,3 @@ pub fn recall(answer: &Answer) -> Option<Origin> {
     }
     (differs == 0).then_some(last.origin)
 }
-
-/// No flow has this protocol.
-pub const NO_PROTOCOL: u32 = 0;

@@ -243,12 +243,14 @@ fn past_bridge(skb: *mut __sk_buff, place: u32) -> Option<i32> {
     Some(unsafe { bpf_redirect(link, 0) } as i32)
 }
 
-/// Lets an answer come in by the bridge without passing it, as the client's packets go. None where it goes elsewhere, by the
-/// bridge.
+/// Lets an answer come in by the bridge without passing it, as the client's packets go. None where it goes elsewhere, or comes
+/// from another container than the flow's: the bridge's own filters are to see that.
 #[inline(always)]
 fn past_bridge_home(skb: *mut __sk_buff, origin: &Origin) -> Option<i32> {
     let [to, _] = mac_words(skb)?;
-    if origin.home == NO_HOME || origin.home != to {
+    // SAFETY: the context is valid for the run, and the verifier lets a classifier read the field.
+    let is_own = unsafe { (*skb).ifindex } == origin.link;
+    if origin.home == NO_HOME || origin.home != to || !is_own {
         return None;
     }
     // SAFETY: a helper that notes an index.
