@@ -64,11 +64,11 @@ fn inward(skb: *mut __sk_buff) -> Option<i32> {
     // SAFETY: the context is valid for the run, and the verifier lets a classifier read the fields.
     let (place, pkt_type, has_vlan, index, known) =
         unsafe { ((*skb).tc_classid, (*skb).pkt_type, (*skb).vlan_present, (*skb).ifindex, (*skb).tc_index) };
+    if known == ANSWER && place & POD == 0 {
+        return None;
+    }
     if known != NOTHING {
         note(skb, NOTHING);
-        if known == ANSWER && place & POD == 0 {
-            return None;
-        }
     }
     let is_port = place & BRIDGE_PORT != 0;
     // A port carries what is for others, too. What is of a VLAN comes in once more from the link of that VLAN.
@@ -119,7 +119,10 @@ fn lead(packet: &Packet, target: &Target, flags: u16, is_port: bool) -> Option<i
     put(&answer, &mut last.answer);
     let Target { link, bridge, .. } = *target;
     put(&Origin { addr, port, flags, link, bridge, home: NO_HOME }, &mut last.origin);
-    remember(packet, last, is_port)?;
+    if remember(packet, last, is_port).is_none() {
+        last.answer.protocol = NO_PROTOCOL;
+        return None;
+    }
     let to = Ends { addrs: [peer, target.addr], ports: [client_port, target.port] };
     if !packet.rewrite(&to) {
         return None;
@@ -209,7 +212,13 @@ fn outward(skb: *mut __sk_buff) -> Option<i32> {
         return None;
     };
     let answer = answer_of(&packet.ends, packet.protocol);
-    let Origin { addr, port, flags, .. } = if known == ANSWER { recalled(&answer) } else { origin_of(&answer) }?;
+    let origin = if known == ANSWER {
+        note(skb, NOTHING);
+        recalled(&answer)
+    } else {
+        origin_of(&answer)
+    };
+    let Origin { addr, port, flags, .. } = origin?;
     if flags & (ITSELF | NEIGHBOUR) == 0 {
         let Ends { addrs: [_, peer], ports: [_, peer_port] } = packet.ends;
         packet.rewrite(&Ends { addrs: [addr, peer], ports: [port, peer_port] });
@@ -229,18 +238,15 @@ fn past_bridge(skb: *mut __sk_buff, place: u32) -> Option<i32> {
     let Packet { ends, protocol, .. } = Packet::parse(skb, place)?;
     let answer = answer_of(&turned(&ends), protocol);
     let Origin { link, bridge, home, .. } = recalled(&answer)?;
-    if bridge != index {
-        return None;
-    }
-    if home == NO_HOME
-        && let Some([_, own]) = mac_words(skb)
+    let own = if bridge == index { mac_words(skb)?[1] } else { NO_HOME };
+    if home != own
         && let Some(origin) = NAT.get_ptr_mut(&answer)
     {
         // SAFETY: the map's value outlives the run; who else writes it, writes the same.
         unsafe { (*origin).home = own };
     }
     // SAFETY: a helper that notes an index.
-    Some(unsafe { bpf_redirect(link, 0) } as i32)
+    (bridge == index).then(|| unsafe { bpf_redirect(link, 0) } as i32)
 }
 
 /// Lets an answer come in by the bridge without passing it, as the client's packets go. None where it goes elsewhere, or comes

@@ -28,15 +28,16 @@ fn a_container_that_takes_its_shaper_away_is_held_by_the_host() {
     host.assert_nothing_left();
 }
 
-/// Sends frames for so many seconds from a packet socket, all to one IPv4 destination: past queue and filters, or as others.
+/// Sends frames for so many seconds from a packet socket, all to one IPv4 destination: past queue and filters, with the tag of
+/// no VLAN as well, or as others.
 const PACKET_SOCKET: &str = r#"
 import socket, struct, sys, time
 dev, to, bypass, protocol, seconds = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4], 16), float(sys.argv[5])
 sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-sender.setsockopt(263, 20, bypass)  # SOL_PACKET, PACKET_QDISC_BYPASS
+sender.setsockopt(263, 20, bypass > 0)  # SOL_PACKET, PACKET_QDISC_BYPASS
 # The frames themselves are of IP, whatever the sender says of them.
 sender.bind((dev, protocol))
-header = b"\x02\0\0\0\0\x01" + sender.getsockname()[4] + b"\x08\0"
+header = b"\x02\0\0\0\0\x01" + sender.getsockname()[4] + (b"\x81\0\0\0" if bypass == 2 else b"") + b"\x08\0"
 ip = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 1500, 0, 0, 64, 253, 0, socket.inet_aton("10.3.0.2"), socket.inet_aton(to))
 frame, end = header + ip.ljust(1500, b"\0"), time.monotonic() + seconds
 while time.monotonic() < end:
@@ -77,9 +78,18 @@ impl Held {
 
     /// The same, or as others send, with the sender's word of which protocol these are.
     fn leaves(&self, address: &str, past_the_queue: bool, protocol: &str) -> u64 {
+        self.sent(address, u8::from(past_the_queue), protocol)
+    }
+
+    /// The same past the queue with the tag of no VLAN, which receivers pass over.
+    fn escapes_with_a_tag(&self, address: &str) -> u64 {
+        self.sent(address, 2, "88b5")
+    }
+
+    fn sent(&self, address: &str, how: u8, protocol: &str) -> u64 {
         let arrived = || self.far.list("ip -j -s link show lan")[0]["stats64"]["rx"]["bytes"].as_u64().unwrap();
         let before = arrived();
-        self.pod.run(&format!("python3 /run/packets.py eth0 {address} {} {protocol} 2", u8::from(past_the_queue)));
+        self.pod.run(&format!("python3 /run/packets.py eth0 {address} {how} {protocol} 2"));
         (arrived() - before) * 8
     }
 }
@@ -155,6 +165,8 @@ fn packet_sockets_are_held_where_the_named_subnets_are() {
                 assert!(fast > 2 * MOST, "{key} {past_the_queue} {protocol}: {fast} bits");
             }
         }
+        let bits = held.escapes_with_a_tag(held_at);
+        assert!(bits < MOST, "{key}: {bits} bits with a tag");
         call.check(&result).ok();
         call.prev(&result).del().ok();
         held.host.assert_nothing_left();

@@ -2,6 +2,7 @@
 
 use super::{PORT, SERVICE, at_address, attach, mapped, network_by, outside};
 use braid_tests::{Ns, Sandbox, Service, Transport};
+use std::net::UdpSocket;
 
 /// Where a service of the host itself listens.
 const OWN: u16 = 7000;
@@ -45,11 +46,52 @@ fn nobody_else_reaches_the_loopback_address_of_the_host() {
         host.run("nft add rule ip untracked pre iif != lo ip daddr 127.0.0.0/8 notrack");
         assert_held("untracked", &[&of_the_host]);
         // Those that are held are held by braid's rules alone.
-        for chain in ["hostport-in", "hostport-martian"] {
+        for chain in ["hostport-martian-new", "hostport-martian"] {
             host.run(&format!("nft flush chain inet braid {chain}"));
         }
         for client in [&outside, &neighbour] {
             assert!(client.ask(Transport::Tcp, &of_the_host).is_ok(), "{backend}: nothing else holds it");
         }
     }
+}
+
+#[test]
+fn what_others_translate_for_the_loopback_address_is_held_before() {
+    let host = Sandbox::new();
+    let outside = outside(&host);
+    let network = network_by("bridge", "nftables");
+    let (pod, other) = (host.pod("a"), attach(&host, "b", network.clone()));
+    mapped(&host, &pod, network, &at_address("127.0.0.1")).add().result();
+    goes_for_loopback(&outside, "192.0.2.1");
+    // Of chains with the same priority the one that came last is asked first.
+    host.run("nft add table ip other");
+    host.run("nft add chain ip other pre { type nat hook prerouting priority -100 ; }");
+    let addr = other.list("ip -j -4 addr show eth0")[0]["addr_info"][0]["local"].as_str().unwrap().to_owned();
+    host.run(&format!("nft add rule ip other pre ip daddr 127.0.0.1 tcp dport {OWN} dnat to {addr}:{SERVICE}"));
+    let _service = Service::start(&other, Transport::Tcp, SERVICE);
+    let at = format!("127.0.0.1:{OWN}");
+    assert!(outside.ask(Transport::Tcp, &at).is_err());
+    host.run("nft flush chain inet braid hostport-martian-new");
+    assert!(outside.ask(Transport::Tcp, &at).is_ok(), "nothing else holds it");
+}
+
+#[test]
+fn a_container_begins_no_connection_in_the_name_of_a_loopback_address() {
+    let host = Sandbox::new();
+    let _outside = outside(&host);
+    let network = network_by("bridge", "nftables");
+    let (pod, neighbour) = (host.pod("a"), attach(&host, "b", network.clone()));
+    mapped(&host, &pod, network, &at_address("127.0.0.1")).add().result();
+    goes_for_loopback(&neighbour, "10.1.0.1");
+    neighbour.run("ip addr add 127.0.0.53/32 dev eth0");
+    let spoofing = neighbour.enter(|| UdpSocket::bind("127.0.0.53:7000")).unwrap();
+    let forwarded = || {
+        spoofing.send_to(b"?", "192.0.2.2:7000").unwrap();
+        host.json("nstat -jasz IpForwDatagrams")["kernel"]["IpForwDatagrams"].as_u64().unwrap()
+    };
+    // The first one would wait for the gateway's hardware address.
+    assert!(neighbour.can_ping("10.1.0.1"));
+    assert_eq!((forwarded(), forwarded()), (0, 0));
+    host.run("nft flush chain inet braid hostport-martian-new");
+    assert_eq!(forwarded(), 1, "nothing else holds it");
 }

@@ -179,7 +179,8 @@ fn packet_guard(f: &mut fmt::Formatter<'_>, guard: &PacketGuard) -> fmt::Result 
         let (before, verdict) = if only { ("", "goto held") } else { (is_ip, "accept") };
         write!(f, "{before}{} {verdict}; ", destination(net))?;
     }
-    f.write_str(if only { "}; }'" } else { "goto held; }; }'" })
+    f.write_str(if only { "@nh,0,4 4 accept; @nh,0,4 6 accept; " } else { "" })?;
+    f.write_str("goto held; }; }'")
 }
 
 /// What tells an IP packet for a subnet by its bytes alone.

@@ -10,6 +10,9 @@ pub(super) const REG_2: u32 = 12;
 const REG_VERDICT: u32 = 0;
 const CMP_EQ: u32 = 0;
 const CMP_NEQ: u32 = 1;
+/// `IPS_SRC_NAT` and `IPS_DST_NAT`.
+const SRC_NAT: u32 = 1 << 4;
+const DST_NAT: u32 = 1 << 5;
 const META_MARK: u32 = 3;
 const META_L4PROTO: u32 = 16;
 const TRANSPORT_HEADER: u32 = 2;
@@ -157,12 +160,21 @@ impl Batch {
 
     /// Goes on only if the connection's destination was rewritten.
     pub(super) fn was_rewritten(&mut self, register: u32) -> &mut Self {
+        self.has_status(register, DST_NAT)
+    }
+
+    /// Goes on only if the connection's source or destination was rewritten.
+    pub(super) fn is_translated(&mut self, register: u32) -> &mut Self {
+        self.has_status(register, SRC_NAT | DST_NAT)
+    }
+
+    /// Goes on only if one of these bits of the connection's status is set.
+    fn has_status(&mut self, register: u32, bits: u32) -> &mut Self {
         const STATUS: u32 = 2;
-        const DST_NAT: u32 = 1 << 5;
         self.expression("ct", |b| {
             b.number(1, register).number(2, STATUS);
         });
-        self.mask(register, &DST_NAT.to_ne_bytes()).differs(register, &[0; 4])
+        self.mask(register, &bits.to_ne_bytes()).differs(register, &[0; 4])
     }
 
     /// Goes on only if the register has another value.

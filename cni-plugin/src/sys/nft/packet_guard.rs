@@ -85,16 +85,25 @@ fn batch(guard: &PacketGuard) -> Batch {
             rule.is_for(net).decide(if only { Verdict::Goto(HELD) } else { Verdict::Accept });
         });
     }
-    if !only {
-        batch.rule(BASE_CHAIN, |rule| {
-            rule.decide(Verdict::Goto(HELD));
-        });
+    if only {
+        // What bears a VLAN's tag has its header elsewhere, and is held.
+        for version in VERSIONS {
+            batch.rule(BASE_CHAIN, |rule| {
+                rule.has_version(version).decide(Verdict::Accept);
+            });
+        }
     }
+    batch.rule(BASE_CHAIN, |rule| {
+        rule.decide(Verdict::Goto(HELD));
+    });
     batch
 }
 
 const ETH_P_IP: u16 = 0x0800;
 const ETH_P_IPV6: u16 = 0x86dd;
+/// The first four bits of an IP header: those of IPv4, and of IPv6.
+const VERSIONS: [u8; 2] = [0x40, 0x60];
+const NETWORK_HEADER: u32 = 1;
 
 impl Batch {
     /// Goes on only if the packet has a route: whatever its realm is, it is at least 0.
@@ -110,12 +119,17 @@ impl Batch {
         self.payload(LINK_HEADER, ETHER_TYPE, 2, REG_1).equals(REG_1, &kind.to_be_bytes())
     }
 
+    /// Goes on only if what lies behind the link's header begins as an IP header of this version.
+    fn has_version(&mut self, version: u8) -> &mut Self {
+        self.payload(NETWORK_HEADER, 0, 1, REG_1).mask(REG_1, &[0xf0]).equals(REG_1, &[version])
+    }
+
     /// Goes on only if what lies behind the link's header begins as an IP packet for this subnet, whatever its sender says
     /// that it is.
     fn is_for(&mut self, net: &IpNet) -> &mut Self {
-        const NETWORK_HEADER: u32 = 1;
-        let (version, offset) = if net.addr().is_ipv4() { (0x40, 16) } else { (0x60, 24) };
-        self.payload(NETWORK_HEADER, 0, 1, REG_1).mask(REG_1, &[0xf0]).equals(REG_1, &[version]);
+        let [v4, v6] = VERSIONS;
+        let (version, offset) = if net.addr().is_ipv4() { (v4, 16) } else { (v6, 24) };
+        self.has_version(version);
         // As `nft` does it: no more bytes than the prefix has.
         let len = net.prefix_len().div_ceil(8);
         let [addr, mask] = [net.network(), net.netmask()].map(|of| super::bytes(of)[..usize::from(len)].to_vec());

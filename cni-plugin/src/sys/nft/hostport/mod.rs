@@ -9,7 +9,6 @@
 //!         elements = { 10.1.0.5 comment "net 4f1c eth0" : goto hostport-own } }
 //!     set hostport4-own { type ipv4_addr . ipv4_addr }
 //!     chain hostport-in { type nat hook prerouting priority dstnat
-//!         iif != "lo" ip daddr 127.0.0.0/8 drop
 //!         fib daddr type local goto hostport }
 //!     chain hostport-out { type nat hook output priority dstnat
 //!         fib daddr type local goto hostport }
@@ -25,10 +24,13 @@
 //!     chain hostport-of-10.1.0.0/16 {
 //!         ip saddr 10.1.0.0/16 masquerade
 //!         ip saddr 127.0.0.0/8 masquerade }
+//!     chain hostport-martian-new { type nat hook prerouting priority dstnat - 10
+//!         iif != "lo" ip daddr 127.0.0.0/8 drop
+//!         iif != "lo" ip saddr 127.0.0.0/8 drop }
 //!     chain hostport-martian { type filter hook input priority raw
 //!         iif != "lo" ip daddr 127.0.0.0/8 goto hostport-unasked }
 //!     chain hostport-unasked {
-//!         ct direction reply return
+//!         ct direction reply ct status snat,dnat return
 //!         drop }
 //!     set hostport4-led { type ipv4_addr . inet_proto . inet_service; elements = { 10.1.0.5 . tcp . 80 … } }
 //! }

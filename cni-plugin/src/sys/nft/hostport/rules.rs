@@ -12,16 +12,19 @@ const DISPATCH: &str = "hostport";
 const IN: &str = "hostport-in";
 const OUT: &str = "hostport-out";
 const BACK: &str = "hostport-back";
+const MARTIAN_NEW: &str = "hostport-martian-new";
 const MARTIAN: &str = "hostport-martian";
 const UNASKED: &str = "hostport-unasked";
 /// All that belong together.
-pub(in crate::sys::nft) const CHAINS: &[&str] = &[DISPATCH, IN, OUT, BACK, MARTIAN, UNASKED];
+pub(in crate::sys::nft) const CHAINS: &[&str] = &[DISPATCH, IN, OUT, BACK, MARTIAN_NEW, MARTIAN, UNASKED];
 const HOOK_PREROUTING: u32 = 0;
 const HOOK_INPUT: u32 = 1;
 const HOOK_OUTPUT: u32 = 3;
 const HOOK_POSTROUTING: u32 = 4;
 const PRIORITY_RAW: i32 = -300;
 const PRIORITY_DSTNAT: i32 = -100;
+/// Before all that others translate.
+const PRIORITY_MARTIAN_NEW: i32 = -110;
 /// Before the chain that masquerades what containers send.
 const PRIORITY_BACK: i32 = 99;
 const META_IIF: u32 = 4;
@@ -53,12 +56,8 @@ pub(super) fn add_base(batch: &mut Batch) {
     for name in [DISPATCH, own, all, UNASKED] {
         batch.chain(name);
     }
-    batch.base_chain(IN, "nat", HOOK_PREROUTING, PRIORITY_DSTNAT);
-    batch.rule(IN, |rule| {
-        is_martian(rule).decide(Verdict::Drop);
-    });
-    batch.base_chain(OUT, "nat", HOOK_OUTPUT, PRIORITY_DSTNAT);
-    for name in [IN, OUT] {
+    for (name, hook) in [(IN, HOOK_PREROUTING), (OUT, HOOK_OUTPUT)] {
+        batch.base_chain(name, "nat", hook, PRIORITY_DSTNAT);
         batch.rule(name, |rule| {
             rule.for_this_host(REG_1).decide(Verdict::Goto(DISPATCH));
         });
@@ -75,25 +74,32 @@ pub(super) fn add_base(batch: &mut Batch) {
     });
 }
 
-/// What comes for `127.0.0.0/8` and is no answer to this host's own clients. No chain of NAT sees what connection tracking
-/// does not know, and one at prerouting would see all that is forwarded.
+/// What comes from elsewhere for `127.0.0.0/8`, and is no answer to a client of this host that was led elsewhere. A chain of
+/// NAT sees what begins a connection alone, not all that is forwarded; it also holds what would begin one in the name of
+/// `127.0.0.0/8`, whose answers would be taken for such ones. What no connection is known of, it does not see.
 fn add_martian(batch: &mut Batch) {
+    batch.base_chain(MARTIAN_NEW, "nat", HOOK_PREROUTING, PRIORITY_MARTIAN_NEW);
+    for at in [V4.daddr, V4.saddr] {
+        batch.rule(MARTIAN_NEW, |rule| {
+            is_martian(rule, at).decide(Verdict::Drop);
+        });
+    }
     batch.rule(UNASKED, |rule| {
-        rule.goes_back(REG_1).decide(Verdict::Return);
+        rule.goes_back(REG_1).is_translated(REG_1).decide(Verdict::Return);
     });
     batch.rule(UNASKED, |rule| {
         rule.decide(Verdict::Drop);
     });
     batch.base_chain(MARTIAN, "filter", HOOK_INPUT, PRIORITY_RAW);
     batch.rule(MARTIAN, |rule| {
-        is_martian(rule).decide(Verdict::Goto(UNASKED));
+        is_martian(rule, V4.daddr).decide(Verdict::Goto(UNASKED));
     });
 }
 
-/// Goes on only if the packet is for `127.0.0.0/8` and came in from elsewhere. The cheapest question that answers most packets
-/// is the first: of IPv6, it is about a part of the source.
-fn is_martian(rule: &mut Batch) -> &mut Batch {
-    rule.payload(NETWORK_HEADER, V4.daddr, V4.len, REG_1);
+/// Goes on only if the address that is there in the header is of `127.0.0.0/8` and the packet came in from elsewhere. The
+/// cheapest question that answers most packets is the first: of IPv6, it is about a part of the source.
+fn is_martian(rule: &mut Batch, at: u32) -> &mut Batch {
+    rule.payload(NETWORK_HEADER, at, V4.len, REG_1);
     V4.only_this_family(within(rule, &loopback())).meta(META_IIF, REG_1).differs(REG_1, &LOOPBACK.to_ne_bytes())
 }
 
