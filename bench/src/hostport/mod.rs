@@ -4,7 +4,8 @@
 //!  cli ─► run: a site for each contender and number of ports, all at once, in turns in each round
 //!           ├─► site: node, the pod behind the port, other ports, who connects from outside
 //!           └─► measure ─► connections: how many new ones a second
-//!                      ├─► traffic: goodput of TCP, round trips of UDP
+//!                      ├─► goodput: how fast one flow of TCP is
+//!                      ├─► traffic: round trips of UDP
 //!                      └─► conntrack: what the round leaves is forgotten
 //!         rounds ─► figures: medians and ratios ─► report (table, JSON), svg, budget
 //! ```
@@ -14,6 +15,7 @@ pub(crate) mod cli;
 mod connections;
 mod conntrack;
 mod figures;
+mod goodput;
 mod measure;
 mod report;
 mod site;
