@@ -12,6 +12,7 @@ mod program;
 mod shape;
 mod subnets;
 mod time;
+mod xsk;
 
 // The kernel reads the licence from this section and lends GPL-only helpers by it.
 #[unsafe(link_section = "license")]

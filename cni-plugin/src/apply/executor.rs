@@ -2,7 +2,7 @@
 
 use super::kernel::Kernel;
 use super::request::{Request, link_of};
-use super::{Error, elements, firewall, hostports, make, reference_tuning, shape, sysctls, unmake, wait};
+use super::{Error, elements, firewall, hostports, make, reference_tuning, shape, sysctls, unmake, wait, xsk};
 use crate::plan::facts::Facts;
 use crate::plan::link::LinkRef;
 use crate::plan::request::in_one_request;
@@ -143,6 +143,9 @@ impl Run<'_> {
             Step::DelPacketGuard(link) => {
                 self.alone(at, |run| packet_guard::del(&mut run.kernel.nft_of(link.ns)?, &link.name));
             }
+            Step::AddXskGuard(guard) => self.alone(at, |run| xsk::add(run.kernel, guard)),
+            Step::DelXskGuard(guard) => self.alone(at, |run| xsk::del(run.kernel, guard)),
+            Step::DelXskGuardsOf(owner) => self.alone(at, |run| xsk::del_owner(run.kernel, owner)),
             Step::AddRedirect { from, to } => self.alone(at, |run| shape::redirect(run.kernel, from, to)),
             Step::DelRedirect { from, .. } => self.alone(at, |run| shape::end_redirect(run.kernel, from)),
             Step::DelLink(_) => return self.del_links(at),
@@ -282,7 +285,14 @@ impl Run<'_> {
 
 /// Whether the step is several requests, of which a failure leaves some done.
 fn is_several(step: &Step) -> bool {
-    matches!(step, Step::AddHostPorts(_) | Step::AddFirewall(_) | Step::AddShaping(_) | Step::AddRedirect { .. })
+    matches!(
+        step,
+        Step::AddHostPorts(_)
+            | Step::AddFirewall(_)
+            | Step::AddShaping(_)
+            | Step::AddXskGuard(_)
+            | Step::AddRedirect { .. }
+    )
 }
 
 /// Whether the step brings something into being, so that it must not follow a failure.
@@ -303,6 +313,8 @@ fn is_making(step: &Step) -> bool {
             | Step::DelReferenceFirewall { .. }
             | Step::DelShaping(_)
             | Step::DelPacketGuard(_)
+            | Step::DelXskGuard(_)
+            | Step::DelXskGuardsOf(_)
             | Step::DelRedirect { .. }
     )
 }
@@ -321,6 +333,7 @@ fn is_moot(step: &Step, errno: Errno, on_error: OnError) -> bool {
         | Step::DelHostPortsOf(_)
         | Step::DelFirewall(_)
         | Step::DelFirewallOf(_)
+        | Step::DelXskGuard(_)
         | Step::DelMacCheck(_) => NOT_THERE.contains(&errno),
         // A kernel without nf_tables has none.
         Step::DelPacketGuard(_) => {

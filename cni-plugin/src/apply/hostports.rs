@@ -4,18 +4,13 @@ pub mod ebpf;
 pub mod loopback;
 
 use super::kernel::Kernel;
-use super::{Error, record};
+use super::record;
 use crate::plan::hostport::{Entrance, HostPortFact, HostPorts, Protocol};
 use crate::sys::conntrack;
 use crate::sys::netlink::KernelError;
 use crate::sys::nft::Spot;
 use crate::sys::nft::hostport::{self, Shown};
 use nix::errno::Errno;
-use std::fs::{self, File};
-use std::io;
-
-/// Locked against others who change host ports in eBPF.
-const LOCKED: &str = "/run/braid";
 
 /// Makes the ports lead to the container, for clients that have sent before as well.
 pub(super) fn add(kernel: &mut Kernel, all: &HostPorts) -> Result<(), KernelError> {
@@ -57,15 +52,6 @@ pub fn owners(kernel: &mut Kernel) -> Result<Vec<String>, KernelError> {
     owners.sort_unstable();
     owners.dedup();
     Ok(owners)
-}
-
-fn lock() -> Result<File, KernelError> {
-    let lock = || File::open(LOCKED).and_then(|folder| folder.lock().map(|()| folder));
-    let locked = match lock() {
-        Err(err) if err.kind() == io::ErrorKind::NotFound => fs::create_dir_all(LOCKED).and_then(|()| lock()),
-        locked => locked,
-    };
-    locked.map_err(|err| Error::io(format!("lock {LOCKED}"), &err).cause)
 }
 
 /// Makes them lead there where all that is in the way belongs to owners without record. Others who add see only what is

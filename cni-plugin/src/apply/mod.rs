@@ -4,7 +4,7 @@
 //!  kernel ─ the sockets of one call         observe ─ needs ─► facts
 //!  executor ─ steps ─► batched requests     transaction ─ record, apply, roll back
 //!  shape ─ programs and queues              make, unmake ─ links, elements ─ of nf_tables, wait ─ an event
-//!  features ─ what the kernel has           program, slot ─ what shapes
+//!  features ─ what the kernel has           program, slot ─ what shapes; xsk ─ what guards
 //!  record ─ what was done, on tmpfs         delegate ─ foreign plugins by libcni's rules
 //! ```
 
@@ -24,11 +24,13 @@ mod reference_tuning;
 pub mod repair;
 mod request;
 pub mod shape;
+mod shared_links;
 mod slot;
 mod sysctls;
 pub mod transaction;
 mod unmake;
 mod wait;
+pub mod xsk;
 
 use crate::sys::netlink::KernelError;
 use crate::sys::netns::NetNsError;

@@ -3,10 +3,10 @@
 use super::Error;
 use super::hostports::{self, ebpf, loopback};
 use super::kernel::Kernel;
-use super::{features, firewall, shape};
+use super::{features, firewall, shape, xsk};
 use crate::apart::apart;
 use crate::plan::IfName;
-use crate::plan::facts::{Facts, Need, RouteFact};
+use crate::plan::facts::{Facts, LinkFact, Need, RouteFact};
 use crate::plan::hostport::Entrance;
 use crate::plan::link::LinkRef;
 use crate::plan::nft::Firewall;
@@ -68,6 +68,8 @@ fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error
             Ok(())
         }
         Need::PacketGuard(at) => apart(|| read_packet_guard(kernel, at, facts)),
+        Need::XskGuards(at) => apart(|| read_xsk_guards(kernel, at, facts)),
+        Need::Below(at) => read_below(kernel, at, facts),
         Need::Features(wanted) => {
             facts.features.extend(features::known(wanted));
             Ok(())
@@ -95,6 +97,25 @@ fn read_packet_guard(kernel: &Kernel, at: &LinkRef, facts: &mut Facts) -> Result
     let found = kernel.nft_of(at.ns).and_then(|mut socket| packet_guard::find(&mut socket, &at.name));
     let found = found.map_err(|cause| Error::new(format!("look what packet sockets may send through {at}"), cause))?;
     facts.packet_guards.extend(found.map(|fact| (at.clone(), fact)));
+    Ok(())
+}
+
+fn read_xsk_guards(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
+    let found = xsk::observe(kernel, at);
+    let found = found.map_err(|cause| Error::new(format!("look whose AF_XDP sockets are held at {at}"), cause))?;
+    facts.xsk_guards.insert(at.clone(), found.into_iter().map(|(owner, _)| owner).collect());
+    Ok(())
+}
+
+/// The link of the host below one of the container: both are in the same namespace where a container has its own.
+fn read_below(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
+    read_link(kernel, at, facts)?;
+    let is_child = |link: &&LinkFact| link.parent_elsewhere && ["macvlan", "ipvlan"].contains(&link.kind.as_str());
+    let Some(index) = facts.link(at).filter(is_child).and_then(|link| link.parent) else { return Ok(()) };
+    // One that is in a third namespace has no such name.
+    if let Ok(name) = name_of(kernel, Ns::Host, index) {
+        facts.below.insert(at.clone(), LinkRef::host(name));
+    }
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use crate::apply::hostports;
 use crate::apply::kernel::Kernel;
 use crate::apply::record::{self, Record};
 use crate::apply::repair;
+use crate::apply::xsk;
 use crate::cni::{Attachment, Command, Error, NetConf, Request, owner};
 use crate::ipam::liveness::{Liveness, Netns, owner_of};
 use crate::ipam::{Ipam, host_local};
@@ -143,6 +144,8 @@ fn sweep(network: &str, valid: &[(String, String)]) -> Result<(), Error> {
     let mut forwarded = kernel.nft().and_then(firewall::owners).unwrap_or_default();
     forwarded.extend(kernel.nft().and_then(isolation::owners).unwrap_or_default());
     steps.extend(forwarded.into_iter().filter(|owner| is_lost(owner)).map(Step::DelFirewallOf));
+    let limited = xsk::owners(&mut kernel).unwrap_or_default();
+    steps.extend(limited.into_iter().filter(|owner| is_lost(owner)).map(Step::DelXskGuardsOf));
     let held = kernel.nft().and_then(mac_check::owners).unwrap_or_default();
     let lost = held.into_iter().filter(|(_, owner)| is_lost(owner));
     steps.extend(lost.map(|(port, owner)| Step::DelMacCheck(MacCheck { port, mac: Mac([0; 6]), owner })));

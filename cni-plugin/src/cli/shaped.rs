@@ -3,11 +3,13 @@
 use crate::apply::kernel::Kernel;
 use crate::apply::record::Record;
 use crate::apply::shape::observe;
+use crate::apply::xsk;
 use crate::attach::liveness::netns_of;
 use crate::ipam::liveness::Netns;
-use crate::plan::link::LinkRef;
+use crate::plan::nft::PacketGuard;
 use crate::plan::shaping::{Hook, Shaper, Toward, Traffic};
 use crate::plan::step::{Ns, Step};
+use crate::plan::xsk::XskGuard;
 use crate::sys::netns::NetNs;
 use crate::sys::nft::packet_guard;
 use serde::Serialize;
@@ -39,11 +41,11 @@ pub(super) fn of(record: &Record) -> Vec<Direction> {
                 let kernel = kernel.get_or_insert_with(|| open(record));
                 directions.extend(shaping.shapers.iter().map(|shaper| direction(kernel.as_mut(), shaper)));
             }
-            Step::AddPacketGuard(guard) => {
+            Step::AddPacketGuard(_) | Step::AddXskGuard(_) => {
                 let kernel = kernel.get_or_insert_with(|| open(record));
                 let sent = directions.iter_mut().find(|direction| direction.toward == toward(Toward::Network));
                 if let Some(passed) = sent.and_then(|direction| direction.passed.as_mut()) {
-                    passed.guarded += kernel.as_mut().map_or(0, |kernel| held(kernel, &guard.at));
+                    passed.guarded += kernel.as_mut().map_or(0, |kernel| held(kernel, step));
                 }
             }
             _ => {}
@@ -77,10 +79,20 @@ fn direction(kernel: Option<&mut Kernel>, shaper: &Shaper) -> Direction {
     }
 }
 
-/// How many packets of packet sockets were too many.
-fn held(kernel: &mut Kernel, at: &LinkRef) -> u64 {
-    let found = kernel.nft_of(at.ns).and_then(|mut socket| packet_guard::find(&mut socket, &at.name));
-    found.ok().flatten().map_or(0, |fact| fact.dropped)
+/// How many packets a guard beside the shaper let not pass.
+fn held(kernel: &mut Kernel, guard: &Step) -> u64 {
+    let found = match guard {
+        Step::AddPacketGuard(PacketGuard { at, .. }) => {
+            let found = kernel.nft_of(at.ns).and_then(|mut socket| packet_guard::find(&mut socket, &at.name));
+            found.map(|found| found.map(|fact| fact.dropped))
+        }
+        Step::AddXskGuard(XskGuard { below, owner }) => {
+            let of_owner = |(held, _): &(String, u64)| held == owner;
+            xsk::observe(kernel, below).map(|held| held.into_iter().find(of_owner).map(|(_, dropped)| dropped))
+        }
+        _ => return 0,
+    };
+    found.ok().flatten().unwrap_or_default()
 }
 
 /// As configurations name it.

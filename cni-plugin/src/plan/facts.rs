@@ -51,6 +51,10 @@ pub enum Need {
     Shaped(LinkRef),
     /// What packet sockets may send through a link of the container.
     PacketGuard(LinkRef),
+    /// Whose `AF_XDP` sockets are held at a link.
+    XskGuards(LinkRef),
+    /// The link of the host below a link of the container.
+    Below(LinkRef),
     /// Which of these features the kernel has.
     Features(&'static [Feature]),
     /// The number of this boot, unless the link is there: only the name of something new depends on it.
@@ -96,6 +100,10 @@ pub struct Facts {
     pub shaped: BTreeMap<LinkRef, ShapedFact>,
     /// What packet sockets may send, by link.
     pub packet_guards: BTreeMap<LinkRef, PacketGuardFact>,
+    /// Whose `AF_XDP` sockets are held, by link.
+    pub xsk_guards: BTreeMap<LinkRef, Vec<String>>,
+    /// The links of the host below those of the container that have one.
+    pub below: BTreeMap<LinkRef, LinkRef>,
     /// Features that were asked for: nothing where the kernel has one, otherwise what it said.
     pub features: BTreeMap<Feature, Option<String>>,
     /// Differs between nodes and between boots.
@@ -130,8 +138,10 @@ pub struct LinkFact {
     pub gso_max_size: u32,
     /// Index of the bridge it is a port of.
     pub master: Option<u32>,
-    /// Index of its parent or peer, perhaps in another namespace.
+    /// Index of its parent or peer.
     pub parent: Option<u32>,
+    /// That one is in another namespace.
+    pub parent_elsewhere: bool,
     /// Bridge: ports are separated by VLAN.
     pub vlan_filtering: bool,
     /// Bridge: the spanning tree protocol decides when a port forwards.
@@ -227,6 +237,8 @@ impl Facts {
             firewalls,
             shaped,
             packet_guards,
+            xsk_guards,
+            below,
             features,
             has_firewalld,
             boot_id,
@@ -248,6 +260,8 @@ impl Facts {
         self.firewalls.extend(firewalls);
         self.shaped.extend(shaped);
         self.packet_guards.extend(packet_guards);
+        self.xsk_guards.extend(xsk_guards);
+        self.below.extend(below);
         self.features.extend(features);
         self.has_firewalld |= has_firewalld;
         if !boot_id.is_empty() {
@@ -285,12 +299,14 @@ impl Facts {
 
     fn will_have(&mut self, link: &Link) {
         // A child has its parent's MTU unless it is given another.
-        let parent = match &link.kind {
-            LinkKind::Macvlan { parent, .. } | LinkKind::Ipvlan { parent, .. } => self.links.get(parent),
+        let below = match &link.kind {
+            LinkKind::Macvlan { parent, .. } | LinkKind::Ipvlan { parent, .. } => Some(parent),
             _ => None,
         };
+        let parent = below.and_then(|below| self.links.get(below));
         let mtu = link.mtu.or(parent.map(|parent| parent.mtu)).unwrap_or(1500);
         let mut fact = LinkFact::planned(link.kind.name(), link.mac, mtu, link.up);
+        self.below.extend(below.filter(|below| below.ns == Ns::Host).map(|below| (link.at.clone(), below.clone())));
         match &link.kind {
             LinkKind::Veth { peer, peer_mac } => {
                 self.links.insert(peer.clone(), LinkFact::planned("veth", *peer_mac, fact.mtu, false));
@@ -321,6 +337,7 @@ impl LinkFact {
             gso_max_size: 65_536,
             master: None,
             parent: None,
+            parent_elsewhere: false,
             vlan_filtering: false,
             stp: false,
             default_pvid: 1,

@@ -33,6 +33,7 @@ pub enum Feature {
     CgroupBpf,
     Tcx,
     PacketGuard,
+    XskGuard,
 }
 
 impl Feature {
@@ -68,6 +69,7 @@ impl Feature {
             Self::CgroupBpf => "cgroup_bpf",
             Self::Tcx => "tcx",
             Self::PacketGuard => "nf_tables egress",
+            Self::XskGuard => "bpf_get_netns_cookie",
         }
     }
 }

@@ -25,9 +25,9 @@ pub enum Queue {
 }
 
 /// All that the choice depends on.
-pub const LADDER: &[Feature] = match ASKED.split_last() {
-    Some((_, ladder)) => ladder,
-    None => &[],
+pub const LADDER: &[Feature] = match ASKED {
+    [ladder @ .., Feature::PacketGuard, Feature::XskGuard] => ladder,
+    _ => ASKED,
 };
 
 /// All that shaping asks for: the ladder, and what guards an interface without an end on the host's side.
@@ -40,6 +40,7 @@ pub const ASKED: &[Feature] = &[
     Feature::ClsBpf,
     Feature::Bpf,
     Feature::PacketGuard,
+    Feature::XskGuard,
 ];
 
 /// What each rung needs, the best first.

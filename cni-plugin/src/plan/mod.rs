@@ -16,6 +16,7 @@ pub mod shaping;
 pub mod step;
 pub mod undo;
 pub mod verify;
+pub mod xsk;
 
 pub use facts::{Facts, Need};
 pub use feature::Feature;

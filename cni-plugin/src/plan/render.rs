@@ -8,6 +8,7 @@ use super::ladder::Queue;
 use super::link::{Link, LinkAttr, LinkKind, LinkRef};
 use super::shaping::{Rate, Shaper, Shaping};
 use super::step::{Addr, Ns, Route, Step, Sysctl, Vlan};
+use super::xsk::XskGuard;
 use std::fmt;
 use std::fmt::Write;
 
@@ -38,6 +39,11 @@ impl fmt::Display for Step {
                 )
             }
             Self::DelRedirect { from, .. } => write!(f, "tc filter del dev {} ingress pref 1", from.name),
+            Self::AddXskGuard(guard) => add_xsk_guard(f, guard),
+            Self::DelXskGuard(XskGuard { below, owner }) => {
+                write!(f, "# let AF_XDP sockets of {owner:?} send through {} again", below.name)
+            }
+            Self::DelXskGuardsOf(owner) => write!(f, "# let AF_XDP sockets of {owner:?} send again"),
             Self::WaitUp(at) => write!(f, "# wait until {} is operationally up", at.name),
             Self::WaitDad(at) => write!(f, "# wait until no address of {} is tentative", at.name),
             _ => self.fmt_nft(f),
@@ -63,6 +69,7 @@ impl Step {
             Self::AddAddr(addr) | Self::EnsureAddr(addr) | Self::DelAddr(addr) => addr.at.ns,
             Self::AddRoute(route) | Self::DelRoute(route) => route.at.ns,
             Self::AddPacketGuard(guard) => guard.at.ns,
+            Self::AddXskGuard(guard) | Self::DelXskGuard(guard) => guard.below.ns,
             Self::SetSysctl(sysctl) | Self::EnsureSysctl(sysctl) => sysctl.ns,
             Self::AddMasquerade(_)
             | Self::DelMasquerade(_)
@@ -77,6 +84,7 @@ impl Step {
             | Self::DelFirewall(_)
             | Self::DelFirewallOf(_)
             | Self::DelReferenceFirewall { .. }
+            | Self::DelXskGuardsOf(_)
             | Self::AddMacCheck(_)
             | Self::DelMacCheck(_) => Ns::Host,
             Self::AddShaping(shaping) | Self::DelShaping(shaping) => {
@@ -108,6 +116,15 @@ fn add_shaping(f: &mut fmt::Formatter<'_>, shaping: &Shaping) -> fmt::Result {
         let _ = write!(last, " # {} {nets}", if subnets.only { "only" } else { "all but" });
     }
     in_places(f, shaping, &places)
+}
+
+/// `tc` of both sides; whom it holds stands in the program's map.
+fn add_xsk_guard(f: &mut fmt::Formatter<'_>, XskGuard { below, owner }: &XskGuard) -> fmt::Result {
+    write!(f, "tc qdisc add dev {} clsact", below.name)?;
+    for hook in ["ingress", "egress"] {
+        write!(f, "; tc filter add dev {} {hook} pref 2841 bpf da obj braid.o", below.name)?;
+    }
+    write!(f, " # no AF_XDP sockets of {owner:?}")
 }
 
 fn queue(shaper: &Shaper) -> String {

@@ -10,6 +10,7 @@ use super::link::{Link, LinkAttr, LinkRef};
 use super::name::IfName;
 use super::nft::{Firewall, MacCheck, Masquerade, PacketGuard};
 use super::shaping::Shaping;
+use super::xsk::XskGuard;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -156,6 +157,12 @@ pub enum Step {
     AddPacketGuard(PacketGuard),
     /// Ends it.
     DelPacketGuard(LinkRef),
+    /// Holds what `AF_XDP` sockets of the container send.
+    AddXskGuard(XskGuard),
+    /// Ends it.
+    DelXskGuard(XskGuard),
+    /// Ends all of one owner: network, container id and interface.
+    DelXskGuardsOf(String),
     /// Sends all that comes in from one link out through another of the same namespace.
     AddRedirect {
         /// Where it comes in.

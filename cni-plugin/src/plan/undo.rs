@@ -18,6 +18,7 @@ impl Step {
             Self::AddFirewall(firewall) => Self::DelFirewall(firewall.clone()),
             Self::AddShaping(shaping) => Self::DelShaping(shaping.clone()),
             Self::AddPacketGuard(guard) => Self::DelPacketGuard(guard.at.clone()),
+            Self::AddXskGuard(guard) => Self::DelXskGuard(guard.clone()),
             Self::AddRedirect { from, to } => Self::DelRedirect { from: from.clone(), to: to.clone() },
             Self::AddMacCheck(check) => Self::DelMacCheck(check.clone()),
             _ => return None,

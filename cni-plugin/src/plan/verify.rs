@@ -5,6 +5,7 @@ use super::hostport::{HostPorts, Way};
 use super::link::{Link, LinkKind, LinkRef};
 use super::nft::PacketGuard;
 use super::step::{Addr, Ns, Route, Step, Vlan};
+use super::xsk::XskGuard;
 
 impl Step {
     /// What has to be read to judge the step.
@@ -29,6 +30,7 @@ impl Step {
             | Self::DelHostPortsOf(_)
             | Self::DelFirewall(_)
             | Self::DelFirewallOf(_)
+            | Self::DelXskGuardsOf(_)
             | Self::DelReferenceFirewall { .. } => Vec::new(),
             Self::AddFirewall(firewall) => vec![Need::Firewall(firewall.clone())],
             Self::AddMasquerade(_) | Self::DelMasquerade(_) | Self::DelMasqueradesOf(_) => vec![Need::Masquerades],
@@ -40,6 +42,7 @@ impl Step {
             Self::AddPacketGuard(PacketGuard { at, .. }) | Self::DelPacketGuard(at) => {
                 vec![Need::PacketGuard(at.clone())]
             }
+            Self::AddXskGuard(guard) | Self::DelXskGuard(guard) => vec![Need::XskGuards(guard.below.clone())],
             Self::AddRedirect { from, to } | Self::DelRedirect { from, to } => {
                 vec![Need::Shaped(from.clone()), Need::Link(to.clone())]
             }
@@ -99,9 +102,12 @@ pub fn holds(step: &Step, facts: &Facts) -> Result<(), String> {
                 Some(value) => Err(format!("sysctl {} is {value:?}, not {:?}", sysctl.key, sysctl.value)),
             }
         }
-        Step::AddShaping(_) | Step::DelShaping(_) | Step::AddRedirect { .. } | Step::DelRedirect { .. } => {
-            shaping_holds(step, facts)
-        }
+        Step::AddShaping(_)
+        | Step::DelShaping(_)
+        | Step::AddRedirect { .. }
+        | Step::DelRedirect { .. }
+        | Step::AddXskGuard(_)
+        | Step::DelXskGuard(_) => shaping_holds(step, facts),
         Step::WaitUp(at) => refuse_if(!found(at, facts)?.oper_up, || format!("link {at} is not operationally up")),
         Step::WaitDad(_) | Step::RestoreReferenceTuning { .. } => Ok(()),
         _ => nft_holds(step, facts),
@@ -127,8 +133,18 @@ fn shaping_holds(step: &Step, facts: &Facts) -> Result<(), String> {
             let there = is_redirected(from, to, facts);
             refuse_if(there, || format!("what comes in from {from} still leaves through {to}"))
         }
+        Step::AddXskGuard(guard) => refuse_if(!is_held(guard, facts), || {
+            format!("nothing holds what AF_XDP sockets of the container send through {}", guard.below)
+        }),
+        Step::DelXskGuard(guard) => refuse_if(is_held(guard, facts), || {
+            format!("what AF_XDP sockets of the container send through {} is still held", guard.below)
+        }),
         _ => Ok(()),
     }
+}
+
+fn is_held(XskGuard { below, owner }: &XskGuard, facts: &Facts) -> bool {
+    facts.xsk_guards.get(below).is_some_and(|owners| owners.contains(owner))
 }
 
 fn is_redirected(from: &LinkRef, to: &LinkRef, facts: &Facts) -> bool {

@@ -9,6 +9,7 @@ mod object;
 mod owned;
 mod pins;
 pub mod shape;
+pub mod xsk;
 
 use nix::errno::Errno;
 use std::os::fd::{FromRawFd, OwnedFd};

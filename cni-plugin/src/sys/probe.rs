@@ -144,6 +144,13 @@ pub const PROBES: &[Probe] = &[
         "who has CAP_NET_RAW in such a pod sends past its limit",
         How::Nft(packets_held),
     ),
+    probe(
+        Feature::XskGuard,
+        "6.13",
+        "bandwidth on macvlan, ipvlan",
+        "who has CAP_NET_RAW in such a pod sends past its limit by AF_XDP",
+        How::Bpf(bpf::xsk::probe),
+    ),
     probe(Feature::Tcx, "6.6", "shared devices", "programs are attached by clsact", How::Bpf(bpf::query_tcx)),
 ];
 

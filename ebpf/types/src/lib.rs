@@ -5,3 +5,4 @@
 pub mod hostport;
 pub mod loopback;
 pub mod shape;
+pub mod xsk;

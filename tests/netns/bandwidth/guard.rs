@@ -48,17 +48,17 @@ while time.monotonic() < end:
 "#;
 
 /// 500 kbit/s, so that a slow machine sends much more as well.
-const SLOW: u32 = 500_000;
+pub(super) const SLOW: u32 = 500_000;
 
 /// A child of a link, held to [`SLOW`], and what is outside.
-struct Held {
-    host: Sandbox,
-    far: Rc<Ns>,
-    pod: Rc<Ns>,
+pub(super) struct Held {
+    pub(super) host: Sandbox,
+    pub(super) far: Rc<Ns>,
+    pub(super) pod: Rc<Ns>,
 }
 
 impl Held {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let host = Sandbox::new();
         let far = host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
         let pod = host.pod("a");
@@ -67,7 +67,7 @@ impl Held {
         Self { host, far, pod }
     }
 
-    fn call(&self, conf: &Value) -> Call {
+    pub(super) fn call(&self, conf: &Value) -> Call {
         self.host.call("braid", &self.pod, conf.clone())
     }
 
@@ -95,7 +95,7 @@ impl Held {
 }
 
 /// A child of a link, held to [`SLOW`] and to whatever else.
-fn slow(main: &Value, more: &Value) -> Value {
+pub(super) fn slow(main: &Value, more: &Value) -> Value {
     let mut limits = json!({"egressRate": SLOW, "egressBurst": BURST});
     limits.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     list(main, &limits)
@@ -229,7 +229,7 @@ fn packets_that_ask_to_leave_at_one_time_do_not_gather() {
 }
 
 /// Ends an attachment, whose result this was.
-type End = fn(&Call, &Value);
+pub(super) type End = fn(&Call, &Value);
 
 #[test]
 fn the_guard_of_packet_sockets_ends_with_its_attachment() {

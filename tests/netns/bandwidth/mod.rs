@@ -4,6 +4,7 @@ mod guard;
 mod lifecycle;
 mod order;
 mod traffic;
+mod xsk;
 
 use braid_tests::feature::pretend;
 use braid_tests::{Call, Feature, Ns, Sandbox, Value, json};

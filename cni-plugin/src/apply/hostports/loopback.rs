@@ -2,7 +2,7 @@
 //! Who has a port is decided by nf_tables before; here the last one to come has it.
 
 use super::super::record;
-use super::lock;
+use super::super::shared_links::lock;
 use crate::plan::hostport::{Entrance, HostPort, HostPortFact, HostPorts};
 use crate::sys::bpf::loopback::{Ports, Shown, are_attached, is_started, start, stop};
 use crate::sys::netlink::KernelError;

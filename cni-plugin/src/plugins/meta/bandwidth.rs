@@ -8,6 +8,7 @@ use crate::plan::link::{IpvlanMode, Link, LinkAttr, LinkKind, LinkRef};
 use crate::plan::nft::PacketGuard;
 use crate::plan::shaping::{Rate, Shaper, Shaping, Subnets, Toward};
 use crate::plan::step::{Step, Sysctl};
+use crate::plan::xsk::XskGuard;
 use crate::plan::{Facts, Feature, Need, Ns};
 use crate::plugins::interface::host_links;
 use crate::plugins::{Addresses, Call, Planned, Plugin};
@@ -173,9 +174,11 @@ impl Bandwidth {
         let sent = shapers.iter().find(|shaper| shaper.toward == Toward::Network);
         let guard = sent.filter(|_| facts.has(Feature::PacketGuard));
         let guard = guard.and_then(|shaper| PacketGuard::of(shaper, self.subnets.as_ref())).map(Step::AddPacketGuard);
+        let guards = guard.into_iter().chain(sent.and_then(|_| xsk_guard(call, facts)));
+        let guards: Vec<Step> = guards.collect();
         let shaping = Step::AddShaping(Shaping { shapers, guard: None, subnets: self.subnets.clone() });
         if self.ingress.is_none() {
-            return [shaping].into_iter().chain(guard).collect();
+            return [shaping].into_iter().chain(guards).collect();
         }
         let link = Link { at: ifb.clone(), mac: None, mtu: Some(mtu), up: false, master: None, kind: LinkKind::Ifb };
         // An address of its own would only make it send.
@@ -188,7 +191,7 @@ impl Bandwidth {
             Step::SetLink { at: ifb.clone(), to: LinkAttr::Up(true), from: None },
             Step::AddRedirect { from: call.pod(), to: ifb },
         ];
-        steps.into_iter().chain(guard).collect()
+        steps.into_iter().chain(guards).collect()
     }
 
     /// The shaper of what the container sends.
@@ -217,6 +220,13 @@ impl Bandwidth {
         }
         Ok(())
     }
+}
+
+/// What holds the container's `AF_XDP` sockets; none where the link below is the container's own, or the kernel can't tell
+/// whose they are.
+fn xsk_guard(call: &Call<'_>, facts: &Facts) -> Option<Step> {
+    let below = facts.below.get(&call.pod()).filter(|_| facts.has(Feature::XskGuard))?;
+    Some(Step::AddXskGuard(XskGuard { below: below.clone(), owner: call.owner() }))
 }
 
 fn shapers(steps: &[Step]) -> impl Iterator<Item = &Shaper> {
@@ -279,6 +289,7 @@ impl Plugin for Bandwidth {
     fn needs(&self, call: &Call<'_>) -> Vec<Need> {
         let Some(prev) = call.prev.filter(|_| !self.is_unlimited()) else { return Vec::new() };
         let mut needs = vec![Need::Features(ASKED), Need::Link(call.pod()), Need::Shaped(call.pod())];
+        needs.extend(self.egress.map(|_| Need::Below(call.pod())));
         for at in host_links(prev) {
             needs.extend([Need::Link(at.clone()), Need::Shaped(at)]);
         }
@@ -325,6 +336,7 @@ impl Plugin for Bandwidth {
             Step::DelLink(LinkRef::host(call.reference_ifb())),
             Step::DelLink(call.ifb()),
             Step::DelPacketGuard(call.pod()),
+            Step::DelXskGuardsOf(call.owner()),
         ]
     }
 

@@ -134,14 +134,18 @@ impl<K: Copy, V: Copy> Map<K, V> {
 
     /// The one that is pinned there; none where nothing is, `EPROTO` where it is another.
     pub(super) fn pinned(path: &Path) -> Result<Option<Self>, Errno> {
-        let Some(fd) = pinned(path)? else { return Ok(None) };
+        pinned(path)?.map(Self::of).transpose()
+    }
+
+    /// The one that is open, `EPROTO` where its keys or values are of another length.
+    pub(super) fn of(fd: OwnedFd) -> Result<Self, Errno> {
         let mut info = MapInfo::default();
         get_info(&fd, &mut info)?;
         let sizes = [info.key_size, info.value_size].map(usize::try_from);
         if sizes != [size_of::<K>(), size_of::<V>()].map(Ok) {
             return Err(Errno::EPROTO);
         }
-        Ok(Some(Self { fd, holds: PhantomData }))
+        Ok(Self { fd, holds: PhantomData })
     }
 
     /// Keeps it beyond this process.

@@ -27,6 +27,7 @@ mod ifla {
     pub(super) const LINKINFO: u16 = 18;
     pub(super) const IFALIAS: u16 = 20;
     pub(super) const AF_SPEC: u16 = 26;
+    pub(super) const LINK_NETNSID: u16 = 37;
     pub(super) const GSO_MAX_SIZE: u16 = 41;
     pub(super) const INFO_KIND: u16 = 1;
     pub(super) const INFO_DATA: u16 = 2;
@@ -285,6 +286,7 @@ pub fn parse(body: &[u8]) -> Option<(String, LinkFact)> {
             ifla::ADDRESS => fact.mac = value.try_into().ok().map(Mac),
             ifla::MTU => fact.mtu = u32_of(value)?,
             ifla::LINK => fact.parent = u32_of(value),
+            ifla::LINK_NETNSID => fact.parent_elsewhere = true,
             ifla::MASTER => fact.master = u32_of(value),
             ifla::TXQLEN => fact.tx_queue_len = u32_of(value)?,
             ifla::GSO_MAX_SIZE => fact.gso_max_size = u32_of(value)?,

@@ -1,0 +1,221 @@
+//! A container that sends past its limit by an `AF_XDP` socket.
+
+use super::guard::{End, Held, SLOW, slow};
+use super::{BURST, shaped};
+use crate::conf;
+use braid_tests::state::filters;
+use braid_tests::{Ns, json, needs};
+use std::fs;
+
+const SENDER: &str = include_str!("xsk.py");
+/// Of nobody, so that it leaves the node.
+const AWAY: &str = "02:00:00:00:00:01";
+/// Of a link that holds what such sockets send.
+const PROGRAMS: [&str; 2] = ["lan ingress: braid_xsk", "lan egress: braid_xsk"];
+
+/// How many packets the kernel takes of what an `AF_XDP` socket of `from` sends to `address` in half a second, and how many
+/// bytes more arrive at a link meanwhile.
+fn sends(from: &Ns, address: &str, at: (&Ns, &str)) -> (u64, u64) {
+    fs::write("/run/xsk.py", SENDER).unwrap();
+    let arrived = || at.0.list(&format!("ip -j -s link show {}", at.1))[0]["stats64"]["rx"]["bytes"].as_u64().unwrap();
+    let before = arrived();
+    let taken = from.run(&format!("python3 /run/xsk.py eth0 {address} 0.5")).trim().parse().unwrap();
+    (taken, arrived() - before)
+}
+
+fn leaves(held: &Held, from: &Ns) -> (u64, u64) {
+    sends(from, AWAY, (&held.far, "lan"))
+}
+
+fn mac_of(pod: &Ns) -> String {
+    pod.list("ip -j link show eth0")[0]["address"].as_str().unwrap().to_owned()
+}
+
+fn is_held((taken, bytes): (u64, u64)) {
+    assert!(taken > 100 && bytes < 10_000, "{bytes} bytes of {taken} packets");
+}
+
+fn is_free((taken, bytes): (u64, u64)) {
+    assert!(taken > 100 && bytes > taken * 1000, "{bytes} bytes of {taken} packets");
+}
+
+#[test]
+fn what_an_xdp_socket_sends_past_a_limit_is_held_at_the_link_below() {
+    needs!(XskGuard);
+    let braid = braid_tests::binary::braid().display();
+    let held = Held::new();
+    let call = held.call(&slow(&conf::macvlan(), &json!({})));
+    let result = call.add().result();
+    assert_eq!(filters(held.host.host()), PROGRAMS);
+    let guarded = || {
+        let status = held.host.json(&format!("{braid} status -o json"));
+        status[0]["bandwidth"][0]["guarded"].as_u64().unwrap()
+    };
+    assert_eq!(guarded(), 0);
+    let sent = leaves(&held, &held.pod);
+    is_held(sent);
+    let dropped = guarded();
+    assert!(dropped >= sent.0, "{dropped} of {}", sent.0);
+    call.check(&result).ok();
+    held.pod.send_to(&held.far, "10.3.0.254");
+    assert_eq!(guarded(), dropped, "what the IP stack sends is not held there");
+    held.host.run("tc filter del dev lan egress pref 2841");
+    is_free(leaves(&held, &held.pod));
+    call.check(&result).refused(999, &["AF_XDP", "lan"]);
+    call.prev(&result).del().ok();
+    held.host.assert_nothing_left();
+}
+
+#[test]
+fn neighbours_are_held_by_their_own_limits_alone() {
+    needs!(XskGuard);
+    let held = Held::new();
+    let mut main = conf::macvlan();
+    main["mode"] = json!("bridge");
+    let call = held.call(&slow(&main, &json!({})));
+    let result = call.add().result();
+    let free = held.host.pod("b");
+    let other = held.host.call("macvlan", &free, main);
+    other.add().result();
+    is_free(leaves(&held, &free));
+    is_free(sends(&free, &mac_of(&held.pod), (&held.pod, "eth0")));
+    is_held(leaves(&held, &held.pod));
+    is_held(sends(&held.pod, &mac_of(&free), (&free, "eth0")));
+    held.host.run("tc filter del dev lan ingress pref 2841");
+    is_free(sends(&held.pod, &mac_of(&free), (&free, "eth0")));
+    call.prev(&result).del().ok();
+    other.del().ok();
+    held.host.assert_nothing_left();
+}
+
+#[test]
+fn the_last_limited_child_takes_the_program_along_and_leaves_what_is_others() {
+    needs!(XskGuard);
+    let held = Held::new();
+    held.host.run("tc qdisc add dev lan clsact");
+    fs::write("/run/filter", "tc filter add dev lan egress pref 7 bpf bytecode '1,6 0 0 0'").unwrap();
+    held.host.run("sh -e /run/filter");
+    let conf = slow(&conf::macvlan(), &json!({}));
+    let others = held.host.run("tc filter show dev lan egress");
+    let first = held.call(&conf);
+    first.add().result();
+    let pod = held.host.pod("b");
+    let second = held.host.call("braid", &pod, conf);
+    second.add().result();
+    first.del().ok();
+    assert_eq!(filters(held.host.host()), PROGRAMS);
+    is_held(leaves(&held, &pod));
+    second.del().ok();
+    assert_eq!(held.host.run("tc filter show dev lan egress"), others);
+    assert!(filters(held.host.host()).is_empty());
+    held.host.run("tc qdisc del dev lan clsact");
+    held.host.assert_nothing_left();
+}
+
+#[test]
+fn two_limited_interfaces_of_a_container_are_held_until_the_last_is_gone() {
+    needs!(XskGuard);
+    let held = Held::new();
+    let conf = slow(&conf::macvlan(), &json!({}));
+    let first = held.call(&conf);
+    first.add().result();
+    let second = held.call(&conf).ifname("net1");
+    second.add().result();
+    second.del().ok();
+    is_held(leaves(&held, &held.pod));
+    first.del().ok();
+    held.host.assert_nothing_left();
+}
+
+#[test]
+fn the_guard_of_xdp_sockets_ends_with_its_attachment() {
+    needs!(XskGuard);
+    let verbs: [(&str, End); 5] = [
+        ("DEL", |call, result| call.clone().prev(result).del().ok()),
+        ("DEL without a record", |call, _| {
+            fs::remove_dir_all("/run/braid").unwrap();
+            call.del().ok();
+        }),
+        ("GC", |call, _| call.gc(&[]).ok()),
+        ("GC without a record", |call, _| {
+            fs::remove_dir_all("/run/braid").unwrap();
+            call.gc(&[]).ok();
+        }),
+        ("ADD that fails", |call, _| {
+            call.del().ok();
+            let mut conf = slow(&conf::macvlan(), &json!({}));
+            conf["plugins"].as_array_mut().unwrap().push(json!({"type": "tuning", "sysctl": {"net.no.such": "1"}}));
+            call.clone().conf(conf).add().error();
+        }),
+    ];
+    for (verb, end) in verbs {
+        let held = Held::new();
+        let call = held.call(&slow(&conf::macvlan(), &json!({})));
+        let result = call.add().result();
+        assert_eq!(filters(held.host.host()), PROGRAMS, "{verb}");
+        end(&call, &result);
+        assert!(filters(held.host.host()).is_empty(), "{verb}: {:?}", filters(held.host.host()));
+        call.del().ok();
+        held.host.assert_nothing_left();
+    }
+}
+
+#[test]
+fn the_guard_of_xdp_sockets_ends_when_the_namespace_is_gone() {
+    needs!(XskGuard);
+    let held = Held::new();
+    let call = held.call(&slow(&conf::macvlan(), &json!({})));
+    let result = call.add().result();
+    held.host.end(&held.pod);
+    call.prev(&result).del().ok();
+    held.host.assert_nothing_left();
+}
+
+#[test]
+fn a_plugin_of_its_own_finds_the_link_below() {
+    needs!(XskGuard);
+    let held = Held::new();
+    let main = held.host.call("macvlan", &held.pod, conf::macvlan());
+    let result = main.add().result();
+    let before = held.host.state();
+    let chained = json!({"cniVersion": "1.1.0", "name": "net", "type": "bandwidth", "egressRate": SLOW,
+        "egressBurst": BURST});
+    let call = held.host.call("bandwidth", &held.pod, chained).prev(&result);
+    call.add().result();
+    is_held(leaves(&held, &held.pod));
+    call.del().ok();
+    before.assert_same(&held.host.state());
+    is_free(leaves(&held, &held.pod));
+    main.del().ok();
+    held.host.assert_nothing_left();
+}
+
+#[test]
+fn only_what_is_sent_through_a_link_of_the_host_needs_a_guard() {
+    needs!(XskGuard);
+    let held = Held::new();
+    let mut received = slow(&conf::macvlan(), &json!({}));
+    received["runtimeConfig"]["bandwidth"] = json!({"ingressRate": SLOW, "ingressBurst": BURST});
+    let call = held.call(&received);
+    call.add().result();
+    assert!(filters(held.host.host()).is_empty());
+    call.del().ok();
+    let call = shaped(&held.host, &held.pod, &conf::bridge(), &json!({"egressRate": SLOW, "egressBurst": BURST}));
+    call.add().result();
+    assert!(!filters(held.host.host()).iter().any(|filter| filter.contains("xsk")));
+    call.del().ok();
+    held.host.assert_nothing_left();
+}
+
+#[test]
+fn a_link_below_where_nothing_sees_what_leaves_is_refused() {
+    needs!(XskGuard);
+    let held = Held::new();
+    held.host.run("tc qdisc add dev lan ingress");
+    let before = held.host.state();
+    let call = held.call(&slow(&conf::macvlan(), &json!({})));
+    call.add().refused(999, &["lan", "ingress", "clsact"]);
+    before.without_marks().assert_same(&held.host.state().without_marks());
+    held.host.run("tc qdisc del dev lan ingress");
+    held.host.assert_nothing_left();
+}
