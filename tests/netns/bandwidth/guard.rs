@@ -106,7 +106,7 @@ pub(super) fn slow(main: &Value, more: &Value) -> Value {
 const MOST: u64 = 4 * (SLOW as u64) * 11 / 10 + BURST;
 
 /// A macvlan and, where there are such, an ipvlan in each mode.
-fn children() -> Vec<Value> {
+pub(super) fn children() -> Vec<Value> {
     let mut all = vec![conf::macvlan()];
     if Feature::Ipvlan.missing().is_none() {
         all.extend(["l2", "l3"].map(|mode| {
