@@ -138,10 +138,10 @@ impl Run<'_> {
             Step::AddShaping(shaping) => self.alone(at, |run| shape::add(run.kernel, shaping)),
             Step::DelShaping(shaping) => self.alone(at, |run| shape::del(run.kernel, shaping)),
             Step::AddPacketGuard(guard) => {
-                self.alone(at, |run| packet_guard::add(&mut run.kernel.nft_of(guard.at.ns)?, guard));
+                self.alone(at, |run| packet_guard::add(run.kernel.nft_of(guard.at.ns)?, guard));
             }
             Step::DelPacketGuard(link) => {
-                self.alone(at, |run| packet_guard::del(&mut run.kernel.nft_of(link.ns)?, &link.name));
+                self.alone(at, |run| packet_guard::del(run.kernel.nft_of(link.ns)?, &link.name));
             }
             Step::AddXskGuard(guard) => self.alone(at, |run| xsk::add(run.kernel, guard)),
             Step::DelXskGuard(guard) => self.alone(at, |run| xsk::del(run.kernel, guard)),

@@ -1,4 +1,4 @@
-//! The sockets of one call: one for the host, one for the container, one for nf_tables when it is needed.
+//! The sockets of one call: one for the host, one for the container, one of nf_tables for each when it is needed.
 
 use super::Error;
 use crate::plan::facts::LinkFact;
@@ -33,6 +33,7 @@ struct Pod {
     netns: NetNs,
     /// Opened at first use: taking a link away needs none.
     socket: Option<Socket>,
+    nft: Option<Socket>,
 }
 
 impl Pod {
@@ -42,6 +43,14 @@ impl Pod {
             None => self.run(host, Socket::route).map_err(not_entered)??,
         };
         Ok(self.socket.insert(socket))
+    }
+
+    fn nft(&mut self, host: &Socket) -> Result<&mut Socket, KernelError> {
+        let socket = match self.nft.take() {
+            Some(socket) => socket,
+            None => self.run(host, Socket::netfilter).map_err(not_entered)??,
+        };
+        Ok(self.nft.insert(socket))
     }
 
     fn run<T>(&self, host: &Socket, work: impl FnOnce() -> T) -> Result<T, Error> {
@@ -57,7 +66,7 @@ fn not_entered(Error { doing, cause }: Error) -> KernelError {
 impl Kernel {
     /// Opens the host's socket; `netns` is the container's namespace, where it has one.
     pub fn open(netns: Option<NetNs>) -> Result<Self, Error> {
-        let pod = netns.map(|netns| Pod { netns, socket: None });
+        let pod = netns.map(|netns| Pod { netns, socket: None, nft: None });
         let host = Socket::route().map_err(|cause| Error::new("open a netlink socket in host", cause))?;
         Ok(Self { host, pod, nft: None, indexes: BTreeMap::new(), record: None, is_timed: false })
     }
@@ -128,9 +137,13 @@ impl Kernel {
         Ok(self.nft.insert(socket))
     }
 
-    /// An nf_tables socket of a namespace, for one use.
-    pub fn nft_of(&self, ns: Ns) -> Result<Socket, KernelError> {
-        self.run_in(ns, Socket::netfilter).map_err(not_entered)?
+    /// The nf_tables socket of a namespace. It stays open as long as the call's others: who closes it waits a grace period
+    /// for what a transaction took away, and the links that go after it take several.
+    pub fn nft_of(&mut self, ns: Ns) -> Result<&mut Socket, KernelError> {
+        match ns {
+            Ns::Host => self.nft(),
+            Ns::Pod => self.pod.as_mut().ok_or(Errno::ENOENT)?.nft(&self.host),
+        }
     }
 
     /// Runs `work` in a namespace.

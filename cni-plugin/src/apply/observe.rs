@@ -93,8 +93,8 @@ fn read_mac_checks(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> 
     Ok(())
 }
 
-fn read_packet_guard(kernel: &Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
-    let found = kernel.nft_of(at.ns).and_then(|mut socket| packet_guard::find(&mut socket, &at.name));
+fn read_packet_guard(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
+    let found = kernel.nft_of(at.ns).and_then(|socket| packet_guard::find(socket, &at.name));
     let found = found.map_err(|cause| Error::new(format!("look what packet sockets may send through {at}"), cause))?;
     facts.packet_guards.extend(found.map(|fact| (at.clone(), fact)));
     Ok(())
