@@ -28,25 +28,48 @@ pub(super) fn links(kernel: &mut Kernel, ns: Ns, links: &[LinkRef]) -> Vec<Resul
     }
     match ns {
         Ns::Host => by_group(kernel, links).unwrap_or_else(|err| vec![Err(err); links.len()]),
-        // In the container's namespace nobody else takes links away, and it may put its own into any group.
-        Ns::Pod => by_name(kernel, links),
+        // In the container's namespace nobody else takes links away.
+        Ns::Pod if links.len() < 2 => by_name(kernel, links),
+        Ns::Pod => in_pod(kernel, links).unwrap_or_else(|err| vec![Err(err); links.len()]),
     }
 }
 
-fn by_name(kernel: &mut Kernel, links: &[LinkRef]) -> Vec<Result<(), KernelError>> {
-    let one = |at: &LinkRef| {
-        let socket = kernel.route(at.ns)?;
-        let deleted = socket.call(rtnl::DELLINK, 0, |out| link::by_name(&at.name, out)).map(drop);
-        match &deleted {
-            // A call that was killed may not have come to rename it.
-            Err(err) if err.errno == Errno::ENODEV && at.ns == Ns::Pod => {
-                let first = at.name.until_renamed();
-                socket.call(rtnl::DELLINK, 0, |out| link::by_name(&first, out)).map(drop)
-            }
-            _ => deleted,
-        }
+/// Takes the container's links away at once, and by name those that the group did not take.
+///
+/// A container may put links of its own into the group, whose number is known. With them it only gives away what it may take
+/// away itself: the kernel asks both of whoever has `CAP_NET_ADMIN` there, and no link of another namespace is in a group of
+/// this one. And a link that the kernel does not take away, such as `lo`, has it refuse the whole group, as if there
+/// were none.
+fn in_pod(kernel: &mut Kernel, links: &[LinkRef]) -> Result<Vec<Result<(), KernelError>>, KernelError> {
+    let socket = kernel.route(Ns::Pod)?;
+    for at in links {
+        socket.push(rtnl::SETLINK, 0, |out| link::into_group(&at.name, GROUP, out));
+    }
+    socket.push(rtnl::DELLINK, 0, |out| link::by_group(GROUP, out));
+    let mut outcomes: Vec<bool> = socket.flush()?.iter().map(|outcome| outcome.error.is_none()).collect();
+    let is_gone = outcomes.pop().unwrap_or_default();
+    let one = |(at, in_group)| match is_gone && in_group {
+        true => Ok(()),
+        false => del_by_name(kernel, at),
     };
-    links.iter().map(one).collect()
+    Ok(links.iter().zip(outcomes).map(one).collect())
+}
+
+fn by_name(kernel: &mut Kernel, links: &[LinkRef]) -> Vec<Result<(), KernelError>> {
+    links.iter().map(|at| del_by_name(kernel, at)).collect()
+}
+
+fn del_by_name(kernel: &mut Kernel, at: &LinkRef) -> Result<(), KernelError> {
+    let socket = kernel.route(at.ns)?;
+    let deleted = socket.call(rtnl::DELLINK, 0, |out| link::by_name(&at.name, out)).map(drop);
+    match &deleted {
+        // A call that was killed may not have come to rename it.
+        Err(err) if err.errno == Errno::ENODEV && at.ns == Ns::Pod => {
+            let first = at.name.until_renamed();
+            socket.call(rtnl::DELLINK, 0, |out| link::by_name(&first, out)).map(drop)
+        }
+        _ => deleted,
+    }
 }
 
 fn by_group(kernel: &mut Kernel, links: &[LinkRef]) -> Result<Vec<Result<(), KernelError>>, KernelError> {

@@ -130,6 +130,32 @@ fn a_plugin_of_its_own_shapes_and_ends_it_before_the_link_goes() {
 }
 
 #[test]
+fn both_links_of_a_macvlan_go_whatever_the_container_did_to_them() {
+    let host = Sandbox::new();
+    host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
+    let (pod, other) = (host.pod("a"), host.pod("b"));
+    let in_group = "ip link add own type bridge; ip link set own group 11641296";
+    in_group.split("; ").for_each(|command| drop(other.run(command)));
+    for done in [
+        // The kernel takes no `lo` away, and then nothing else of its group.
+        "ip link set lo group 11641296",
+        "ip link set lo group default",
+        "ip link del IFB",
+        "ip link del eth0",
+        "rm -r /run/braid/attachments/a",
+    ] {
+        let call = shaped(&host, &pod, &conf::macvlan(), &limits());
+        let result = call.add().result();
+        pod.run(&done.replace("IFB", result["interfaces"][1]["name"].as_str().unwrap()));
+        call.prev(&result).del().ok();
+        assert_eq!(pod.link_names(), Vec::<String>::new(), "{done}");
+        assert!(!pod.run("nft list tables").contains("braid"), "{done}");
+    }
+    host.assert_nothing_left();
+    assert_eq!(other.link_names(), ["own"], "of another container, in the group of those that go");
+}
+
+#[test]
 fn attachments_share_a_program_and_are_held_to_their_own_rates() {
     let host = Sandbox::new();
     let rates =

@@ -333,10 +333,11 @@ impl Plugin for Bandwidth {
 
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
         vec![
-            Step::DelLink(LinkRef::host(call.reference_ifb())),
-            Step::DelLink(call.ifb()),
             Step::DelPacketGuard(call.pod()),
             Step::DelXskGuardsOf(call.owner()),
+            Step::DelLink(LinkRef::host(call.reference_ifb())),
+            // Last, so that it goes together with the link of the plugin before this one.
+            Step::DelLink(call.ifb()),
         ]
     }
 
