@@ -1,6 +1,6 @@
 //! What `AF_XDP` sockets of a limited container send. It passes the container's link by its queue, and by the hooks of tc and
-//! netfilter there (v6.18 `net/xdp/xsk.c`, `xsk_generic_xmit()`), so it is held at the link below: where it leaves, and where
-//! the link below hands it on to another of its children.
+//! netfilter there (v6.18 `net/xdp/xsk.c`, `xsk_generic_xmit()`), so it is held where it leaves the link below. What goes from
+//! one child of that link to another does not pass there.
 //!
 //! A packet bears its socket as far as that, and the socket tells its network namespace (Linux 6.13).
 

@@ -69,7 +69,7 @@ impl Case {
         let lacks: Vec<&str> = self.0["lacks"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let said = |feature: &Feature| lacks.contains(&feature.name()).then(|| "not here".to_owned());
         let features = ASKED.iter().chain(&[Feature::CgroupBpf]).map(|feature| (*feature, said(feature))).collect();
-        let mut facts = Facts { boot_id: "a boot".to_owned(), features, ..Facts::default() };
+        let mut facts = Facts { boot_id: "a boot".to_owned(), netns: Some(7), features, ..Facts::default() };
         for (ns, key) in [(Ns::Host, "host"), (Ns::Pod, "pod")] {
             for (at, (link, given)) in self.entries(&[key]).into_iter().enumerate() {
                 let link = LinkRef { ns, name: name(&link) };

@@ -143,9 +143,9 @@ impl Run<'_> {
             Step::DelPacketGuard(link) => {
                 self.alone(at, |run| packet_guard::del(run.kernel.nft_of(link.ns)?, &link.name));
             }
-            Step::AddXskGuard(guard) => self.alone(at, |run| xsk::add(run.kernel, guard)),
-            Step::DelXskGuard(guard) => self.alone(at, |run| xsk::del(run.kernel, guard)),
-            Step::DelXskGuardsOf(owner) => self.alone(at, |run| xsk::del_owner(run.kernel, owner)),
+            Step::AddXskGuard(_) | Step::DelXskGuard(_) | Step::DelXskGuardsOf(_) => {
+                self.alone(at, |run| xsk::change(run.kernel, step));
+            }
             Step::AddRedirect { from, to } => self.alone(at, |run| shape::redirect(run.kernel, from, to)),
             Step::DelRedirect { from, .. } => self.alone(at, |run| shape::end_redirect(run.kernel, from)),
             Step::DelLink(_) => return self.del_links(at),

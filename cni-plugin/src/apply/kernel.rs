@@ -114,6 +114,14 @@ impl Kernel {
         netns::cookie_of(self.route(Ns::Pod).ok()?).ok()
     }
 
+    /// The number by which the container's namespace knows the host's; `None` where nothing there led to it yet.
+    pub fn host_seen_from_pod(&mut self) -> Result<Option<i32>, KernelError> {
+        let home =
+            netns::of_socket(&self.host).map_err(|err| Error::io("open the host's network namespace", &err).cause)?;
+        let answer = self.route(Ns::Pod)?.get(rtnl::GETNSID, |out| rtnl::nsid::get(&home, out))?;
+        Ok(rtnl::nsid::parse(&answer.body))
+    }
+
     /// Goes on as if the container had no namespace.
     pub fn leave_pod(&mut self) {
         self.pod = None;

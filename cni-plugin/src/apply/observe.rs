@@ -69,7 +69,11 @@ fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error
         }
         Need::PacketGuard(at) => apart(|| read_packet_guard(kernel, at, facts)),
         Need::XskGuards(at) => apart(|| read_xsk_guards(kernel, at, facts)),
-        Need::Below(at) => read_below(kernel, at, facts),
+        Need::Below(at) => apart(|| read_below(kernel, at, facts)),
+        Need::Netns => {
+            facts.netns = kernel.pod_cookie();
+            Ok(())
+        }
         Need::Features(wanted) => {
             facts.features.extend(features::known(wanted));
             Ok(())
@@ -103,18 +107,27 @@ fn read_packet_guard(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Re
 fn read_xsk_guards(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
     let found = xsk::observe(kernel, at);
     let found = found.map_err(|cause| Error::new(format!("look whose AF_XDP sockets are held at {at}"), cause))?;
-    facts.xsk_guards.insert(at.clone(), found.into_iter().map(|(owner, _)| owner).collect());
+    facts.xsk_guards.insert(at.clone(), found);
     Ok(())
 }
 
-/// The link of the host below one of the container: both are in the same namespace where a container has its own.
+/// The link of the host below one of the container. What a veth has elsewhere is its other end.
 fn read_below(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
     read_link(kernel, at, facts)?;
-    let is_child = |link: &&LinkFact| link.parent_elsewhere && ["macvlan", "ipvlan"].contains(&link.kind.as_str());
-    let Some(index) = facts.link(at).filter(is_child).and_then(|link| link.parent) else { return Ok(()) };
-    // One that is in a third namespace has no such name.
-    if let Ok(name) = name_of(kernel, Ns::Host, index) {
-        facts.below.insert(at.clone(), LinkRef::host(name));
+    let Some(LinkFact { parent: Some(index), parent_netns: Some(netns), .. }) =
+        facts.link(at).filter(|link| link.kind != "veth")
+    else {
+        return Ok(());
+    };
+    let (index, netns) = (*index, *netns);
+    let fail = |cause| Error::new(format!("look what is below {at}"), cause);
+    if kernel.host_seen_from_pod().map_err(fail)? != Some(netns) {
+        return Ok(());
+    }
+    match name_of(kernel, Ns::Host, index) {
+        Ok(name) => drop(facts.below.insert(at.clone(), LinkRef::host(name))),
+        Err(err) if err.errno == Errno::ENODEV => {}
+        Err(err) => return Err(fail(err)),
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use super::executor::{OnError, Timing, execute};
 use super::kernel::Kernel;
 use super::record::{Folder, Record};
 use crate::plan::facts::Facts;
-use crate::plan::order::shape_before_up;
+use crate::plan::order::ordered;
 use crate::plan::step::Step;
 use crate::plan::undo::undo;
 use std::fmt;
@@ -60,7 +60,7 @@ impl<'a> Transaction<'a> {
 
     /// Records the steps of each plugin, then applies them all.
     pub fn run(&mut self, kernel: &mut Kernel, parts: Vec<Vec<Step>>, facts: &Facts) -> Result<(), Error> {
-        let steps = shape_before_up(parts.iter().flatten().cloned().collect());
+        let steps = ordered(parts.iter().flatten().cloned().collect());
         self.record.parts.extend(parts);
         self.folder.store(&self.record)?;
         kernel.set_record(self.folder.file(&self.record.key));

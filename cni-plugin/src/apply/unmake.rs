@@ -48,10 +48,7 @@ fn in_pod(kernel: &mut Kernel, links: &[LinkRef]) -> Result<Vec<Result<(), Kerne
     socket.push(rtnl::DELLINK, 0, |out| link::by_group(GROUP, out));
     let mut outcomes: Vec<bool> = socket.flush()?.iter().map(|outcome| outcome.error.is_none()).collect();
     let is_gone = outcomes.pop().unwrap_or_default();
-    let one = |(at, in_group)| match is_gone && in_group {
-        true => Ok(()),
-        false => del_by_name(kernel, at),
-    };
+    let one = |(at, in_group)| if is_gone && in_group { Ok(()) } else { del_by_name(kernel, at) };
     Ok(links.iter().zip(outcomes).map(one).collect())
 }
 

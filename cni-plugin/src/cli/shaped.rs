@@ -9,7 +9,7 @@ use crate::ipam::liveness::Netns;
 use crate::plan::nft::PacketGuard;
 use crate::plan::shaping::{Hook, Shaper, Toward, Traffic};
 use crate::plan::step::{Ns, Step};
-use crate::plan::xsk::XskGuard;
+use crate::plan::xsk::{Hold, XskGuard};
 use crate::sys::netns::NetNs;
 use crate::sys::nft::packet_guard;
 use serde::Serialize;
@@ -86,9 +86,9 @@ fn held(kernel: &mut Kernel, guard: &Step) -> u64 {
             let found = kernel.nft_of(at.ns).and_then(|socket| packet_guard::find(socket, &at.name));
             found.map(|found| found.map(|fact| fact.dropped))
         }
-        Step::AddXskGuard(XskGuard { below, owner }) => {
-            let of_owner = |(held, _): &(String, u64)| held == owner;
-            xsk::observe(kernel, below).map(|held| held.into_iter().find(of_owner).map(|(_, dropped)| dropped))
+        Step::AddXskGuard(XskGuard { below, netns, owner }) => {
+            let is_its = |hold: &Hold| hold.netns == *netns && hold.owner == *owner;
+            xsk::observe(kernel, below).map(|held| held.into_iter().find(is_its).map(|hold| hold.dropped))
         }
         _ => return 0,
     };

@@ -8,6 +8,7 @@ use super::name::{IfName, Mac};
 use super::nft::{Firewall, PacketGuardFact};
 use super::shaping::ShapedFact;
 use super::step::{Addr, Ns, Step, Vlan};
+use super::xsk::Hold;
 use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -55,6 +56,8 @@ pub enum Need {
     XskGuards(LinkRef),
     /// The link of the host below a link of the container.
     Below(LinkRef),
+    /// The cookie of the container's network namespace.
+    Netns,
     /// Which of these features the kernel has.
     Features(&'static [Feature]),
     /// The number of this boot, unless the link is there: only the name of something new depends on it.
@@ -101,9 +104,11 @@ pub struct Facts {
     /// What packet sockets may send, by link.
     pub packet_guards: BTreeMap<LinkRef, PacketGuardFact>,
     /// Whose `AF_XDP` sockets are held, by link.
-    pub xsk_guards: BTreeMap<LinkRef, Vec<String>>,
+    pub xsk_guards: BTreeMap<LinkRef, Vec<Hold>>,
     /// The links of the host below those of the container that have one.
     pub below: BTreeMap<LinkRef, LinkRef>,
+    /// Cookie of the container's network namespace; none before Linux 5.14.
+    pub netns: Option<u64>,
     /// Features that were asked for: nothing where the kernel has one, otherwise what it said.
     pub features: BTreeMap<Feature, Option<String>>,
     /// Differs between nodes and between boots.
@@ -140,8 +145,8 @@ pub struct LinkFact {
     pub master: Option<u32>,
     /// Index of its parent or peer.
     pub parent: Option<u32>,
-    /// That one is in another namespace.
-    pub parent_elsewhere: bool,
+    /// The number by which this one's namespace knows that one's, where it is another.
+    pub parent_netns: Option<i32>,
     /// Bridge: ports are separated by VLAN.
     pub vlan_filtering: bool,
     /// Bridge: the spanning tree protocol decides when a port forwards.
@@ -239,6 +244,7 @@ impl Facts {
             packet_guards,
             xsk_guards,
             below,
+            netns,
             features,
             has_firewalld,
             boot_id,
@@ -262,6 +268,7 @@ impl Facts {
         self.packet_guards.extend(packet_guards);
         self.xsk_guards.extend(xsk_guards);
         self.below.extend(below);
+        self.netns = netns.or(self.netns);
         self.features.extend(features);
         self.has_firewalld |= has_firewalld;
         if !boot_id.is_empty() {
@@ -337,7 +344,7 @@ impl LinkFact {
             gso_max_size: 65_536,
             master: None,
             parent: None,
-            parent_elsewhere: false,
+            parent_netns: None,
             vlan_filtering: false,
             stp: false,
             default_pvid: 1,

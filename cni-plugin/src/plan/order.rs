@@ -4,10 +4,23 @@ use super::link::{Link, LinkAttr, LinkKind, LinkRef};
 use super::shaping::Shaping;
 use super::step::Step;
 
+/// In the order in which they are carried out.
+pub fn ordered(steps: Vec<Step>) -> Vec<Step> {
+    hold_first(shape_before_up(steps))
+}
+
+/// Has the container's sockets held before there is anything to send through.
+fn hold_first(steps: Vec<Step>) -> Vec<Step> {
+    let (mut first, others): (Vec<Step>, Vec<Step>) =
+        steps.into_iter().partition(|step| matches!(step, Step::AddXskGuard(_)));
+    first.extend(others);
+    first
+}
+
 /// Moves the shaping of links that `steps` make to the front, before they come up. To change the queue of a link that is
 /// up, the kernel waits for an RCU grace period each time (v6.12
 /// `net/sched/sch_generic.c`, `dev_deactivate_many()`).
-pub fn shape_before_up(mut steps: Vec<Step>) -> Vec<Step> {
+fn shape_before_up(mut steps: Vec<Step>) -> Vec<Step> {
     while let Some((from, to)) =
         steps.iter().enumerate().find_map(|(at, step)| Some((at, place_for(step, &steps[..at])?)))
     {
@@ -59,6 +72,7 @@ mod tests {
     use crate::plan::IfName;
     use crate::plan::ladder::Queue;
     use crate::plan::shaping::{Rate, Shaper, Toward};
+    use crate::plan::xsk::XskGuard;
 
     fn name(text: &str) -> IfName {
         IfName::parse(text).expect("a name")
@@ -90,6 +104,15 @@ mod tests {
         let ordered = shape_before_up(steps);
         assert_eq!(ordered, [link(host.clone(), false, kind()), shaping, up(&host), up(&pod)]);
         assert_eq!(shape_before_up(ordered.clone()), ordered);
+    }
+
+    #[test]
+    fn sockets_are_held_before_there_is_a_link() {
+        let pod = LinkRef::pod(name("eth0"));
+        let guard = XskGuard { below: LinkRef::host(name("lan")), netns: 7, owner: String::new() };
+        let new = link(pod, true, LinkKind::Other(String::new()));
+        let steps = vec![new.clone(), Step::AddXskGuard(guard.clone())];
+        assert_eq!(ordered(steps), [Step::AddXskGuard(guard), new]);
     }
 
     #[test]

@@ -40,7 +40,7 @@ impl fmt::Display for Step {
             }
             Self::DelRedirect { from, .. } => write!(f, "tc filter del dev {} ingress pref 1", from.name),
             Self::AddXskGuard(guard) => add_xsk_guard(f, guard),
-            Self::DelXskGuard(XskGuard { below, owner }) => {
+            Self::DelXskGuard(XskGuard { below, owner, .. }) => {
                 write!(f, "# let AF_XDP sockets of {owner:?} send through {} again", below.name)
             }
             Self::DelXskGuardsOf(owner) => write!(f, "# let AF_XDP sockets of {owner:?} send again"),
@@ -118,13 +118,13 @@ fn add_shaping(f: &mut fmt::Formatter<'_>, shaping: &Shaping) -> fmt::Result {
     in_places(f, shaping, &places)
 }
 
-/// `tc` of both sides; whom it holds stands in the program's map.
-fn add_xsk_guard(f: &mut fmt::Formatter<'_>, XskGuard { below, owner }: &XskGuard) -> fmt::Result {
-    write!(f, "tc qdisc add dev {} clsact", below.name)?;
-    for hook in ["ingress", "egress"] {
-        write!(f, "; tc filter add dev {} {hook} pref 2841 bpf da obj braid.o", below.name)?;
-    }
-    write!(f, " # no AF_XDP sockets of {owner:?}")
+/// What brings the program there; whom it holds stands in its map.
+fn add_xsk_guard(f: &mut fmt::Formatter<'_>, XskGuard { below, owner, .. }: &XskGuard) -> fmt::Result {
+    write!(
+        f,
+        "bpftool net attach tcx_egress name braid_xsk dev {} prepend # no AF_XDP sockets of {owner:?}",
+        below.name
+    )
 }
 
 fn queue(shaper: &Shaper) -> String {

@@ -53,7 +53,11 @@ pub fn undo(steps: &[Step]) -> Vec<Step> {
         let links = step.lives_on();
         links.is_empty() || links.iter().any(|link| !gone.contains(link))
     };
-    steps.iter().rev().filter_map(Step::inverse).filter(survives).collect()
+    let undone = steps.iter().rev().filter_map(Step::inverse).filter(survives);
+    // What holds the container's sockets lets go when there is nothing left to send through.
+    let (last, mut undone): (Vec<Step>, Vec<Step>) = undone.partition(|step| matches!(step, Step::DelXskGuard(_)));
+    undone.extend(last);
+    undone
 }
 
 #[cfg(test)]
@@ -63,6 +67,7 @@ mod tests {
     use crate::plan::name::IfName;
     use crate::plan::nft::Masquerade;
     use crate::plan::step::Addr;
+    use crate::plan::xsk::XskGuard;
 
     fn name(text: &str) -> IfName {
         IfName::parse(text).expect("a good name")
@@ -102,6 +107,13 @@ mod tests {
             undo(&steps),
             [Step::DelMasquerade(masquerade), Step::DelAddr(bridge_addr), Step::DelLink(LinkRef::host(name("veth1")))]
         );
+    }
+
+    #[test]
+    fn sockets_are_held_until_the_links_are_gone() {
+        let guard = XskGuard { below: LinkRef::host(name("lan")), netns: 7, owner: String::new() };
+        let steps = [veth(), Step::AddXskGuard(guard.clone())];
+        assert_eq!(undo(&steps), [Step::DelLink(LinkRef::host(name("veth1"))), Step::DelXskGuard(guard)]);
     }
 
     #[test]

@@ -143,8 +143,9 @@ fn shaping_holds(step: &Step, facts: &Facts) -> Result<(), String> {
     }
 }
 
-fn is_held(XskGuard { below, owner }: &XskGuard, facts: &Facts) -> bool {
-    facts.xsk_guards.get(below).is_some_and(|owners| owners.contains(owner))
+fn is_held(XskGuard { below, netns, owner }: &XskGuard, facts: &Facts) -> bool {
+    let held = facts.xsk_guards.get(below);
+    held.is_some_and(|held| held.iter().any(|hold| hold.netns == *netns && hold.owner == *owner))
 }
 
 fn is_redirected(from: &LinkRef, to: &LinkRef, facts: &Facts) -> bool {

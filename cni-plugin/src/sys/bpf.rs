@@ -9,6 +9,7 @@ mod object;
 mod owned;
 mod pins;
 pub mod shape;
+mod tcx;
 pub mod xsk;
 
 use nix::errno::Errno;
@@ -17,8 +18,8 @@ use std::os::fd::{FromRawFd, OwnedFd};
 const LOAD: libc::c_long = 5;
 const PROG_QUERY: libc::c_long = 16;
 const SCHED_CLS: u32 = 3;
-/// `BPF_TCX_INGRESS`, Linux 6.6.
-const TCX_INGRESS: u32 = 46;
+/// `BPF_TCX_EGRESS`, Linux 6.6.
+const TCX_EGRESS: u32 = 47;
 /// Index of `lo` in every network namespace.
 const LOOPBACK: u32 = 1;
 
@@ -90,7 +91,7 @@ fn fd_of(returned: libc::c_long) -> Result<OwnedFd, Errno> {
 
 /// Lists the tcx programs of `lo` in this thread's namespace: none, or EINVAL where the kernel has no tcx.
 pub(super) fn query_tcx() -> Result<(), Errno> {
-    call(PROG_QUERY, &mut Query { target: LOOPBACK, attach_type: TCX_INGRESS, ..Query::default() }).map(drop)
+    call(PROG_QUERY, &mut Query { target: LOOPBACK, attach_type: TCX_EGRESS, ..Query::default() }).map(drop)
 }
 
 fn call<T>(command: libc::c_long, attr: &mut T) -> Result<libc::c_long, Errno> {

@@ -164,7 +164,7 @@ fn at_home(op: &'static str) -> impl Fn(io::Error) -> NetNsError {
 
 /// The namespace that `socket` was opened in: to look up that of a thread by its name in /proc, the kernel would make
 /// all folders on the way there, for a process that ends in a millisecond.
-fn of_socket(socket: &impl AsFd) -> io::Result<File> {
+pub fn of_socket(socket: &impl AsFd) -> io::Result<File> {
     const SIOCGSKNS: libc::Ioctl = 0x894c;
     // SAFETY: the request takes no argument, and `socket` is open.
     let fd = Errno::result(unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), SIOCGSKNS) })?;

@@ -3,15 +3,13 @@
 use super::guard::{End, Held, SLOW, children, slow};
 use super::{BURST, shaped};
 use crate::conf;
-use braid_tests::state::filters;
-use braid_tests::{Ns, json, needs};
+use braid_tests::state::{end_first_programs, first_programs};
+use braid_tests::{Ns, Sandbox, json, needs};
 use std::fs;
 
 const SENDER: &str = include_str!("xsk.py");
 /// Of nobody, so that it leaves the node.
 const AWAY: &str = "02:00:00:00:00:01";
-/// Of a link that holds what such sockets send.
-const PROGRAMS: [&str; 2] = ["lan ingress: braid_xsk", "lan egress: braid_xsk"];
 
 /// How many packets the kernel takes of what an `AF_XDP` socket of `from` sends to `address` in half a second, and how many
 /// bytes more arrive at a link meanwhile.
@@ -21,6 +19,21 @@ fn sends(from: &Ns, address: &str, at: (&Ns, &str)) -> (u64, u64) {
     let before = arrived();
     let taken = from.run(&format!("python3 /run/xsk.py eth0 {address} 0.5")).trim().parse().unwrap();
     (taken, arrived() - before)
+}
+
+/// The programs that see what leaves a link before all filters do.
+fn programs(host: &Sandbox, link: &str) -> Vec<String> {
+    let all = first_programs(host.host()).into_iter();
+    all.filter_map(|program| program.strip_prefix(&format!("{link}: ")).map(str::to_owned)).collect()
+}
+
+/// What [`programs`] shows of a link that holds such sockets.
+const HOLDS: [&str; 1] = ["braid_xsk"];
+
+/// Ends it by force.
+fn let_go(host: &Sandbox, link: &str) {
+    end_first_programs(host.host(), link);
+    assert!(programs(host, link).is_empty());
 }
 
 fn leaves(held: &Held, from: &Ns) -> (u64, u64) {
@@ -47,7 +60,7 @@ fn what_an_xdp_socket_sends_past_a_limit_is_held_at_the_link_below() {
         let held = Held::new();
         let call = held.call(&slow(&main, &json!({})));
         let result = call.add().result();
-        assert_eq!(filters(held.host.host()), PROGRAMS);
+        assert_eq!(programs(&held.host, "lan"), HOLDS);
         let guarded = || {
             let status = held.host.json(&format!("{braid} status -o json"));
             status[0]["bandwidth"][0]["guarded"].as_u64().unwrap()
@@ -65,12 +78,12 @@ fn what_an_xdp_socket_sends_past_a_limit_is_held_at_the_link_below() {
         call.check(&result).ok();
         held.pod.send_to(&held.far, "10.3.0.254");
         assert_eq!(guarded(), dropped, "{main}: what the IP stack sends is not held there");
-        held.host.run("tc filter del dev lan egress pref 2841");
+        let_go(&held.host, "lan");
         let free = leaves(&held, &held.pod);
         if is_lost {
-            is_held(free)
+            is_held(free);
         } else {
-            is_free(free)
+            is_free(free);
         }
         call.check(&result).refused(999, &["AF_XDP", "lan"]);
         call.prev(&result).del().ok();
@@ -79,7 +92,7 @@ fn what_an_xdp_socket_sends_past_a_limit_is_held_at_the_link_below() {
 }
 
 #[test]
-fn neighbours_are_held_by_their_own_limits_alone() {
+fn a_neighbour_without_a_limit_is_free_and_one_child_reaches_another() {
     needs!(XskGuard);
     let held = Held::new();
     let mut main = conf::macvlan();
@@ -90,10 +103,8 @@ fn neighbours_are_held_by_their_own_limits_alone() {
     let other = held.host.call("macvlan", &free, main);
     other.add().result();
     is_free(leaves(&held, &free));
-    is_free(sends(&free, &mac_of(&held.pod), (&held.pod, "eth0")));
     is_held(leaves(&held, &held.pod));
-    is_held(sends(&held.pod, &mac_of(&free), (&free, "eth0")));
-    held.host.run("tc filter del dev lan ingress pref 2841");
+    // README says so: what goes from one child to another does not leave the link below.
     is_free(sends(&held.pod, &mac_of(&free), (&free, "eth0")));
     call.prev(&result).del().ok();
     other.del().ok();
@@ -101,26 +112,122 @@ fn neighbours_are_held_by_their_own_limits_alone() {
 }
 
 #[test]
-fn the_last_limited_child_takes_the_program_along_and_leaves_what_is_others() {
+fn the_last_limited_child_takes_the_program_along() {
     needs!(XskGuard);
     let held = Held::new();
-    held.host.run("tc qdisc add dev lan clsact");
-    fs::write("/run/filter", "tc filter add dev lan egress pref 7 bpf bytecode '1,6 0 0 0'").unwrap();
-    held.host.run("sh -e /run/filter");
     let conf = slow(&conf::macvlan(), &json!({}));
-    let others = held.host.run("tc filter show dev lan egress");
     let first = held.call(&conf);
     first.add().result();
     let pod = held.host.pod("b");
     let second = held.host.call("braid", &pod, conf);
     second.add().result();
     first.del().ok();
-    assert_eq!(filters(held.host.host()), PROGRAMS);
+    assert_eq!(programs(&held.host, "lan"), HOLDS);
     is_held(leaves(&held, &pod));
     second.del().ok();
-    assert_eq!(held.host.run("tc filter show dev lan egress"), others);
-    assert!(filters(held.host.host()).is_empty());
+    assert!(programs(&held.host, "lan").is_empty());
+    held.host.assert_nothing_left();
+}
+
+#[test]
+fn what_others_hang_on_the_link_below_decides_after_the_guard_and_stays() {
+    needs!(XskGuard);
+    let held = Held::new();
+    let others = || ["ingress", "egress"].map(|side| held.host.run(&format!("tc filter show dev lan {side}")));
+    held.host.run("tc qdisc add dev lan clsact");
+    // Lets all pass, and no filter behind it sees anything.
+    fs::write("/run/filter", "tc filter add dev lan egress pref 1 bpf bytecode '1,6 0 0 1'").unwrap();
+    held.host.run("sh -e /run/filter");
+    let before = others();
+    let call = held.call(&slow(&conf::macvlan(), &json!({})));
+    let result = call.add().result();
+    is_held(leaves(&held, &held.pod));
+    call.check(&result).ok();
+    call.prev(&result).del().ok();
+    assert_eq!(others(), before);
     held.host.run("tc qdisc del dev lan clsact");
+    held.host.run("tc qdisc add dev lan ingress");
+    let call = held.call(&slow(&conf::macvlan(), &json!({})));
+    call.add().result();
+    is_held(leaves(&held, &held.pod));
+    call.del().ok();
+    assert!(held.host.run("tc qdisc show dev lan").contains("ingress"));
+    held.host.run("tc qdisc del dev lan ingress");
+    held.host.assert_nothing_left();
+}
+
+#[test]
+fn a_link_below_that_has_another_name_by_now_lets_go() {
+    needs!(XskGuard);
+    let held = Held::new();
+    let call = held.call(&slow(&conf::macvlan(), &json!({})));
+    let result = call.add().result();
+    held.host.run("ip link set lan down");
+    held.host.run("ip link set lan name wan");
+    assert_eq!(programs(&held.host, "wan"), HOLDS);
+    call.prev(&result).del().ok();
+    assert!(programs(&held.host, "wan").is_empty());
+    held.host.run("ip link set wan name lan");
+    held.host.assert_nothing_left();
+}
+
+#[test]
+fn the_same_names_in_another_namespace_do_not_end_it() {
+    needs!(XskGuard);
+    let held = Held::new();
+    let call = held.call(&slow(&conf::macvlan(), &json!({})));
+    let result = call.add().result();
+    let pod = held.host.pod("b");
+    let main = held.host.call("macvlan", &pod, conf::macvlan()).container("b");
+    let prev = main.add().result();
+    let chained = json!({"cniVersion": "1.1.0", "name": "net", "type": "bandwidth", "egressRate": SLOW,
+        "egressBurst": BURST});
+    let other = held.host.call("bandwidth", &pod, chained).container("a").prev(&prev);
+    other.add().result();
+    is_held(leaves(&held, &pod));
+    other.del().ok();
+    is_free(leaves(&held, &pod));
+    is_held(leaves(&held, &held.pod));
+    main.del().ok();
+    call.prev(&result).del().ok();
+    held.host.assert_nothing_left();
+}
+
+#[test]
+fn more_than_a_namespace_has_room_for_are_refused() {
+    needs!(XskGuard);
+    let held = Held::new();
+    let conf = slow(&conf::macvlan(), &json!({}));
+    let calls: Vec<_> = (0..9).map(|number| held.call(&conf).ifname(&format!("net{number}"))).collect();
+    let (last, others) = calls.split_last().unwrap();
+    for call in others {
+        call.add().result();
+    }
+    last.add().refused(999, &["no more attachments of one network namespace", "lan"]);
+    for call in others {
+        call.del().ok();
+    }
+    held.host.assert_nothing_left();
+}
+
+#[test]
+fn a_link_of_another_namespace_with_the_same_number_is_not_the_one_below() {
+    needs!(XskGuard);
+    let held = Held::new();
+    let third = held.host.pod("third");
+    for ns in [held.host.host(), &third] {
+        ns.run("ip link add below index 777 type veth peer name other");
+    }
+    third.run(&format!("ip link add link below name eth0 netns {} type macvlan", held.pod.path().display()));
+    held.pod.run("ip link set eth0 up");
+    let prev = json!({"cniVersion": "1.1.0", "interfaces": [{"name": "eth0", "sandbox": held.pod.path()}], "ips": []});
+    let chained = json!({"cniVersion": "1.1.0", "name": "net", "type": "bandwidth", "egressRate": SLOW,
+        "egressBurst": BURST});
+    let call = held.host.call("bandwidth", &held.pod, chained).prev(&prev);
+    call.add().result();
+    assert!(first_programs(held.host.host()).is_empty());
+    call.del().ok();
+    held.host.run("ip link del below");
     held.host.assert_nothing_left();
 }
 
@@ -164,9 +271,9 @@ fn the_guard_of_xdp_sockets_ends_with_its_attachment() {
         let held = Held::new();
         let call = held.call(&slow(&conf::macvlan(), &json!({})));
         let result = call.add().result();
-        assert_eq!(filters(held.host.host()), PROGRAMS, "{verb}");
+        assert_eq!(programs(&held.host, "lan"), HOLDS, "{verb}");
         end(&call, &result);
-        assert!(filters(held.host.host()).is_empty(), "{verb}: {:?}", filters(held.host.host()));
+        assert!(programs(&held.host, "lan").is_empty(), "{verb}");
         call.del().ok();
         held.host.assert_nothing_left();
     }
@@ -210,24 +317,11 @@ fn only_what_is_sent_through_a_link_of_the_host_needs_a_guard() {
     received["runtimeConfig"]["bandwidth"] = json!({"ingressRate": SLOW, "ingressBurst": BURST});
     let call = held.call(&received);
     call.add().result();
-    assert!(filters(held.host.host()).is_empty());
+    assert!(programs(&held.host, "lan").is_empty());
     call.del().ok();
     let call = shaped(&held.host, &held.pod, &conf::bridge(), &json!({"egressRate": SLOW, "egressBurst": BURST}));
     call.add().result();
-    assert!(!filters(held.host.host()).iter().any(|filter| filter.contains("xsk")));
+    assert!(first_programs(held.host.host()).is_empty());
     call.del().ok();
-    held.host.assert_nothing_left();
-}
-
-#[test]
-fn a_link_below_where_nothing_sees_what_leaves_is_refused() {
-    needs!(XskGuard);
-    let held = Held::new();
-    held.host.run("tc qdisc add dev lan ingress");
-    let before = held.host.state();
-    let call = held.call(&slow(&conf::macvlan(), &json!({})));
-    call.add().refused(999, &["lan", "ingress", "clsact"]);
-    before.without_marks().assert_same(&held.host.state().without_marks());
-    held.host.run("tc qdisc del dev lan ingress");
     held.host.assert_nothing_left();
 }

@@ -4,15 +4,14 @@
 //! between a call brings them to its own container's link and bridge; what comes in elsewhere is led by nf_tables.
 
 use super::super::kernel::Kernel;
+use super::super::lock::lock;
 use super::super::record;
-use super::super::shared_links::{self, HOOKS, detach, lock, runs};
 use crate::plan::hostport::{Entrance, HostPort, HostPortFact, HostPorts, Way};
 use crate::plan::link::LinkRef;
 use crate::plan::shaping::Hook;
 use crate::plan::step::Ns;
 use crate::sys::bpf::hostport::{Lead, Maps, NAMES, Programs, Shown, unpin_maps, unpin_programs};
 use crate::sys::netlink::{CREATE, EXCL, KernelError, Socket};
-use crate::sys::rtnl::tc::shared::{self, Preference};
 use crate::sys::rtnl::{self, addr, link, tc};
 use braid_ebpf_types::hostport::{BRIDGE, BRIDGE_PORT, ETHERNET, POD};
 use nix::errno::Errno;
@@ -26,7 +25,7 @@ const LINK_IP: u16 = 0xfffe;
 const LOOPBACK: u32 = 1;
 /// All requests of a send, and all refusals, have to fit into the socket's buffers.
 const LINKS_IN_A_SEND: usize = 64;
-const PREFERENCE: Preference = Preference::HostPorts;
+const HOOKS: [Hook; 2] = [Hook::Ingress, Hook::Egress];
 
 /// What each link's filters tell the programs.
 type Places = BTreeMap<u32, u32>;
@@ -128,7 +127,8 @@ pub(in crate::apply) fn is_hooked(kernel: &mut Kernel, at: &LinkRef) -> Result<b
     let is_port = fact.kind == "veth" && fact.master.is_some();
     for (hook, id) in HOOKS.into_iter().zip(programs.ids()?) {
         let socket = kernel.route(at.ns)?;
-        let runs = runs(socket, fact.index, (PREFERENCE, hook))? == Some(id);
+        let filters = missing(socket.dump(tc::GETTFILTER, |out| tc::dump_filters(fact.index, hook, out)))?;
+        let runs = filters.unwrap_or_default().iter().any(|filter| tc::hostport::parse(&filter.body) == Some(id));
         let need_not = is_port && hook == Hook::Egress;
         if !(runs || need_not) {
             return Ok(false);
@@ -160,8 +160,32 @@ fn start(kernel: &mut Kernel, own: &Places) -> Result<Maps, KernelError> {
 fn stop(kernel: &mut Kernel) -> Result<(), KernelError> {
     unpin_programs()?;
     let socket = kernel.route(Ns::Host)?;
-    shared_links::all(socket)?.into_iter().try_for_each(|at| detach(socket, at, PREFERENCE))?;
+    let queues = socket.dump(tc::GETQDISC, tc::dump_queues)?;
+    queues.iter().filter_map(|queue| tc::hostport::parse_clsact(&queue.body)).try_for_each(|at| detach(socket, at))?;
     Ok(unpin_maps()?)
+}
+
+/// Takes the programs from a link. Where nothing else hangs, they go with the place where they hang, in one request.
+fn detach(socket: &mut Socket, index: u32) -> Result<(), KernelError> {
+    let (mut own, mut is_shared) = (Vec::new(), false);
+    for hook in HOOKS {
+        let filters = missing(socket.dump(tc::GETTFILTER, |out| tc::dump_filters(index, hook, out)))?;
+        for filter in filters.iter().flatten().filter(|filter| tc::hostport::is_filter(&filter.body)) {
+            match tc::hostport::parse(&filter.body) {
+                Some(_) => own.push(hook),
+                None => is_shared = true,
+            }
+        }
+    }
+    if is_shared {
+        own.into_iter().try_for_each(|hook| {
+            missing(socket.call(tc::DELTFILTER, 0, |out| tc::hostport::detach(index, hook, out))).map(drop)
+        })
+    } else if own.is_empty() {
+        Ok(())
+    } else {
+        missing(socket.call(tc::DELQDISC, 0, |out| tc::clsact(index, out))).map(drop)
+    }
 }
 
 /// The links that clients come from: all that pass packets to the host itself. Not `lo`, not what has a master, and not
@@ -203,7 +227,7 @@ fn attach_some(
         socket.push(tc::NEWQDISC, CREATE | EXCL, |out| tc::clsact(**index, out));
         for ((hook, program), name) in HOOKS.into_iter().zip(programs.fds()).zip(NAMES) {
             if **class & BRIDGE_PORT == 0 || hook == Hook::Ingress {
-                let body = |out: &mut Vec<u8>| shared::attach((PREFERENCE, hook), **index, program, name, **class, out);
+                let body = |out: &mut Vec<u8>| tc::hostport::attach(**index, hook, program, name, **class, out);
                 socket.push(tc::NEWTFILTER, CREATE | flags, body);
             }
         }
@@ -218,4 +242,13 @@ fn attach_some(
 fn addrs(kernel: &mut Kernel) -> Result<Vec<IpAddr>, KernelError> {
     let messages = kernel.route(Ns::Host)?.dump(rtnl::GETADDR, |out| addr::dump(0, out))?;
     Ok(messages.iter().filter_map(|message| addr::parse(&message.body)).map(|(_, fact)| fact.net.addr()).collect())
+}
+
+/// `None` for what is not there. EINVAL: there is no clsact.
+fn missing<T>(result: Result<T, KernelError>) -> Result<Option<T>, KernelError> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(err) if [Errno::ENOENT, Errno::ENODEV, Errno::EINVAL].contains(&err.errno) => Ok(None),
+        Err(err) => Err(err),
+    }
 }

@@ -1,8 +1,8 @@
 //! Host ports at `[::1]`: elements of an eBPF map, and the programs that the first one brings and the last one takes away.
 //! Who has a port is decided by nf_tables before; here the last one to come has it.
 
+use super::super::lock::lock;
 use super::super::record;
-use super::super::shared_links::lock;
 use crate::plan::hostport::{Entrance, HostPort, HostPortFact, HostPorts};
 use crate::sys::bpf::loopback::{Ports, Shown, are_attached, is_started, start, stop};
 use crate::sys::netlink::KernelError;

@@ -226,7 +226,7 @@ impl Bandwidth {
 /// whose they are.
 fn xsk_guard(call: &Call<'_>, facts: &Facts) -> Option<Step> {
     let below = facts.below.get(&call.pod()).filter(|_| facts.has(Feature::XskGuard))?;
-    Some(Step::AddXskGuard(XskGuard { below: below.clone(), owner: call.owner() }))
+    Some(Step::AddXskGuard(XskGuard { below: below.clone(), netns: facts.netns?, owner: call.owner() }))
 }
 
 fn shapers(steps: &[Step]) -> impl Iterator<Item = &Shaper> {
@@ -255,15 +255,22 @@ fn refuse_queued(steps: &[Step], facts: &Facts) -> Result<(), Error> {
     Ok(())
 }
 
-/// What to say where a container without an end on the host's side is limited and nothing holds its packet sockets.
-fn unguarded(steps: &[Step], facts: &Facts) -> Option<String> {
+/// What to say where a container without an end on the host's side is limited and nothing holds some of its sockets.
+fn unguarded(steps: &[Step], facts: &Facts) -> Vec<String> {
     let is_sent_in_pod = |step: &Step| match step {
         Step::AddShaping(shaping) => shaping.is_in_pod() && shaping.shaper(Toward::Network).is_some(),
         _ => false,
     };
-    let is_unguarded = steps.iter().any(is_sent_in_pod) && !facts.has(Feature::PacketGuard);
-    let sentence = "packet sockets that pass its queue by (CAP_NET_RAW) are not held to \"egressRate\"";
-    is_unguarded.then(|| format!("{sentence}: the kernel lacks {}", Feature::PacketGuard.name()))
+    if !steps.iter().any(is_sent_in_pod) {
+        return Vec::new();
+    }
+    let guards =
+        [("packet sockets that pass its queue by", Feature::PacketGuard), ("sockets of AF_XDP", Feature::XskGuard)];
+    let lacking = guards.into_iter().filter(|(_, guard)| !facts.has(*guard));
+    let sentence = |(sockets, guard): (&str, Feature)| {
+        format!("{sockets} (CAP_NET_RAW) are not held to \"egressRate\": the kernel lacks {}", guard.name())
+    };
+    lacking.map(sentence).collect()
 }
 
 /// `queue`, or another where the link's transmit queue, of which `pfifo_fast` has three, holds no packet.
@@ -289,7 +296,9 @@ impl Plugin for Bandwidth {
     fn needs(&self, call: &Call<'_>) -> Vec<Need> {
         let Some(prev) = call.prev.filter(|_| !self.is_unlimited()) else { return Vec::new() };
         let mut needs = vec![Need::Features(ASKED), Need::Link(call.pod()), Need::Shaped(call.pod())];
-        needs.extend(self.egress.map(|_| Need::Below(call.pod())));
+        if self.egress.is_some() {
+            needs.extend([Need::Below(call.pod()), Need::Netns]);
+        }
         for at in host_links(prev) {
             needs.extend([Need::Link(at.clone()), Need::Shaped(at)]);
         }
@@ -328,7 +337,7 @@ impl Plugin for Bandwidth {
             to: LinkAttr::GsoMaxSize(size),
             from: Some(LinkAttr::GsoMaxSize(pod.gso_max_size)),
         }));
-        Ok(Planned { warnings: unguarded(&steps, facts).into_iter().collect(), steps, result })
+        Ok(Planned { warnings: unguarded(&steps, facts), steps, result })
     }
 
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {

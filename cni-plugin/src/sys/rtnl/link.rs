@@ -286,7 +286,7 @@ pub fn parse(body: &[u8]) -> Option<(String, LinkFact)> {
             ifla::ADDRESS => fact.mac = value.try_into().ok().map(Mac),
             ifla::MTU => fact.mtu = u32_of(value)?,
             ifla::LINK => fact.parent = u32_of(value),
-            ifla::LINK_NETNSID => fact.parent_elsewhere = true,
+            ifla::LINK_NETNSID => fact.parent_netns = u32_of(value).map(u32::cast_signed),
             ifla::MASTER => fact.master = u32_of(value),
             ifla::TXQLEN => fact.tx_queue_len = u32_of(value)?,
             ifla::GSO_MAX_SIZE => fact.gso_max_size = u32_of(value)?,

@@ -5,6 +5,7 @@
 pub mod addr;
 pub mod link;
 pub mod netconf;
+pub mod nsid;
 pub mod route;
 pub mod tc;
 
@@ -18,6 +19,8 @@ pub const DELLINK: u16 = 17;
 pub const GETLINK: u16 = 18;
 /// Changes a link; of family bridge: its VLANs.
 pub const SETLINK: u16 = 19;
+/// Asks by which number a namespace knows another.
+pub const GETNSID: u16 = 90;
 /// Makes or announces an address.
 pub const NEWADDR: u16 = 20;
 /// Takes an address away.

@@ -1,6 +1,6 @@
 //! Queueing disciplines and filters (`include/uapi/linux/pkt_sched.h`, `pkt_cls.h`).
 
-pub mod shared;
+pub mod hostport;
 
 use super::{text_of, u32_of, u64_of};
 use crate::plan::shaping::{Hook, Traffic};

@@ -1,4 +1,4 @@
-//! The filters that run programs on links that others use as well: behind braid's shaping, on both sides of a link.
+//! The filters that run the programs of host ports: behind braid's shaping, on both sides of a link.
 
 use super::{FILTER, HEAD_LEN, TCA_KIND, direct, filter_at, parse_program};
 use crate::plan::shaping::Hook;
@@ -6,32 +6,19 @@ use crate::sys::netlink::attributes_of;
 use crate::sys::rtnl::{text_of, u32_of};
 use std::os::fd::RawFd;
 
-/// Which of several filters is asked first: these after the guard of a veth, which drops. They are ones that nobody else
-/// chooses, since filters of two kinds can't share one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Preference {
-    /// What holds the `AF_XDP` sockets of a link's children: before what may redirect.
-    XskGuard = 2841,
-    /// The programs of host ports.
-    HostPorts = 2842,
-}
+/// Which of several filters is asked first: these after the guard, which drops. One that nobody else chooses, since filters of
+/// two kinds can't share it.
+const PREFERENCE: u32 = 2842;
 
 /// Body of `RTM_NEWTFILTER`; `class_id` is what the program reads in each packet.
-pub fn attach(
-    (preference, hook): (Preference, Hook),
-    index: u32,
-    program: RawFd,
-    name: &str,
-    class_id: u32,
-    out: &mut Vec<u8>,
-) {
-    detach((preference, hook), index, out);
+pub fn attach(index: u32, hook: Hook, program: RawFd, name: &str, class_id: u32, out: &mut Vec<u8>) {
+    detach(index, hook, out);
     direct(program, name, class_id, out);
 }
 
 /// Body of `RTM_DELTFILTER`.
-pub fn detach((preference, hook): (Preference, Hook), index: u32, out: &mut Vec<u8>) {
-    filter_at(preference as u32, index, hook, out);
+pub fn detach(index: u32, hook: Hook, out: &mut Vec<u8>) {
+    filter_at(PREFERENCE, index, hook, out);
 }
 
 /// Reads `RTM_NEWQDISC`: the link's index, if the queue is the place where filters hang.
@@ -46,8 +33,8 @@ pub fn is_filter(body: &[u8]) -> bool {
 }
 
 /// Reads `RTM_NEWTFILTER`: the number of the program, if it is one of these filters.
-pub fn parse(preference: Preference, body: &[u8]) -> Option<u32> {
+pub fn parse(body: &[u8]) -> Option<u32> {
     let number = |at: usize| body.get(at..at + 4).and_then(u32_of);
-    let is_it = body.len() >= HEAD_LEN && number(8) == Some(FILTER) && number(16)? >> 16 == preference as u32;
+    let is_it = body.len() >= HEAD_LEN && number(8) == Some(FILTER) && number(16)? >> 16 == PREFERENCE;
     parse_program(body).filter(|_| is_it).map(|(id, _)| id)
 }
