@@ -211,7 +211,9 @@ impl Kernel {
         if let Some(index) = self.indexes.get(at) {
             return Ok(*index);
         }
-        self.link(at)?.map(|fact| fact.index).ok_or_else(|| Errno::ENODEV.into())
+        let index = self.route(at.ns)?.index_of(at.name.as_str())?.ok_or(Errno::ENODEV)?;
+        self.learn(at.clone(), index);
+        Ok(index)
     }
 
     /// Whether the index is known without asking.
