@@ -4,8 +4,9 @@ use super::kernel::Kernel;
 use super::request::{Request, link_of};
 use super::{Error, elements, firewall, hostports, make, reference_tuning, shape, sysctls, unmake, wait, xsk};
 use crate::plan::facts::Facts;
-use crate::plan::link::LinkRef;
-use crate::plan::request::in_one_request;
+use crate::plan::link::{Link, LinkRef};
+use crate::plan::request::{in_one_request, queue_len_of_new, redirect_with_shaping};
+use crate::plan::shaping::Shaping;
 use crate::plan::step::{Ns, Step};
 use crate::plan::verify;
 use crate::sys::clock::Stopwatch;
@@ -106,9 +107,8 @@ impl Run<'_> {
     /// Does the step at `at`, perhaps with those behind it; returns how many.
     fn step(&mut self, at: usize, step: &Step) -> usize {
         match step {
-            Step::AddLink(link) | Step::EnsureLink(link) => {
-                self.alone(at, |run| make::link(run.kernel, link, matches!(step, Step::EnsureLink(_))));
-            }
+            Step::AddLink(link) => return self.make_link(at, link, false),
+            Step::EnsureLink(link) => return self.make_link(at, link, true),
             Step::SetSysctl(sysctl) | Step::EnsureSysctl(sysctl) => return self.sysctls(at, sysctl.ns),
             Step::AddMasquerade(what) => self.alone(at, |run| masquerade::add(run.kernel.nft()?, what)),
             Step::DelMasqueradesOf(owner) => self.alone(at, |run| masquerade::del_owner(run.kernel.nft()?, owner)),
@@ -135,7 +135,7 @@ impl Run<'_> {
             Step::DelReferenceFirewall { addrs, zone } => {
                 self.alone(at, |run| firewall::del_reference(run.kernel, addrs, zone));
             }
-            Step::AddShaping(shaping) => self.alone(at, |run| shape::add(run.kernel, shaping)),
+            Step::AddShaping(shaping) => return self.shape(at, shaping),
             Step::DelShaping(shaping) => self.alone(at, |run| shape::del(run.kernel, shaping)),
             Step::AddPacketGuard(guard) => {
                 self.alone(at, |run| packet_guard::add(run.kernel.nft_of(guard.at.ns)?, guard));
@@ -146,7 +146,7 @@ impl Run<'_> {
             Step::AddXskGuard(_) | Step::DelXskGuard(_) | Step::DelXskGuardsOf(_) => {
                 self.alone(at, |run| xsk::change(run.kernel, step));
             }
-            Step::AddRedirect { from, to } => self.alone(at, |run| shape::redirect(run.kernel, from, to)),
+            Step::AddRedirect { from, to } => self.alone(at, |run| shape::redirect(run.kernel, (from, to))),
             Step::DelRedirect { from, .. } => self.alone(at, |run| shape::end_redirect(run.kernel, from)),
             Step::DelLink(_) => return self.del_links(at),
             step if elements::is_step(step) => return self.del_elements(at),
@@ -158,14 +158,34 @@ impl Run<'_> {
         1
     }
 
+    /// Makes the link of the step at `at`, with what the step behind it says of it; returns how many steps that is.
+    fn make_link(&mut self, at: usize, link: &Link, shared: bool) -> usize {
+        let birth = make::Birth { shared, tx_queue_len: queue_len_of_new(&self.steps[at..]) };
+        let count = 1 + usize::from(birth.tx_queue_len.is_some());
+        self.at_once(at, count, |run| make::link(run.kernel, link, birth))
+    }
+
+    /// Shapes as the step at `at` says, with the redirect behind it; returns how many steps that is.
+    fn shape(&mut self, at: usize, shaping: &Shaping) -> usize {
+        let redirect = redirect_with_shaping(&self.steps[at..]);
+        let count = 1 + usize::from(redirect.is_some());
+        self.at_once(at, count, |run| shape::add(run.kernel, shaping, redirect))
+    }
+
     /// Does one step by itself, after everything queued before it.
-    #[inline(never)] // Each `work` in a place of its own: see `apart`.
     fn alone(&mut self, at: usize, work: impl FnOnce(&mut Self) -> Result<(), KernelError>) {
+        self.at_once(at, 1, work);
+    }
+
+    /// Does `count` steps from `at` on, which succeed or fail as one, after everything queued before them; returns how many.
+    #[inline(never)] // Each `work` in a place of its own: see `apart`.
+    fn at_once(&mut self, at: usize, count: usize, work: impl FnOnce(&mut Self) -> Result<(), KernelError>) -> usize {
         self.flush();
         if self.report.errors.is_empty() || !is_making(&self.steps[at]) {
-            let result = self.timed(at, |_| 1, work);
-            self.account(at..at + 1, result);
+            let result = self.timed(at, |_| count, work);
+            self.account(at..at + count, result);
         }
+        count
     }
 
     /// Notes what became of the steps of one request.

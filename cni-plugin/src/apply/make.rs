@@ -9,10 +9,19 @@ use crate::sys::rtnl::link::{NewKind, NewLink, by_name, new_link, parse, rename,
 use nix::errno::Errno;
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Makes `link`; where it is `shared`, one that somebody else made meanwhile will do.
-pub(super) fn link(kernel: &mut Kernel, link: &Link, shared: bool) -> Result<(), KernelError> {
-    let mut new =
-        NewLink { name: Some(&link.at.name), mac: link.mac, mtu: link.mtu, up: link.up, ..NewLink::default() };
+/// What a link is made with beyond what it is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Birth {
+    /// Somebody else may have made it meanwhile.
+    pub(super) shared: bool,
+    /// Length of the transmit queue in packets; the kernel's choice where unset.
+    pub(super) tx_queue_len: Option<u32>,
+}
+
+/// Makes `link`.
+pub(super) fn link(kernel: &mut Kernel, link: &Link, Birth { shared, tx_queue_len }: Birth) -> Result<(), KernelError> {
+    let (mac, mtu, up) = (link.mac, link.mtu, link.up);
+    let mut new = NewLink { name: Some(&link.at.name), mac, mtu, up, tx_queue_len, ..NewLink::default() };
     if let Some(master) = &link.master {
         new.master = Some(kernel.index(&LinkRef { ns: link.at.ns, name: master.clone() })?);
     }

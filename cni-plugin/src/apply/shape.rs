@@ -23,15 +23,17 @@ const CLASS_ALL: u32 = 1;
 /// Bytes per second: more than any link carries.
 const UNBOUNDED: u64 = 1 << 40;
 
-/// Loads the program and attaches it with its queues.
+/// Loads the program and attaches it with its queues; `redirect` is of the same namespace, and made with them.
 ///
 /// A clsact's first filter waits for an RCU grace period that began after the clsact was made (v6.12
 /// `net/sched/sch_generic.c`, `mini_qdisc_pair_swap()`). So all are made before the first filter, and one wait serves all.
-pub(super) fn add(kernel: &mut Kernel, shaping: &Shaping) -> Result<(), KernelError> {
+pub(super) fn add(kernel: &mut Kernel, shaping: &Shaping, redirect: Option<Redirect<'_>>) -> Result<(), KernelError> {
     let program = Loaded::of(shaping, kernel.record())?;
     let mut sides =
         [Ns::Pod, Ns::Host].map(|ns| Side::of(kernel, shaping, ns)).into_iter().collect::<Result<Vec<_>, _>>()?;
     sides.retain(|side| !side.queues.is_empty() || !side.filters.is_empty());
+    let redirect =
+        redirect.map(|(from, to)| Ok::<_, KernelError>((kernel.index(from)?, kernel.index(to)?))).transpose()?;
     let Some((last, others)) = sides.split_last() else { return Ok(()) };
     for side in others {
         let mut batch = Batch::on(kernel.route(side.ns)?);
@@ -40,7 +42,13 @@ pub(super) fn add(kernel: &mut Kernel, shaping: &Shaping) -> Result<(), KernelEr
     }
     let mut batch = Batch::on(kernel.route(last.ns)?);
     batch.clsacts(last);
+    if let Some((from, _)) = redirect {
+        batch.clsact(from);
+    }
     batch.fill(last, program.as_ref(), shaping);
+    if let Some((from, to)) = redirect {
+        batch.redirect(from, to);
+    }
     batch.send()?;
     for side in others {
         let mut batch = Batch::on(kernel.route(side.ns)?);
@@ -94,12 +102,15 @@ pub fn leave(shaping: &Shaping) -> Result<(), Error> {
     if shaping.is_in_pod() { forget() } else { Ok(()) }
 }
 
+/// From where, and to where.
+pub(super) type Redirect<'a> = (&'a LinkRef, &'a LinkRef);
+
 /// Sends all that comes in from one link out through another.
-pub(super) fn redirect(kernel: &mut Kernel, from: &LinkRef, to: &LinkRef) -> Result<(), KernelError> {
+pub(super) fn redirect(kernel: &mut Kernel, (from, to): Redirect<'_>) -> Result<(), KernelError> {
     let (index, to) = (kernel.index(from)?, kernel.index(to)?);
     let mut batch = Batch::on(kernel.route(from.ns)?);
     batch.clsact(index);
-    batch.socket.push(tc::NEWTFILTER, CREATE | EXCL, |out| tc::redirect(index, to, out));
+    batch.redirect(index, to);
     batch.send()
 }
 
@@ -182,6 +193,10 @@ impl<'a> Batch<'a> {
         }
         self.clsacts.push((self.socket.queued(), index));
         self.socket.push(tc::NEWQDISC, CREATE | EXCL, |out| tc::clsact(index, out));
+    }
+
+    fn redirect(&mut self, from: u32, to: u32) {
+        self.socket.push(tc::NEWTFILTER, CREATE | EXCL, |out| tc::redirect(from, to, out));
     }
 
     /// The places where the filters are to hang.

@@ -19,29 +19,40 @@ fn hold_first(steps: Vec<Step>) -> Vec<Step> {
 
 /// Moves the shaping of links that `steps` make to the front, before they come up. To change the queue of a link that is
 /// up, the kernel waits for an RCU grace period each time (v6.12
-/// `net/sched/sch_generic.c`, `dev_deactivate_many()`).
+/// `net/sched/sch_generic.c`, `dev_deactivate_many()`). What belongs to it comes along: an ifb, and what leads there, so
+/// that nothing comes in past it.
 fn shape_before_up(mut steps: Vec<Step>) -> Vec<Step> {
-    while let Some((from, to)) =
-        steps.iter().enumerate().find_map(|(at, step)| Some((at, place_for(step, &steps[..at])?)))
-    {
+    while let Some((from, to)) = (0..steps.len()).find_map(|at| Some((at, place_for(at, &steps)?))) {
         let Step::AddShaping(shaping) = steps.remove(from) else { return steps };
         let up = come_up_later(&mut steps[to - 1]);
-        let ifbs: Vec<Step> = steps.extract_if(to..from, |step| is_queue_of(step, &shaping)).collect();
-        let moved = ifbs.into_iter().chain([Step::AddShaping(shaping)]).chain(up);
+        let ifb = ifb_of(&shaping, &steps);
+        let mut behind: Vec<Step> = steps.extract_if(from.., |step| is_about(step, ifb.as_ref())).collect();
+        // Nothing comes in yet, so what leads there need not wait until the ifb is up, and is made with the shaping.
+        behind.sort_by_key(|step| !matches!(step, Step::AddRedirect { .. }));
+        let sizes: Vec<Step> = steps.extract_if(from.., |step| is_size_of(step, &shaping)).collect();
+        let mut moved: Vec<Step> = steps.extract_if(to..from, |step| is_about(step, ifb.as_ref())).collect();
+        moved.push(Step::AddShaping(shaping));
+        moved.append(&mut behind);
+        moved.extend(up.into_iter().chain(sizes));
         steps.splice(to..to, moved);
     }
     steps
 }
 
-/// Where a step that shapes belongs: behind the last of its links, which are all made here; none for all others, and
-/// where it stands there already.
-fn place_for(step: &Step, before: &[Step]) -> Option<usize> {
-    let Step::AddShaping(shaping) = step else { return None };
+/// Where the step at `at` belongs if it shapes: behind the last of its links, which are all made here; none for all
+/// others, and where it stands there already.
+fn place_for(at: usize, steps: &[Step]) -> Option<usize> {
+    let Step::AddShaping(shaping) = &steps[at] else { return None };
+    let ifb = ifb_of(shaping, steps);
+    let (before, behind) = steps.split_at(at);
+    let led_there = behind.iter().filter_map(|step| match step {
+        Step::AddRedirect { from, to } if Some(to) == ifb.as_ref() => Some(from),
+        _ => None,
+    });
     let made_at = |at: &LinkRef| before.iter().position(|step| makes(step, at));
-    let places: Vec<usize> = shaping.links().map(made_at).collect::<Option<_>>()?;
-    let is_ifb = |at: &usize| matches!(&before[*at], Step::AddLink(link) if matches!(link.kind, LinkKind::Ifb));
-    let place = places.into_iter().filter(|at| !is_ifb(at)).max()? + 1;
-    let belongs_there = |step: &Step| is_queue_of(step, shaping) || matches!(step, Step::AddShaping(_));
+    let links = shaping.links().filter(|at| Some(*at) != ifb.as_ref()).chain(led_there);
+    let place = links.map(made_at).collect::<Option<Vec<_>>>()?.into_iter().max()? + 1;
+    let belongs_there = |step: &Step| is_about(step, ifb.as_ref()) || matches!(step, Step::AddShaping(_));
     before[place..].iter().any(|step| !belongs_there(step)).then_some(place)
 }
 
@@ -50,9 +61,29 @@ fn makes(step: &Step, at: &LinkRef) -> bool {
     link.at == *at || matches!(&link.kind, LinkKind::Veth { peer, .. } if peer == at)
 }
 
-/// Whether the step makes an ifb that is shaped.
-fn is_queue_of(step: &Step, shaping: &Shaping) -> bool {
-    matches!(step, Step::AddLink(link) if matches!(link.kind, LinkKind::Ifb) && shaping.links().any(|at| *at == link.at))
+/// The ifb that is made here and shaped.
+fn ifb_of(shaping: &Shaping, steps: &[Step]) -> Option<LinkRef> {
+    let ifbs = steps.iter().filter_map(|step| match step {
+        Step::AddLink(link) if matches!(link.kind, LinkKind::Ifb) => Some(&link.at),
+        _ => None,
+    });
+    ifbs.into_iter().find(|ifb| shaping.links().any(|at| at == *ifb)).cloned()
+}
+
+/// Whether the step makes the ifb, changes it or leads there.
+fn is_about(step: &Step, ifb: Option<&LinkRef>) -> bool {
+    let of = match step {
+        Step::AddLink(link) => &link.at,
+        Step::SetLink { at, .. } => at,
+        Step::AddRedirect { to, .. } => to,
+        _ => return false,
+    };
+    Some(of) == ifb
+}
+
+/// Whether the step says how large a packet of a shaped link may be: one send less where it stands beside the link's others.
+fn is_size_of(step: &Step, shaping: &Shaping) -> bool {
+    matches!(step, Step::SetLink { at, to: LinkAttr::GsoMaxSize(_), .. } if shaping.links().any(|link| link == at))
 }
 
 /// Makes the link that a step makes come up in a step of its own, if it would come up at once.
@@ -128,11 +159,34 @@ mod tests {
     fn an_ifb_comes_along_and_a_link_of_another_plugin_stays() {
         let (pod, ifb) = (LinkRef::pod(name("eth0")), LinkRef::pod(name("ifb1")));
         let (new, queue) =
-            (link(pod.clone(), false, LinkKind::Other(String::new())), link(ifb.clone(), false, LinkKind::Ifb));
-        let shaping = shaping([&ifb, &pod]);
-        let steps = vec![new.clone(), up(&pod), queue.clone(), shaping.clone(), up(&ifb)];
-        assert_eq!(shape_before_up(steps), [new, queue.clone(), shaping.clone(), up(&pod), up(&ifb)]);
-        let others = vec![up(&pod), queue, shaping];
+            (link(pod.clone(), true, LinkKind::Other(String::new())), link(ifb.clone(), false, LinkKind::Ifb));
+        let set = |at: &LinkRef, to| Step::SetLink { at: at.clone(), to, from: None };
+        let (len, size) = (set(&ifb, LinkAttr::TxQueueLen(100)), set(&pod, LinkAttr::GsoMaxSize(3000)));
+        let lead = Step::AddRedirect { from: pod.clone(), to: ifb.clone() };
+        let announced = set(&pod, LinkAttr::ArpNotify(true));
+        for of in [[&ifb, &pod], [&ifb, &ifb]] {
+            let shaping = shaping(of);
+            let behind = [queue.clone(), len.clone(), shaping.clone(), up(&ifb), lead.clone()];
+            let steps: Vec<Step> = [new.clone(), announced.clone()].into_iter().chain(behind).collect();
+            let ordered = shape_before_up(steps);
+            let down = link(pod.clone(), false, LinkKind::Other(String::new()));
+            let first = [down, queue.clone(), len.clone(), shaping, lead.clone(), up(&ifb), up(&pod)];
+            assert_eq!(ordered, first.into_iter().chain([announced.clone()]).collect::<Vec<_>>());
+            assert_eq!(shape_before_up(ordered.clone()), ordered);
+        }
+        let steps = vec![link(pod.clone(), false, LinkKind::Ifb), up(&pod), shaping([&pod, &pod]), size.clone()];
+        assert_eq!(shape_before_up(steps.clone()), steps, "no link that an ifb stands for");
+        let others = vec![up(&pod), queue, shaping([&ifb, &pod]), up(&ifb), lead, size];
         assert_eq!(shape_before_up(others.clone()), others);
+    }
+
+    #[test]
+    fn the_size_of_its_packets_is_set_beside_a_links_other_attributes() {
+        let pod = LinkRef::pod(name("eth0"));
+        let size = Step::SetLink { at: pod.clone(), to: LinkAttr::GsoMaxSize(3000), from: None };
+        let new = |up| link(pod.clone(), up, LinkKind::Other(String::new()));
+        let (shaping, wait) = (shaping([&pod, &pod]), Step::WaitUp(pod.clone()));
+        let steps = vec![new(true), wait.clone(), shaping.clone(), size.clone()];
+        assert_eq!(shape_before_up(steps), [new(false), shaping, up(&pod), size, wait]);
     }
 }

@@ -1,7 +1,7 @@
-//! Which neighbouring steps one request to the kernel can carry.
+//! Which neighbouring steps one request to the kernel can carry, or one send.
 
 use super::link::{LinkAttr, LinkRef};
-use super::step::Step;
+use super::step::{Ns, Step};
 
 /// How many of the first steps fit into one request: attributes of one link, none of them undone by itself, as far as
 /// they stand in the order in which the kernel sets them. Each request less is one wait less for the kernel's lock on all
@@ -12,6 +12,31 @@ pub fn in_one_request(steps: &[Step]) -> usize {
         _ => false,
     };
     1 + steps.windows(2).take_while(continues).count()
+}
+
+/// The length of its queue that a new link gets in the request that makes it, where the second step sets it.
+pub fn queue_len_of_new(steps: &[Step]) -> Option<u32> {
+    match steps {
+        [Step::AddLink(link), Step::SetLink { at, to: LinkAttr::TxQueueLen(len), from: None }, ..]
+            if link.at == *at =>
+        {
+            Some(*len)
+        }
+        _ => None,
+    }
+}
+
+/// Where the second step leads what comes in, from and to, if it can be made in one send with the shaping that is the
+/// first: both need places where filters hang, and to fill the first of these the kernel waits for an RCU grace period.
+pub fn redirect_with_shaping(steps: &[Step]) -> Option<(&LinkRef, &LinkRef)> {
+    match steps {
+        [Step::AddShaping(shaping), Step::AddRedirect { from, to }, ..]
+            if shaping.is_in_pod() && from.ns == Ns::Pod =>
+        {
+            Some((from, to))
+        }
+        _ => None,
+    }
 }
 
 fn settable(step: &Step) -> Option<(&LinkRef, u8)> {
@@ -44,9 +69,21 @@ fn place(attr: &LinkAttr) -> Option<u8> {
 mod tests {
     use super::*;
     use crate::plan::IfName;
+    use crate::plan::link::{Link, LinkKind};
 
     fn set(name: &str, to: LinkAttr, from: Option<LinkAttr>) -> Step {
         Step::SetLink { at: LinkRef::host(IfName::parse(name).expect("a name")), to, from }
+    }
+
+    #[test]
+    fn a_new_link_gets_its_queue_with_itself() {
+        let name = |name| LinkRef::pod(IfName::parse(name).expect("a name"));
+        let new =
+            Step::AddLink(Link { at: name("a"), mac: None, mtu: None, up: false, master: None, kind: LinkKind::Ifb });
+        let queue = |at| Step::SetLink { at: name(at), to: LinkAttr::TxQueueLen(100), from: None };
+        assert_eq!(queue_len_of_new(&[new.clone(), queue("a")]), Some(100));
+        assert_eq!(queue_len_of_new(&[new.clone(), queue("b")]), None, "another's");
+        assert_eq!(queue_len_of_new(&[new]), None);
     }
 
     #[test]

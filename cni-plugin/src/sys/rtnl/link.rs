@@ -67,6 +67,8 @@ pub struct NewLink<'a> {
     pub netns: Option<RawFd>,
     /// Index of its parent.
     pub parent: Option<u32>,
+    /// Length of the transmit queue in packets.
+    pub tx_queue_len: Option<u32>,
     /// One queue each way: a virtual link has no use for more, and each costs two RCU grace periods at creation.
     pub one_queue: bool,
 }
@@ -98,6 +100,7 @@ fn message(link: &NewLink<'_>) -> LinkMessage {
     attributes.extend(link.master.map(LinkAttribute::Controller));
     attributes.extend(link.netns.map(LinkAttribute::NetNsFd));
     attributes.extend(link.parent.map(LinkAttribute::Link));
+    attributes.extend(link.tx_queue_len.map(LinkAttribute::TxQueueLen));
     if link.one_queue {
         attributes.extend([LinkAttribute::NumTxQueues(1), LinkAttribute::NumRxQueues(1)]);
     }
