@@ -14,7 +14,8 @@ use std::process::Command;
 /// What the calls attach, first of all: an interface and no more, where a page fault is the largest part of the whole.
 const PLAIN: [&str; 3] = ["bridge", "ptp", "macvlan"];
 /// Then all that a pod may have.
-const CHAINS: [&str; 5] = ["bridge-ipmasq", "chain", "bandwidth-braid", "full-braid", "hostport-ebpf"];
+const CHAINS: [&str; 6] =
+    ["bridge-ipmasq", "chain", "bandwidth-braid", "bandwidth-macvlan", "full-braid", "hostport-ebpf"];
 /// In the name of the function that only an ADD runs.
 const ADD: &str = "5braid6attach3add6attach";
 /// An ADD weighs more than all other calls together.
