@@ -137,15 +137,7 @@ impl Run<'_> {
             }
             Step::AddShaping(shaping) => return self.shape(at, shaping),
             Step::DelShaping(shaping) => self.alone(at, |run| shape::del(run.kernel, shaping)),
-            Step::AddPacketGuard(guard) => {
-                self.alone(at, |run| packet_guard::add(run.kernel.nft_of(guard.at.ns)?, guard));
-            }
-            Step::DelPacketGuard(link) => {
-                self.alone(at, |run| packet_guard::del(run.kernel.nft_of(link.ns)?, &link.name));
-            }
-            Step::AddXskGuard(_) | Step::DelXskGuard(_) | Step::DelXskGuardsOf(_) => {
-                self.alone(at, |run| xsk::change(run.kernel, step));
-            }
+            step if is_guard(step) => self.alone(at, |run| guard(run.kernel, step)),
             Step::AddRedirect { from, to } => self.alone(at, |run| shape::redirect(run.kernel, (from, to))),
             Step::DelRedirect { from, .. } => self.alone(at, |run| shape::end_redirect(run.kernel, from)),
             Step::DelLink(_) => return self.del_links(at),
@@ -300,6 +292,29 @@ impl Run<'_> {
             Ok(false) => self.report.errors.push(Error::new(step.to_string(), Errno::ENOENT)),
             Err(err) => self.report.errors.push(Error::io(step.to_string(), &err)),
         }
+    }
+}
+
+/// Whether the step is about sockets that pass a container's queue by.
+fn is_guard(step: &Step) -> bool {
+    matches!(
+        step,
+        Step::AddPacketGuard(_)
+            | Step::DelPacketGuard(_)
+            | Step::AddXskGuard(_)
+            | Step::DelXskGuard(_)
+            | Step::DelXskGuardsOf(_)
+    )
+}
+
+fn guard(kernel: &mut Kernel, step: &Step) -> Result<(), KernelError> {
+    match step {
+        Step::AddPacketGuard(guard) => packet_guard::add(kernel.nft_of(guard.at.ns)?, guard),
+        Step::DelPacketGuard(link) => packet_guard::del(kernel.nft_of(link.ns)?, &link.name),
+        Step::AddXskGuard(guard) => xsk::add(kernel, guard),
+        Step::DelXskGuard(guard) => xsk::del(kernel, guard),
+        Step::DelXskGuardsOf(owner) => xsk::del_owner(kernel, owner),
+        _ => Ok(()),
     }
 }
 

@@ -4,25 +4,15 @@
 use super::kernel::Kernel;
 use super::lock::lock;
 use crate::plan::link::LinkRef;
-use crate::plan::step::{Ns, Step};
+use crate::plan::step::Ns;
 use crate::plan::xsk::{Hold, XskGuard};
 use crate::sys::bpf::xsk::Program;
 use crate::sys::netlink::KernelError;
 use crate::sys::rtnl::{self, link};
 use nix::errno::Errno;
 
-/// Does a step that is about them.
-pub(super) fn change(kernel: &mut Kernel, step: &Step) -> Result<(), KernelError> {
-    match step {
-        Step::AddXskGuard(guard) => add(kernel, guard),
-        Step::DelXskGuard(guard) => del(kernel, guard),
-        Step::DelXskGuardsOf(owner) => del_owner(kernel, owner),
-        _ => Ok(()),
-    }
-}
-
 /// Holds those of the container.
-fn add(kernel: &mut Kernel, guard: &XskGuard) -> Result<(), KernelError> {
+pub(super) fn add(kernel: &mut Kernel, guard: &XskGuard) -> Result<(), KernelError> {
     let _held = lock()?;
     let index = kernel.index(&guard.below)?;
     if let Some(program) = Program::of_link(index)? {
@@ -46,7 +36,7 @@ fn said(errno: Errno, sentence: String) -> KernelError {
 }
 
 /// Ends what an attachment has, also where its link has another name by now.
-fn del(kernel: &mut Kernel, guard: &XskGuard) -> Result<(), KernelError> {
+pub(super) fn del(kernel: &mut Kernel, guard: &XskGuard) -> Result<(), KernelError> {
     let XskGuard { below, netns, owner } = guard;
     let _held = lock()?;
     let is_there = |program: &Program| {
@@ -67,7 +57,7 @@ fn del(kernel: &mut Kernel, guard: &XskGuard) -> Result<(), KernelError> {
 }
 
 /// Ends all of an owner's.
-fn del_owner(kernel: &mut Kernel, owner: &str) -> Result<(), KernelError> {
+pub(super) fn del_owner(kernel: &mut Kernel, owner: &str) -> Result<(), KernelError> {
     if programs(kernel)?.is_empty() {
         return Ok(());
     }
