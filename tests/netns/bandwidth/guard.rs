@@ -231,24 +231,26 @@ fn packets_that_ask_to_leave_at_one_time_do_not_gather() {
 /// Ends an attachment, whose result this was.
 pub(super) type End = fn(&Call, &Value);
 
+/// All ways in which one ends.
+pub(super) const ENDS: [(&str, End); 4] = [
+    ("DEL", |call, result| call.clone().prev(result).del().ok()),
+    ("DEL without a record", |call, _| {
+        fs::remove_dir_all("/run/braid").unwrap();
+        call.del().ok();
+    }),
+    ("GC", |call, _| call.gc(&[]).ok()),
+    ("ADD that fails", |call, _| {
+        call.del().ok();
+        let mut conf = slow(&conf::macvlan(), &json!({}));
+        conf["plugins"].as_array_mut().unwrap().push(json!({"type": "tuning", "sysctl": {"net.no.such": "1"}}));
+        call.clone().conf(conf).add().error();
+    }),
+];
+
 #[test]
 fn the_guard_of_packet_sockets_ends_with_its_attachment() {
     let rules = |held: &Held| held.pod.run("nft list ruleset");
-    let verbs: [(&str, End); 4] = [
-        ("DEL", |call, result| call.clone().prev(result).del().ok()),
-        ("DEL without a record", |call, _| {
-            fs::remove_dir_all("/run/braid").unwrap();
-            call.del().ok();
-        }),
-        ("GC", |call, _| call.gc(&[]).ok()),
-        ("ADD that fails", |call, _| {
-            call.del().ok();
-            let mut conf = slow(&conf::macvlan(), &json!({}));
-            conf["plugins"].as_array_mut().unwrap().push(json!({"type": "tuning", "sysctl": {"net.no.such": "1"}}));
-            call.clone().conf(conf).add().error();
-        }),
-    ];
-    for (verb, end) in verbs {
+    for (verb, end) in ENDS {
         let held = Held::new();
         let call = held.call(&slow(&conf::macvlan(), &json!({})));
         let result = call.add().result();
