@@ -71,6 +71,13 @@ impl Held {
         self.host.call("braid", &self.pod, conf.clone())
     }
 
+    /// The limit alone, as a plugin of its own, for the interface of `pod` of which `prev` tells.
+    pub(super) fn chained(&self, pod: &Ns, prev: &Value) -> Call {
+        let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "bandwidth", "egressRate": SLOW,
+            "egressBurst": BURST});
+        self.host.call("bandwidth", pod, conf).prev(prev)
+    }
+
     /// How many bits of what a packet socket sends to `address` in two seconds, past the queue, leave the node.
     fn escapes(&self, address: &str) -> u64 {
         self.leaves(address, true, "0800")
@@ -268,9 +275,7 @@ fn a_plugin_of_its_own_guards_and_ends_it() {
     let main = held.host.call("macvlan", &held.pod, conf::macvlan());
     let result = main.add().result();
     let before = held.host.state();
-    let chained = json!({"cniVersion": "1.1.0", "name": "net", "type": "bandwidth", "egressRate": SLOW,
-        "egressBurst": BURST});
-    let call = held.host.call("bandwidth", &held.pod, chained).prev(&result);
+    let call = held.chained(&held.pod, &result);
     call.add().result();
     assert!(held.escapes("10.3.0.254") < MOST);
     call.del().ok();

@@ -180,9 +180,7 @@ fn the_same_names_in_another_namespace_do_not_end_it() {
     let pod = held.host.pod("b");
     let main = held.host.call("macvlan", &pod, conf::macvlan()).container("b");
     let prev = main.add().result();
-    let chained = json!({"cniVersion": "1.1.0", "name": "net", "type": "bandwidth", "egressRate": SLOW,
-        "egressBurst": BURST});
-    let other = held.host.call("bandwidth", &pod, chained).container("a").prev(&prev);
+    let other = held.chained(&pod, &prev).container("a");
     other.add().result();
     is_held(leaves(&held, &pod));
     other.del().ok();
@@ -221,9 +219,7 @@ fn a_link_of_another_namespace_with_the_same_number_is_not_the_one_below() {
     third.run(&format!("ip link add link below name eth0 netns {} type macvlan", held.pod.path().display()));
     held.pod.run("ip link set eth0 up");
     let prev = json!({"cniVersion": "1.1.0", "interfaces": [{"name": "eth0", "sandbox": held.pod.path()}], "ips": []});
-    let chained = json!({"cniVersion": "1.1.0", "name": "net", "type": "bandwidth", "egressRate": SLOW,
-        "egressBurst": BURST});
-    let call = held.host.call("bandwidth", &held.pod, chained).prev(&prev);
+    let call = held.chained(&held.pod, &prev);
     call.add().result();
     assert!(first_programs(held.host.host()).is_empty());
     call.del().ok();
@@ -283,9 +279,7 @@ fn a_plugin_of_its_own_finds_the_link_below() {
     let main = held.host.call("macvlan", &held.pod, conf::macvlan());
     let result = main.add().result();
     let before = held.host.state();
-    let chained = json!({"cniVersion": "1.1.0", "name": "net", "type": "bandwidth", "egressRate": SLOW,
-        "egressBurst": BURST});
-    let call = held.host.call("bandwidth", &held.pod, chained).prev(&result);
+    let call = held.chained(&held.pod, &result);
     call.add().result();
     is_held(leaves(&held, &held.pod));
     call.del().ok();

@@ -1,115 +1,26 @@
 //! `bandwidth`: how much a container may receive and send, on whatever interface it has.
 
-use crate::cni::{AddResult, Error, Interface, Json, NetConf};
+mod conf;
+
+pub use conf::Bandwidth;
+
+use crate::cni::{AddResult, Error, Interface};
 use crate::ipam::Lease;
 use crate::plan::facts::LinkFact;
 use crate::plan::ladder::{ASKED, LADDER, Queue};
 use crate::plan::link::{IpvlanMode, Link, LinkAttr, LinkKind, LinkRef};
 use crate::plan::nft::PacketGuard;
-use crate::plan::shaping::{Rate, Shaper, Shaping, Subnets, Toward};
+use crate::plan::shaping::{Shaper, Shaping, Toward};
 use crate::plan::step::{Step, Sysctl};
 use crate::plan::xsk::XskGuard;
 use crate::plan::{Facts, Feature, Need, Ns};
 use crate::plugins::interface::host_links;
 use crate::plugins::{Addresses, Call, Planned, Plugin};
-use ipnet::IpNet;
 
-/// Least rate, in bits per second: one byte.
-const LEAST_BPS: u64 = 8;
-/// A burst of this many bytes and more is refused, as by the reference plugin.
-const BURST_LIMIT: u64 = u32::MAX as u64;
-/// What the kubelet and containerd write for "no burst given", in bits; CRI-O writes a little less than the limit.
-const UNSET_BURSTS: [u64; 2] = [(1 << 31) - 1, (1 << 32) - 1];
-const UNSET_BURST_FROM: u64 = 8 * (BURST_LIMIT - 1);
-/// Most subnets that a configuration may name.
-const MOST_SUBNETS: usize = 64;
 /// Index of `lo` in every network namespace.
 const LOOPBACK: u32 = 1;
-/// The burst where none is given: so many milliseconds of the rate, and this many bytes at least.
-const BURST_MS: u64 = 10;
-const LEAST_BURST: u64 = 64 * 1024;
 /// What may wait before an ifb, in packets: as before a veth, instead of the kernel's 32.
 const PACKETS: u32 = 1000;
-
-/// A `bandwidth` configuration.
-#[derive(Debug)]
-pub struct Bandwidth {
-    /// Towards the container.
-    ingress: Option<Rate>,
-    /// From the container.
-    egress: Option<Rate>,
-    /// Which packets; none for all.
-    subnets: Option<Subnets>,
-}
-
-impl Bandwidth {
-    /// Reads the configuration; any of the four keys in it outdoes all of `runtimeConfig.bandwidth`.
-    pub fn parse(conf: &NetConf) -> Result<Self, Error> {
-        const KEYS: [&str; 4] = ["ingressRate", "ingressBurst", "egressRate", "egressBurst"];
-        let runtime = conf.json.object("runtimeConfig")?.map(|runtime| runtime.object("bandwidth")).transpose()?;
-        let of = match runtime.flatten() {
-            Some(runtime) if !KEYS.iter().any(|key| conf.json.has(key)) => runtime,
-            _ => &conf.json,
-        };
-        // A runtime that names no subnets means those of the configuration.
-        let subnets = subnets(of)?.map_or_else(|| subnets(&conf.json), |subnets| Ok(Some(subnets)))?;
-        let (ingress, egress) = (rate(of, "ingressRate", "ingressBurst")?, rate(of, "egressRate", "egressBurst")?);
-        Ok(Self { ingress, egress, subnets })
-    }
-
-    fn is_unlimited(&self) -> bool {
-        self.ingress.is_none() && self.egress.is_none()
-    }
-}
-
-/// Reads `shapedSubnets` or `unshapedSubnets`.
-fn subnets(json: &Json) -> Result<Option<Subnets>, Error> {
-    let of = |key: &str| {
-        let parse = |text: &String| {
-            let net =
-                text.parse::<IpNet>().map_err(|err| Error::config(format!("{key:?}: bad subnet {text:?}: {err}")));
-            net.map(|net| net.trunc())
-        };
-        json.strings(key)?.iter().map(parse).collect::<Result<Vec<_>, Error>>()
-    };
-    let (shaped, unshaped) = (of("shapedSubnets")?, of("unshapedSubnets")?);
-    let (only, nets) = match (shaped.len(), unshaped.len()) {
-        (0, 0) => return Ok(None),
-        (_, 0) => (true, shaped),
-        (0, _) => (false, unshaped),
-        _ => return Err(Error::config("\"shapedSubnets\" and \"unshapedSubnets\" exclude each other")),
-    };
-    if nets.len() > MOST_SUBNETS {
-        return Err(Error::config(format!("{} subnets are more than {MOST_SUBNETS}", nets.len())));
-    }
-    Ok(Some(Subnets { only, nets }))
-}
-
-/// Reads one direction; absent and zero mean no limit.
-fn rate(json: &Json, rate_key: &str, burst_key: &str) -> Result<Option<Rate>, Error> {
-    let (bps, burst) = (json.u64(rate_key)?.unwrap_or(0), json.u64(burst_key)?.unwrap_or(0));
-    match (bps, burst) {
-        (0, 0) => Ok(None),
-        (_, 0) => Err(Error::config(format!("if rate is set, burst must also be set: {rate_key:?} is {bps}"))),
-        (0, _) => Err(Error::config(format!("if burst is set, rate must also be set: {burst_key:?} is {burst}"))),
-        (..LEAST_BPS, _) => {
-            Err(Error::config(format!("{rate_key:?}: {bps} bit/s is less than a byte a second, {LEAST_BPS}")))
-        }
-        _ if burst / 8 >= BURST_LIMIT => {
-            Err(Error::config(format!("burst cannot be more than 4GB: {burst_key:?} is {burst} bit")))
-        }
-        _ => Ok(Some(Rate { bps, burst: given_or_default(bps, burst) })),
-    }
-}
-
-/// The runtimes' numbers for "none given" would let the first 256 MB or more pass unshaped.
-fn given_or_default(bps: u64, burst: u64) -> u64 {
-    if UNSET_BURSTS.contains(&burst) || burst >= UNSET_BURST_FROM {
-        (Rate { bps, burst }.bytes_in(BURST_MS)).max(LEAST_BURST).saturating_mul(8)
-    } else {
-        burst
-    }
-}
 
 /// Where the container's packets can be held up.
 enum Place {
@@ -368,64 +279,4 @@ impl Plugin for Bandwidth {
 pub fn shortcoming(queue: Queue, has: impl Fn(Feature) -> bool) -> Option<String> {
     let lacking: Vec<&str> = queue.lacking(has).into_iter().map(Feature::name).collect();
     (!lacking.is_empty()).then(|| format!("the kernel lacks {}", lacking.join(", ")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(text: &str) -> Result<Bandwidth, String> {
-        let json = Json::parse(text.as_bytes(), "a test").expect("json");
-        Ok(Bandwidth {
-            ingress: rate(&json, "ingressRate", "ingressBurst").map_err(|err| err.msg)?,
-            egress: rate(&json, "egressRate", "egressBurst").map_err(|err| err.msg)?,
-            subnets: subnets(&json).map_err(|err| err.msg)?,
-        })
-    }
-
-    #[test]
-    fn subnets_of_the_runtime_go_before_those_of_the_configuration() {
-        let nets = |runtime: &str| {
-            let text = format!(
-                r#"{{"cniVersion": "1.1.0", "name": "net", "type": "bandwidth", "shapedSubnets": ["10.0.0.0/8"],
-                    "runtimeConfig": {{"bandwidth": {{"ingressRate": 8000, "ingressBurst": 8000{runtime}}}}}}}"#
-            );
-            let conf = NetConf::parse(text.as_bytes()).expect("a configuration");
-            Bandwidth::parse(&conf).expect("good").subnets.expect("some").nets
-        };
-        let net = |text: &str| vec![text.parse::<IpNet>().expect("a subnet")];
-        assert_eq!(nets(""), net("10.0.0.0/8"));
-        assert_eq!(nets(r#", "unshapedSubnets": ["10.9.0.0/16"]"#), net("10.9.0.0/16"));
-    }
-
-    #[test]
-    fn zero_and_absent_mean_no_limit() {
-        assert!(parse("{}").expect("good").is_unlimited());
-        assert!(parse(r#"{"ingressRate": 0, "ingressBurst": 0}"#).expect("good").is_unlimited());
-    }
-
-    #[test]
-    fn a_rate_and_its_burst_come_together_and_within_bounds() {
-        for (text, why) in [
-            (r#"{"ingressRate": 1000}"#, "burst must also be set"),
-            (r#"{"egressBurst": 1000}"#, "rate must also be set"),
-            (r#"{"egressRate": 7, "egressBurst": 80}"#, "less than a byte"),
-            (r#"{"egressRate": 8, "egressBurst": 34359738360}"#, "more than 4GB"),
-            (r#"{"egressRate": 8, "egressBurst": 18446744073709551615}"#, "more than 4GB"),
-            (r#"{"shapedSubnets": ["10.0.0.0/8"], "unshapedSubnets": ["10.0.0.0/9"]}"#, "exclude each other"),
-            (r#"{"shapedSubnets": ["10.0.0.0"]}"#, "bad subnet \"10.0.0.0\""),
-            (r#"{"unshapedSubnets": ["10.0.0.0/33"]}"#, "bad subnet"),
-        ] {
-            let refused = parse(text).expect_err("refused");
-            assert!(refused.contains(why), "{text}: {refused}");
-        }
-    }
-
-    #[test]
-    fn what_runtimes_write_for_no_burst_becomes_a_sane_one() {
-        assert_eq!(given_or_default(1_000_000_000, (1 << 32) - 1), 10_000_000);
-        assert_eq!(given_or_default(1_000_000, (1 << 31) - 1), 8 * 65_536);
-        assert_eq!(given_or_default(1_000_000, 8 * (BURST_LIMIT - 1) + 7), 8 * 65_536);
-        assert_eq!(given_or_default(1_000_000, 80_000), 80_000);
-    }
 }
