@@ -302,6 +302,7 @@ fn is_guard(step: &Step) -> bool {
         Step::AddPacketGuard(_)
             | Step::DelPacketGuard(_)
             | Step::AddXskGuard(_)
+            | Step::NarrowXskGuard { .. }
             | Step::DelXskGuard(_)
             | Step::DelXskGuardsOf(_)
     )
@@ -312,6 +313,7 @@ fn guard(kernel: &mut Kernel, step: &Step) -> Result<(), KernelError> {
         Step::AddPacketGuard(guard) => packet_guard::add(kernel.nft_of(guard.at.ns)?, guard),
         Step::DelPacketGuard(link) => packet_guard::del(kernel.nft_of(link.ns)?, &link.name),
         Step::AddXskGuard(guard) => xsk::add(kernel, guard),
+        Step::NarrowXskGuard { guard, at } => xsk::narrow(kernel, guard, at),
         Step::DelXskGuard(guard) => xsk::del(kernel, guard),
         Step::DelXskGuardsOf(owner) => xsk::del_owner(kernel, owner),
         _ => Ok(()),

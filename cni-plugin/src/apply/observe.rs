@@ -68,7 +68,7 @@ fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error
             Ok(())
         }
         Need::PacketGuard(at) => apart(|| read_packet_guard(kernel, at, facts)),
-        Need::XskGuards(at) => apart(|| read_xsk_guards(kernel, at, facts)),
+        Need::XskGuards(at) => apart(|| read_xsk_guards(kernel, at.as_ref(), facts)),
         Need::Below(at) => apart(|| read_below(kernel, at, facts)),
         Need::Netns => {
             facts.netns = kernel.pod_cookie();
@@ -104,10 +104,11 @@ fn read_packet_guard(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Re
     Ok(())
 }
 
-fn read_xsk_guards(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
+fn read_xsk_guards(kernel: &mut Kernel, at: Option<&LinkRef>, facts: &mut Facts) -> Result<(), Error> {
     let found = xsk::observe(kernel, at);
-    let found = found.map_err(|cause| Error::new(format!("look whose AF_XDP sockets are held at {at}"), cause))?;
-    facts.xsk_guards.insert(at.clone(), found);
+    let place = at.map_or_else(String::new, |at| format!(" at {at}"));
+    let found = found.map_err(|cause| Error::new(format!("look whose AF_XDP sockets are held{place}"), cause))?;
+    facts.xsk_guards.insert(at.cloned(), found);
     Ok(())
 }
 

@@ -88,7 +88,7 @@ fn held(kernel: &mut Kernel, guard: &Step) -> u64 {
         }
         Step::AddXskGuard(XskGuard { below, netns, owner }) => {
             let is_its = |hold: &Hold| hold.netns == *netns && hold.owner == *owner;
-            xsk::observe(kernel, below).map(|held| held.into_iter().find(is_its).map(|hold| hold.dropped))
+            xsk::observe(kernel, below.as_ref()).map(|held| held.into_iter().find(is_its).map(|hold| hold.refused))
         }
         _ => return 0,
     };

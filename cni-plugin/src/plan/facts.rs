@@ -52,8 +52,8 @@ pub enum Need {
     Shaped(LinkRef),
     /// What packet sockets may send through a link of the container.
     PacketGuard(LinkRef),
-    /// Whose `AF_XDP` sockets are held at a link.
-    XskGuards(LinkRef),
+    /// Whose `AF_XDP` sockets are held, at a link or by getting none.
+    XskGuards(Option<LinkRef>),
     /// The link of the host below a link of the container.
     Below(LinkRef),
     /// The cookie of the container's network namespace.
@@ -103,8 +103,8 @@ pub struct Facts {
     pub shaped: BTreeMap<LinkRef, ShapedFact>,
     /// What packet sockets may send, by link.
     pub packet_guards: BTreeMap<LinkRef, PacketGuardFact>,
-    /// Whose `AF_XDP` sockets are held, by link.
-    pub xsk_guards: BTreeMap<LinkRef, Vec<Hold>>,
+    /// Whose `AF_XDP` sockets are held, by link, and those that get none.
+    pub xsk_guards: BTreeMap<Option<LinkRef>, Vec<Hold>>,
     /// The links of the host below those of the container that have one.
     pub below: BTreeMap<LinkRef, LinkRef>,
     /// Cookie of the container's network namespace; none before Linux 5.14.

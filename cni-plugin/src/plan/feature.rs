@@ -33,6 +33,7 @@ pub enum Feature {
     CgroupBpf,
     Tcx,
     PacketGuard,
+    XskBind,
     XskGuard,
 }
 
@@ -69,6 +70,7 @@ impl Feature {
             Self::CgroupBpf => "cgroup_bpf",
             Self::Tcx => "tcx",
             Self::PacketGuard => "nf_tables egress",
+            Self::XskBind => "fmod_ret",
             Self::XskGuard => "bpf_get_netns_cookie",
         }
     }

@@ -26,7 +26,7 @@ pub enum Queue {
 
 /// All that the choice depends on.
 pub const LADDER: &[Feature] = match ASKED {
-    [ladder @ .., Feature::PacketGuard, Feature::XskGuard] => ladder,
+    [ladder @ .., Feature::PacketGuard, Feature::XskBind, Feature::XskGuard] => ladder,
     _ => ASKED,
 };
 
@@ -40,6 +40,7 @@ pub const ASKED: &[Feature] = &[
     Feature::ClsBpf,
     Feature::Bpf,
     Feature::PacketGuard,
+    Feature::XskBind,
     Feature::XskGuard,
 ];
 

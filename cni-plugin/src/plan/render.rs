@@ -40,10 +40,12 @@ impl fmt::Display for Step {
             }
             Self::DelRedirect { from, .. } => write!(f, "tc filter del dev {} ingress pref 1", from.name),
             Self::AddXskGuard(guard) => add_xsk_guard(f, guard),
-            Self::DelXskGuard(XskGuard { below, owner, .. }) => {
-                write!(f, "# let AF_XDP sockets of {owner:?} send through {} again", below.name)
+            Self::NarrowXskGuard { guard, at } => {
+                write!(f, "# let AF_XDP sockets of {:?} have links other than {}", guard.owner, at.name)
             }
-            Self::DelXskGuardsOf(owner) => write!(f, "# let AF_XDP sockets of {owner:?} send again"),
+            Self::DelXskGuard(XskGuard { owner, .. }) | Self::DelXskGuardsOf(owner) => {
+                write!(f, "# let AF_XDP sockets of {owner:?} send again")
+            }
             Self::WaitUp(at) => write!(f, "# wait until {} is operationally up", at.name),
             Self::WaitDad(at) => write!(f, "# wait until no address of {} is tentative", at.name),
             _ => self.fmt_nft(f),
@@ -69,7 +71,6 @@ impl Step {
             Self::AddAddr(addr) | Self::EnsureAddr(addr) | Self::DelAddr(addr) => addr.at.ns,
             Self::AddRoute(route) | Self::DelRoute(route) => route.at.ns,
             Self::AddPacketGuard(guard) => guard.at.ns,
-            Self::AddXskGuard(guard) | Self::DelXskGuard(guard) => guard.below.ns,
             Self::SetSysctl(sysctl) | Self::EnsureSysctl(sysctl) => sysctl.ns,
             Self::AddMasquerade(_)
             | Self::DelMasquerade(_)
@@ -84,6 +85,9 @@ impl Step {
             | Self::DelFirewall(_)
             | Self::DelFirewallOf(_)
             | Self::DelReferenceFirewall { .. }
+            | Self::AddXskGuard(_)
+            | Self::NarrowXskGuard { .. }
+            | Self::DelXskGuard(_)
             | Self::DelXskGuardsOf(_)
             | Self::AddMacCheck(_)
             | Self::DelMacCheck(_) => Ns::Host,
@@ -120,11 +124,11 @@ fn add_shaping(f: &mut fmt::Formatter<'_>, shaping: &Shaping) -> fmt::Result {
 
 /// What brings the program there; whom it holds stands in its map.
 fn add_xsk_guard(f: &mut fmt::Formatter<'_>, XskGuard { below, owner, .. }: &XskGuard) -> fmt::Result {
-    write!(
-        f,
-        "bpftool net attach tcx_egress name braid_xsk dev {} prepend # no AF_XDP sockets of {owner:?}",
-        below.name
-    )
+    match below {
+        Some(at) => write!(f, "bpftool net attach tcx_egress name braid_xsk dev {} prepend", at.name),
+        None => write!(f, "bpftool prog load braid.o /sys/fs/bpf/braid autoattach"),
+    }?;
+    write!(f, " # no AF_XDP sockets of {owner:?}")
 }
 
 fn queue(shaper: &Shaper) -> String {

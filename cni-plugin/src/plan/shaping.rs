@@ -265,7 +265,7 @@ pub struct Traffic {
     pub marked: u64,
     /// Of the packets, those that passed others.
     pub bypassed: u64,
-    /// Dropped by the guard.
+    /// Dropped by the guards, and sockets that they refused.
     pub guarded: u64,
 }
 

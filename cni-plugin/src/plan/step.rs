@@ -157,8 +157,15 @@ pub enum Step {
     AddPacketGuard(PacketGuard),
     /// Ends it.
     DelPacketGuard(LinkRef),
-    /// Holds what `AF_XDP` sockets of the container send.
+    /// Holds the `AF_XDP` sockets of the container.
     AddXskGuard(XskGuard),
+    /// From now on only those that ask for one of its links.
+    NarrowXskGuard {
+        /// What holds them.
+        guard: XskGuard,
+        /// The link.
+        at: LinkRef,
+    },
     /// Ends it.
     DelXskGuard(XskGuard),
     /// Ends all of one owner: network, container id and interface.

@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn sockets_are_held_until_the_links_are_gone() {
-        let guard = XskGuard { below: LinkRef::host(name("lan")), netns: 7, owner: String::new() };
+        let guard = XskGuard { below: Some(LinkRef::host(name("lan"))), netns: 7, owner: String::new() };
         let steps = [veth(), Step::AddXskGuard(guard.clone())];
         assert_eq!(undo(&steps), [Step::DelLink(LinkRef::host(name("veth1"))), Step::DelXskGuard(guard)]);
     }

@@ -5,7 +5,7 @@ use super::hostport::{HostPorts, Way};
 use super::link::{Link, LinkKind, LinkRef};
 use super::nft::PacketGuard;
 use super::step::{Addr, Ns, Route, Step, Vlan};
-use super::xsk::XskGuard;
+use super::xsk::{Hold, XskGuard};
 
 impl Step {
     /// What has to be read to judge the step.
@@ -43,6 +43,7 @@ impl Step {
                 vec![Need::PacketGuard(at.clone())]
             }
             Self::AddXskGuard(guard) | Self::DelXskGuard(guard) => vec![Need::XskGuards(guard.below.clone())],
+            Self::NarrowXskGuard { guard, at } => vec![Need::XskGuards(guard.below.clone()), Need::Link(at.clone())],
             Self::AddRedirect { from, to } | Self::DelRedirect { from, to } => {
                 vec![Need::Shaped(from.clone()), Need::Link(to.clone())]
             }
@@ -107,6 +108,7 @@ pub fn holds(step: &Step, facts: &Facts) -> Result<(), String> {
         | Step::AddRedirect { .. }
         | Step::DelRedirect { .. }
         | Step::AddXskGuard(_)
+        | Step::NarrowXskGuard { .. }
         | Step::DelXskGuard(_) => shaping_holds(step, facts),
         Step::WaitUp(at) => refuse_if(!found(at, facts)?.oper_up, || format!("link {at} is not operationally up")),
         Step::WaitDad(_) | Step::RestoreReferenceTuning { .. } => Ok(()),
@@ -133,19 +135,28 @@ fn shaping_holds(step: &Step, facts: &Facts) -> Result<(), String> {
             let there = is_redirected(from, to, facts);
             refuse_if(there, || format!("what comes in from {from} still leaves through {to}"))
         }
-        Step::AddXskGuard(guard) => refuse_if(!is_held(guard, facts), || {
-            format!("nothing holds what AF_XDP sockets of the container send through {}", guard.below)
-        }),
-        Step::DelXskGuard(guard) => refuse_if(is_held(guard, facts), || {
-            format!("what AF_XDP sockets of the container send through {} is still held", guard.below)
-        }),
+        Step::AddXskGuard(guard) => {
+            refuse_if(hold_of(guard, facts).is_none(), || format!("nothing holds {}", sockets_of(guard)))
+        }
+        Step::NarrowXskGuard { guard, at } => {
+            let link = found(at, facts)?.index;
+            let is_its = hold_of(guard, facts).is_some_and(|hold| hold.link == link);
+            refuse_if(!is_its, || format!("AF_XDP sockets of the container can have link {at}"))
+        }
+        Step::DelXskGuard(guard) => {
+            refuse_if(hold_of(guard, facts).is_some(), || format!("{} are still held", sockets_of(guard)))
+        }
         _ => Ok(()),
     }
 }
 
-fn is_held(XskGuard { below, netns, owner }: &XskGuard, facts: &Facts) -> bool {
-    let held = facts.xsk_guards.get(below);
-    held.is_some_and(|held| held.iter().any(|hold| hold.netns == *netns && hold.owner == *owner))
+fn hold_of<'a>(XskGuard { below, netns, owner }: &XskGuard, facts: &'a Facts) -> Option<&'a Hold> {
+    facts.xsk_guards.get(below)?.iter().find(|hold| hold.netns == *netns && hold.owner == *owner)
+}
+
+fn sockets_of(guard: &XskGuard) -> String {
+    let through = guard.below.as_ref().map_or_else(String::new, |at| format!(" that send through {at}"));
+    format!("AF_XDP sockets of the container{through}")
 }
 
 fn is_redirected(from: &LinkRef, to: &LinkRef, facts: &Facts) -> bool {

@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "the system call has no wrapper")]
 
+mod btf;
 pub mod hostport;
 mod link;
 pub mod loopback;
@@ -39,6 +40,14 @@ struct Load {
     name: [u8; 16],
     prog_ifindex: u32,
     expected_attach_type: u32,
+    prog_btf_fd: u32,
+    func_info_rec_size: u32,
+    func_info: u64,
+    func_info_cnt: u32,
+    line_info_rec_size: u32,
+    line_info: u64,
+    line_info_cnt: u32,
+    attach_btf_id: u32,
 }
 
 /// Start of `union bpf_attr` for `BPF_PROG_QUERY`; `target` is an interface index for tcx, and a descriptor for a cgroup.

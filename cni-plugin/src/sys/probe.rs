@@ -145,11 +145,18 @@ pub const PROBES: &[Probe] = &[
         How::Nft(packets_held),
     ),
     probe(
+        Feature::XskBind,
+        "5.7",
+        "bandwidth on macvlan, ipvlan",
+        "AF_XDP sockets of such a pod are held at the link below, where that can be",
+        How::Bpf(bpf::xsk::bind::probe),
+    ),
+    probe(
         Feature::XskGuard,
         "6.13",
-        "bandwidth on macvlan, ipvlan",
+        "bandwidth there without fmod_ret",
         "who has CAP_NET_RAW in such a pod sends past its limit by AF_XDP",
-        How::Bpf(bpf::xsk::probe),
+        How::Bpf(bpf::xsk::below::probe),
     ),
     probe(Feature::Tcx, "6.6", "shared devices", "programs are attached by clsact", How::Bpf(bpf::query_tcx)),
 ];

@@ -5,6 +5,7 @@ mod lifecycle;
 mod order;
 mod traffic;
 mod xsk;
+mod xsk_bind;
 
 use braid_tests::feature::pretend;
 use braid_tests::{Call, Feature, Ns, Sandbox, Value, json};

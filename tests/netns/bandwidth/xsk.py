@@ -1,4 +1,5 @@
-# Sends frames for so many seconds from an AF_XDP socket, to one hardware address; says how many the kernel took.
+# Sends frames for so many seconds from an AF_XDP socket, to one hardware address; says how many the kernel took. In no time it
+# says only what the kernel answered when the socket asked for the link.
 import ctypes, mmap, socket, struct, sys, time
 
 dev, to, seconds = sys.argv[1], bytes.fromhex(sys.argv[2].replace(":", "")), float(sys.argv[3])
@@ -20,7 +21,10 @@ tx_ring = mmap.mmap(sender.fileno(), tx[2] + FRAMES * 16, offset=TX_PLACE)
 done_ring = mmap.mmap(sender.fileno(), done[2] + FRAMES * 8, offset=COMPLETION_PLACE)
 address = struct.pack("HHIII", AF_XDP, COPY, socket.if_nametoindex(dev), 0, 0)
 libc = ctypes.CDLL(None, use_errno=True)
-assert libc.bind(sender.fileno(), address, len(address)) == 0, ctypes.get_errno()
+refused = libc.bind(sender.fileno(), address, len(address)) and ctypes.get_errno()
+if seconds == 0:
+    sys.exit(print(refused))
+assert not refused, refused
 
 link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
 link.bind((dev, 0))

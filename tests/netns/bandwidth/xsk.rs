@@ -1,8 +1,9 @@
-//! A container that sends past its limit by an `AF_XDP` socket.
+//! A container that sends past its limit by an `AF_XDP` socket, on a kernel that lets no program refuse it the link.
 
 use super::guard::{ENDS, End, Held, SLOW, children, slow};
 use super::{BURST, shaped};
 use crate::conf;
+use braid_tests::feature::pretend;
 use braid_tests::state::{end_first_programs, first_programs};
 use braid_tests::{Ns, Sandbox, json, needs};
 use std::fs;
@@ -36,6 +37,12 @@ fn let_go(host: &Sandbox, link: &str) {
     assert!(programs(host, link).is_empty());
 }
 
+fn held() -> Held {
+    let held = Held::new();
+    pretend(&[], &["fmod_ret"]);
+    held
+}
+
 fn leaves(held: &Held, from: &Ns) -> (u64, u64) {
     sends(from, AWAY, (&held.far, "lan"))
 }
@@ -57,7 +64,7 @@ fn what_an_xdp_socket_sends_past_a_limit_is_held_at_the_link_below() {
     needs!(XskGuard);
     let braid = braid_tests::binary::braid().display();
     for main in children() {
-        let held = Held::new();
+        let held = held();
         let call = held.call(&slow(&main, &json!({})));
         let result = call.add().result();
         assert_eq!(programs(&held.host, "lan"), HOLDS);
@@ -94,7 +101,7 @@ fn what_an_xdp_socket_sends_past_a_limit_is_held_at_the_link_below() {
 #[test]
 fn a_neighbour_without_a_limit_is_free_and_one_child_reaches_another() {
     needs!(XskGuard);
-    let held = Held::new();
+    let held = held();
     let mut main = conf::macvlan();
     main["mode"] = json!("bridge");
     let call = held.call(&slow(&main, &json!({})));
@@ -114,7 +121,7 @@ fn a_neighbour_without_a_limit_is_free_and_one_child_reaches_another() {
 #[test]
 fn the_last_limited_child_takes_the_program_along() {
     needs!(XskGuard);
-    let held = Held::new();
+    let held = held();
     let conf = slow(&conf::macvlan(), &json!({}));
     let first = held.call(&conf);
     first.add().result();
@@ -132,7 +139,7 @@ fn the_last_limited_child_takes_the_program_along() {
 #[test]
 fn what_others_hang_on_the_link_below_decides_after_the_guard_and_stays() {
     needs!(XskGuard);
-    let held = Held::new();
+    let held = held();
     let others = || ["ingress", "egress"].map(|side| held.host.run(&format!("tc filter show dev lan {side}")));
     held.host.run("tc qdisc add dev lan clsact");
     // Lets all pass, and no filter behind it sees anything.
@@ -159,7 +166,7 @@ fn what_others_hang_on_the_link_below_decides_after_the_guard_and_stays() {
 #[test]
 fn a_link_below_that_has_another_name_by_now_lets_go() {
     needs!(XskGuard);
-    let held = Held::new();
+    let held = held();
     let call = held.call(&slow(&conf::macvlan(), &json!({})));
     let result = call.add().result();
     held.host.run("ip link set lan down");
@@ -174,7 +181,7 @@ fn a_link_below_that_has_another_name_by_now_lets_go() {
 #[test]
 fn the_same_names_in_another_namespace_do_not_end_it() {
     needs!(XskGuard);
-    let held = Held::new();
+    let held = held();
     let call = held.call(&slow(&conf::macvlan(), &json!({})));
     let result = call.add().result();
     let pod = held.host.pod("b");
@@ -194,7 +201,7 @@ fn the_same_names_in_another_namespace_do_not_end_it() {
 #[test]
 fn more_than_a_namespace_has_room_for_are_refused() {
     needs!(XskGuard);
-    let held = Held::new();
+    let held = held();
     let conf = slow(&conf::macvlan(), &json!({}));
     let calls: Vec<_> = (0..9).map(|number| held.call(&conf).ifname(&format!("net{number}"))).collect();
     let (last, others) = calls.split_last().unwrap();
@@ -211,7 +218,7 @@ fn more_than_a_namespace_has_room_for_are_refused() {
 #[test]
 fn a_link_of_another_namespace_with_the_same_number_is_not_the_one_below() {
     needs!(XskGuard);
-    let held = Held::new();
+    let held = held();
     let third = held.host.pod("third");
     for ns in [held.host.host(), &third] {
         ns.run("ip link add below index 777 type veth peer name other");
@@ -230,7 +237,7 @@ fn a_link_of_another_namespace_with_the_same_number_is_not_the_one_below() {
 #[test]
 fn two_limited_interfaces_of_a_container_are_held_until_the_last_is_gone() {
     needs!(XskGuard);
-    let held = Held::new();
+    let held = held();
     let conf = slow(&conf::macvlan(), &json!({}));
     let first = held.call(&conf);
     first.add().result();
@@ -250,7 +257,7 @@ fn the_guard_of_xdp_sockets_ends_with_its_attachment() {
         call.gc(&[]).ok();
     });
     for (verb, end) in ENDS.into_iter().chain([by_gc]) {
-        let held = Held::new();
+        let held = held();
         let call = held.call(&slow(&conf::macvlan(), &json!({})));
         let result = call.add().result();
         assert_eq!(programs(&held.host, "lan"), HOLDS, "{verb}");
@@ -264,7 +271,7 @@ fn the_guard_of_xdp_sockets_ends_with_its_attachment() {
 #[test]
 fn the_guard_of_xdp_sockets_ends_when_the_namespace_is_gone() {
     needs!(XskGuard);
-    let held = Held::new();
+    let held = held();
     let call = held.call(&slow(&conf::macvlan(), &json!({})));
     let result = call.add().result();
     held.host.end(&held.pod);
@@ -275,7 +282,7 @@ fn the_guard_of_xdp_sockets_ends_when_the_namespace_is_gone() {
 #[test]
 fn a_plugin_of_its_own_finds_the_link_below() {
     needs!(XskGuard);
-    let held = Held::new();
+    let held = held();
     let main = held.host.call("macvlan", &held.pod, conf::macvlan());
     let result = main.add().result();
     let before = held.host.state();
@@ -292,7 +299,7 @@ fn a_plugin_of_its_own_finds_the_link_below() {
 #[test]
 fn only_what_is_sent_through_a_link_of_the_host_needs_a_guard() {
     needs!(XskGuard);
-    let held = Held::new();
+    let held = held();
     let mut received = slow(&conf::macvlan(), &json!({}));
     received["runtimeConfig"]["bandwidth"] = json!({"ingressRate": SLOW, "ingressBurst": BURST});
     let call = held.call(&received);

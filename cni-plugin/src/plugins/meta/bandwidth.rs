@@ -85,8 +85,8 @@ impl Bandwidth {
         let sent = shapers.iter().find(|shaper| shaper.toward == Toward::Network);
         let guard = sent.filter(|_| facts.has(Feature::PacketGuard));
         let guard = guard.and_then(|shaper| PacketGuard::of(shaper, self.subnets.as_ref())).map(Step::AddPacketGuard);
-        let guards = guard.into_iter().chain(sent.and_then(|_| xsk_guard(call, facts)));
-        let guards: Vec<Step> = guards.collect();
+        let guards: Vec<Step> =
+            guard.into_iter().chain(sent.into_iter().flat_map(|_| xsk_guard(call, facts))).collect();
         let shaping = Step::AddShaping(Shaping { shapers, guard: None, subnets: self.subnets.clone() });
         if self.ingress.is_none() {
             return [shaping].into_iter().chain(guards).collect();
@@ -133,11 +133,19 @@ impl Bandwidth {
     }
 }
 
-/// What holds the container's `AF_XDP` sockets; none where the link below is the container's own, or the kernel can't tell
-/// whose they are.
-fn xsk_guard(call: &Call<'_>, facts: &Facts) -> Option<Step> {
-    let below = facts.below.get(&call.pod()).filter(|_| facts.has(Feature::XskGuard))?;
-    Some(Step::AddXskGuard(XskGuard { below: below.clone(), netns: facts.netns?, owner: call.owner() }))
+/// What holds the container's `AF_XDP` sockets, the best that the kernel has; nothing where it has neither, or where the link
+/// below is the container's own.
+fn xsk_guard(call: &Call<'_>, facts: &Facts) -> Vec<Step> {
+    let Some(netns) = facts.netns else { return Vec::new() };
+    let guard = |below| XskGuard { below, netns, owner: call.owner() };
+    match facts.below.get(&call.pod()) {
+        _ if facts.has(Feature::XskBind) => {
+            let guard = guard(None);
+            vec![Step::AddXskGuard(guard.clone()), Step::NarrowXskGuard { guard, at: call.pod() }]
+        }
+        Some(below) if facts.has(Feature::XskGuard) => vec![Step::AddXskGuard(guard(Some(below.clone())))],
+        _ => Vec::new(),
+    }
 }
 
 fn shapers(steps: &[Step]) -> impl Iterator<Item = &Shaper> {
@@ -175,11 +183,14 @@ fn unguarded(steps: &[Step], facts: &Facts) -> Vec<String> {
     if !steps.iter().any(is_sent_in_pod) {
         return Vec::new();
     }
-    let guards =
-        [("packet sockets that pass its queue by", Feature::PacketGuard), ("sockets of AF_XDP", Feature::XskGuard)];
-    let lacking = guards.into_iter().filter(|(_, guard)| !facts.has(*guard));
-    let sentence = |(sockets, guard): (&str, Feature)| {
-        format!("{sockets} (CAP_NET_RAW) are not held to \"egressRate\": the kernel lacks {}", guard.name())
+    let guards: [(&str, &[Feature]); 2] = [
+        ("packet sockets that pass its queue by", &[Feature::PacketGuard]),
+        ("sockets of AF_XDP", &[Feature::XskBind, Feature::XskGuard]),
+    ];
+    let lacking = guards.into_iter().filter(|(_, guards)| !guards.iter().any(|guard| facts.has(*guard)));
+    let sentence = |(sockets, guards): (&str, &[Feature])| {
+        let names = guards.iter().map(|guard| guard.name()).collect::<Vec<_>>().join(", ");
+        format!("{sockets} (CAP_NET_RAW) are not held to \"egressRate\": the kernel lacks {names}")
     };
     lacking.map(sentence).collect()
 }

@@ -5,7 +5,7 @@
 
 use super::hostport::{addr_of, address};
 use super::link;
-use super::object::{HASH, LRU_HASH, Map, NO_PREALLOC, fnv, load_as, pin, pinned};
+use super::object::{HASH, Kind, LRU_HASH, Map, NO_PREALLOC, fnv, load_as, pin, pinned};
 use super::owned::{Owned, owner_of};
 use super::pins::{ensure, folder, make_folder, named, remove, remove_folder};
 use crate::plan::hostport::Entrance;
@@ -51,11 +51,15 @@ const PROGRAMS: [Program; 4] = [
     Program { name: "connect6", attach_type: INET6_CONNECT, instructions: CONNECT },
 ];
 
+fn kind(attach_type: u32) -> Kind {
+    Kind { prog_type: SOCK_ADDR, attach_type, ..Kind::default() }
+}
+
 impl Program {
     /// Loads it; its maps are those of the sockets and of the ports.
     fn load(&self, maps: &Maps) -> Result<OwnedFd, Errno> {
         let all = [maps.sockets.as_raw_fd(), maps.ports.as_raw_fd()];
-        load_as([SOCK_ADDR, self.attach_type], &format!("braid_{}", self.name), self.instructions, &all)
+        load_as(kind(self.attach_type), &format!("braid_{}", self.name), self.instructions, &all)
     }
 
     fn pin(&self) -> Result<PathBuf, Errno> {
@@ -175,7 +179,7 @@ pub(in crate::sys) fn probe() -> Result<(), Errno> {
     netns::cookie()?;
     let cgroup = cgroup::root()?;
     for Program { attach_type, .. } in PROGRAMS {
-        load_as([SOCK_ADDR, attach_type], "braid_probe", &PROGRAM, &[])?;
+        load_as(kind(attach_type), "braid_probe", &PROGRAM, &[])?;
         link::is_open_to_all(&cgroup, attach_type)?;
     }
     Ok(())

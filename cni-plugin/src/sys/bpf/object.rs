@@ -200,21 +200,27 @@ impl<K: Copy, V: Copy> Map<K, V> {
 
 /// Loads a classifier.
 pub(super) fn load(name: &str, instructions: &[u8], maps: &[RawFd]) -> Result<OwnedFd, Errno> {
-    load_as([SCHED_CLS, 0], name, instructions, maps)
+    load_as(Kind { prog_type: SCHED_CLS, ..Kind::default() }, name, instructions, maps)
 }
 
-/// Loads a program of a type, for a place to attach it to; its maps are numbered in the order in which `cargo xtask ebpf`
-/// knows them.
-pub(super) fn load_as(
-    [prog_type, expected_attach_type]: [u32; 2],
-    name: &str,
-    instructions: &[u8],
-    maps: &[RawFd],
-) -> Result<OwnedFd, Errno> {
+/// What a program is loaded as.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Kind {
+    /// `BPF_PROG_TYPE_*`.
+    pub(super) prog_type: u32,
+    /// Of the places where such programs hang, the one for this; 0 where there is one only.
+    pub(super) attach_type: u32,
+    /// Number of the kernel's function that it is for; 0 for none.
+    pub(super) function: u32,
+}
+
+/// Loads a program of a kind; its maps are numbered in the order in which `cargo xtask ebpf` knows them.
+pub(super) fn load_as(kind: Kind, name: &str, instructions: &[u8], maps: &[RawFd]) -> Result<OwnedFd, Errno> {
     let instructions = with_maps(instructions, maps);
     let mut attr = Load {
-        prog_type,
-        expected_attach_type,
+        prog_type: kind.prog_type,
+        expected_attach_type: kind.attach_type,
+        attach_btf_id: kind.function,
         insn_cnt: u32::try_from(instructions.len() / INSTRUCTION).unwrap_or_default(),
         insns: instructions.as_ptr() as u64,
         license: c"Dual MIT/GPL".as_ptr() as u64,

@@ -1,0 +1,194 @@
+//! A container that asks to send past its limit by an `AF_XDP` socket: it gets no link to send through.
+
+use super::guard::{ENDS, End, Held, SLOW, children, slow};
+use super::{BURST, shaped};
+use crate::conf;
+use braid_tests::state::tree;
+use braid_tests::{Ns, json, needs};
+use std::fs;
+use std::path::Path;
+
+const SENDER: &str = include_str!("xsk.py");
+const EPERM: &str = "1";
+const NO_ERROR: &str = "0";
+
+/// What the kernel answers an `AF_XDP` socket of `from` that asks for one of its links.
+fn answer(from: &Ns, link: &str) -> String {
+    fs::write("/run/xsk.py", SENDER).unwrap();
+    from.run(&format!("python3 /run/xsk.py {link} 02:00:00:00:00:01 0")).trim().to_owned()
+}
+
+/// The pins of programs that refuse such sockets a link.
+fn pins() -> Vec<String> {
+    let all = tree(Path::new("/sys/fs/bpf/braid")).into_keys();
+    all.filter(|path| path.contains("/xsk_bind_")).collect()
+}
+
+#[test]
+fn an_xdp_socket_of_a_limited_container_gets_no_link() {
+    needs!(XskBind);
+    let braid = braid_tests::binary::braid().display();
+    for main in children() {
+        let held = Held::new();
+        let call = held.call(&slow(&main, &json!({})));
+        let result = call.add().result();
+        let guarded = || {
+            let status = held.host.json(&format!("{braid} status -o json"));
+            status[0]["bandwidth"][0]["guarded"].as_u64().unwrap()
+        };
+        assert_eq!((answer(&held.pod, "eth0").as_str(), guarded()), (EPERM, 1), "{main}");
+        // Sockets of others ask as before.
+        held.pod.run(r#"python3 -c __import__("socket").socket().bind(("",0))"#);
+        assert_eq!(guarded(), 1, "{main}");
+        call.check(&result).ok();
+        // Without the guard it gets one.
+        let [pin] = &pins()[..] else { panic!("one program: {:?}", pins()) };
+        fs::remove_file(pin).unwrap();
+        assert_eq!(answer(&held.pod, "eth0"), NO_ERROR, "{main}");
+        call.check(&result).refused(999, &["AF_XDP"]);
+        call.prev(&result).del().ok();
+        held.host.assert_nothing_left();
+    }
+}
+
+#[test]
+fn links_without_a_limit_are_free_in_the_same_container_and_in_others() {
+    needs!(XskBind);
+    let held = Held::new();
+    let call = held.call(&slow(&conf::macvlan(), &json!({})));
+    let result = call.add().result();
+    let second = held.host.call("macvlan", &held.pod, conf::macvlan()).ifname("net1");
+    second.add().result();
+    let other = held.host.pod("b");
+    let third = held.host.call("macvlan", &other, conf::macvlan()).container("b");
+    third.add().result();
+    let answers = [(&held.pod, "eth0"), (&held.pod, "net1"), (&other, "eth0")].map(|(pod, link)| answer(pod, link));
+    assert_eq!(answers, [EPERM, NO_ERROR, NO_ERROR]);
+    call.check(&result).ok();
+    for call in [call, second, third] {
+        call.del().ok();
+    }
+    held.host.assert_nothing_left();
+}
+
+#[test]
+fn the_last_limited_attachment_takes_the_program_along() {
+    needs!(XskBind);
+    let held = Held::new();
+    let conf = slow(&conf::macvlan(), &json!({}));
+    let first = held.call(&conf);
+    first.add().result();
+    let second = held.call(&conf).ifname("net1");
+    second.add().result();
+    let pod = held.host.pod("b");
+    let third = held.host.call("braid", &pod, conf);
+    third.add().result();
+    first.del().ok();
+    assert_eq!([answer(&held.pod, "net1"), answer(&pod, "eth0")], [EPERM, EPERM]);
+    second.del().ok();
+    assert_eq!(answer(&pod, "eth0"), EPERM);
+    third.del().ok();
+    assert!(pins().is_empty());
+    held.host.assert_nothing_left();
+}
+
+#[test]
+fn another_braids_program_is_replaced_and_its_attachments_stay_held() {
+    needs!(XskBind);
+    let held = Held::new();
+    let conf = slow(&conf::macvlan(), &json!({}));
+    let first = held.call(&conf);
+    first.add().result();
+    let [pin] = &pins()[..] else { panic!("one program: {:?}", pins()) };
+    let folder = Path::new(pin).parent().unwrap();
+    fs::rename(pin, folder.join("xsk_bind_of_another")).unwrap();
+    let pod = held.host.pod("b");
+    let second = held.host.call("braid", &pod, conf);
+    second.add().result();
+    assert_eq!(&pins(), std::slice::from_ref(pin));
+    assert_eq!([answer(&held.pod, "eth0"), answer(&pod, "eth0")], [EPERM, EPERM]);
+    first.del().ok();
+    second.del().ok();
+    held.host.assert_nothing_left();
+}
+
+#[test]
+fn more_than_a_namespace_has_room_for_are_refused() {
+    needs!(XskBind);
+    let held = Held::new();
+    let conf = slow(&conf::macvlan(), &json!({}));
+    let calls: Vec<_> = (0..9).map(|number| held.call(&conf).ifname(&format!("net{number}"))).collect();
+    let (last, others) = calls.split_last().unwrap();
+    for call in others {
+        call.add().result();
+    }
+    last.add().refused(999, &["no more attachments of one network namespace"]);
+    for call in others {
+        call.del().ok();
+    }
+    held.host.assert_nothing_left();
+}
+
+#[test]
+fn the_guard_ends_with_its_attachment() {
+    needs!(XskBind);
+    let by_gc: (&str, End) = ("GC without a record", |call, _| {
+        fs::remove_dir_all("/run/braid").unwrap();
+        call.gc(&[]).ok();
+    });
+    for (verb, end) in ENDS.into_iter().chain([by_gc]) {
+        let held = Held::new();
+        let call = held.call(&slow(&conf::macvlan(), &json!({})));
+        let result = call.add().result();
+        assert_eq!(pins().len(), 1, "{verb}");
+        end(&call, &result);
+        assert!(pins().is_empty(), "{verb}");
+        call.del().ok();
+        held.host.assert_nothing_left();
+    }
+}
+
+#[test]
+fn the_guard_ends_when_the_namespace_is_gone() {
+    needs!(XskBind);
+    let held = Held::new();
+    let call = held.call(&slow(&conf::macvlan(), &json!({})));
+    let result = call.add().result();
+    held.host.end(&held.pod);
+    call.prev(&result).del().ok();
+    held.host.assert_nothing_left();
+}
+
+#[test]
+fn a_plugin_of_its_own_guards_what_is_there() {
+    needs!(XskBind);
+    let held = Held::new();
+    let main = held.host.call("macvlan", &held.pod, conf::macvlan());
+    let result = main.add().result();
+    let before = held.host.state();
+    let call = held.chained(&held.pod, &result);
+    call.add().result();
+    assert_eq!(answer(&held.pod, "eth0"), EPERM);
+    call.del().ok();
+    before.assert_same(&held.host.state());
+    assert_eq!(answer(&held.pod, "eth0"), NO_ERROR);
+    main.del().ok();
+    held.host.assert_nothing_left();
+}
+
+#[test]
+fn only_what_has_no_side_on_the_host_needs_a_guard() {
+    needs!(XskBind);
+    let held = Held::new();
+    let mut received = slow(&conf::macvlan(), &json!({}));
+    received["runtimeConfig"]["bandwidth"] = json!({"ingressRate": SLOW, "ingressBurst": BURST});
+    let on_a_bridge =
+        shaped(&held.host, &held.pod, &conf::bridge(), &json!({"egressRate": SLOW, "egressBurst": BURST}));
+    for call in [held.call(&received), on_a_bridge] {
+        call.add().result();
+        assert!(pins().is_empty());
+        assert_eq!(answer(&held.pod, "eth0"), NO_ERROR);
+        call.del().ok();
+    }
+    held.host.assert_nothing_left();
+}
