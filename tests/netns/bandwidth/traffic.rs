@@ -167,6 +167,9 @@ fn assert_child_is_held(main: &Value) {
         far.run("ip route add 10.3.0.2/32 via 10.3.0.253");
     }
     assert_held((&far, "10.3.0.254"), (&pod, "10.3.0.2"));
+    // An ifb with an address of its own would send.
+    let with_ipv6 = pod.run("ls /proc/sys/net/ipv6/conf");
+    assert!(with_ipv6.contains("eth0") && !with_ipv6.contains(&ifb), "{with_ipv6}");
     // It asks when each answer came in.
     let pinged = pod.run("ping -c 2 -i 0.2 10.3.0.254");
     assert!(!pinged.contains("time of day"), "{pinged}");

@@ -11,14 +11,17 @@ use crate::plan::ladder::{ASKED, LADDER, Queue};
 use crate::plan::link::{IpvlanMode, Link, LinkAttr, LinkKind, LinkRef};
 use crate::plan::nft::PacketGuard;
 use crate::plan::shaping::{Shaper, Shaping, Toward};
-use crate::plan::step::{Step, Sysctl};
+use crate::plan::step::Step;
 use crate::plan::xsk::XskGuard;
-use crate::plan::{Facts, Feature, Need, Ns};
+use crate::plan::{Facts, Feature, Need};
 use crate::plugins::interface::host_links;
 use crate::plugins::{Addresses, Call, Planned, Plugin};
 
 /// Index of `lo` in every network namespace.
 const LOOPBACK: u32 = 1;
+/// MTU of an ifb: one byte less than IPv6 needs (RFC 8200 section 5), so that the kernel gives it neither IPv6 nor the address
+/// of its own that would only make it send. Nothing compares what passes an ifb with its MTU.
+const IFB_MTU: u32 = 1279;
 /// What may wait before an ifb, in packets: as before a veth, instead of the kernel's 32.
 const PACKETS: u32 = 1000;
 
@@ -91,14 +94,12 @@ impl Bandwidth {
         if self.ingress.is_none() {
             return [shaping].into_iter().chain(guards).collect();
         }
-        let link = Link { at: ifb.clone(), mac: None, mtu: Some(mtu), up: false, master: None, kind: LinkKind::Ifb };
-        // An address of its own would only make it send.
-        let key = format!("net/ipv6/conf/{}/disable_ipv6", ifb.name);
+        let kind = LinkKind::Ifb;
+        let link = Link { at: ifb.clone(), mac: None, mtu: Some(IFB_MTU), up: false, master: None, kind };
         let steps = [
             Step::AddLink(link),
             Step::SetLink { at: ifb.clone(), to: LinkAttr::TxQueueLen(PACKETS), from: None },
             shaping,
-            Step::SetSysctl(Sysctl { ns: Ns::Pod, key, value: "1".to_owned(), optional: true }),
             Step::SetLink { at: ifb.clone(), to: LinkAttr::Up(true), from: None },
             Step::AddRedirect { from: call.pod(), to: ifb },
         ];
