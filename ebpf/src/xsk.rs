@@ -1,7 +1,7 @@
 //! `AF_XDP` sockets of a limited container. What they send passes the container's link by its queue, and by the hooks of tc
 //! and netfilter there (v6.18 `net/xdp/xsk.c`, `xsk_generic_xmit()`). So they are refused when they ask for the link
-//! (`xsk_bind`), or, on a kernel that lets no program refuse, what they send is dropped where it leaves the link below
-//! (`xsk`). What goes from one child of that link to another does not pass there.
+//! (`xsk_bind`), or, on a kernel that asks no program, what they send is dropped where it leaves the link below (`xsk`). What
+//! goes from one child of that link to another does not pass there.
 
 use crate::number::Number;
 use aya_ebpf::{
@@ -50,8 +50,7 @@ pub fn xsk(ctx: TcContext) -> i32 {
     if is_held(netns, |_| true) { TC_ACT_SHOT } else { TC_ACT_UNSPEC }
 }
 
-/// Refuses to bind such a socket to a link that is held: instead of `security_socket_bind()`, which has the same arguments and
-/// the same answer as its hook for LSM.
+/// Refuses to bind such a socket to a link that is held.
 #[lsm(hook = "socket_bind")]
 pub fn xsk_bind(ctx: LsmContext) -> i32 {
     // SAFETY: the second argument is the address, which the kernel has copied from the caller; the helper checks the place.

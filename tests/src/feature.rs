@@ -26,7 +26,7 @@ pub enum Feature {
     Sctp,
     /// NAT that sees what bridges carry (`br_netfilter`).
     BridgeNf,
-    /// Sockets of `AF_XDP`, and programs that stand before a function of the kernel.
+    /// Sockets of `AF_XDP`, and programs that are asked before a socket is bound.
     XskBind,
     /// Sockets of `AF_XDP` whose namespace a filter can tell.
     XskGuard,
@@ -57,7 +57,7 @@ impl Feature {
                 .then(|| format!("needs sctp, {run_by}")),
             Self::BridgeNf => (!std::fs::exists("/proc/sys/net/bridge/bridge-nf-call-iptables").unwrap_or(false))
                 .then(|| "needs br_netfilter, a module of the kernel".to_owned()),
-            Self::XskBind => (!stands_before_functions()).then(|| format!("needs fmod_ret and AF_XDP, {run_by}")),
+            Self::XskBind => (!asks_programs()).then(|| format!("needs LSM programs and AF_XDP, {run_by}")),
             Self::XskGuard => (!tells_namespaces()).then(|| "needs Linux 6.13 and AF_XDP".to_owned()),
             Self::Bpftool => (!has_bpftool()).then(|| "needs bpftool, a package of that name".to_owned()),
             Self::Reference => binary::reference()
@@ -67,8 +67,8 @@ impl Feature {
     }
 }
 
-/// Whether the kernel runs a program before `security_socket_bind()`, and has sockets of `AF_XDP`.
-fn stands_before_functions() -> bool {
+/// Whether the kernel asks programs before it binds a socket, and has sockets of `AF_XDP`.
+fn asks_programs() -> bool {
     const TRY: &str = r#"
 import ctypes, platform, socket, struct
 socket.socket(44, socket.SOCK_RAW, 0)
@@ -79,21 +79,24 @@ end = at + types_len
 while at < end and function is None:
     name, info, _ = struct.unpack_from("III", whole, at)
     kind, members = info >> 24 & 31, info & 0xffff
-    if kind == 12 and whole.startswith(b"security_socket_bind\0", names + name):
+    if kind == 12 and whole.startswith(b"bpf_lsm_socket_bind\0", names + name):
         function = number
     lens = {1: 4, 3: 12, 4: 12 * members, 5: 12 * members, 6: 8 * members, 13: 8 * members, 14: 4, 15: 12 * members,
         17: 4, 19: 12 * members}
     at, number = at + 12 + lens.get(kind, 0), number + 1
 def place(of):
     return ctypes.cast(of, ctypes.c_void_p).value
-# r0 = 0; exit
-code = ctypes.create_string_buffer(struct.pack("BBhi", 0xb7, 0, 0, 0) + struct.pack("BBhi", 0x95, 0, 0, 0))
+# For a family of nobody: r2 = address; r2 = its family; r0 = 0; if r2 != 45 exit; r0 = -ENODATA; exit.
+code = [(0x79, 0x12, 8, 0), (0x69, 0x22, 0, 0), (0xb7, 0, 0, 0), (0x55, 2, 1, 45), (0xb7, 0, 0, -61), (0x95, 0, 0, 0)]
+code = ctypes.create_string_buffer(b"".join(struct.pack("BBhi", *one) for one in code))
 terms = ctypes.create_string_buffer(b"GPL")
-load = struct.pack("IIQQ", 26, 2, place(code), place(terms)).ljust(68, b"\0") + struct.pack("I", 26)
+load = struct.pack("IIQQ", 29, 6, place(code), place(terms)).ljust(68, b"\0") + struct.pack("I", 27)
 load = load.ljust(108, b"\0") + struct.pack("I", function)
 bpf, libc = {"x86_64": 321}.get(platform.machine(), 280), ctypes.CDLL(None, use_errno=True)
 program = libc.syscall(bpf, 5, ctypes.create_string_buffer(load.ljust(128, b"\0")), 128)
 assert program > 0 and libc.syscall(bpf, 17, ctypes.create_string_buffer(struct.pack("QQ", 0, program)), 16) > 0
+asked = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+assert libc.bind(asked.fileno(), struct.pack("H", 45).ljust(16, b"\0"), 16) == -1 and ctypes.get_errno() == 61
 "#;
     static FOUND: OnceLock<bool> = OnceLock::new();
     *FOUND.get_or_init(|| python_agrees(TRY))

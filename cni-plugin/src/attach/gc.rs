@@ -151,5 +151,6 @@ fn sweep(network: &str, valid: &[(String, String)]) -> Result<(), Error> {
     steps.extend(lost.map(|(port, owner)| Step::DelMacCheck(MacCheck { port, mac: Mac([0; 6]), owner })));
     let go_on = crate::apply::executor::OnError::GoOn;
     let report = crate::apply::executor::execute(&mut kernel, &steps, &Facts::default(), go_on);
-    joined(report.errors.into_iter().map(internal).collect())
+    let idle = xsk::sweep().err().map(internal);
+    joined(report.errors.into_iter().map(internal).chain(idle).collect())
 }

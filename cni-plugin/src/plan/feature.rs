@@ -70,7 +70,7 @@ impl Feature {
             Self::CgroupBpf => "cgroup_bpf",
             Self::Tcx => "tcx",
             Self::PacketGuard => "nf_tables egress",
-            Self::XskBind => "fmod_ret",
+            Self::XskBind => "bpf_lsm",
             Self::XskGuard => "bpf_get_netns_cookie",
         }
     }

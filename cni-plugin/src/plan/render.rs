@@ -40,7 +40,7 @@ impl fmt::Display for Step {
             }
             Self::DelRedirect { from, .. } => write!(f, "tc filter del dev {} ingress pref 1", from.name),
             Self::AddXskGuard(guard) => add_xsk_guard(f, guard),
-            Self::NarrowXskGuard { guard, at } => {
+            Self::NarrowXskGuard { guard, at, .. } => {
                 write!(f, "# let AF_XDP sockets of {:?} have links other than {}", guard.owner, at.name)
             }
             Self::DelXskGuard(XskGuard { owner, .. }) | Self::DelXskGuardsOf(owner) => {
@@ -126,7 +126,7 @@ fn add_shaping(f: &mut fmt::Formatter<'_>, shaping: &Shaping) -> fmt::Result {
 fn add_xsk_guard(f: &mut fmt::Formatter<'_>, XskGuard { below, owner, .. }: &XskGuard) -> fmt::Result {
     match below {
         Some(at) => write!(f, "bpftool net attach tcx_egress name braid_xsk dev {} prepend", at.name),
-        None => write!(f, "bpftool prog load braid.o /sys/fs/bpf/braid autoattach"),
+        None => return write!(f, "# let AF_XDP sockets of {owner:?} have no link (braid_xsk_bind)"),
     }?;
     write!(f, " # no AF_XDP sockets of {owner:?}")
 }

@@ -165,6 +165,8 @@ pub enum Step {
         guard: XskGuard,
         /// The link.
         at: LinkRef,
+        /// The link was there before: it fails if the container has such a socket, which may have it.
+        was_there: bool,
     },
     /// Ends it.
     DelXskGuard(XskGuard),

@@ -43,7 +43,9 @@ impl Step {
                 vec![Need::PacketGuard(at.clone())]
             }
             Self::AddXskGuard(guard) | Self::DelXskGuard(guard) => vec![Need::XskGuards(guard.below.clone())],
-            Self::NarrowXskGuard { guard, at } => vec![Need::XskGuards(guard.below.clone()), Need::Link(at.clone())],
+            Self::NarrowXskGuard { guard, at, .. } => {
+                vec![Need::XskGuards(guard.below.clone()), Need::Link(at.clone())]
+            }
             Self::AddRedirect { from, to } | Self::DelRedirect { from, to } => {
                 vec![Need::Shaped(from.clone()), Need::Link(to.clone())]
             }
@@ -138,7 +140,7 @@ fn shaping_holds(step: &Step, facts: &Facts) -> Result<(), String> {
         Step::AddXskGuard(guard) => {
             refuse_if(hold_of(guard, facts).is_none(), || format!("nothing holds {}", sockets_of(guard)))
         }
-        Step::NarrowXskGuard { guard, at } => {
+        Step::NarrowXskGuard { guard, at, .. } => {
             let link = found(at, facts)?.index;
             let is_its = hold_of(guard, facts).is_some_and(|hold| hold.link == link);
             refuse_if(!is_its, || format!("AF_XDP sockets of the container can have link {at}"))

@@ -9,6 +9,7 @@
 //!  conntrack ─ connections to forget      cgroup ─ the root of cgroup2
 //!  carrier ─ whether a link is up                     writers ─ who has a file open for writing
 //!  heap   ─ memory that goes with the process         clock ─ the time
+//!  xdp_sockets ─ how many there are of AF_XDP
 //! ```
 
 pub mod bpf;
@@ -31,3 +32,4 @@ pub mod signal;
 pub mod start;
 pub mod sysctl;
 pub mod writers;
+pub mod xdp_sockets;

@@ -57,7 +57,7 @@ enum How {
     /// Send `nf_tables` what an attachment sends.
     Nft(fn(&mut Socket) -> Result<(), KernelError>),
     /// Ask the bpf system call.
-    Bpf(fn() -> Result<(), Errno>),
+    Bpf(fn() -> Result<(), KernelError>),
 }
 
 /// What a kind of link needs besides its name.
@@ -129,13 +129,13 @@ pub const PROBES: &[Probe] = &[
         How::Qdisc("fq_codel", ROOT),
     ),
     probe(Feature::Mirred, "", "bandwidth on macvlan, ipvlan", NO_INGRESS, How::Redirect),
-    probe(Feature::Bpf, "5.12", "bandwidth", "shaping by tbf only", How::Bpf(bpf::load_classifier)),
+    probe(Feature::Bpf, "5.12", "bandwidth", "shaping by tbf only", How::Bpf(|| Ok(bpf::load_classifier()?))),
     probe(
         Feature::CgroupBpf,
         "5.14",
         "portmap at [::1]",
         "the node's own clients reach no pod by [::1]",
-        How::Bpf(bpf::loopback::probe),
+        How::Bpf(|| Ok(bpf::loopback::probe()?)),
     ),
     probe(
         Feature::PacketGuard,
@@ -146,7 +146,7 @@ pub const PROBES: &[Probe] = &[
     ),
     probe(
         Feature::XskBind,
-        "5.7",
+        "5.14",
         "bandwidth on macvlan, ipvlan",
         "AF_XDP sockets of such a pod are held at the link below, where that can be",
         How::Bpf(bpf::xsk::bind::probe),
@@ -154,11 +154,11 @@ pub const PROBES: &[Probe] = &[
     probe(
         Feature::XskGuard,
         "6.13",
-        "bandwidth there without fmod_ret",
+        "bandwidth there without bpf_lsm",
         "who has CAP_NET_RAW in such a pod sends past its limit by AF_XDP",
-        How::Bpf(bpf::xsk::below::probe),
+        How::Bpf(|| Ok(bpf::xsk::below::probe()?)),
     ),
-    probe(Feature::Tcx, "6.6", "shared devices", "programs are attached by clsact", How::Bpf(bpf::query_tcx)),
+    probe(Feature::Tcx, "6.6", "shared devices", "programs are attached by clsact", How::Bpf(|| Ok(bpf::query_tcx()?))),
 ];
 
 /// Asks the kernel for these features, in the order of [`PROBES`].
@@ -218,7 +218,7 @@ impl Bench {
                 Err(err) => Err(Errno::from_raw(err.raw_os_error().unwrap_or(libc::EIO)).into()),
             },
             How::Nft(send) => Socket::netfilter().and_then(|mut socket| send(&mut socket)),
-            How::Bpf(ask) => ask().map_err(KernelError::from),
+            How::Bpf(ask) => ask(),
         }
     }
 

@@ -1,6 +1,6 @@
 # Sends frames for so many seconds from an AF_XDP socket, to one hardware address; says how many the kernel took. In no time it
-# says only what the kernel answered when the socket asked for the link.
-import ctypes, mmap, socket, struct, sys, time
+# only notes what the kernel answered when the socket asked for the link, and keeps it as long as somebody wants.
+import ctypes, mmap, os, socket, struct, sys, time
 
 dev, to, seconds = sys.argv[1], bytes.fromhex(sys.argv[2].replace(":", "")), float(sys.argv[3])
 AF_XDP, SOL_XDP = 44, 283
@@ -23,7 +23,11 @@ address = struct.pack("HHIII", AF_XDP, COPY, socket.if_nametoindex(dev), 0, 0)
 libc = ctypes.CDLL(None, use_errno=True)
 refused = libc.bind(sender.fileno(), address, len(address)) and ctypes.get_errno()
 if seconds == 0:
-    sys.exit(print(refused))
+    open("/run/answer", "w").write(str(refused))
+    end = time.monotonic() + 20
+    while os.path.exists("/run/hold") and time.monotonic() < end:
+        time.sleep(0.01)
+    sys.exit()
 assert not refused, refused
 
 link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)

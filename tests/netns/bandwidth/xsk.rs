@@ -39,7 +39,7 @@ fn let_go(host: &Sandbox, link: &str) {
 
 fn held() -> Held {
     let held = Held::new();
-    pretend(&[], &["fmod_ret"]);
+    pretend(&[], &["bpf_lsm"]);
     held
 }
 

@@ -7,6 +7,7 @@ use braid_tests::state::tree;
 use braid_tests::{Ns, json, needs};
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 const SENDER: &str = include_str!("xsk.py");
 const EPERM: &str = "1";
@@ -15,7 +16,8 @@ const NO_ERROR: &str = "0";
 /// What the kernel answers an `AF_XDP` socket of `from` that asks for one of its links.
 fn answer(from: &Ns, link: &str) -> String {
     fs::write("/run/xsk.py", SENDER).unwrap();
-    from.run(&format!("python3 /run/xsk.py {link} 02:00:00:00:00:01 0")).trim().to_owned()
+    from.run(&format!("python3 /run/xsk.py {link} 02:00:00:00:00:01 0"));
+    fs::read_to_string("/run/answer").unwrap()
 }
 
 /// The pins of programs that refuse such sockets a link.
@@ -113,6 +115,53 @@ fn another_braids_program_is_replaced_and_its_attachments_stay_held() {
 }
 
 #[test]
+fn attachments_stay_held_when_somebody_takes_the_pin_of_the_map() {
+    needs!(XskBind);
+    let held = Held::new();
+    let conf = slow(&conf::macvlan(), &json!({}));
+    let first = held.call(&conf);
+    let result = first.add().result();
+    let folder = Path::new(&pins()[0]).parent().unwrap().to_owned();
+    fs::remove_file(folder.join("xsk_held")).unwrap();
+    let pod = held.host.pod("b");
+    let second = held.host.call("braid", &pod, conf.clone());
+    second.add().result();
+    assert_eq!([answer(&held.pod, "eth0"), answer(&pod, "eth0")], [EPERM, EPERM]);
+    fs::remove_file(folder.join("xsk_held")).unwrap();
+    second.del().ok();
+    assert_eq!(answer(&held.pod, "eth0"), EPERM);
+    first.check(&result).ok();
+    first.del().ok();
+    held.host.assert_nothing_left();
+}
+
+#[test]
+fn a_link_that_an_xdp_socket_has_is_not_limited() {
+    needs!(XskBind);
+    let held = Held::new();
+    let main = held.host.call("macvlan", &held.pod, conf::macvlan());
+    let result = main.add().result();
+    let call = held.chained(&held.pod, &result);
+    fs::write("/run/hold", "").unwrap();
+    std::thread::scope(|scope| {
+        let pod: &Ns = &held.pod;
+        let socket = scope.spawn(|| answer(pod, "eth0"));
+        while fs::read_to_string("/run/answer").unwrap_or_default().is_empty() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let before = held.host.state();
+        call.add().refused(999, &["AF_XDP", "eth0"]);
+        before.assert_same(&held.host.state());
+        fs::remove_file("/run/hold").unwrap();
+        assert_eq!(socket.join().unwrap(), NO_ERROR);
+    });
+    call.add().result();
+    call.del().ok();
+    main.del().ok();
+    held.host.assert_nothing_left();
+}
+
+#[test]
 fn more_than_a_namespace_has_room_for_are_refused() {
     needs!(XskBind);
     let held = Held::new();
@@ -144,6 +193,24 @@ fn the_guard_ends_with_its_attachment() {
         end(&call, &result);
         assert!(pins().is_empty(), "{verb}");
         call.del().ok();
+        held.host.assert_nothing_left();
+    }
+}
+
+#[test]
+fn what_a_killed_call_began_is_taken_away_without_a_record() {
+    needs!(XskBind);
+    let by_gc: (&str, End) = ("GC", |call, _| call.gc(&[]).ok());
+    let by_del: (&str, End) = ("DEL", |call, _| call.del().ok());
+    for (verb, end) in [by_gc, by_del] {
+        let held = Held::new();
+        let call = held.call(&slow(&conf::macvlan(), &json!({})));
+        let result = call.add().result();
+        let folder = Path::new(&pins()[0]).parent().unwrap().to_owned();
+        call.del().ok();
+        fs::create_dir_all(folder).unwrap();
+        end(&call, &result);
+        assert!(tree(Path::new("/sys/fs/bpf/braid")).is_empty(), "{verb}");
         held.host.assert_nothing_left();
     }
 }

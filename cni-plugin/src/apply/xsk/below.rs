@@ -11,13 +11,12 @@ use crate::sys::rtnl::{self, link};
 use nix::errno::Errno;
 
 pub(super) fn add(kernel: &mut Kernel, at: &LinkRef, guard: &XskGuard) -> Result<(), KernelError> {
-    let XskGuard { netns, owner, .. } = guard;
     let index = kernel.index(at)?;
     if let Some(program) = Program::of_link(index)? {
-        return Ok(program.holds.hold(*netns, owner)?);
+        return super::hold(&program.holds, guard);
     }
     let program = Program::load()?;
-    program.holds.hold(*netns, owner)?;
+    super::hold(&program.holds, guard)?;
     Ok(program.attach(index)?)
 }
 
@@ -39,6 +38,11 @@ pub(super) fn del(kernel: &mut Kernel, at: &LinkRef, guard: &XskGuard) -> Result
         program.holds.release(*netns, owner)?;
         end_idle(index, &program)
     })
+}
+
+/// Whether there may be something to end.
+pub(super) fn is_begun(kernel: &mut Kernel) -> Result<bool, KernelError> {
+    Ok(!programs(kernel)?.is_empty())
 }
 
 pub(super) fn del_owner(kernel: &mut Kernel, owner: &str) -> Result<(), KernelError> {

@@ -5,9 +5,9 @@ use crate::sys::bpf::xsk::{Holds, bind};
 use crate::sys::netlink::KernelError;
 use nix::errno::Errno;
 
-pub(super) fn add(XskGuard { netns, owner, .. }: &XskGuard) -> Result<(), KernelError> {
+pub(super) fn add(guard: &XskGuard) -> Result<(), KernelError> {
     let holds = bind::ensure_holds()?;
-    holds.hold(*netns, owner)?;
+    super::hold(&holds, guard)?;
     Ok(bind::ensure_started(&holds)?)
 }
 
@@ -26,6 +26,11 @@ pub(super) fn release(some: impl Fn(&Holds) -> Result<(), Errno>) -> Result<(), 
         None => true,
     };
     if is_idle { Ok(bind::stop()?) } else { Ok(()) }
+}
+
+/// Whether there may be something to end.
+pub(super) fn is_begun() -> Result<bool, Errno> {
+    bind::is_begun()
 }
 
 pub(super) fn list() -> Result<Vec<Hold>, Errno> {

@@ -142,7 +142,8 @@ fn xsk_guard(call: &Call<'_>, facts: &Facts) -> Vec<Step> {
     match facts.below.get(&call.pod()) {
         _ if facts.has(Feature::XskBind) => {
             let guard = guard(None);
-            vec![Step::AddXskGuard(guard.clone()), Step::NarrowXskGuard { guard, at: call.pod() }]
+            let was_there = facts.link(&call.pod()).is_some_and(|link| link.index != 0);
+            vec![Step::AddXskGuard(guard.clone()), Step::NarrowXskGuard { guard, at: call.pod(), was_there }]
         }
         Some(below) if facts.has(Feature::XskGuard) => vec![Step::AddXskGuard(guard(Some(below.clone())))],
         _ => Vec::new(),
@@ -188,7 +189,8 @@ fn unguarded(steps: &[Step], facts: &Facts) -> Vec<String> {
         ("packet sockets that pass its queue by", &[Feature::PacketGuard]),
         ("sockets of AF_XDP", &[Feature::XskBind, Feature::XskGuard]),
     ];
-    let lacking = guards.into_iter().filter(|(_, guards)| !guards.iter().any(|guard| facts.has(*guard)));
+    let is_there = |guard: &Feature| facts.has(*guard) && (*guard == Feature::PacketGuard || facts.netns.is_some());
+    let lacking = guards.into_iter().filter(|(_, guards)| !guards.iter().any(is_there));
     let sentence = |(sockets, guards): (&str, &[Feature])| {
         let names = guards.iter().map(|guard| guard.name()).collect::<Vec<_>>().join(", ");
         format!("{sockets} (CAP_NET_RAW) are not held to \"egressRate\": the kernel lacks {names}")

@@ -4,6 +4,7 @@
 
 use nix::errno::Errno;
 use std::fs;
+use std::ops::Range;
 
 const KERNEL: &str = "/sys/kernel/btf/vmlinux";
 /// `BTF_MAGIC`.
@@ -21,8 +22,9 @@ const HAS_BITFIELDS: u32 = 1 << 31;
 /// The types of one kernel.
 #[derive(Debug)]
 pub(super) struct Btf {
-    types: Vec<u8>,
-    strings: Vec<u8>,
+    bytes: Vec<u8>,
+    types: Range<usize>,
+    strings: Range<usize>,
 }
 
 /// One of them.
@@ -39,20 +41,22 @@ impl Btf {
     /// Those of the running kernel; `ENOENT` where it was built without.
     pub(super) fn of_kernel() -> Result<Self, Errno> {
         let bytes = fs::read(KERNEL).map_err(|err| err.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
-        Self::parse(&bytes).ok_or(Errno::EPROTO)
+        Self::parse(bytes).ok_or(Errno::EPROTO)
     }
 
     /// `struct btf_header`, and the two parts that it tells of.
-    fn parse(bytes: &[u8]) -> Option<Self> {
+    fn parse(bytes: Vec<u8>) -> Option<Self> {
         if bytes.get(..2)? != MAGIC {
             return None;
         }
-        let header = word(bytes, 4)?;
+        let header = word(&bytes, 4)?;
         let part = |at: usize| {
-            let start = header.checked_add(word(bytes, at)?)?;
-            Some(bytes.get(start..start.checked_add(word(bytes, at + 4)?)?)?.to_vec())
+            let start = header.checked_add(word(&bytes, at)?)?;
+            let part = start..start.checked_add(word(&bytes, at + 4)?)?;
+            bytes.get(part.clone()).map(|_| part)
         };
-        Some(Self { types: part(8)?, strings: part(16)? })
+        let (types, strings) = (part(8)?, part(16)?);
+        Some(Self { bytes, types, strings })
     }
 
     /// The number of a function; `ESRCH` where there is none of that name.
@@ -75,14 +79,14 @@ impl Btf {
 
     /// Whether the string that begins there is this one.
     fn is(&self, start: u32, text: &str) -> bool {
-        let string = usize::try_from(start).ok().and_then(|start| self.strings.get(start..));
+        let string = usize::try_from(start).ok().and_then(|start| self.bytes[self.strings.clone()].get(start..));
         let rest = string.and_then(|string| string.strip_prefix(text.as_bytes()));
         rest.is_some_and(|rest| rest.first() == Some(&0))
     }
 
     /// All types, in the order of their numbers.
     fn types(&self) -> impl Iterator<Item = Type<'_>> {
-        let mut left = &self.types[..];
+        let mut left = &self.bytes[self.types.clone()];
         std::iter::from_fn(move || {
             let (name, flags) = (number(left, 0)?, number(left, 4)?);
             let kind = flags >> 24 & 0x1f;
@@ -139,10 +143,10 @@ mod tests {
     #[test]
     fn a_damaged_text_ends_where_it_is_cut() {
         let bytes = fs::read(KERNEL).expect("a kernel with BTF");
-        assert!(Btf::parse(&bytes[..bytes.len() - 1]).is_none());
-        assert!(Btf::parse(&bytes[1..]).is_none());
-        let mut whole = Btf::parse(&bytes).expect("whole");
-        whole.types.truncate(1000);
+        assert!(Btf::parse(bytes[..bytes.len() - 1].to_vec()).is_none());
+        assert!(Btf::parse(bytes[1..].to_vec()).is_none());
+        let mut whole = Btf::parse(bytes).expect("whole");
+        whole.types.end = whole.types.start + 1000;
         assert_eq!(whole.function("security_socket_bind"), Err(Errno::ESRCH));
     }
 }

@@ -1,4 +1,4 @@
-//! Links of programs to a cgroup (Linux 5.7): the kernel takes a program away with the last descriptor or pin of its link, so
+//! Links of programs to a cgroup (Linux 5.7), and of others: the kernel takes a program away with the last descriptor or pin of its link, so
 //! that a call which is killed leaves nothing behind that nobody finds.
 
 use super::object::{get_info, raw};
@@ -55,6 +55,13 @@ pub(super) fn attached_to(link: &OwnedFd) -> Result<Option<u32>, Errno> {
     let mut info = Info::default();
     get_info(link, &mut info)?;
     Ok((info.cgroup_id != 0).then_some(info.attach_type))
+}
+
+/// The number of a link's program, of whatever kind the link is.
+pub(super) fn program(link: &OwnedFd) -> Result<u32, Errno> {
+    let mut info = Info::default();
+    get_info(link, &mut info)?;
+    Ok(info.prog_id)
 }
 
 /// `EPERM` where somebody has the cgroup's place for himself.

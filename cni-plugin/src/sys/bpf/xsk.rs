@@ -32,7 +32,8 @@ impl Holds {
         for place in places(netns) {
             match self.0.add(&place, &held) {
                 Err(Errno::EEXIST) if self.0.get(&place)?.is_none_or(|there| there.owner_text() != owner) => {}
-                Err(Errno::EEXIST) => return Ok(()),
+                // From an ADD that nobody undid: on another link, perhaps.
+                Err(Errno::EEXIST) => return self.0.set(&place, &held),
                 added => return added,
             }
         }
@@ -41,17 +42,25 @@ impl Holds {
 
     /// From now on an attachment is held on one link only; `ENOENT` where it is not held.
     pub fn narrow(&self, netns: u64, owner: &str, link: u32) -> Result<(), Errno> {
+        let (place, held) = self.find(netns, owner)?.ok_or(Errno::ENOENT)?;
+        self.0.set(&place, &Held { link, ..held })
+    }
+
+    fn find(&self, netns: u64, owner: &str) -> Result<Option<(Place, Held)>, Errno> {
         for place in places(netns) {
             if let Some(held) = self.0.get(&place)?.filter(|held| held.owner_text() == owner) {
-                return self.0.set(&place, &Held { link, ..held });
+                return Ok(Some((place, held)));
             }
         }
-        Err(Errno::ENOENT)
+        Ok(None)
     }
 
     /// Ends what an owner has in one network namespace.
     pub fn release(&self, netns: u64, owner: &str) -> Result<(), Errno> {
-        places(netns).try_for_each(|place| self.0.del_of(&place, owner))
+        match self.find(netns, owner)? {
+            Some((place, _)) => self.0.del(&place),
+            None => Ok(()),
+        }
     }
 
     /// Ends all of an owner's.
@@ -124,6 +133,8 @@ mod tests {
     fn one_attachment_is_narrowed_to_its_link() {
         let holds = Holds::create().expect("a map");
         holds.hold(7, "net a eth0").expect("held");
+        holds.narrow(7, "net a eth0", 4).expect("narrowed");
+        holds.hold(7, "net a eth0").expect("held on all links again");
         holds.hold(7, "net a net1").expect("held as well");
         holds.narrow(7, "net a net1", 5).expect("narrowed");
         let mut links: Vec<_> = holds.list().expect("read").into_iter().map(|hold| (hold.owner, hold.link)).collect();

@@ -1,17 +1,24 @@
-//! The program `xsk_bind`, which stands in the place of `security_socket_bind()` for the whole node (`fmod_ret`, Linux 5.7;
-//! for functions of that name the kernel allows it, whatever LSMs it has).
+//! The program `xsk_bind`, which the kernel asks before it binds any socket of the node (an LSM program, Linux 5.7).
 //!
 //! What is pinned of the program is its link, under a name that bears its number, so that another braid loads its own and
-//! goes on with the map.
+//! goes on with the map. A map whose own pin is gone is found by the program.
+//!
+//! It is no program of tracing that stands before `security_socket_bind()`, though that would need no LSM: such a program is
+//! passed over on a processor where another task was preempted within it.
 
 use super::{Holds, NAME};
 use crate::sys::bpf::btf::Btf;
-use crate::sys::bpf::object::{ARRAY, HASH, Kind, Map, NO_PREALLOC, fnv, load_as, pin, pinned, raw};
-use crate::sys::bpf::pins::{ensure, folder, make_folder, named, remove, remove_folder};
-use crate::sys::bpf::{call, fd_of};
+use crate::sys::bpf::object::{
+    ARRAY, HASH, Kind, Map, NO_PREALLOC, ProgInfo, fnv, get_info, load_as, map_by_id, pin, pinned, program_by_id, raw,
+};
+use crate::sys::bpf::pins::{folder, make_folder, named, remove, remove_folder};
+use crate::sys::bpf::{call, fd_of, link};
+use crate::sys::netlink::KernelError;
+use crate::sys::netns;
 use braid_ebpf_types::xsk::{HELD, Offsets};
 use nix::errno::Errno;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 
 /// Made by `cargo xtask ebpf`.
@@ -22,12 +29,12 @@ const VERSION: u64 = fnv(INSTRUCTIONS);
 const PROGRAM: &str = "braid_xsk_bind";
 /// How the names of the links' pins begin.
 const PREFIX: &str = "xsk_bind_";
-/// The function that it stands before.
-const FUNCTION: &str = "security_socket_bind";
-/// `BPF_PROG_TYPE_TRACING`.
-const TRACING: u32 = 26;
-/// `BPF_MODIFY_RETURN`.
-const MODIFY_RETURN: u32 = 26;
+/// The function of the kernel that asks.
+const FUNCTION: &str = "bpf_lsm_socket_bind";
+/// `BPF_PROG_TYPE_LSM`.
+const LSM: u32 = 29;
+/// `BPF_LSM_MAC`.
+const LSM_MAC: u32 = 27;
 const RAW_TRACEPOINT_OPEN: libc::c_long = 17;
 
 /// Start of `union bpf_attr` for `BPF_RAW_TRACEPOINT_OPEN`.
@@ -39,15 +46,45 @@ struct Open {
     padding: u32,
 }
 
-/// Those that are pinned; none where none are.
+/// Whether a call made something here, or began to.
+pub fn is_begun() -> Result<bool, Errno> {
+    Ok(folder()?.exists())
+}
+
+/// Those that are held; none where nobody ever was.
 pub fn holds() -> Result<Option<Holds>, Errno> {
-    Ok(Map::pinned(&map_pin()?)?.map(Holds))
+    if let Some(map) = Map::pinned(&map_pin()?)? {
+        return Ok(Some(Holds(map)));
+    }
+    let of_links = named(PREFIX)?.iter().map(|path| pinned(path)?.as_ref().map_or(Ok(None), holds_of)).collect();
+    let of_links: Result<Vec<Option<Holds>>, Errno> = of_links;
+    Ok(of_links?.into_iter().flatten().next())
 }
 
 /// The same, made where there are none.
 pub fn ensure_holds() -> Result<Holds, Errno> {
+    let path = map_pin()?;
+    if let Some(map) = Map::pinned(&path)? {
+        return Ok(Holds(map));
+    }
     make_folder()?;
-    ensure(&map_pin()?, NAME, HASH, HELD, NO_PREALLOC).map(Holds)
+    let Holds(map) = match holds()? {
+        Some(holds) => holds,
+        None => Map::create(NAME, HASH, HELD, NO_PREALLOC).map(Holds)?,
+    };
+    map.pin(&path)?;
+    Ok(Holds(map))
+}
+
+/// Whom the program of a link holds.
+fn holds_of(link: &OwnedFd) -> Result<Option<Holds>, Errno> {
+    let program = program_by_id(link::program(link)?)?;
+    let mut map_ids = [0u32; 2];
+    let mut info = ProgInfo { nr_map_ids: 2, map_ids: map_ids.as_mut_ptr() as u64, ..ProgInfo::default() };
+    get_info(&program, &mut info)?;
+    // The other one has keys of another length.
+    let maps = map_ids.into_iter().filter(|id| *id != 0).map(map_by_id);
+    Ok(maps.flatten().find_map(|map| Map::of(map).ok()).map(Holds))
 }
 
 /// Whether the program runs, of whatever braid.
@@ -89,7 +126,7 @@ fn load(holds: &Holds) -> Result<OwnedFd, Errno> {
         net_cookie: btf.offset("net", "net_cookie")?,
     };
     offsets.set(&0u32, &found)?;
-    let kind = Kind { prog_type: TRACING, attach_type: MODIFY_RETURN, function: btf.function(FUNCTION)? };
+    let kind = Kind { prog_type: LSM, attach_type: LSM_MAC, function: btf.function(FUNCTION)? };
     load_as(kind, PROGRAM, INSTRUCTIONS, &[holds.as_raw_fd(), offsets.as_raw_fd()])
 }
 
@@ -98,10 +135,33 @@ fn attach(program: &OwnedFd) -> Result<OwnedFd, Errno> {
     fd_of(call(RAW_TRACEPOINT_OPEN, &mut Open { name: 0, prog_fd: raw(program), padding: 0 })?)
 }
 
-/// Whether the kernel lets it run; holds nobody. Whatever a kernel says that does not, it will say again.
-pub(in crate::sys) fn probe() -> Result<(), Errno> {
-    let attached = Holds::create().and_then(|holds| attach(&load(&holds)?));
-    attached.map(drop).map_err(|errno| if errno == Errno::ENOMEM { errno } else { Errno::EOPNOTSUPP })
+/// Whether the program refuses a socket of this thread's namespace: a kernel takes it, too, where nothing asks it.
+pub(in crate::sys) fn probe() -> Result<(), KernelError> {
+    let holds = Holds::create()?;
+    holds.hold(netns::cookie()?, "")?;
+    let lacking = |sentence: String| KernelError { ext_ack: Some(sentence), ..Errno::EOPNOTSUPP.into() };
+    let link = load(&holds).and_then(|program| attach(&program));
+    let _link = link.map_err(|errno| match errno {
+        // Not root's fault: other kinds of programs were taken. And what has no number here is the kernel's ENOTSUPP.
+        Errno::ENOENT | Errno::ESRCH | Errno::EINVAL | Errno::EPERM | Errno::UnknownErrno => {
+            lacking(format!("{errno:?} for an LSM program"))
+        }
+        errno => errno.into(),
+    })?;
+    match bind_as_xdp() {
+        Err(Errno::EPERM) => Ok(()),
+        answer => Err(lacking(format!("no LSM program is asked ({answer:?}); \"bpf\" must be one of lsm="))),
+    }
+}
+
+/// Asks a socket of another family for a link, as one of `AF_XDP` would: what is asked before goes by the address alone.
+fn bind_as_xdp() -> Result<(), Errno> {
+    let socket = UnixDatagram::unbound().map_err(|err| err.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
+    let mut address = [0u8; 16];
+    address[..2].copy_from_slice(&44_u16.to_ne_bytes());
+    // SAFETY: the descriptor is open, and the kernel reads the sixteen bytes of the address.
+    let answer = unsafe { libc::bind(socket.as_raw_fd(), address.as_ptr().cast(), 16) };
+    Errno::result(answer).map(drop)
 }
 
 #[cfg(test)]
@@ -109,14 +169,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_takes_the_program_where_it_takes_any() {
-        // r0 = 0; exit, as struct bpf_insn: code, registers, offset, immediate.
-        const SHORTEST: [u8; 16] = [0xb7, 0, 0, 0, 0, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];
-        let function = Btf::of_kernel().and_then(|btf| btf.function(FUNCTION)).expect("a kernel with BTF");
-        let kind = Kind { prog_type: TRACING, attach_type: MODIFY_RETURN, function };
-        match load_as(kind, "braid_probe", &SHORTEST, &[]).and_then(|program| attach(&program)) {
-            Err(errno) => eprintln!("SKIP: the kernel lets no program stand before a function: {errno}"),
-            Ok(_) => assert_eq!(probe(), Ok(())),
+    fn the_kernel_asks_the_program_where_it_asks_any() {
+        match probe() {
+            Err(err) if err.errno == Errno::EOPNOTSUPP => eprintln!("SKIP: {err}"),
+            known => known.expect("an answer"),
         }
+        assert_ne!(bind_as_xdp(), Err(Errno::EPERM), "nobody is refused any more");
     }
 }

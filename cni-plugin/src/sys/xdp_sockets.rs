@@ -1,0 +1,38 @@
+//! How many `AF_XDP` sockets a network namespace has.
+//!
+//! `sock_diag` would tell their links, too, but is often not built (`CONFIG_XDP_SOCKETS_DIAG`).
+
+use std::fs;
+use std::io;
+
+/// A line for each protocol: its name, the size of a socket, how many there are in the namespace, and more.
+const PROTOCOLS: &str = "/proc/thread-self/net/protocols";
+
+/// Those of this thread's namespace, bound or not.
+pub fn count() -> io::Result<u64> {
+    count_in(&fs::read_to_string(PROTOCOLS)?)
+}
+
+fn count_in(protocols: &str) -> io::Result<u64> {
+    let mut lines = protocols.lines().map(str::split_whitespace);
+    let Some(mut xdp) = lines.find_map(|mut words| (words.next() == Some("XDP")).then_some(words)) else {
+        return Ok(0);
+    };
+    let count = xdp.nth(1).and_then(|count| count.parse().ok());
+    count.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no number of XDP sockets"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_are_counted_by_protocol() {
+        let protocols = "protocol  size sockets  memory press maxhdr\nPACKET    1472      1      -1   NI       0\n";
+        assert_eq!(count_in(protocols).expect("no such protocol"), 0);
+        let protocols = protocols.to_owned() + "XDP       1088      3      -1   NI       0\n";
+        assert_eq!(count_in(&protocols).expect("a number"), 3);
+        assert!(count_in("XDP 1088 many").is_err());
+        count().expect("those of this namespace");
+    }
+}
