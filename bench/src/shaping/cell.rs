@@ -26,6 +26,9 @@ const LEAST_BURST: u64 = 64 * 1024 * 8;
 const SETTLE_BITS: f64 = 6e6;
 /// And what while it runs: 500 frames, so that one at either end makes no difference.
 const WINDOW_BITS: f64 = 6e6;
+/// The same of TCP, of which a flow tells at once what several frames brought: at 1M four flows were off by up to 5 % in the
+/// former, and by 1.3 % in this.
+const TCP_WINDOW_BITS: f64 = 20e6;
 /// From so many flows of TCP on, what they send again as they begin comes within the window too, and for so long that it
 /// makes no difference.
 const MANY_FLOWS: u16 = 16;
@@ -88,8 +91,12 @@ impl Cell {
 
     /// How long goodput is measured, at least.
     pub(crate) fn least_window(&self) -> Duration {
-        let has_many = self.protocol == Protocol::Tcp && self.flows >= MANY_FLOWS;
-        self.rate.least_window().max(if has_many { MANY_FLOWS_WINDOW } else { Duration::ZERO })
+        let window = self.rate.least_window();
+        if self.protocol == Protocol::Udp {
+            return window;
+        }
+        let window = window.max(Duration::from_secs_f64(TCP_WINDOW_BITS / self.rate.bps()));
+        if self.flows < MANY_FLOWS { window } else { window.max(MANY_FLOWS_WINDOW) }
     }
 }
 
@@ -216,13 +223,13 @@ mod tests {
     }
 
     #[test]
-    fn goodput_of_many_flows_of_tcp_is_measured_for_longer() {
+    fn goodput_of_tcp_is_measured_for_longer() {
         let least = |rate, protocol, flows| {
             let cell = Cell { rate, direction: Direction::Egress, protocol, flows, family: Family::V4 };
             cell.least_window().as_millis()
         };
-        assert_eq!([1, 4, 16].map(|flows| least(Rate::M10, Protocol::Tcp, flows)), [600, 600, 4000]);
-        assert_eq!([least(Rate(1_000_000), Protocol::Tcp, 16), least(Rate::M10, Protocol::Udp, 16)], [6000, 600]);
+        assert_eq!([1, 4, 16].map(|flows| least(Rate::M10, Protocol::Tcp, flows)), [2000, 2000, 4000]);
+        assert_eq!([least(Rate(1_000_000), Protocol::Tcp, 16), least(Rate::M10, Protocol::Udp, 16)], [20_000, 600]);
     }
 
     #[test]
