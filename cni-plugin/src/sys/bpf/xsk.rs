@@ -29,11 +29,13 @@ impl Holds {
     pub fn hold(&self, netns: u64, owner: &str) -> Result<(), Errno> {
         let (text, owner_len) = owner_of(owner);
         let held = Held { refused: 0, link: 0, owner_len: owner_len.into(), owner: text };
+        // From an ADD that nobody undid: on another link, perhaps.
+        if let Some((place, _)) = self.find(netns, owner)? {
+            return self.0.set(&place, &held);
+        }
         for place in places(netns) {
             match self.0.add(&place, &held) {
-                Err(Errno::EEXIST) if self.0.get(&place)?.is_none_or(|there| there.owner_text() != owner) => {}
-                // From an ADD that nobody undid: on another link, perhaps.
-                Err(Errno::EEXIST) => return self.0.set(&place, &held),
+                Err(Errno::EEXIST) => {}
                 added => return added,
             }
         }
@@ -125,6 +127,8 @@ mod tests {
         holds.release(7, "net a eth0").expect("released");
         assert_eq!(owners(), ["net a net1"]);
         assert_eq!(holds.are_empty(), Ok(false));
+        holds.hold(7, "net a net1").expect("held already, in another place than the first");
+        assert_eq!(owners(), ["net a net1"]);
         holds.release_all("net a net1").expect("released");
         assert_eq!(holds.are_empty(), Ok(true));
     }
