@@ -78,6 +78,12 @@ impl Held {
         self.host.call("bandwidth", pod, conf).prev(prev)
     }
 
+    /// What guards beside the queue let not pass, as `braid status` shows it.
+    pub(super) fn guarded(&self) -> u64 {
+        let status = self.host.json(&format!("{} status -o json", braid_tests::binary::braid().display()));
+        status[0]["bandwidth"][0]["guarded"].as_u64().unwrap()
+    }
+
     /// How many bits of what a packet socket sends to `address` in two seconds, past the queue, leave the node.
     fn escapes(&self, address: &str) -> u64 {
         self.leaves(address, true, "0800")
@@ -127,15 +133,11 @@ pub(super) fn children() -> Vec<Value> {
 
 #[test]
 fn what_a_packet_socket_sends_past_the_queue_of_a_child_is_held() {
-    let braid = braid_tests::binary::braid().display();
     for main in children() {
         let held = Held::new();
         let call = held.call(&slow(&main, &json!({})));
         let result = call.add().result();
-        let guarded = || {
-            let status = held.host.json(&format!("{braid} status -o json"));
-            status[0]["bandwidth"][0]["guarded"].as_u64().unwrap()
-        };
+        let guarded = || held.guarded();
         if main["mode"] == "l3" {
             held.far.run("ip route add 10.3.0.2/32 via 10.3.0.253");
         }
@@ -254,19 +256,56 @@ pub(super) const ENDS: [(&str, End); 4] = [
     }),
 ];
 
-#[test]
-fn the_guard_of_packet_sockets_ends_with_its_attachment() {
-    let rules = |held: &Held| held.pod.run("nft list ruleset");
-    for (verb, end) in ENDS {
-        let held = Held::new();
+/// The same of what stands on the host.
+pub(super) fn ends_on_the_host() -> impl Iterator<Item = (&'static str, End)> {
+    let by_gc: (&str, End) = ("GC without a record", |call, _| {
+        fs::remove_dir_all("/run/braid").unwrap();
+        call.gc(&[]).ok();
+    });
+    ENDS.into_iter().chain([by_gc])
+}
+
+/// That a guard goes with the attachment of a new child.
+pub(super) fn assert_ends(
+    ends: impl IntoIterator<Item = (&'static str, End)>,
+    new: impl Fn() -> Held,
+    is_there: impl Fn(&Held) -> bool,
+) {
+    for (verb, end) in ends {
+        let held = new();
         let call = held.call(&slow(&conf::macvlan(), &json!({})));
         let result = call.add().result();
-        assert!(rules(&held).contains("hook egress"), "{verb}");
+        assert!(is_there(&held), "{verb}");
         end(&call, &result);
-        assert_eq!(rules(&held), "", "{verb}");
+        assert!(!is_there(&held), "{verb}");
         call.del().ok();
         held.host.assert_nothing_left();
     }
+}
+
+/// That a namespace has room for eight attachments whose sockets are held.
+pub(super) fn assert_room_for_eight(held: &Held) {
+    let conf = slow(&conf::macvlan(), &json!({}));
+    let calls: Vec<_> = (0..9).map(|number| held.call(&conf).ifname(&format!("net{number}"))).collect();
+    let (last, others) = calls.split_last().unwrap();
+    for call in others {
+        call.add().result();
+    }
+    last.add().refused(999, &["no more attachments of one network namespace"]);
+    for call in others {
+        call.del().ok();
+    }
+    held.host.assert_nothing_left();
+}
+
+#[test]
+fn the_guard_of_packet_sockets_ends_with_its_attachment() {
+    let is_there = |held: &Held| {
+        let rules = held.pod.run("nft list ruleset");
+        assert!(rules.is_empty() || rules.contains("hook egress"), "{rules}");
+        !rules.is_empty()
+    };
+    assert_ends(ENDS, Held::new, is_there);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A container that sends past its limit by an `AF_XDP` socket, on a kernel that lets no program refuse it the link.
 
-use super::guard::{ENDS, End, Held, SLOW, children, slow};
+use super::guard::{Held, SLOW, assert_ends, assert_room_for_eight, children, ends_on_the_host, slow};
 use super::{BURST, shaped};
 use crate::conf;
 use braid_tests::feature::pretend;
@@ -62,16 +62,12 @@ fn is_free((taken, bytes): (u64, u64)) {
 #[test]
 fn what_an_xdp_socket_sends_past_a_limit_is_held_at_the_link_below() {
     needs!(XskGuard);
-    let braid = braid_tests::binary::braid().display();
     for main in children() {
         let held = held();
         let call = held.call(&slow(&main, &json!({})));
         let result = call.add().result();
         assert_eq!(programs(&held.host, "lan"), HOLDS);
-        let guarded = || {
-            let status = held.host.json(&format!("{braid} status -o json"));
-            status[0]["bandwidth"][0]["guarded"].as_u64().unwrap()
-        };
+        let guarded = || held.guarded();
         if main["mode"] == "l3" {
             held.far.run("ip route add 10.3.0.2/32 via 10.3.0.253");
         }
@@ -201,18 +197,7 @@ fn the_same_names_in_another_namespace_do_not_end_it() {
 #[test]
 fn more_than_a_namespace_has_room_for_are_refused() {
     needs!(XskGuard);
-    let held = held();
-    let conf = slow(&conf::macvlan(), &json!({}));
-    let calls: Vec<_> = (0..9).map(|number| held.call(&conf).ifname(&format!("net{number}"))).collect();
-    let (last, others) = calls.split_last().unwrap();
-    for call in others {
-        call.add().result();
-    }
-    last.add().refused(999, &["no more attachments of one network namespace", "lan"]);
-    for call in others {
-        call.del().ok();
-    }
-    held.host.assert_nothing_left();
+    assert_room_for_eight(&held());
 }
 
 #[test]
@@ -252,20 +237,7 @@ fn two_limited_interfaces_of_a_container_are_held_until_the_last_is_gone() {
 #[test]
 fn the_guard_of_xdp_sockets_ends_with_its_attachment() {
     needs!(XskGuard);
-    let by_gc: (&str, End) = ("GC without a record", |call, _| {
-        fs::remove_dir_all("/run/braid").unwrap();
-        call.gc(&[]).ok();
-    });
-    for (verb, end) in ENDS.into_iter().chain([by_gc]) {
-        let held = held();
-        let call = held.call(&slow(&conf::macvlan(), &json!({})));
-        let result = call.add().result();
-        assert_eq!(programs(&held.host, "lan"), HOLDS, "{verb}");
-        end(&call, &result);
-        assert!(programs(&held.host, "lan").is_empty(), "{verb}");
-        call.del().ok();
-        held.host.assert_nothing_left();
-    }
+    assert_ends(ends_on_the_host(), held, |held| !programs(&held.host, "lan").is_empty());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A container that asks to send past its limit by an `AF_XDP` socket: it gets no link to send through.
 
-use super::guard::{ENDS, End, Held, SLOW, children, slow};
+use super::guard::{End, Held, SLOW, assert_ends, assert_room_for_eight, children, ends_on_the_host, slow};
 use super::{BURST, shaped};
 use crate::conf;
 use braid_tests::state::tree;
@@ -29,15 +29,11 @@ fn pins() -> Vec<String> {
 #[test]
 fn an_xdp_socket_of_a_limited_container_gets_no_link() {
     needs!(XskBind);
-    let braid = braid_tests::binary::braid().display();
     for main in children() {
         let held = Held::new();
         let call = held.call(&slow(&main, &json!({})));
         let result = call.add().result();
-        let guarded = || {
-            let status = held.host.json(&format!("{braid} status -o json"));
-            status[0]["bandwidth"][0]["guarded"].as_u64().unwrap()
-        };
+        let guarded = || held.guarded();
         assert_eq!((answer(&held.pod, "eth0").as_str(), guarded()), (EPERM, 1), "{main}");
         // Sockets of others ask as before.
         held.pod.run(r#"python3 -c __import__("socket").socket().bind(("",0))"#);
@@ -164,37 +160,13 @@ fn a_link_that_an_xdp_socket_has_is_not_limited() {
 #[test]
 fn more_than_a_namespace_has_room_for_are_refused() {
     needs!(XskBind);
-    let held = Held::new();
-    let conf = slow(&conf::macvlan(), &json!({}));
-    let calls: Vec<_> = (0..9).map(|number| held.call(&conf).ifname(&format!("net{number}"))).collect();
-    let (last, others) = calls.split_last().unwrap();
-    for call in others {
-        call.add().result();
-    }
-    last.add().refused(999, &["no more attachments of one network namespace"]);
-    for call in others {
-        call.del().ok();
-    }
-    held.host.assert_nothing_left();
+    assert_room_for_eight(&Held::new());
 }
 
 #[test]
 fn the_guard_ends_with_its_attachment() {
     needs!(XskBind);
-    let by_gc: (&str, End) = ("GC without a record", |call, _| {
-        fs::remove_dir_all("/run/braid").unwrap();
-        call.gc(&[]).ok();
-    });
-    for (verb, end) in ENDS.into_iter().chain([by_gc]) {
-        let held = Held::new();
-        let call = held.call(&slow(&conf::macvlan(), &json!({})));
-        let result = call.add().result();
-        assert_eq!(pins().len(), 1, "{verb}");
-        end(&call, &result);
-        assert!(pins().is_empty(), "{verb}");
-        call.del().ok();
-        held.host.assert_nothing_left();
-    }
+    assert_ends(ends_on_the_host(), Held::new, |_| !pins().is_empty());
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The proof that a kernel takes the object: each program loaded, attached and fed with packets.
+//! The proof that a kernel takes the object: each program loaded, attached and fed with packets, but for `xsk_bind`, which not
+//! every kernel lets be one of its LSMs: `braid doctor` loads it and asks it.
 //!
 //! All of it happens in a thread with a network namespace of its own, which takes the devices and the programs with it.
 

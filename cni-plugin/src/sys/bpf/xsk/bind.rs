@@ -157,8 +157,9 @@ pub(in crate::sys) fn probe() -> Result<(), KernelError> {
 /// Asks a socket of another family for a link, as one of `AF_XDP` would: what is asked before goes by the address alone.
 fn bind_as_xdp() -> Result<(), Errno> {
     let socket = UnixDatagram::unbound().map_err(|err| err.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
+    let family = u16::try_from(libc::AF_XDP).or(Err(Errno::EAFNOSUPPORT))?;
     let mut address = [0u8; 16];
-    address[..2].copy_from_slice(&44_u16.to_ne_bytes());
+    address[..2].copy_from_slice(&family.to_ne_bytes());
     // SAFETY: the descriptor is open, and the kernel reads the sixteen bytes of the address.
     let answer = unsafe { libc::bind(socket.as_raw_fd(), address.as_ptr().cast(), 16) };
     Errno::result(answer).map(drop)
