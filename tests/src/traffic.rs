@@ -30,7 +30,21 @@ impl Ns {
         self.send_for(Duration::from_secs(2), there, server)
     }
 
-    /// The same for so long. Bytes must come at least every 5 seconds.
+    /// Sends like [`Ns::send_to`] and judges what arrives, in bits a second: never more than `most`, and `burst` bits at once, and
+    /// at least `least` in one of three attempts. A machine that stands still for a second lets less arrive, but no more.
+    #[track_caller]
+    pub fn assert_sends(&self, there: &Ns, server: &str, least: f64, (most, burst): (f64, f64)) {
+        let attempts = (0..3).map(|_| {
+            let (bits, seconds) = self.send_to(there, server);
+            assert!(bits < most * seconds + burst, "{} sends {bits} bits in {seconds} s to {server}", self.name());
+            bits / seconds
+        });
+        let mut seen = Vec::new();
+        let enough = attempts.inspect(|rate| seen.push(*rate)).any(|rate| rate > least);
+        assert!(enough, "{} sends {seen:?} bit/s to {server}, never {least}", self.name());
+    }
+
+    /// Like [`Ns::send_to`], for so long. Bytes must come at least every 5 seconds.
     #[track_caller]
     pub fn send_for(&self, measured: Duration, there: &Ns, server: &str) -> (f64, f64) {
         let (listener, to) = listen(there, server);

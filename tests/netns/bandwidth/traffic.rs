@@ -12,9 +12,7 @@ use std::time::{Duration, Instant};
 /// much less.
 fn assert_held(one: (&Ns, &str), other: (&Ns, &str)) {
     for ((from, _), (there, to)) in [(one, other), (other, one)] {
-        let (bits, seconds) = from.send_to(there, to);
-        let (least, most) = (0.7 * GOODPUT * seconds, 1.01 * RATE_F * seconds + BURST_F);
-        assert!(bits > least && bits < most, "{} sends {bits} bits in {seconds} s", from.name());
+        from.assert_sends(there, to, 0.7 * GOODPUT, (1.01 * RATE_F, BURST_F));
     }
 }
 
@@ -48,8 +46,7 @@ fn a_sender_on_the_node_is_held_back_and_loses_nothing() {
     let slow = json!({"ingressRate": RATE / 2, "ingressBurst": BURST});
     let call = shaped(&host, &pod, &conf::bridge(), &slow);
     let result = call.add().result();
-    let (bits, seconds) = host.host().send_to(&pod, "10.1.0.2");
-    assert!(bits > 0.4 * GOODPUT * seconds, "{bits} bits in {seconds} s");
+    host.host().assert_sends(&pod, "10.1.0.2", 0.4 * GOODPUT, (0.51 * RATE_F, BURST_F));
     let status = host.json(&format!("{braid} status -o json"));
     let counted = &status[0]["bandwidth"][0];
     assert!(counted["delayed"].as_u64() > Some(0) && counted["dropped"] == 0, "{counted}");
@@ -274,10 +271,8 @@ fn between_two_containers_the_lesser_rate_holds_and_only_that_way() {
     let sends = shaped(&host, &one, &conf::bridge(), &json!({"egressRate": RATE, "egressBurst": BURST}));
     let receives = shaped(&host, &other, &conf::bridge(), &json!({"ingressRate": RATE / 2, "ingressBurst": BURST}));
     let results = [sends.add().result(), receives.add().result()];
-    let (bits, seconds) = one.send_to(&other, "10.1.0.3");
-    assert!((0.35 * GOODPUT * seconds..0.51 * RATE_F * seconds + BURST_F).contains(&bits), "{bits} in {seconds} s");
-    let (bits, seconds) = other.send_to(&one, "10.1.0.2");
-    assert!(bits > 2.0 * RATE_F * seconds, "{bits} in {seconds} s");
+    one.assert_sends(&other, "10.1.0.3", 0.35 * GOODPUT, (0.51 * RATE_F, BURST_F));
+    other.assert_sends(&one, "10.1.0.2", 2.0 * RATE_F, (f64::INFINITY, 0.0));
     for (call, result) in [sends, receives].iter().zip(&results) {
         call.clone().prev(result).del().ok();
     }
