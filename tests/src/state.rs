@@ -2,6 +2,7 @@
 
 use crate::feature::Feature;
 use crate::ns::Ns;
+use aya::programs::{ProgramInfo, SchedClassifier, TcAttachType};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -170,20 +171,22 @@ pub(crate) fn leftovers(host: &Ns) -> Vec<String> {
     left
 }
 
-/// Every program that sees what leaves a link before all filters do, as `link: name`.
+/// Every program that sees what leaves a link before all filters do (tcx, Linux 6.6), as `link: name`.
 pub fn first_programs(host: &Ns) -> Vec<String> {
-    tcx(host, "").lines().map(str::to_owned).collect()
+    let of_link = |link: String| {
+        // None of a link that is gone meanwhile.
+        let programs = SchedClassifier::query_tcx(&link, TcAttachType::Egress).map(|(_, programs)| programs);
+        let named = |info: ProgramInfo| format!("{link}: {}", info.name_as_str().unwrap_or_default());
+        programs.unwrap_or_default().into_iter().map(named).collect::<Vec<_>>()
+    };
+    host.enter(|| host.link_names().into_iter().flat_map(of_link).collect())
 }
 
 /// Takes them from a link.
 pub fn end_first_programs(host: &Ns, link: &str) {
-    tcx(host, link);
-}
-
-fn tcx(host: &Ns, link: &str) -> String {
-    const LOOK: &str = include_str!("tcx.py");
-    fs::write("/run/tcx.py", LOOK).expect("written");
-    host.run(&format!("python3 -IS /run/tcx.py {link}"))
+    const END: &str = include_str!("tcx.py");
+    fs::write("/run/tcx.py", END).expect("written");
+    host.run(&format!("python3 -IS /run/tcx.py {link}"));
 }
 
 /// Every program that a filter of the host runs, as `link side: name`, and every place of filters where none is.
