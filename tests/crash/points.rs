@@ -6,6 +6,8 @@ use std::fs;
 
 /// Where strace writes, in the sandbox.
 const TRACE: &str = "/run/strace";
+/// A call makes fewer, even the first one on a boot, which asks the kernel what it can.
+const MOST: usize = 700;
 /// How long a call under strace may take; one that hangs is ended with [`HUNG`].
 const PATIENCE_S: u32 = 20;
 /// Exit code of `timeout` when it had to end its command.
@@ -90,6 +92,7 @@ pub(crate) fn points(call: &Call, verb: &str) -> Vec<Point> {
         points.push(Point { syscall: syscall.to_owned(), nth, text, is_start_up });
     }
     assert!(!is_start_up && points.len() > 50, "this is no plugin call: {trace}");
+    assert!(points.len() < MOST, "{verb} makes {} system calls: {trace}", points.len());
     points
 }
 

@@ -1,12 +1,16 @@
 //! What the running kernel says of its own types (BTF): the number of a function, and where a struct has a member.
 //!
-//! Only for the first limited attachment that needs it; a look through all types takes a few milliseconds.
+//! Only for the first limited attachment that needs it; a look through all types takes a few milliseconds. The file
+//! `/sys/kernel/btf/vmlinux` says the same, a page for each read: more than a thousand system calls.
 
+use super::object::{ById, get_info};
+use super::{call, fd_of, load_classifier};
 use nix::errno::Errno;
-use std::fs;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 
-const KERNEL: &str = "/sys/kernel/btf/vmlinux";
+const BTF_GET_FD_BY_ID: libc::c_long = 19;
+const BTF_GET_NEXT_ID: libc::c_long = 23;
 /// `BTF_MAGIC`.
 const MAGIC: [u8; 2] = 0xeb9f_u16.to_ne_bytes();
 /// Length of `struct btf_type` without what follows it by its kind.
@@ -37,11 +41,23 @@ struct Type<'a> {
     rest: &'a [u8],
 }
 
+/// `struct bpf_btf_info`; the kernel leaves what it does not know as it is.
+#[repr(C)]
+#[derive(Default)]
+struct Info {
+    btf: u64,
+    btf_size: u32,
+    id: u32,
+    name: u64,
+    name_len: u32,
+    /// Whether it is the kernel's own or a module's (Linux 5.11).
+    kernel_btf: u32,
+}
+
 impl Btf {
-    /// Those of the running kernel; `ENOENT` where it was built without.
+    /// Those of the running kernel; `ENOENT` where it was built without, and before Linux 5.11.
     pub(super) fn of_kernel() -> Result<Self, Errno> {
-        let bytes = fs::read(KERNEL).map_err(|err| err.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
-        Self::parse(bytes).ok_or(Errno::EPROTO)
+        Self::parse(bytes_of_kernel()?).ok_or(Errno::EPROTO)
     }
 
     /// `struct btf_header`, and the two parts that it tells of.
@@ -97,6 +113,40 @@ impl Btf {
     }
 }
 
+fn bytes_of_kernel() -> Result<Vec<u8>, Errno> {
+    let (btf, len) = match first_of_kernel() {
+        Err(Errno::ENOENT) => {
+            // The kernel reads its own when it checks the first program.
+            load_classifier()?;
+            first_of_kernel()?
+        }
+        found => found?,
+    };
+    let mut bytes = vec![0; usize::try_from(len).or(Err(Errno::EOVERFLOW))?];
+    get_info(&btf, &mut Info { btf: bytes.as_mut_ptr() as u64, btf_size: len, ..Info::default() })?;
+    Ok(bytes)
+}
+
+/// The first of all that the kernel itself made, which is its own, and how many bytes it has: a module's is made of what is
+/// not in that one.
+fn first_of_kernel() -> Result<(OwnedFd, u32), Errno> {
+    let mut attr = ById::default();
+    loop {
+        call(BTF_GET_NEXT_ID, &mut attr)?;
+        attr = ById { id: attr.next_id, ..ById::default() };
+        let btf = match call(BTF_GET_FD_BY_ID, &mut ById { id: attr.id, ..ById::default() }) {
+            // Somebody's, and gone meanwhile.
+            Err(Errno::ENOENT) => continue,
+            fd => fd_of(fd?)?,
+        };
+        let mut info = Info::default();
+        get_info(&btf, &mut info)?;
+        if info.kernel_btf != 0 {
+            return Ok((btf, info.btf_size));
+        }
+    }
+}
+
 /// How many bytes follow a type of a kind with so many members (v6.18 `Documentation/bpf/btf.rst`).
 fn len_of(kind: u32, members: u32) -> Option<usize> {
     let members = usize::try_from(members).ok()?;
@@ -142,7 +192,8 @@ mod tests {
 
     #[test]
     fn a_damaged_text_ends_where_it_is_cut() {
-        let bytes = fs::read(KERNEL).expect("a kernel with BTF");
+        let bytes = bytes_of_kernel().expect("a kernel with BTF");
+        assert!(bytes == std::fs::read("/sys/kernel/btf/vmlinux").expect("the same in a file"));
         assert!(Btf::parse(bytes[..bytes.len() - 1].to_vec()).is_none());
         assert!(Btf::parse(bytes[1..].to_vec()).is_none());
         let mut whole = Btf::parse(bytes).expect("whole");

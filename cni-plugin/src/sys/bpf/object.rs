@@ -58,12 +58,13 @@ pub(super) struct Element {
     pub(super) flags: u64,
 }
 
-/// Start of `union bpf_attr` for `BPF_*_GET_FD_BY_ID`.
+/// Start of `union bpf_attr` for `BPF_*_GET_FD_BY_ID` and `BPF_*_GET_NEXT_ID`.
 #[repr(C)]
-struct ById {
-    id: u32,
-    next_id: u32,
-    open_flags: u32,
+#[derive(Default)]
+pub(super) struct ById {
+    pub(super) id: u32,
+    pub(super) next_id: u32,
+    pub(super) open_flags: u32,
 }
 
 /// Start of `union bpf_attr` for `BPF_OBJ_GET_INFO_BY_FD`.
@@ -262,12 +263,12 @@ fn found<T>(result: Result<T, Errno>) -> Result<Option<T>, Errno> {
 
 /// The program with this id.
 pub(super) fn program_by_id(id: u32) -> Result<OwnedFd, Errno> {
-    fd_of(call(PROG_GET_FD_BY_ID, &mut ById { id, next_id: 0, open_flags: 0 })?)
+    fd_of(call(PROG_GET_FD_BY_ID, &mut ById { id, ..ById::default() })?)
 }
 
 /// The map with this id.
 pub(super) fn map_by_id(id: u32) -> Result<OwnedFd, Errno> {
-    fd_of(call(MAP_GET_FD_BY_ID, &mut ById { id, next_id: 0, open_flags: 0 })?)
+    fd_of(call(MAP_GET_FD_BY_ID, &mut ById { id, ..ById::default() })?)
 }
 
 /// Asks what the kernel says of a program or a map; `T` is the start of the struct for that.
