@@ -173,13 +173,19 @@ pub(crate) fn leftovers(host: &Ns) -> Vec<String> {
 
 /// Every program that sees what leaves a link before all filters do (tcx, Linux 6.6), as `link: name`.
 pub fn first_programs(host: &Ns) -> Vec<String> {
-    let of_link = |link: String| {
-        // None of a link that is gone meanwhile.
-        let programs = SchedClassifier::query_tcx(&link, TcAttachType::Egress).map(|(_, programs)| programs);
-        let named = |info: ProgramInfo| format!("{link}: {}", info.name_as_str().unwrap_or_default());
-        programs.unwrap_or_default().into_iter().map(named).collect::<Vec<_>>()
+    let of_link = |link: &String| match SchedClassifier::query_tcx(link, TcAttachType::Egress) {
+        Ok((_, programs)) => programs.iter().map(|info| named(link, info)).collect(),
+        Err(err) => {
+            assert!(!host.link_names().contains(link), "which programs are at link {link}: {err}");
+            Vec::new()
+        }
     };
-    host.enter(|| host.link_names().into_iter().flat_map(of_link).collect())
+    let links = host.link_names();
+    host.enter(|| links.iter().flat_map(of_link).collect())
+}
+
+fn named(link: &str, info: &ProgramInfo) -> String {
+    format!("{link}: {}", info.name_as_str().unwrap_or_default())
 }
 
 /// Takes them from a link.
