@@ -3,8 +3,8 @@
 //! Only for the first limited attachment that needs it; a look through all types takes a few milliseconds. The file
 //! `/sys/kernel/btf/vmlinux` says the same, a page for each read: more than a thousand system calls.
 
-use super::object::{ById, get_info};
-use super::{call, fd_of, load_classifier};
+use super::object::{ById, by_id, get_info};
+use super::{call, load_classifier};
 use nix::errno::Errno;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -134,10 +134,10 @@ fn first_of_kernel() -> Result<(OwnedFd, u32), Errno> {
     loop {
         call(BTF_GET_NEXT_ID, &mut attr)?;
         attr = ById { id: attr.next_id, ..ById::default() };
-        let btf = match call(BTF_GET_FD_BY_ID, &mut ById { id: attr.id, ..ById::default() }) {
+        let btf = match by_id(BTF_GET_FD_BY_ID, attr.id) {
             // Somebody's, and gone meanwhile.
             Err(Errno::ENOENT) => continue,
-            fd => fd_of(fd?)?,
+            found => found?,
         };
         let mut info = Info::default();
         get_info(&btf, &mut info)?;

@@ -261,14 +261,19 @@ fn found<T>(result: Result<T, Errno>) -> Result<Option<T>, Errno> {
     }
 }
 
+/// The one with this id of what `BPF_*_GET_FD_BY_ID` asks for; `ENOENT` where there is none any more.
+pub(super) fn by_id(command: libc::c_long, id: u32) -> Result<OwnedFd, Errno> {
+    fd_of(call(command, &mut ById { id, ..ById::default() })?)
+}
+
 /// The program with this id.
 pub(super) fn program_by_id(id: u32) -> Result<OwnedFd, Errno> {
-    fd_of(call(PROG_GET_FD_BY_ID, &mut ById { id, ..ById::default() })?)
+    by_id(PROG_GET_FD_BY_ID, id)
 }
 
 /// The map with this id.
 pub(super) fn map_by_id(id: u32) -> Result<OwnedFd, Errno> {
-    fd_of(call(MAP_GET_FD_BY_ID, &mut ById { id, ..ById::default() })?)
+    by_id(MAP_GET_FD_BY_ID, id)
 }
 
 /// Asks what the kernel says of a program or a map; `T` is the start of the struct for that.
