@@ -141,6 +141,14 @@ fn a_container_has_exactly_its_own_ipv6_addresses_ready_at_once() {
 }
 
 #[test]
+fn a_new_bridge_can_ask_for_a_container_with_ipv6_at_once() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    host.call("bridge", &pod, conf::bridge()).with("ipam", conf::dual_stack()).add().result();
+    host.assert_asks_at_once("br0");
+}
+
+#[test]
 fn another_gateway_address_is_refused_without_force_address_and_replaced_with_it() {
     let host = Sandbox::new();
     let (a, b) = (host.pod("a"), host.pod("b"));

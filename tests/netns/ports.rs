@@ -121,10 +121,11 @@ fn the_gateway_of_a_vlan_is_an_interface_of_its_own() {
     needs!(VlanFiltering);
     let host = Sandbox::new();
     let (a, b) = (host.pod("a"), host.pod("b"));
-    let call = |pod: &Ns| host.call("bridge", pod, conf::bridge()).with("vlan", 100);
+    let call = |pod: &Ns| host.call("bridge", pod, conf::bridge()).with("ipam", conf::dual_stack()).with("vlan", 100);
     let result = call(&a).add().result();
+    host.assert_asks_at_once("br0.100");
     assert_eq!(result["interfaces"][3]["name"], "br0.100");
-    assert_eq!(host.addrs("br0.100"), ["10.1.0.1/24"]);
+    assert_eq!(host.addrs("br0.100"), ["10.1.0.1/24", "fd00:1::1/64"]);
     assert_eq!(host.addrs("br0"), Vec::<String>::new());
     assert!(a.can_ping("10.1.0.1"));
     let index = host.the_link("br0.100")["ifindex"].clone();

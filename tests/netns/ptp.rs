@@ -55,12 +55,7 @@ fn the_host_can_ask_for_a_container_with_ipv6_at_once() {
     let pod = host.pod("a");
     let result = host.call("ptp", &pod, conf::ptp()).with("ipam", conf::dual_stack()).add().result();
     let port = result["interfaces"][0]["name"].as_str().unwrap_or_default();
-    // For a packet that it forwards it asks from its link-local address. The detection of a duplicate would take longer than
-    // it goes on asking.
-    let links = host.list(&format!("ip -j -6 addr show dev {port}"));
-    let mut addrs = links[0]["addr_info"].as_array().unwrap().iter();
-    let own = addrs.find(|addr| addr["scope"] == "link").unwrap();
-    assert!(own["tentative"].is_null(), "{own}");
+    host.assert_asks_at_once(port);
 }
 
 #[test]

@@ -129,6 +129,17 @@ impl Ns {
         addrs
     }
 
+    /// Fails while it is asked on the link whether its link-local address is a duplicate. For a packet that it forwards the
+    /// node asks for a container from that address, and gives up before the answer would be known.
+    #[track_caller]
+    pub fn assert_asks_at_once(&self, link: &str) {
+        let links = self.list(&format!("ip -j -6 addr show dev {link}"));
+        let mut addrs = links.iter().filter_map(|link| link["addr_info"].as_array()).flatten();
+        let own = addrs.find(|addr| addr["scope"] == "link");
+        let own = own.unwrap_or_else(|| panic!("{}: link {link:?} has no link-local address", self.name));
+        assert!(own["tentative"].is_null(), "{}: {link}: {own}", self.name);
+    }
+
     /// All routes of one family (`-4` or `-6`), as `ip -j route` shows them, without those that the kernel makes by
     /// itself: the `local` table and those of IPv6's link-local and multicast addresses.
     pub fn routes(&self, family: &str) -> Vec<Value> {

@@ -45,6 +45,15 @@ pub fn configure(link: &LinkRef, ips: &[IpConfig], routes: &[Route], dad: Dad) -
     steps
 }
 
+/// A new link of the node to containers of `ips` has no duplicate address detection of its own. For a packet that it forwards
+/// the node asks for the container from the link's own IPv6 address, and not while that may be a duplicate: it gives up after
+/// three seconds, and the detection can take two.
+pub fn without_detection(link: &LinkRef, ips: &[IpConfig]) -> Option<Sysctl> {
+    let key = || format!("net/ipv6/conf/{}/accept_dad", link.name);
+    let has_v6 = ips.iter().any(|ip| ip.address.addr().is_ipv6());
+    has_v6.then(|| Sysctl { ns: link.ns, key: key(), value: "0".to_owned(), optional: true })
+}
+
 /// Waits for the answer to duplicate address detection; the link must reach its neighbours by then.
 pub fn settle(link: &LinkRef, ips: &[IpConfig], dad: Dad) -> Option<Step> {
     let asks = dad == Dad::On && ips.iter().any(|ip| ip.address.addr().is_ipv6());

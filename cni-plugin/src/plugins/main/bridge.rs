@@ -200,8 +200,11 @@ impl Bridge {
     fn ensure_gateways(&self, facts: &Facts, ips: &[IpConfig]) -> Result<Vec<Step>, Error> {
         let at = self.gateway_link()?;
         let mut steps = Vec::new();
-        if let Some(id) = self.vlan.id {
-            steps.extend(vlan::ensure_gateway(&self.bridge, id, facts)?);
+        if facts.link(&at).is_none() {
+            let vlan = self.vlan.id.map(|id| vlan::gateway(&self.bridge, id, facts)).transpose()?;
+            steps.extend(vlan.into_iter().flatten());
+            steps.extend(interface::without_detection(&at, ips).map(Step::EnsureSysctl));
+            steps.extend(self.vlan.id.map(|_| interface::up(&at)));
         }
         for ip in ips {
             let Some(gateway) = ip.gateway else { continue };

@@ -65,17 +65,10 @@ impl Ptp {
 
     /// The host's side: the gateway address on the veth, and the way to the container.
     fn host(call: &Call<'_>, port: &LinkRef, ips: &[IpConfig]) -> Result<Vec<Step>, Error> {
-        let off = |key: &str| {
-            let key = format!("net/ipv6/conf/{}/{key}", port.name);
-            Step::SetSysctl(Sysctl { ns: Ns::Host, key, value: "0".to_owned(), optional: true })
-        };
         // The container must not be able to advertise itself as the node's router.
-        let mut steps = vec![off("accept_ra")];
-        if ips.iter().any(|ip| ip.address.addr().is_ipv6()) {
-            // For a packet that it forwards the node asks for the container from its link-local address, and not while that may
-            // be a duplicate: it gives up after three seconds, and the detection can take two.
-            steps.push(off("accept_dad"));
-        }
+        let key = format!("net/ipv6/conf/{}/accept_ra", port.name);
+        let mut steps = vec![Step::SetSysctl(Sysctl { ns: Ns::Host, key, value: "0".to_owned(), optional: true })];
+        steps.extend(interface::without_detection(port, ips).map(Step::SetSysctl));
         steps.extend([call.mark_host_veth(), interface::up(port)]);
         for ip in ips {
             let net = IpNet::from(gateway(ip)?);

@@ -113,13 +113,10 @@ pub(super) fn gateway_mac(name: &IfName, facts: &Facts) -> Mac {
         .unwrap_or_else(|| bridge_mac(name, &facts.boot_id))
 }
 
-/// A veth beside the bridge: one end in the VLAN, the other for the gateway address. Made once.
-pub(super) fn ensure_gateway(bridge: &IfName, id: u16, facts: &Facts) -> Result<Vec<Step>, Error> {
+/// A veth beside the bridge: one end in the VLAN, the other for the gateway address, which is down yet. Made once.
+pub(super) fn gateway(bridge: &IfName, id: u16, facts: &Facts) -> Result<Vec<Step>, Error> {
     let name = gateway_name(bridge, id)?;
     let at = LinkRef::host(name.clone());
-    if facts.link(&at).is_some() {
-        return Ok(Vec::new());
-    }
     let port = LinkRef::host(shared_veth(name.as_str()));
     let default_pvid = facts.link(&LinkRef::host(bridge.clone())).map_or(NATIVE, |fact| fact.default_pvid);
     let link = Link {
@@ -128,11 +125,10 @@ pub(super) fn ensure_gateway(bridge: &IfName, id: u16, facts: &Facts) -> Result<
         mtu: None,
         up: true,
         master: Some(bridge.clone()),
-        kind: LinkKind::Veth { peer: at.clone(), peer_mac: Some(bridge_mac(&name, &facts.boot_id)) },
+        kind: LinkKind::Veth { peer: at, peer_mac: Some(bridge_mac(&name, &facts.boot_id)) },
     };
     let only = Vlans { id: Some(id), trunk: None, preserve_default: false };
     let mut steps = vec![Step::EnsureLink(link)];
     steps.extend(only.on_port(&port, default_pvid));
-    steps.push(crate::plugins::interface::up(&at));
     Ok(steps)
 }
