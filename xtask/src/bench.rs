@@ -34,6 +34,9 @@ const MANY_LEASES: u64 = 10_000;
 const MANY_PORTS: u64 = 1000;
 /// What other containers hold on a new node.
 const NONE: (&str, u64) = ("leases", 0);
+/// Interfaces beside the bridge on which limits are measured, and by how much ADD may take longer with them: a macvlan needs
+/// an ifb for what it receives.
+const LIMITED: [(&str, f64); 2] = [("ptp", 1.3), ("macvlan", 1.6)];
 const SHAPED: [&str; 4] = ["shaped-bridge", "shaped-ptp", "shaped-macvlan", "shaped-ipvlan"];
 
 #[derive(clap::Args)]
@@ -90,6 +93,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     sh::run(&mut bench)?;
     let mut budgets = budgets(&read(&json)?)?;
     budgets.extend(limited(&runs, &reference, &braid, &out.join("bandwidth.json"))?);
+    for (list, at_most) in LIMITED {
+        budgets.push(limited_alone(&runs, &braid, list, at_most, &out)?);
+    }
     budgets.extend(full(&runs, &reference, &braid, &out.join("full.json"))?);
     budgets.push(many_ports(&runs, &braid, &out.join("ports.json"))?);
     judge(&budgets, args.enforce)
@@ -114,6 +120,16 @@ fn limited(runs: &str, reference: &Path, braid: &Path, json: &Path) -> Result<[B
     let plugins = [("ref", reference), ("none", braid), ("limited", braid)];
     let own = [("none", "bandwidth-none"), ("limited", "bandwidth-braid")];
     limits(&one_list(&["--runs", runs, "--beside", "1"], &plugins, "bandwidth", &own, json)?)
+}
+
+/// The same without the reference.
+fn limited_alone(runs: &str, braid: &Path, list: &str, at_most: f64, out: &Path) -> Result<Budget> {
+    let limited = format!("bandwidth-{list}");
+    let plugins = [("none", braid), ("limited", braid)];
+    let json = out.join(format!("{limited}.json"));
+    let report = one_list(&["--runs", runs, "--beside", "1"], &plugins, list, &[("limited", &limited)], &json)?;
+    let add = |plugins: &str| p50(&report, list, NONE, "ADD", plugins);
+    Ok(Budget { what: format!("ADD {list} with bandwidth / without"), ratio: add("limited")? / add("none")?, at_most })
 }
 
 /// Runs the bench with one conflist, of which some plugins have their own form.
