@@ -141,11 +141,17 @@ fn a_container_has_exactly_its_own_ipv6_addresses_ready_at_once() {
 }
 
 #[test]
-fn a_new_bridge_can_ask_for_a_container_with_ipv6_at_once() {
+fn a_container_on_a_new_bridge_is_reached_from_elsewhere_with_ipv6_at_once() {
     let host = Sandbox::new();
+    host.set_sysctl("net/ipv6/conf/default/accept_dad", "0");
+    let client = host.outside("client", "fd00:9::1/64", "fd00:9::2/64");
+    host.set_sysctl("net/ipv6/conf/default/accept_dad", "1");
+    client.run("ip -6 route add fd00:1::/64 via fd00:9::1");
     let pod = host.pod("a");
-    host.call("bridge", &pod, conf::bridge()).with("ipam", conf::dual_stack()).add().result();
+    let call = host.call("bridge", &pod, conf::bridge()).with("ipam", conf::dual_stack());
+    call.with("isDefaultGateway", true).add().result();
     host.assert_asks_at_once("br0");
+    client.run("ping -q -c 1 -W 1 fd00:1::2");
 }
 
 #[test]

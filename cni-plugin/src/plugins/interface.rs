@@ -49,9 +49,9 @@ pub fn configure(link: &LinkRef, ips: &[IpConfig], routes: &[Route], dad: Dad) -
 /// the node asks for the container from the link's own IPv6 address, and not while that may be a duplicate: it gives up after
 /// three seconds, and the detection can take two.
 pub fn without_detection(link: &LinkRef, ips: &[IpConfig]) -> Option<Sysctl> {
-    let key = || format!("net/ipv6/conf/{}/accept_dad", link.name);
+    let key = format!("net/ipv6/conf/{}/accept_dad", link.name);
     let has_v6 = ips.iter().any(|ip| ip.address.addr().is_ipv6());
-    has_v6.then(|| Sysctl { ns: link.ns, key: key(), value: "0".to_owned(), optional: true })
+    has_v6.then_some(Sysctl { ns: link.ns, key, value: "0".to_owned(), optional: true })
 }
 
 /// Waits for the answer to duplicate address detection; the link must reach its neighbours by then.

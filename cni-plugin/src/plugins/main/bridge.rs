@@ -201,10 +201,13 @@ impl Bridge {
         let at = self.gateway_link()?;
         let mut steps = Vec::new();
         if facts.link(&at).is_none() {
-            let vlan = self.vlan.id.map(|id| vlan::gateway(&self.bridge, id, facts)).transpose()?;
-            steps.extend(vlan.into_iter().flatten());
+            if let Some(id) = self.vlan.id {
+                steps.extend(vlan::gateway(&self.bridge, id, facts)?);
+            }
             steps.extend(interface::without_detection(&at, ips).map(Step::EnsureSysctl));
-            steps.extend(self.vlan.id.map(|_| interface::up(&at)));
+            if self.vlan.id.is_some() {
+                steps.push(interface::up(&at));
+            }
         }
         for ip in ips {
             let Some(gateway) = ip.gateway else { continue };
