@@ -128,8 +128,12 @@ fn limited_alone(runs: &str, braid: &Path, list: &str, at_most: f64, out: &Path)
     let plugins = [("none", braid), ("limited", braid)];
     let json = out.join(format!("{limited}.json"));
     let report = one_list(&["--runs", runs, "--beside", "1"], &plugins, list, &[("limited", &limited)], &json)?;
-    let add = |plugins: &str| p50(&report, list, NONE, "ADD", plugins);
-    Ok(Budget { what: format!("ADD {list} with bandwidth / without"), ratio: add("limited")? / add("none")?, at_most })
+    without(&report, list, format!("ADD {list} with bandwidth / without"), at_most)
+}
+
+fn without(report: &Value, list: &str, what: String, at_most: f64) -> Result<Budget> {
+    let add = |plugins: &str| p50(report, list, NONE, "ADD", plugins);
+    Ok(Budget { what, ratio: add("limited")? / add("none")?, at_most })
 }
 
 /// Runs the bench with one conflist, of which some plugins have their own form.
@@ -145,7 +149,7 @@ fn one_list(args: &[&str], plugins: &[(&str, &Path)], list: &str, own: &[(&str, 
 fn limits(report: &Value) -> Result<[Budget; 2]> {
     let add = |plugins: &str| p50(report, "bandwidth", NONE, "ADD", plugins);
     Ok([
-        Budget { what: "ADD with bandwidth / without".to_owned(), ratio: add("limited")? / add("none")?, at_most: 1.3 },
+        without(report, "bandwidth", "ADD with bandwidth / without".to_owned(), 1.3)?,
         Budget {
             what: "ADD with bandwidth / reference".to_owned(),
             ratio: add("limited")? / add("ref")?,
