@@ -130,11 +130,12 @@ fn a_default_route_of_the_ipam_is_not_doubled() {
 fn a_container_has_exactly_its_own_ipv6_addresses_ready_at_once() {
     let host = Sandbox::new();
     let pod = host.pod("a");
+    pod.detect_slowly();
     host.call("bridge", &pod, conf::bridge()).with("ipam", conf::dual_stack()).add().result();
-    let link = pod.json("ip -j -6 addr show dev eth0")[0]["addr_info"].clone();
-    let infos = link.as_array().cloned().unwrap_or_default();
-    assert_eq!(infos.len(), 2, "its own and the link-local one: {infos:?}");
-    assert!(infos.iter().all(|info| info["tentative"] != true), "{infos:?}");
+    assert!(!pod.run("ip -6 addr show dev eth0 scope global tentative").contains("inet6"));
+    pod.assert_asks_at_once("eth0");
+    let infos = pod.json("ip -j -6 addr show dev eth0")[0]["addr_info"].clone();
+    assert_eq!(infos.as_array().map(Vec::len), Some(2), "its own and the link-local one: {infos}");
     assert_eq!(host.addrs("br0"), ["10.1.0.1/24", "fd00:1::1/64"]);
     assert!(pod.can_ping("fd00:1::1") && pod.can_ping("10.1.0.1"));
     assert_eq!(host.sysctl("net/ipv6/conf/all/forwarding"), "1");
@@ -147,6 +148,7 @@ fn a_container_on_a_new_bridge_is_reached_from_elsewhere_with_ipv6_at_once() {
     let client = host.outside("client", "fd00:9::1/64", "fd00:9::2/64");
     host.set_sysctl("net/ipv6/conf/default/accept_dad", "1");
     client.run("ip -6 route add fd00:1::/64 via fd00:9::1");
+    host.detect_slowly();
     let pod = host.pod("a");
     let call = host.call("bridge", &pod, conf::bridge()).with("ipam", conf::dual_stack());
     call.with("isDefaultGateway", true).add().result();

@@ -120,6 +120,7 @@ fn a_trunk_carries_its_vlans_tagged_and_vlan_1_untagged() {
 fn the_gateway_of_a_vlan_is_an_interface_of_its_own() {
     needs!(VlanFiltering);
     let host = Sandbox::new();
+    host.detect_slowly();
     let (a, b) = (host.pod("a"), host.pod("b"));
     let call = |pod: &Ns| host.call("bridge", pod, conf::bridge()).with("ipam", conf::dual_stack()).with("vlan", 100);
     let result = call(&a).add().result();

@@ -52,6 +52,7 @@ fn two_containers_reach_each_other_through_the_host() {
 #[test]
 fn the_host_can_ask_for_a_container_with_ipv6_at_once() {
     let host = Sandbox::new();
+    host.detect_slowly();
     let pod = host.pod("a");
     let result = host.call("ptp", &pod, conf::ptp()).with("ipam", conf::dual_stack()).add().result();
     let port = result["interfaces"][0]["name"].as_str().unwrap_or_default();

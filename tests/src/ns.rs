@@ -5,6 +5,7 @@ use serde_json::Value;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// A network namespace that tools can be run in.
 #[derive(Debug)]
@@ -129,15 +130,26 @@ impl Ns {
         addrs
     }
 
-    /// Fails while it is asked on the link whether its link-local address is a duplicate. For a packet that it forwards the
-    /// node asks for a container from that address, and gives up before the answer would be known.
+    /// Has the kernel ask for half a minute whether an address of a link made from now on is a duplicate, so that
+    /// [`Ns::assert_asks_at_once`] can not take a busy machine for such a question.
+    #[track_caller]
+    pub fn detect_slowly(&self) {
+        self.set_sysctl("net/ipv6/conf/default/dad_transmits", "30");
+    }
+
+    /// Fails where it is asked on the link whether its link-local address is a duplicate, after [`Ns::detect_slowly`]. For a
+    /// packet that it forwards the node asks for a container from that address, and gives up before the answer would be known.
+    /// Even an address that nobody is asked about is tentative until the kernel's worker has been there.
     #[track_caller]
     pub fn assert_asks_at_once(&self, link: &str) {
-        let links = self.list(&format!("ip -j -6 addr show dev {link}"));
-        let mut addrs = links.iter().filter_map(|link| link["addr_info"].as_array()).flatten();
-        let own = addrs.find(|addr| addr["scope"] == "link");
-        let own = own.unwrap_or_else(|| panic!("{}: link {link:?} has no link-local address", self.name));
-        assert!(own["tentative"].is_null(), "{}: {link}: {own}", self.name);
+        assert_eq!(self.sysctl(&format!("net/ipv6/conf/{link}/dad_transmits")), "30", "{}: {link}", self.name);
+        let is_ready = || self.run(&format!("ip -6 addr show dev {link} scope link -tentative")).contains("inet6");
+        let start = Instant::now();
+        while !is_ready() {
+            let addrs = || self.run(&format!("ip -6 addr show dev {link}"));
+            assert!(start.elapsed() < Duration::from_secs(10), "{}: {}", self.name, addrs());
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// All routes of one family (`-4` or `-6`), as `ip -j route` shows them, without those that the kernel makes by
