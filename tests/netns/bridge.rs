@@ -144,9 +144,7 @@ fn a_container_has_exactly_its_own_ipv6_addresses_ready_at_once() {
 #[test]
 fn a_container_on_a_new_bridge_is_reached_from_elsewhere_with_ipv6_at_once() {
     let host = Sandbox::new();
-    host.set_sysctl("net/ipv6/conf/default/accept_dad", "0");
     let client = host.outside("client", "fd00:9::1/64", "fd00:9::2/64");
-    host.set_sysctl("net/ipv6/conf/default/accept_dad", "1");
     client.run("ip -6 route add fd00:1::/64 via fd00:9::1");
     host.detect_slowly();
     let pod = host.pod("a");

@@ -90,11 +90,12 @@ impl Sandbox {
 
     /// A world outside: a namespace behind a link of the host, which has `host_addr`, and is no gateway of anybody.
     ///
-    /// The link is named like the namespace, on both sides.
+    /// The link is named like the namespace, on both sides, and forwards at once: nobody is asked about its addresses.
     pub fn outside(&self, name: &str, host_addr: &str, its_addr: &str) -> Rc<Ns> {
         let outside = self.pod(name);
         self.host.run(&format!("ip link add {name} type veth peer name {name} netns {}", outside.path().display()));
         for (ns, addr) in [(&self.host, host_addr), (outside.as_ref(), its_addr)] {
+            ns.set_sysctl(&format!("net/ipv6/conf/{name}/accept_dad"), "0");
             ns.run(&format!("ip addr add {addr} dev {name} nodad"));
             ns.run(&format!("ip link set {name} up"));
         }

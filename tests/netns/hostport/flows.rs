@@ -1,6 +1,6 @@
 //! `portmap`, beyond a question and its answer: large datagrams, errors on the way, and flows that look alike.
 
-use super::{BOTH, SERVICE, attach, bridge_nf, mapped, mapping, network, network_by, outside, wait_for_bridges};
+use super::{BOTH, SERVICE, attach, bridge_nf, mapped, mapping, network, network_by, outside};
 use braid_tests::{Ns, Sandbox, Service, Transport, Value, json, needs, state};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -36,7 +36,6 @@ fn datagrams_larger_than_the_link_pass_both_ways() {
         let pod = host.pod("a");
         let call = mapped(&host, &pod, network_by(plugin, backend), &json!(BOTH.map(mapping)));
         let result = call.add().result();
-        wait_for_bridges(&host);
         leave_it_to(&host, backend);
         let service = pod.enter(|| UdpSocket::bind(("::", SERVICE))).unwrap();
         service.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -74,7 +73,6 @@ fn a_client_hears_that_nobody_listens() {
         let pod = host.pod("a");
         let call = mapped(&host, &pod, network_by(plugin, backend), &json!(BOTH.map(mapping)));
         let result = call.add().result();
-        wait_for_bridges(&host);
         leave_it_to(&host, backend);
         let clients: [(&str, &Ns); 3] = [("outside", &outside), ("sibling", &sibling), ("stranger", &stranger)];
         for ((who, ns), at) in
@@ -119,7 +117,6 @@ fn a_container_learns_the_mtu_of_the_way_to_a_client() {
         let pod = host.pod("a");
         let call = mapped(&host, &pod, network_by(plugin, backend), &json!(BOTH.map(mapping)));
         let result = call.add().result();
-        wait_for_bridges(&host);
         leave_it_to(&host, backend);
         let listener = pod.enter(|| TcpListener::bind(("::", SERVICE))).unwrap();
         for at in ["192.0.2.1:8080", "[2001:db8::1]:8080"] {
@@ -170,7 +167,6 @@ fn neighbours_that_the_bridge_keeps_apart_reach_a_port() {
         let call = mapped(&host, &pod, isolated(network_by("bridge", backend)), &json!(BOTH.map(mapping)));
         let result = call.add().result();
         let sibling = attach(&host, "b", isolated(network("bridge", "net", 1)));
-        wait_for_bridges(&host);
         let _service = Service::start(&pod, Transport::Tcp, SERVICE);
         for (at, bridge) in [("192.0.2.1:8080", "10.1.0.1"), ("[2001:db8::1]:8080", "fd00:1::1")] {
             assert_eq!(sibling.ask(Transport::Tcp, at), Ok(bridge.parse().unwrap()), "{backend}, {at}");
@@ -192,7 +188,6 @@ fn a_container_that_a_policy_isolates_is_reached_by_no_neighbour() {
         let call = mapped(&host, &pod, guarded.clone(), &json!(BOTH.map(mapping)));
         let result = call.add().result();
         let sibling = attach(&host, "b", guarded);
-        wait_for_bridges(&host);
         let service = pod.enter(|| UdpSocket::bind(("::", SERVICE))).unwrap();
         for at in ["192.0.2.1:8080", "[2001:db8::1]:8080"] {
             service.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
@@ -232,7 +227,6 @@ fn by_ebpf_a_clients_packets_and_their_answers_pass_the_bridge_by() {
             }
             let pod = host.pod("a");
             mapped(&host, &pod, network_by("bridge", backend), &json!(BOTH.map(mapping))).add().result();
-            wait_for_bridges(&host);
             leave_it_to(&host, backend);
             let _service = Service::start(&pod, Transport::Tcp, SERVICE);
             for at in ["192.0.2.1:8080", "[2001:db8::1]:8080"] {
@@ -270,7 +264,6 @@ fn a_container_may_answer_by_a_gateway_beside_the_bridge() {
         {
             gateway.run(&format!("sysctl -qw {key}"));
         }
-        wait_for_bridges(&host);
         leave_it_to(&host, backend);
         let _service = Service::start(&pod, Transport::Tcp, SERVICE);
         let forwarded = || gateway.list("ip -j -s link show eth0")[0]["stats64"]["tx"]["packets"].as_u64().unwrap();
@@ -295,7 +288,6 @@ fn everybody_outside_reaches_a_port_in_a_vlan_of_the_bridge() {
         let pod = host.pod("a");
         let call = mapped(&host, &pod, network, &json!(BOTH.map(mapping)));
         let result = call.add().result();
-        wait_for_bridges(&host);
         leave_it_to(&host, backend);
         for transport in BOTH {
             let _service = Service::start(&pod, transport, SERVICE);
@@ -318,7 +310,6 @@ fn many_connections_at_once_and_much_data_pass() {
         let pod = host.pod("a");
         let call = mapped(&host, &pod, network_by(plugin, "ebpf"), &json!(BOTH.map(mapping)));
         let result = call.add().result();
-        wait_for_bridges(&host);
         leave_it_to(&host, "ebpf");
         let listener = pod.enter(|| TcpListener::bind(("::", SERVICE))).unwrap();
         for (ns, at) in [(&outside, "192.0.2.1:8080"), (&outside, "[2001:db8::1]:8080"), (&pod, "192.0.2.1:8080")] {

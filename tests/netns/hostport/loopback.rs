@@ -1,9 +1,7 @@
 //! `portmap` at `[::1]`, where sockets of the host are led by eBPF at the root of cgroup2: which are, what they see of it, and
 //! what is there as long as one port is.
 
-use super::{
-    BOTH, PINS, PORT, SERVICE, at_address, mapped, mapping, network_by, outside, reaches, tcp, wait_for_bridges,
-};
+use super::{BOTH, PINS, PORT, SERVICE, at_address, mapped, mapping, network_by, outside, reaches, tcp};
 use braid_tests::feature::pretend;
 use braid_tests::sandbox::cgroup2;
 use braid_tests::{Call, Feature, Ns, Sandbox, Service, Transport, Value, json, needs, state};
@@ -60,7 +58,6 @@ fn a_socket_sees_the_address_that_it_asked_for_and_the_container_the_gateways() 
         let pod = host.pod("a");
         let call = mapped(&host, &pod, network_by("bridge", backend), &both());
         let result = call.add().result();
-        wait_for_bridges(&host);
         let _services = BOTH.map(|transport| Service::start(&pod, transport, SERVICE));
         let at: SocketAddr = AT.parse().unwrap();
         let stream = host.enter(|| TcpStream::connect_timeout(&at, PATIENCE)).unwrap();
@@ -90,7 +87,6 @@ fn a_socket_that_asks_the_container_itself_sees_its_own_address() {
     let pod = host.pod("a");
     let call = mapped(&host, &pod, network_by("bridge", "nftables"), &both());
     let result = call.add().result();
-    wait_for_bridges(&host);
     let _service = Service::start(&pod, Transport::Udp, SERVICE);
     let socket = host.enter(|| UdpSocket::bind("[::]:0")).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -107,7 +103,6 @@ fn sockets_of_other_namespaces_are_not_led() {
     let pod = host.pod("a");
     let call = mapped(&host, &pod, network_by("bridge", "nftables"), &both());
     let result = call.add().result();
-    wait_for_bridges(&host);
     let _services = BOTH.map(|transport| Service::start(&pod, transport, SERVICE));
     for transport in BOTH {
         assert_eq!(host.host().ask(transport, AT), Ok(GATEWAY.parse().unwrap()));
@@ -125,7 +120,6 @@ fn a_socket_bound_to_the_loopback_address_is_left_alone() {
     let pod = host.pod("a");
     let call = mapped(&host, &pod, network_by("bridge", "nftables"), &both());
     let result = call.add().result();
-    wait_for_bridges(&host);
     let service = pod.enter(|| UdpSocket::bind(("::", SERVICE))).unwrap();
     service.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
     let socket = host.enter(|| UdpSocket::bind("[::1]:0")).unwrap();
@@ -150,7 +144,6 @@ fn a_mapping_of_the_loopback_address_alone_goes_before_all() {
     let of_all = all.add().result();
     let alone = mapped(&host, &b, network_by("bridge", "nftables"), &at_address("::1"));
     let of_alone = alone.add().result();
-    wait_for_bridges(&host);
     let reaches = |pod: &Ns| reaches(host.host(), AT, pod);
     assert!(reaches(&b) && !reaches(&a));
     alone.prev(&of_alone).del().ok();
@@ -243,7 +236,6 @@ fn an_owner_without_record_gives_way_and_its_del_leaves_the_new_one_alone() {
     let call = mapped(&host, &b, network_by("bridge", "nftables"), &both());
     let result = call.add().result();
     lost.del().ok();
-    wait_for_bridges(&host);
     for transport in BOTH {
         let _service = Service::start(&b, transport, SERVICE);
         assert_eq!(host.host().ask(transport, AT), Ok(GATEWAY.parse().unwrap()), "{transport:?}");
@@ -282,7 +274,6 @@ fn a_kernel_that_can_not_serve_it_serves_the_rest() {
     let call = mapped(&host, &pod, network_by("bridge", "nftables"), &both());
     call.status().ok();
     let result = call.add().result();
-    wait_for_bridges(&host);
     let _service = Service::start(&pod, Transport::Tcp, SERVICE);
     assert!(host.host().ask(Transport::Tcp, "127.0.0.1:8080").is_ok());
     assert!(host.host().ask(Transport::Tcp, AT).is_err());

@@ -1,7 +1,7 @@
 //! Who asks, by which protocol and family, by which backend, and among whose rules: a container's port answers all of them.
 
 use super::loopback::{at_the_root, programs};
-use super::{BOTH, PINS, SERVICE, attach, bridge_nf, mapped, mapping, network, network_by, outside, wait_for_bridges};
+use super::{BOTH, PINS, SERVICE, attach, bridge_nf, mapped, mapping, network, network_by, outside};
 use braid_tests::{Ns, Sandbox, Service, Transport, Value, json, needs, state};
 use std::path::Path;
 
@@ -80,7 +80,6 @@ impl Matrix {
         let call = mapped(&host, &pod, self.network(), &mappings);
         let result = call.add().result();
         let (sibling, stranger) = before.unwrap_or_else(come);
-        wait_for_bridges(&host);
         if backend == "ebpf" && others == Others::Before {
             // What comes in from elsewhere is eBPF's alone.
             host.run("nft flush chain inet braid hostport-in");

@@ -9,7 +9,6 @@ mod owners;
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Service, Transport, Value, json};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 
 const BOTH: [Transport; 2] = [Transport::Tcp, Transport::Udp];
 /// Where the eBPF backend keeps what is the node's.
@@ -87,15 +86,5 @@ fn bridge_nf(host: &Sandbox, on: bool) {
         if std::fs::exists(format!("/proc/sys/{key}")).unwrap_or(false) {
             host.set_sysctl(key, if on { "1" } else { "0" });
         }
-    }
-}
-
-/// A new bridge looks for its neighbours when nobody else can have its own address.
-fn wait_for_bridges(host: &Sandbox) {
-    let is_tentative = || host.run("ip -6 addr show tentative").contains("inet6");
-    let start = Instant::now();
-    while is_tentative() {
-        assert!(start.elapsed() < Duration::from_secs(10), "addresses stay tentative");
-        std::thread::sleep(Duration::from_millis(50));
     }
 }
