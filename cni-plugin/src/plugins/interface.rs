@@ -49,9 +49,18 @@ pub fn configure(link: &LinkRef, ips: &[IpConfig], routes: &[Route], dad: Dad) -
 /// the node asks for the container from the link's own IPv6 address, and not while that may be a duplicate: it gives up after
 /// three seconds, and the detection can take two.
 pub fn without_detection(link: &LinkRef, ips: &[IpConfig]) -> Option<Sysctl> {
-    let key = format!("net/ipv6/conf/{}/accept_dad", link.name);
-    let has_v6 = ips.iter().any(|ip| ip.address.addr().is_ipv6());
-    has_v6.then_some(Sysctl { ns: link.ns, key, value: "0".to_owned(), optional: true })
+    ips.iter().any(|ip| ip.address.addr().is_ipv6()).then(|| ipv6_off(link, "accept_dad"))
+}
+
+/// The container must not be able to advertise itself as the node's router.
+pub fn without_advertisements(link: &LinkRef) -> Sysctl {
+    ipv6_off(link, "accept_ra")
+}
+
+/// A setting of IPv6 on a link of the node; not every kernel has IPv6.
+fn ipv6_off(link: &LinkRef, setting: &str) -> Sysctl {
+    let key = format!("net/ipv6/conf/{}/{setting}", link.name);
+    Sysctl { ns: link.ns, key, value: "0".to_owned(), optional: true }
 }
 
 /// Waits for the answer to duplicate address detection; the link must reach its neighbours by then.

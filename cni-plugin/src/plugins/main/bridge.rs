@@ -6,7 +6,7 @@ use crate::cni::{AddResult, Dns, Error, Interface, IpConfig, NetConf, Route};
 use crate::ipam::Lease;
 use crate::plan::link::{Link, LinkAttr, LinkKind, LinkRef};
 use crate::plan::nft::MacCheck;
-use crate::plan::step::{Addr, Ns, Step, Sysctl};
+use crate::plan::step::{Addr, Step};
 use crate::plan::{Facts, Feature, IfName, Mac, Need};
 use crate::plugins::call::bridge_mac;
 use crate::plugins::interface::{self, Dad};
@@ -104,8 +104,7 @@ impl Bridge {
             kind: LinkKind::Bridge { vlan_filtering: self.vlan.is_filtering() },
         })];
         if existing.is_none() {
-            let key = format!("net/ipv6/conf/{}/accept_ra", self.bridge);
-            steps.push(Step::EnsureSysctl(Sysctl { ns: Ns::Host, key, value: "0".to_owned(), optional: true }));
+            steps.push(Step::EnsureSysctl(interface::without_advertisements(&self.at())));
         }
         if self.promisc {
             steps.push(Step::EnsureAttr { at: self.at(), to: LinkAttr::Promisc(true) });

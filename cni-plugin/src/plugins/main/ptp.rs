@@ -3,7 +3,7 @@
 use crate::cni::{AddResult, Dns, Error, Interface, IpConfig, NetConf};
 use crate::ipam::Lease;
 use crate::plan::link::{Link, LinkKind, LinkRef};
-use crate::plan::step::{Addr, Ns, Route, Step, Sysctl};
+use crate::plan::step::{Addr, Route, Step};
 use crate::plan::{Facts, Feature, Need};
 use crate::plugins::interface::{self, Dad};
 use crate::plugins::{Addresses, Call, Planned, Plugin};
@@ -65,9 +65,7 @@ impl Ptp {
 
     /// The host's side: the gateway address on the veth, and the way to the container.
     fn host(call: &Call<'_>, port: &LinkRef, ips: &[IpConfig]) -> Result<Vec<Step>, Error> {
-        // The container must not be able to advertise itself as the node's router.
-        let key = format!("net/ipv6/conf/{}/accept_ra", port.name);
-        let mut steps = vec![Step::SetSysctl(Sysctl { ns: Ns::Host, key, value: "0".to_owned(), optional: true })];
+        let mut steps = vec![Step::SetSysctl(interface::without_advertisements(port))];
         steps.extend(interface::without_detection(port, ips).map(Step::SetSysctl));
         steps.extend([call.mark_host_veth(), interface::up(port)]);
         for ip in ips {
