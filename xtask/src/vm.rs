@@ -70,7 +70,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// Builds braid and its tests, and returns the command that runs in the guest what depends on the kernel: the network
 /// namespace tests but those of input alone and of beside-the-reference on this machine, and the crash points of ipvlan,
 /// of which an emulated machine tries every ninth. With `lacking`, of the first ipvlan, bridge VLAN filtering, shaping,
-/// SCTP, and host ports by eBPF, whose programs each kernel checks by its own rules.
+/// SCTP, host ports by eBPF, whose programs each kernel checks by its own rules, and what neighbours learn through a bridge's
+/// new port, which kernels open in their own ways.
 fn tests(lacking: bool) -> Result<Vec<String>> {
     const BUILD: &[&str] = &["build", "--message-format", "json", "--package", "braid"];
     const TESTS: &[&str] = &["test", "--no-run", "--message-format", "json", "--package", "braid-tests"];
@@ -85,7 +86,8 @@ fn tests(lacking: bool) -> Result<Vec<String>> {
     let reference = sh::cache().join("reference");
     let run = if lacking {
         let host_ports = "of_a_bridge_by_ebpf by_ebpf_a_client beside_the_bridge in_a_vlan of_sctp";
-        format!("{netns} ipvlan ports:: bridge_with_vlans bandwidth:: {host_ports} doctor_finds")
+        let neighbours = "bridge::neighbours bridge::a_container";
+        format!("{netns} ipvlan ports:: bridge_with_vlans bandwidth:: {host_ports} {neighbours} doctor_finds")
     } else {
         format!("{netns} --skip hostile:: --skip parallel:: --skip reference:: && {netns} reference::ipvlan")
     };

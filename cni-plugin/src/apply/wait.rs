@@ -13,7 +13,7 @@ const UP_TIMEOUT: Duration = Duration::from_millis(2550);
 /// How long duplicate address detection may take, as in the reference plugins.
 const DAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// To ask is enough in nearly every case; otherwise the kernel's notification ends the wait.
+/// Of a link that has a carrier. To ask is enough in nearly every case; otherwise the kernel's notification ends the wait.
 pub(super) fn up(kernel: &mut Kernel, at: &LinkRef) -> Result<(), KernelError> {
     if carrier::is_up(kernel.route(at.ns)?, &at.name)? {
         return Ok(());

@@ -186,7 +186,7 @@ pub enum Step {
         /// Where it leaves.
         to: LinkRef,
     },
-    /// Waits until a link is operationally up.
+    /// Waits until a link with a carrier is operationally up.
     WaitUp(LinkRef),
     /// Waits until no address of the link is tentative (IPv6 duplicate address detection).
     WaitDad(LinkRef),

@@ -45,8 +45,8 @@ const AF_INET: u16 = 2;
 const IFF_UP: u32 = 0x1;
 const IFF_PROMISC: u32 = 0x100;
 const IFF_ALLMULTI: u32 = 0x200;
-/// `IF_OPER_UP` of RFC 2863, and `IF_OPER_UNKNOWN`, which devices without a carrier keep.
-const OPER_UP: [u8; 2] = [6, 0];
+/// `IF_OPER_UP` of RFC 2863. A link with a carrier has `IF_OPER_UNKNOWN` until the kernel has dealt with its first one.
+const OPER_UP: u8 = 6;
 /// Length of `struct ifinfomsg`.
 const INFO_LEN: usize = 16;
 
@@ -293,7 +293,7 @@ pub fn parse(body: &[u8]) -> Option<(String, LinkFact)> {
             ifla::MASTER => fact.master = u32_of(value),
             ifla::TXQLEN => fact.tx_queue_len = u32_of(value)?,
             ifla::GSO_MAX_SIZE => fact.gso_max_size = u32_of(value)?,
-            ifla::OPERSTATE => fact.oper_up = value.first().is_some_and(|state| OPER_UP.contains(state)),
+            ifla::OPERSTATE => fact.oper_up = value.first() == Some(&OPER_UP),
             ifla::IFALIAS => fact.alias = text_of(value),
             ifla::LINKINFO => link_info(value, &mut fact),
             _ => {}
