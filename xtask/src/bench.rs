@@ -3,7 +3,7 @@
 mod cluster;
 
 use crate::{build, dist, sh};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -92,9 +92,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     bench.arg("--json").arg(&json).arg("--svg").arg(out.join("report.svg"));
     sh::run(&mut bench)?;
     let mut budgets = budgets(&read(&json)?)?;
-    budgets.extend(limited(&runs, &reference, &braid, &out.join("bandwidth.json"))?);
-    for (list, at_most) in LIMITED {
-        budgets.push(limited_alone(&runs, &braid, list, at_most, &out)?);
+    budgets.extend(limited(&runs, &reference, &braid, &out)?);
+    for (kind, at_most) in LIMITED {
+        budgets.push(limited_alone(&runs, &braid, kind, at_most, &out)?);
     }
     budgets.extend(full(&runs, &reference, &braid, &out.join("full.json"))?);
     budgets.push(many_ports(&runs, &braid, &out.join("ports.json"))?);
@@ -116,19 +116,34 @@ fn hostport<'a>(bench: &'a mut Command, reference: &Path, braid: &Path, out: &Pa
 
 /// An attachment with a limit beside the same without, on a node that has one with a limit already, since the first on a
 /// boot loads the program.
-fn limited(runs: &str, reference: &Path, braid: &Path, json: &Path) -> Result<[Budget; 2]> {
+fn limited(runs: &str, reference: &Path, braid: &Path, out: &Path) -> Result<[Budget; 2]> {
     let plugins = [("ref", reference), ("none", braid), ("limited", braid)];
-    let own = [("none", "bandwidth-none"), ("limited", "bandwidth-braid")];
-    limits(&one_list(&["--runs", runs, "--beside", "1"], &plugins, "bandwidth", &own, json)?)
+    let own = [("none", unlimited("bandwidth-braid", out)?), ("limited", conflist_path("bandwidth-braid"))];
+    let json = out.join("bandwidth.json");
+    limits(&one_list(&["--runs", runs, "--beside", "1"], &plugins, "bandwidth", &own, &json)?)
 }
 
 /// The same without the reference.
-fn limited_alone(runs: &str, braid: &Path, list: &str, at_most: f64, out: &Path) -> Result<Budget> {
-    let limited = format!("bandwidth-{list}");
+fn limited_alone(runs: &str, braid: &Path, kind: &str, at_most: f64, out: &Path) -> Result<Budget> {
+    let list = format!("bandwidth-{kind}");
     let plugins = [("none", braid), ("limited", braid)];
-    let json = out.join(format!("{limited}.json"));
-    let report = one_list(&["--runs", runs, "--beside", "1"], &plugins, list, &[("limited", &limited)], &json)?;
-    without(&report, list, format!("ADD {list} with bandwidth / without"), at_most)
+    let own = [("none", unlimited(&list, out)?)];
+    let json = out.join(format!("{list}.json"));
+    let report = one_list(&["--runs", runs, "--beside", "1"], &plugins, &list, &own, &json)?;
+    without(&report, &list, format!("ADD {kind} with bandwidth / without"), at_most)
+}
+
+/// A list of braid's without its `bandwidth`, and the same otherwise.
+fn unlimited(list: &str, out: &Path) -> Result<PathBuf> {
+    let mut conf = read(&conflist_path(list))?;
+    let plugins = conf.pointer_mut("/plugins/0/plugins").and_then(Value::as_array_mut);
+    let plugins = plugins.with_context(|| format!("{list} has no plugins in its first one"))?;
+    let count = plugins.len();
+    plugins.retain(|plugin| plugin["type"] != "bandwidth");
+    ensure!(plugins.len() < count, "{list} has no bandwidth");
+    let path = out.join(format!("{list}-none.conflist"));
+    fs::write(&path, conf.to_string()).with_context(|| format!("write {}", path.display()))?;
+    Ok(path)
 }
 
 fn without(report: &Value, list: &str, what: String, at_most: f64) -> Result<Budget> {
@@ -137,10 +152,16 @@ fn without(report: &Value, list: &str, what: String, at_most: f64) -> Result<Bud
 }
 
 /// Runs the bench with one conflist, of which some plugins have their own form.
-fn one_list(args: &[&str], plugins: &[(&str, &Path)], list: &str, own: &[(&str, &str)], json: &Path) -> Result<Value> {
+fn one_list(
+    args: &[&str],
+    plugins: &[(&str, &Path)],
+    list: &str,
+    own: &[(&str, PathBuf)],
+    json: &Path,
+) -> Result<Value> {
     let mut bench = Command::new(build::package("braid-bench", "braid-bench")?);
     bench.args(args).args(plugins.iter().map(|(name, dir)| format!("--plugins={name}={}", dir.display())));
-    let own = own.iter().map(|(name, list)| format!(",{name}={}", conflist_path(list).display()));
+    let own = own.iter().map(|(name, path)| format!(",{name}={}", path.display()));
     bench.arg(conflist(list) + &own.collect::<String>()).arg("--json").arg(json);
     sh::run(&mut bench)?;
     read(json)
@@ -161,7 +182,7 @@ fn limits(report: &Value) -> Result<[Budget; 2]> {
 /// All that a pod may have at once, in one call of braid, beside the reference's plugins one by one.
 fn full(runs: &str, reference: &Path, braid: &Path, json: &Path) -> Result<[Budget; 2]> {
     let plugins = [("ref", reference), ("braid", braid)];
-    let report = one_list(&["--runs", runs], &plugins, "full", &[("braid", "full-braid")], json)?;
+    let report = one_list(&["--runs", runs], &plugins, "full", &[("braid", conflist_path("full-braid"))], json)?;
     let of = |verb: &str, plugins: &str| p50(&report, "full", NONE, verb, plugins);
     Ok([
         Budget {

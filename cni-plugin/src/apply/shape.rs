@@ -26,7 +26,8 @@ const UNBOUNDED: u64 = 1 << 40;
 /// Loads the program and attaches it with its queues; `redirect` is of the same namespace, and made with them.
 ///
 /// A clsact's first filter waits for an RCU grace period that began after the clsact was made (v6.12
-/// `net/sched/sch_generic.c`, `mini_qdisc_pair_swap()`). So all are made before the first filter, and one wait serves all.
+/// `net/sched/sch_generic.c`, `mini_qdisc_pair_swap()`). So all are made before the first filter, and one wait serves all;
+/// two where a grace period was under way already, which no wait counts.
 pub(super) fn add(kernel: &mut Kernel, shaping: &Shaping, redirect: Option<Redirect<'_>>) -> Result<(), KernelError> {
     let program = Loaded::of(shaping, kernel.record())?;
     let mut sides =

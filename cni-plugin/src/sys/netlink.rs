@@ -14,12 +14,11 @@ use nix::sys::socket::{
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
-pub use wire::{HEADER_LEN, Message, NESTED, Outcome, attr, attributes_of, find, nest};
-use wire::{Header, each_message, refusal};
+pub use wire::{HEADER_LEN, Message, NESTED, Outcome, attr, attributes_of, begin, end, find, nest, request};
+use wire::{Header, each_message, pad, refusal};
 
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
-const NLM_F_REQUEST: u16 = 0x1;
 const NLM_F_ACK: u16 = 0x4;
 const NLM_F_DUMP: u16 = 0x300;
 const NLM_F_DUMP_INTR: u16 = 0x10;
@@ -131,15 +130,11 @@ impl Socket {
         }
         self.last_seq += 1;
         let start = self.queued.len();
-        self.queued.extend_from_slice(&0u32.to_ne_bytes());
-        self.queued.extend_from_slice(&kind.to_ne_bytes());
-        self.queued.extend_from_slice(&(NLM_F_REQUEST | flags).to_ne_bytes());
-        self.queued.extend_from_slice(&self.last_seq.to_ne_bytes());
-        self.queued.extend_from_slice(&0u32.to_ne_bytes());
+        self.queued.extend_from_slice(&request(kind, flags, self.last_seq));
         body(&mut self.queued);
         let len = u32::try_from(self.queued.len() - start).unwrap_or(u32::MAX);
         self.queued[start..start + 4].copy_from_slice(&len.to_ne_bytes());
-        self.queued.resize(self.queued.len().next_multiple_of(4), 0);
+        pad(&mut self.queued);
         self.last_start = start;
     }
 

@@ -84,19 +84,47 @@ pub const NESTED: u16 = 0x8000;
 
 /// Writes an attribute.
 pub fn attr(kind: u16, value: &[u8], out: &mut Vec<u8>) {
-    nest(kind, out, |out| out.extend_from_slice(value));
+    let start = begin(kind, out);
+    out.extend_from_slice(value);
+    end(start, out);
 }
 
 /// Writes an attribute with whatever `inside` writes; [`NESTED`] in its kind where that are attributes and the kernel asks
 /// for the mark.
 pub fn nest(kind: u16, out: &mut Vec<u8>, inside: impl FnOnce(&mut Vec<u8>)) {
-    let start = out.len();
-    out.extend_from_slice(&[0; 4]);
+    let start = begin(kind, out);
     inside(out);
+    end(start, out);
+}
+
+/// Begins an attribute, and says where; [`end`] ends it.
+pub fn begin(kind: u16, out: &mut Vec<u8>) -> usize {
+    let [first, second] = kind.to_ne_bytes();
+    out.extend_from_slice(&[0, 0, first, second]);
+    out.len() - 4
+}
+
+/// Ends the attribute that began at `start`.
+pub fn end(start: usize, out: &mut Vec<u8>) {
     let len = u16::try_from(out.len() - start).unwrap_or(u16::MAX);
     out[start..start + 2].copy_from_slice(&len.to_ne_bytes());
-    out[start + 2..start + 4].copy_from_slice(&kind.to_ne_bytes());
-    out.resize(out.len().next_multiple_of(4), 0);
+    pad(out);
+}
+
+/// As long as the kernel's messages and attributes are: a multiple of 4 bytes.
+pub(super) fn pad(out: &mut Vec<u8>) {
+    const ZEROS: [u8; 3] = [0; 3];
+    out.extend_from_slice(&ZEROS[..out.len().wrapping_neg() % 4]);
+}
+
+/// A request's header but for its length. In one piece: to copy one takes longer than its bytes do.
+pub fn request(kind: u16, flags: u16, seq: u32) -> [u8; HEADER_LEN] {
+    const NLM_F_REQUEST: u16 = 0x1;
+    let mut header = [0; HEADER_LEN];
+    header[4..6].copy_from_slice(&kind.to_ne_bytes());
+    header[6..8].copy_from_slice(&(NLM_F_REQUEST | flags).to_ne_bytes());
+    header[8..12].copy_from_slice(&seq.to_ne_bytes());
+    header
 }
 
 #[cfg(test)]

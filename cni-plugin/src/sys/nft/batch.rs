@@ -4,7 +4,7 @@
 
 use super::expression::Verdict;
 use crate::plan::IfName;
-use crate::sys::netlink::{KernelError, NESTED, Socket};
+use crate::sys::netlink::{KernelError, NESTED, Socket, attr, begin, end, nest, request};
 use std::borrow::Cow;
 
 pub(super) const SUBSYS: u16 = 10 << 8;
@@ -19,7 +19,6 @@ const NEWSETELEM: u16 = 12;
 const DELSETELEM: u16 = 14;
 const BATCH_BEGIN: u16 = 0x10;
 const BATCH_END: u16 = 0x11;
-const REQUEST: u16 = 0x1;
 const ACK: u16 = 0x4;
 const EXCL: u16 = 0x200;
 const CREATE: u16 = 0x400;
@@ -126,13 +125,9 @@ impl Batch {
     fn message(&mut self, kind: u16, flags: u16, resource: u16, body: impl FnOnce(&mut Self)) {
         self.seq += 1;
         self.start = self.bytes.len();
-        self.bytes.extend_from_slice(&0u32.to_ne_bytes());
-        self.bytes.extend_from_slice(&kind.to_ne_bytes());
-        self.bytes.extend_from_slice(&(REQUEST | flags).to_ne_bytes());
-        self.bytes.extend_from_slice(&self.seq.to_ne_bytes());
-        self.bytes.extend_from_slice(&0u32.to_ne_bytes());
-        self.bytes.extend_from_slice(&[if resource == 0 { self.family as u8 } else { 0 }, 0]);
-        self.bytes.extend_from_slice(&resource.to_be_bytes());
+        self.bytes.extend_from_slice(&request(kind, flags, self.seq));
+        let [high, low] = resource.to_be_bytes();
+        self.bytes.extend_from_slice(&[if resource == 0 { self.family as u8 } else { 0 }, 0, high, low]);
         let start = self.start;
         body(self);
         let len = u32::try_from(self.bytes.len() - start).unwrap_or(u32::MAX);
@@ -145,18 +140,16 @@ impl Batch {
     }
 
     pub(super) fn put(&mut self, kind: u16, value: &[u8]) -> &mut Self {
-        let len = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
-        self.bytes.extend_from_slice(&len.to_ne_bytes());
-        self.bytes.extend_from_slice(&kind.to_ne_bytes());
-        self.bytes.extend_from_slice(value);
-        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+        attr(kind, value, &mut self.bytes);
         self
     }
 
     pub(super) fn text(&mut self, kind: u16, value: &str) -> &mut Self {
-        let mut bytes = value.as_bytes().to_vec();
-        bytes.push(0);
-        self.put(kind, &bytes)
+        nest(kind, &mut self.bytes, |out| {
+            out.extend_from_slice(value.as_bytes());
+            out.push(0);
+        });
+        self
     }
 
     pub(super) fn number(&mut self, kind: u16, value: u32) -> &mut Self {
@@ -164,12 +157,9 @@ impl Batch {
     }
 
     pub(super) fn nest(&mut self, kind: u16, body: impl FnOnce(&mut Self)) -> &mut Self {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(&0u16.to_ne_bytes());
-        self.bytes.extend_from_slice(&(kind | NESTED).to_ne_bytes());
+        let start = begin(kind | NESTED, &mut self.bytes);
         body(self);
-        let len = u16::try_from(self.bytes.len() - start).unwrap_or(u16::MAX);
-        self.bytes[start..start + 2].copy_from_slice(&len.to_ne_bytes());
+        end(start, &mut self.bytes);
         self
     }
 

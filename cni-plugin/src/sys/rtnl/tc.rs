@@ -119,8 +119,7 @@ fn mirred(to: u32, out: &mut Vec<u8>) {
     const EGRESS_REDIR: u32 = 1;
     attr(ACT_KIND, b"mirred\0", out);
     nest(ACT_OPTIONS, out, |out| {
-        let parms = [0, 0, STOLEN, 0, 0, EGRESS_REDIR, to];
-        attr(PARMS, &parms.map(u32::to_ne_bytes).concat(), out);
+        nest(PARMS, out, |out| numbers([0, 0, STOLEN, 0, 0, EGRESS_REDIR, to], out));
     });
 }
 
@@ -170,9 +169,11 @@ pub fn tbf(index: u32, rate: u64, bucket: u64, limit: u64, out: &mut Vec<u8>) {
     head(index, HANDLE, ROOT, 0, out);
     attr(TCA_KIND, b"tbf\0", out);
     nest(TCA_OPTIONS, out, |out| {
-        let numbers = [narrow(limit), 0, 0];
-        let parms = [&rate_spec(rate)[..], &[0; 12], &numbers.map(u32::to_ne_bytes).concat()];
-        attr(PARMS, &parms.concat(), out);
+        nest(PARMS, out, |out| {
+            out.extend_from_slice(&rate_spec(rate));
+            // No peak rate.
+            numbers([0, 0, 0, narrow(limit), 0, 0], out);
+        });
         attr(RATE64, &rate.to_ne_bytes(), out);
         attr(BURST, &narrow(bucket).to_ne_bytes(), out);
     });
@@ -208,8 +209,7 @@ pub fn htb(index: u32, default: u32, out: &mut Vec<u8>) {
     head(index, HANDLE, ROOT, 0, out);
     attr(TCA_KIND, b"htb\0", out);
     nest(TCA_OPTIONS, out, |out| {
-        let glob = [VERSION, RATE_TO_QUANTUM, default, 0, 0];
-        attr(INIT, &glob.map(u32::to_ne_bytes).concat(), out);
+        nest(INIT, out, |out| numbers([VERSION, RATE_TO_QUANTUM, default, 0, 0], out));
     });
 }
 
@@ -225,9 +225,11 @@ pub fn class(index: u32, class: Class, out: &mut Vec<u8>) {
     attr(TCA_KIND, b"htb\0", out);
     nest(TCA_OPTIONS, out, |out| {
         let quantum = (class.ceil / 10).clamp(*QUANTA.start(), *QUANTA.end());
-        let numbers = [ticks(class.burst_ns), ticks(class.burst_ns), narrow(quantum), 0, class.prio];
-        let parms = [&rate_spec(class.rate)[..], &rate_spec(class.ceil), &numbers.map(u32::to_ne_bytes).concat()];
-        attr(PARMS, &parms.concat(), out);
+        nest(PARMS, out, |out| {
+            out.extend_from_slice(&rate_spec(class.rate));
+            out.extend_from_slice(&rate_spec(class.ceil));
+            numbers([ticks(class.burst_ns), ticks(class.burst_ns), narrow(quantum), 0, class.prio], out);
+        });
         attr(RATE64, &class.rate.to_ne_bytes(), out);
         attr(CEIL64, &class.ceil.to_ne_bytes(), out);
     });
@@ -366,7 +368,9 @@ fn narrow(number: u64) -> u32 {
 
 /// `struct tcmsg`.
 fn head(index: u32, handle: u32, parent: u32, info: u32, out: &mut Vec<u8>) {
-    for number in [0, index, handle, parent, info] {
-        out.extend_from_slice(&number.to_ne_bytes());
-    }
+    numbers([0, index, handle, parent, info], out);
+}
+
+fn numbers<const COUNT: usize>(numbers: [u32; COUNT], out: &mut Vec<u8>) {
+    out.extend_from_slice(numbers.map(u32::to_ne_bytes).as_flattened());
 }
