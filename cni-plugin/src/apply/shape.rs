@@ -9,7 +9,7 @@ use crate::plan::link::LinkRef;
 use crate::plan::shaping::{Hook, ShapedFact, Shaper, Shaping, Toward};
 use crate::plan::step::Ns;
 use crate::sys::bpf::shape::NAME;
-use crate::sys::netlink::{CREATE, EXCL, KernelError, REPLACE, Socket};
+use crate::sys::netlink::{CREATE, ECHO, EXCL, KernelError, Message, REPLACE, Socket};
 use crate::sys::rtnl::tc::{self, Class};
 use braid_ebpf_types::shape::{CLASS_BULK, CLASS_FREE, CLASS_SPARSE, FROM_POD, GUARD, TO_POD};
 use nix::errno::Errno;
@@ -138,9 +138,9 @@ fn detach(kernel: &mut Kernel, at: &LinkRef, hook: Hook) -> Result<(), KernelErr
 pub fn observe(kernel: &mut Kernel, at: &LinkRef) -> Result<ShapedFact, KernelError> {
     let Some(index) = found(kernel.index(at))? else { return Ok(ShapedFact::default()) };
     let socket = kernel.route(at.ns)?;
-    // All of them: asked for one, some kernels send nothing unless somebody listens to changes.
-    let queues = socket.dump(tc::GETQDISC, tc::dump_queues)?;
-    let root = queues.iter().find_map(|message| tc::parse_root(&message.body, index)).unwrap_or_default();
+    let [root, beside] = queues(socket, index)?;
+    let root = root.as_ref().map_or_else(tc::Root::default, |message| tc::parse_root(&message.body));
+    let beside = beside.map(|message| tc::parse_kind(&message.body));
     let mut rate = root.rate;
     if root.kind == Queue::Htb.kind() {
         let classes = found(socket.dump(tc::GETTCLASS, |out| tc::dump_classes(index, out)))?.unwrap_or_default();
@@ -149,21 +149,38 @@ pub fn observe(kernel: &mut Kernel, at: &LinkRef) -> Result<ShapedFact, KernelEr
     let mut fact = ShapedFact {
         queue: root.kind,
         is_chosen: root.is_chosen,
-        has_ingress: queues.iter().any(|message| tc::is_ingress(&message.body, index)),
+        has_ingress: beside.as_deref() == Some("ingress"),
         bps: rate.map(|rate| rate.saturating_mul(8)),
         passed: root.passed,
         ..ShapedFact::default()
     };
-    for hook in [Hook::Egress, Hook::Ingress] {
-        let filters = found(socket.dump(tc::GETTFILTER, |out| tc::dump_filters(index, hook, out)))?.unwrap_or_default();
+    let hooks: &[Hook] = if beside.is_some() { &[Hook::Egress, Hook::Ingress] } else { &[] };
+    for hook in hooks {
+        let filters =
+            found(socket.dump(tc::GETTFILTER, |out| tc::dump_filters(index, *hook, out)))?.unwrap_or_default();
         for message in &filters {
-            if hook == Hook::Ingress {
+            if *hook == Hook::Ingress {
                 fact.redirected_to = fact.redirected_to.or_else(|| tc::parse_redirect(&message.body));
             }
-            fact.programs.extend(fact_of(&message.body, hook)?);
+            fact.programs.extend(fact_of(&message.body, *hook)?);
         }
     }
     Ok(fact)
+}
+
+/// The root queue of a link and the place beside it where filters hang; none that the kernel has built in. By
+/// their link, since there may be thousands: without `ECHO` a kernel shows one to whoever listens to changes, and not to
+/// who asks.
+fn queues(socket: &mut Socket, index: u32) -> Result<[Option<Message>; 2], KernelError> {
+    for place in [tc::get_root, tc::get_beside] {
+        socket.push(tc::GETQDISC, ECHO, |out| place(index, out));
+    }
+    let mut shown = [None, None];
+    for (shown, outcome) in shown.iter_mut().zip(socket.flush()?) {
+        let answer = outcome.error.map_or(Ok(outcome.messages), Err);
+        *shown = found(answer)?.and_then(|messages| messages.into_iter().next());
+    }
+    Ok(shown)
 }
 
 /// All at the rate, half of which is the sparse flows' in any case. Bulk has what they leave, and next to nothing and
@@ -277,7 +294,7 @@ fn free() -> Class {
 fn found<T>(result: Result<T, KernelError>) -> Result<Option<T>, KernelError> {
     match result {
         Ok(found) => Ok(Some(found)),
-        // EINVAL: the root is the kernel's own, or there is no clsact.
+        // EINVAL: the root is built in, or there is no clsact.
         Err(err) if [Errno::ENOENT, Errno::ENODEV, Errno::EINVAL].contains(&err.errno) => Ok(None),
         Err(err) => Err(err),
     }

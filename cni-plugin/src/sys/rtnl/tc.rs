@@ -4,7 +4,7 @@ pub mod hostport;
 
 use super::{text_of, u32_of, u64_of};
 use crate::plan::shaping::{Hook, Traffic};
-use crate::sys::netlink::{attr, attributes_of, nest};
+use crate::sys::netlink::{attr, attributes_of, find, nest};
 use std::os::fd::RawFd;
 
 /// Makes a queueing discipline.
@@ -248,6 +248,16 @@ pub fn root(index: u32, out: &mut Vec<u8>) {
     head(index, HANDLE, ROOT, 0, out);
 }
 
+/// Body of `RTM_GETQDISC` for the root of a link.
+pub fn get_root(index: u32, out: &mut Vec<u8>) {
+    head(index, 0, ROOT, 0, out);
+}
+
+/// Body of `RTM_GETQDISC` for the place beside the root where filters hang, of kind `clsact` or `ingress`.
+pub fn get_beside(index: u32, out: &mut Vec<u8>) {
+    head(index, 0, CLSACT, 0, out);
+}
+
 /// Body of `RTM_GETQDISC` for a dump of all.
 pub fn dump_queues(out: &mut Vec<u8>) {
     head(0, 0, 0, 0, out);
@@ -266,15 +276,12 @@ pub struct Root {
     pub passed: Traffic,
 }
 
-/// Reads `RTM_NEWQDISC`, if it is the root of this link.
-pub fn parse_root(body: &[u8], index: u32) -> Option<Root> {
+/// Reads `RTM_NEWQDISC` of a root.
+pub fn parse_root(body: &[u8]) -> Root {
     const STATS2: u16 = 7;
-    let attrs = body.get(HEAD_LEN..)?;
-    if u32_of(&body[4..8])? != index || u32_of(&body[12..16])? != ROOT {
-        return None;
-    }
-    let mut root = Root { is_chosen: u32_of(&body[8..12])? != 0, ..Root::default() };
-    for (kind, value) in attributes_of(attrs) {
+    let handle = body.get(8..12).and_then(u32_of);
+    let mut root = Root { is_chosen: handle.is_some_and(|handle| handle != 0), ..Root::default() };
+    for (kind, value) in attributes_of(body.get(HEAD_LEN..).unwrap_or_default()) {
         match kind {
             TCA_KIND => root.kind = text_of(value),
             TCA_OPTIONS if root.kind == "tbf" => root.rate = rate_in(value, 4),
@@ -282,15 +289,18 @@ pub fn parse_root(body: &[u8], index: u32) -> Option<Root> {
             _ => {}
         }
     }
-    Some(root)
+    root
+}
+
+/// Reads `RTM_NEWQDISC`: what it is.
+pub fn parse_kind(body: &[u8]) -> String {
+    find(TCA_KIND, body.get(HEAD_LEN..).unwrap_or_default()).map(text_of).unwrap_or_default()
 }
 
 /// Whether `RTM_NEWQDISC` shows an `ingress` queue of link `index`.
 pub fn is_ingress(body: &[u8], index: u32) -> bool {
     let number = |at: usize| body.get(at..at + 4).and_then(u32_of);
-    let mut attrs = attributes_of(body.get(HEAD_LEN..).unwrap_or_default());
-    (number(4), number(12)) == (Some(index), Some(CLSACT))
-        && attrs.any(|(kind, value)| kind == TCA_KIND && text_of(value) == "ingress")
+    (number(4), number(12)) == (Some(index), Some(CLSACT)) && parse_kind(body) == "ingress"
 }
 
 /// `TCA_STATS_BASIC` and `TCA_STATS_QUEUE` (`include/uapi/linux/gen_stats.h`).
