@@ -116,8 +116,8 @@ fn hostport<'a>(bench: &'a mut Command, reference: &Path, braid: &Path, out: &Pa
 
 /// An attachment with a limit beside the same without, on a node that has one with a limit already, since the first on a
 /// boot loads the program.
-fn limited(runs: &str, reference: &Path, braid: &Path, out: &Path) -> Result<[Budget; 2]> {
-    let plugins = [("ref", reference), ("none", braid), ("limited", braid)];
+fn limited(runs: &str, reference: &Path, braid: &Path, out: &Path) -> Result<[Budget; 3]> {
+    let plugins = [("ref", reference), ("none", braid), ("limited", braid), ("chain", braid)];
     let own = [("none", unlimited("bandwidth-braid", out)?), ("limited", conflist_path("bandwidth-braid"))];
     let json = out.join("bandwidth.json");
     limits(&one_list(&["--runs", runs, "--beside", "1"], &plugins, "bandwidth", &own, &json)?)
@@ -167,15 +167,16 @@ fn one_list(
     read(json)
 }
 
-fn limits(report: &Value) -> Result<[Budget; 2]> {
+fn limits(report: &Value) -> Result<[Budget; 3]> {
     let add = |plugins: &str| p50(report, "bandwidth", NONE, "ADD", plugins);
+    let beside_reference = |plugins: &str, what: &str, at_most: f64| {
+        Ok::<_, anyhow::Error>(Budget { what: what.to_owned(), ratio: add(plugins)? / add("ref")?, at_most })
+    };
     Ok([
         without(report, "bandwidth", "ADD with bandwidth / without".to_owned(), 1.3)?,
-        Budget {
-            what: "ADD with bandwidth / reference".to_owned(),
-            ratio: add("limited")? / add("ref")?,
-            at_most: 0.125,
-        },
+        beside_reference("limited", "ADD with bandwidth / reference", 0.125)?,
+        // A program is started twice.
+        beside_reference("chain", "ADD with bandwidth as a plugin of its own / reference", 1.0 / 6.0)?,
     ])
 }
 
@@ -334,9 +335,9 @@ mod tests {
     #[test]
     fn a_limit_is_judged_beside_none_and_beside_the_reference() {
         let row = |plugins: &str, p50_ms: f64| json!({"conflist": "bandwidth", "leases": 0, "verb": "ADD", "plugins": plugins, "p50_ms": p50_ms});
-        let report = json!({"rows": [row("ref", 24.0), row("none", 2.0), row("limited", 3.0)]});
+        let report = json!({"rows": [row("ref", 24.0), row("none", 2.0), row("limited", 3.0), row("chain", 6.0)]});
         let ratios = limits(&report).unwrap().map(|budget| (budget.ratio, budget.ratio <= budget.at_most));
-        assert_eq!(ratios, [(1.5, false), (0.125, true)]);
+        assert_eq!(ratios, [(1.5, false), (0.125, true), (0.25, false)]);
     }
 
     #[test]
