@@ -176,7 +176,7 @@ fn limits(report: &Value) -> Result<[Budget; 3]> {
         without(report, "bandwidth", "ADD with bandwidth / without".to_owned(), 1.3)?,
         beside_reference("limited", "ADD with bandwidth / reference", 0.125)?,
         // A program is started twice.
-        beside_reference("chain", "ADD with bandwidth as a plugin of its own / reference", 1.0 / 6.0)?,
+        beside_reference("chain", "ADD with bandwidth as a plugin of its own / reference", 0.2)?,
     ])
 }
 
