@@ -36,13 +36,7 @@ fn gc_detach_and_del_of_the_one_that_is_gone_leave_its_successor_alone() {
         let host = Sandbox::new();
         for (plugin, conf) in confs(&host) {
             let (old, new, pod) = succeed(&host, plugin, &conf);
-            // All but what the kernel's worker does when it comes to the new link.
-            let eth0 = || {
-                let mut link = pod.the_link("eth0");
-                link.as_object_mut().unwrap().remove("operstate");
-                link
-            };
-            let before = eth0();
+            let before = pod.noted_link("eth0");
             let braid = braid_tests::binary::braid().display();
             match command {
                 "GC" => old.gc(&[("new", "eth0")]).ok(),
@@ -50,7 +44,7 @@ fn gc_detach_and_del_of_the_one_that_is_gone_leave_its_successor_alone() {
                 "detach" => drop(host.run(&format!("{braid} detach old"))),
                 _ => drop(host.run(&format!("{braid} gc"))),
             }
-            assert_eq!(eth0(), before, "{command} {plugin}");
+            assert_eq!(pod.the_link("eth0"), before, "{command} {plugin}");
             assert!(host.leftovers().iter().all(|left| !left.contains("old")), "{:?}", host.leftovers());
             new.del().ok();
             host.assert_nothing_left();

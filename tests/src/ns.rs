@@ -144,10 +144,23 @@ impl Ns {
     pub fn assert_asks_at_once(&self, link: &str) {
         assert_eq!(self.sysctl(&format!("net/ipv6/conf/{link}/dad_transmits")), "30", "{}: {link}", self.name);
         let is_ready = || self.run(&format!("ip -6 addr show dev {link} scope link -tentative")).contains("inet6");
+        self.wait(is_ready, || self.run(&format!("ip -6 addr show dev {link}")));
+    }
+
+    /// [`Ns::the_link`] of a link that is up, when the kernel's worker has noted that in its `operstate`.
+    #[track_caller]
+    pub fn noted_link(&self, name: &str) -> Value {
+        let is_noted = || self.the_link(name)["operstate"] == "UP";
+        self.wait(is_noted, || self.the_link(name).to_string());
+        self.the_link(name)
+    }
+
+    /// Waits until a worker of the kernel has done its part.
+    #[track_caller]
+    fn wait(&self, is_done: impl Fn() -> bool, shown: impl Fn() -> String) {
         let start = Instant::now();
-        while !is_ready() {
-            let addrs = || self.run(&format!("ip -6 addr show dev {link}"));
-            assert!(start.elapsed() < Duration::from_secs(10), "{}: {}", self.name, addrs());
+        while !is_done() {
+            assert!(start.elapsed() < Duration::from_secs(10), "{}: {}", self.name, shown());
             std::thread::sleep(Duration::from_millis(5));
         }
     }
