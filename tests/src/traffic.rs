@@ -5,6 +5,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Longest wait for an answer that is expected.
@@ -67,6 +68,15 @@ impl Ns {
             let bits = (bytes * 8) as f64;
             (bits, time.as_secs_f64())
         })
+    }
+
+    /// Has one processor take in what comes to the namespace's links. Left to itself the kernel takes a packet in where it was sent,
+    /// and two that leave one after the other on two processors come in the order in which those get to it.
+    #[track_caller]
+    pub fn receive_in_order(&self) {
+        let script = "mount -t sysfs sys /mnt && for queue in /mnt/class/net/*/queues/rx-*; do echo 1 > $queue/rps_cpus || exit; done";
+        let done = self.enter(|| Command::new("unshare").args(["-m", "sh", "-c", script]).output()).expect("unshare");
+        assert!(done.status.success(), "{}: {}", self.name(), String::from_utf8_lossy(&done.stderr));
     }
 
     /// Connects to `server` in `there`, sends a byte and has it echoed. Returns the address that the server saw.
