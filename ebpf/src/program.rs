@@ -12,7 +12,7 @@ use aya_ebpf::{
 use braid_ebpf_types::shape::{PLACE_BITS, PLACES, SLOTS, Shape, index};
 
 #[btf_map]
-static SHAPES: Array<[Shape; PLACES], SLOTS> = Array::new();
+static SHAPES: Array<[Shape; PLACES], { SLOTS as usize }> = Array::new();
 
 /// Shapes what leaves its device, or guards what comes in from it.
 #[classifier]

@@ -55,7 +55,11 @@ impl Loaded {
 pub(super) fn fact_of(filter: &[u8], hook: Hook) -> Result<Option<ProgramFact>, KernelError> {
     let Some((id, class)) = tc::parse_program(filter) else { return Ok(None) };
     let Some(program) = Program::by_id(id)? else { return Ok(None) };
-    let places = program.places(class >> PLACE_BITS)?;
+    let places = match program.places(class >> PLACE_BITS) {
+        // A stranger's, which bears our name: it has no such slot.
+        Err(Errno::ENOENT) => return Ok(None),
+        places => places?,
+    };
     let place = class & ((1 << PLACE_BITS) - 1);
     let (conf, count) = places[index(place)];
     let limit = Limit { bps: conf.rate_bps, burst_ns: conf.burst_ns };

@@ -11,24 +11,24 @@ use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// On tmpfs: what it speaks of is gone with the kernel.
 const PATH: &str = "/run/braid/program";
-/// More than any text has.
-const LEN: usize = 4096;
+/// Of an entry, in bytes: more than any path below `/run/braid/attachments` has, whose two names have 255 at most.
+const ENTRY: usize = 1024;
 
-/// The program loaded last. In the file it is words that end with a zero byte, which no path has inside, and an empty word:
-/// what a longer text left behind it does not count.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The program loaded last, as the file begins. Behind it, an entry for each slot names the record of the attachment whose it is or
+/// was, up to a zero byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Last {
     /// Another braid may have loaded another.
     version: u64,
     id: u32,
     /// The same number may be another's, after a boot.
     load_time: u64,
-    /// Whose each slot is or was: an attachment's record.
-    records: Vec<PathBuf>,
+    /// The slot behind the one given last.
+    next: u32,
 }
 
 /// A program for all packets, with a slot for the attachment that `record` will show as long as it is there.
@@ -39,17 +39,18 @@ pub(super) fn take(record: &Path) -> Result<(Program, u32), Errno> {
 fn take_of(path: &Path, record: &Path) -> Result<(Program, u32), Errno> {
     // Where the file can't be used, nothing is shared.
     let Ok(file) = open(path) else { return Ok((Program::load(&[])?, 0)) };
-    let last = read(&file).filter(|last| last.version == VERSION);
-    if let Some((last, slot)) = last.and_then(|last| with(last, record, Path::exists))
-        && let Some(program) = still_there(&last)
-        && write(&file, &last).is_ok()
+    if let Some(last) = read(&file).filter(|last| last.version == VERSION)
+        && let Some(program) = still_there(last)
+        && let Some(slot) = free(last.next, |slot| !is_somebodys(&file, slot))
+        && write(&file, last, slot, record).is_ok()
     {
         return Ok((program, slot));
     }
     let program = Program::load(&[])?;
     let Program { id, load_time, .. } = program;
-    // If it can't be written, what stands there is of an older program, and as true as before.
-    let _unshared = write(&file, &Last { version: VERSION, id, load_time, records: vec![record.to_owned()] });
+    // If it can't be written, nobody shares it.
+    let first = Last { version: VERSION, id, load_time, next: 0 };
+    let _unshared = file.set_len(0).and_then(|()| write(&file, first, 0, record));
     Ok((program, 0))
 }
 
@@ -65,19 +66,13 @@ fn forget_of(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The same with a slot given to `record`, and which; none where all are somebody's.
-fn with(mut last: Last, record: &Path, is_there: impl Fn(&Path) -> bool) -> Option<(Last, u32)> {
-    let records = &mut last.records;
-    let slot = records.iter().position(|record| !is_there(record)).unwrap_or(records.len());
-    match records.get_mut(slot) {
-        Some(old) => record.clone_into(old),
-        None if slot < SLOTS => records.push(record.to_owned()),
-        None => return None,
-    }
-    Some((last, u32::try_from(slot).ok()?))
+/// A slot that is free, the first from `next` on: those given longest ago come first, and their attachments are the most likely
+/// to be gone.
+fn free(next: u32, is_free: impl Fn(u32) -> bool) -> Option<u32> {
+    (next..SLOTS).chain(0..next.min(SLOTS)).find(|slot| is_free(*slot))
 }
 
-fn still_there(last: &Last) -> Option<Program> {
+fn still_there(last: Last) -> Option<Program> {
     Program::loaded_then(last.id, last.load_time).ok()?
 }
 
@@ -89,45 +84,58 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 fn read(file: &File) -> Option<Last> {
-    let mut text = [0; LEN];
-    let len = file.read_at(&mut text, 0).ok()?;
-    // What is cut speaks of less than there is.
-    let end = text[..len].windows(2).position(|two| two == [0, 0])?;
-    let mut words = text[..end].split(|byte| *byte == 0);
-    let mut number = || std::str::from_utf8(words.next()?).ok()?.parse::<u64>().ok();
-    let (version, id, load_time) = (number()?, number()?.try_into().ok()?, number()?);
-    Some(Last { version, id, load_time, records: words.map(|path| OsStr::from_bytes(path).into()).collect() })
+    let mut bytes = [0; size_of::<[u64; 4]>()];
+    file.read_exact_at(&mut bytes, 0).ok()?;
+    let mut numbers = bytes.chunks_exact(size_of::<u64>()).map(|bytes| bytes.try_into().ok().map(u64::from_le_bytes));
+    let mut number = || numbers.next().flatten();
+    let (version, id, load_time, next) = (number()?, number()?, number()?, number()?);
+    Some(Last { version, id: id.try_into().ok()?, load_time, next: next.try_into().ok()? })
 }
 
-fn write(file: &File, last: &Last) -> io::Result<()> {
-    let Last { version, id, load_time, records } = last;
-    let mut text = format!("{version}\0{id}\0{load_time}\0").into_bytes();
-    for record in records {
-        text.extend(record.as_os_str().as_bytes());
-        text.push(0);
+/// Notes first whose `slot` is, then that the next one comes after it: who is killed in between has given it away.
+fn write(file: &File, last: Last, slot: u32, record: &Path) -> io::Result<()> {
+    let mut path = record.as_os_str().as_bytes().to_vec();
+    path.push(0);
+    if path.len() > ENTRY {
+        return Err(io::ErrorKind::InvalidFilename.into());
     }
-    text.push(0);
-    if text.len() > LEN {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
-    file.write_all_at(&text, 0)
+    file.write_all_at(&path, entry_at(slot))?;
+    let numbers = [last.version, last.id.into(), last.load_time, u64::from(slot) + 1];
+    file.write_all_at(&numbers.map(u64::to_le_bytes).concat(), 0)
+}
+
+/// Whether the slot was given to an attachment whose record is still there.
+fn is_somebodys(file: &File, slot: u32) -> bool {
+    let mut entry = [0; ENTRY];
+    // Beyond the end of the file are those that were never given.
+    let Ok(len) = file.read_at(&mut entry, entry_at(slot)) else { return true };
+    entry[..len].split(|byte| *byte == 0).next().is_some_and(|path| Path::new(OsStr::from_bytes(path)).exists())
+}
+
+fn entry_at(slot: u32) -> u64 {
+    ENTRY as u64 * (u64::from(slot) + 1)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fs;
+    use std::path::PathBuf;
 
-    fn paths(dir: &Path, count: usize) -> Vec<PathBuf> {
-        let paths = (0..count).map(|number| dir.join(format!("{number}.json")));
-        paths.inspect(|path| fs::write(path, "").expect("written")).collect()
+    /// Records of attachments that are there, in a folder of their own, and the path for what is noted of their programs.
+    fn attachments(count: u32) -> (tempfile::TempDir, PathBuf, Vec<PathBuf>) {
+        let dir = tempfile::tempdir().expect("a folder");
+        let records: Vec<_> = (0..count).map(|number| dir.path().join(format!("{number}.json"))).collect();
+        for record in &records {
+            fs::write(record, "").expect("written");
+        }
+        let path = dir.path().join("program");
+        (dir, path, records)
     }
 
     #[test]
     fn a_program_is_shared_by_as_many_as_it_has_slots_for() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let path = dir.path().join("program");
-        let records = paths(dir.path(), SLOTS + 1);
+        let (_dir, path, records) = attachments(SLOTS + 1);
         let mut taken: Vec<_> = records.iter().map(|record| take_of(&path, record).expect("a program")).collect();
         let (last, slot) = taken.pop().expect("one more than there are slots");
         assert_eq!(slot, 0);
@@ -137,23 +145,57 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_free_when_its_record_is_gone() {
-        let last = Last { version: VERSION, id: 1, load_time: 2, records: ["a", "b"].map(PathBuf::from).to_vec() };
-        let given = |last: Last, gone: &str| with(last, Path::new("c"), |record| record != Path::new(gone));
-        let (reused, slot) = given(last.clone(), "a").expect("a slot");
-        assert_eq!((reused.records, slot), (["c", "b"].map(PathBuf::from).to_vec(), 0));
-        let (more, slot) = given(last.clone(), "").expect("a slot");
-        assert_eq!((more.records.len(), slot), (3, 2));
-        let full = Last { records: vec![PathBuf::from("a"); SLOTS], ..last };
-        assert_eq!(given(full.clone(), ""), None);
-        assert_eq!(given(full, "a").map(|(_, slot)| slot), Some(0));
+    fn a_slot_is_given_again_when_its_record_is_gone_but_first_all_that_never_were() {
+        let (_dir, path, records) = attachments(SLOTS + 4);
+        let (first, _) = take_of(&path, &records[0]).expect("a program");
+        let take = |record: &PathBuf| {
+            let (program, slot) = take_of(&path, record).expect("a program");
+            (program.id == first.id, slot)
+        };
+        assert_eq!(take(&records[1]), (true, 1));
+        fs::remove_file(&records[0]).expect("it was there");
+        let (others, more) = records[2..].split_at(SLOTS as usize - 2);
+        assert!((2..).zip(others).all(|(slot, record)| take(record) == (true, slot)));
+        assert_eq!(take(&more[0]), (true, 0));
+        for gone in [5, 3] {
+            fs::remove_file(&records[gone]).expect("it was there");
+        }
+        assert_eq!([&more[1], &more[2]].map(take), [(true, 3), (true, 5)]);
+        assert_eq!(take(&more[3]), (false, 0));
+    }
+
+    #[test]
+    fn all_slots_are_looked_at_once_from_the_next_on() {
+        for next in [0, 1, SLOTS - 1, SLOTS, u32::MAX] {
+            let looked_at = std::cell::RefCell::new(Vec::new());
+            let none = free(next, |slot| {
+                looked_at.borrow_mut().push(slot);
+                false
+            });
+            let mut looked_at = looked_at.into_inner();
+            assert_eq!((none, looked_at[0]), (None, if next < SLOTS { next } else { 0 }));
+            looked_at.sort_unstable();
+            assert_eq!(looked_at, (0..SLOTS).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn who_is_killed_before_all_is_noted_has_given_the_slot_away() {
+        let (_dir, path, records) = attachments(2);
+        let (first, _) = take_of(&path, &records[0]).expect("a program");
+        let file = open(&path).expect("a file");
+        let before = read(&file);
+        let killed = [records[1].as_os_str().as_bytes(), b"\0"].concat();
+        file.write_all_at(&killed, entry_at(1)).expect("written");
+        drop(file);
+        let next = take_of(&path, &records[0]).map(|(program, slot)| (program.id, slot));
+        assert_eq!(next, Ok((first.id, 2)));
+        assert_eq!(before.map(|last| last.next), Some(1));
     }
 
     #[test]
     fn a_forgotten_program_is_shared_with_nobody_else() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let path = dir.path().join("program");
-        let records = paths(dir.path(), 2);
+        let (dir, path, records) = attachments(2);
         let (first, _) = take_of(&path, &records[0]).expect("a program");
         forget_of(&path).expect("forgotten");
         let (second, slot) = take_of(&path, &records[1]).expect("a program");
@@ -162,40 +204,37 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_read_up_to_its_end_or_not_at_all() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let file = open(&dir.path().join("program")).expect("a file");
-        let records: Vec<PathBuf> = ["/run/a", "/run/b"].map(PathBuf::from).to_vec();
-        let long = Last { version: VERSION, id: 1, load_time: 2, records };
-        write(&file, &long).expect("written");
-        assert_eq!(read(&file).as_ref(), Some(&long));
-        let short = Last { records: long.records[..1].to_vec(), ..long };
-        write(&file, &short).expect("written");
-        assert_eq!(read(&file).as_ref(), Some(&short));
-        let end = format!("{VERSION}\x001\x002\0/run/a\0").len() as u64;
-        for len in 0..=end {
-            file.set_len(len).expect("cut");
-            assert_eq!(read(&file), None, "{len} bytes");
-        }
+    fn a_path_that_no_attachment_has_is_not_noted() {
+        let (_dir, path, records) = attachments(1);
+        let (first, _) = take_of(&path, &records[0]).expect("a program");
+        let long = PathBuf::from("a".repeat(ENTRY));
+        let (alone, slot) = take_of(&path, &long).expect("a program");
+        assert_eq!((first.id == alone.id, slot), (false, 0));
+        let (after, slot) = take_of(&path, &records[0]).expect("a program");
+        assert_eq!((alone.id == after.id, slot), (false, 0));
     }
 
     #[test]
     fn a_program_that_is_gone_or_unknown_is_not_shared() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let path = dir.path().join("program");
-        let record = paths(dir.path(), 1).remove(0);
-        let slot = |path: &Path| take_of(path, &record).expect("a program").1;
+        let (dir, path, records) = attachments(1);
+        let slot = |path: &Path| take_of(path, &records[0]).expect("a program").1;
         assert_eq!((slot(&path), slot(&path)), (0, 0));
-        let cut = format!("{VERSION}|");
-        let too_large = format!("{VERSION}|{}|3|", u64::MAX);
-        for damage in ["", "1", "1|2|3|a|", &cut, &too_large, &"[".repeat(LEN * 2)].map(|text| text.replace('|', "\0"))
-        {
-            let whole = format!("{damage:\0<LEN$}");
-            for text in [&damage, &whole] {
-                fs::write(&path, text).expect("written");
-                assert_eq!(slot(&path), 0, "{damage:?}");
-            }
+        let (kept, _) = take_of(&path, &records[0]).expect("a program");
+        let whole = fs::read(&path).expect("a file");
+        let damaged = |at: usize, byte: u8| {
+            let mut bytes = whole.clone();
+            bytes[at] ^= byte;
+            bytes
+        };
+        // Of the version, the id, beyond all ids, and of the time of the load.
+        let damages = [0, 8, 13, 16].map(|at| damaged(at, 1));
+        for damage in damages.into_iter().chain([Vec::new(), whole[..31].to_vec(), b"[".repeat(64 * ENTRY)]) {
+            fs::write(&path, &damage).expect("written");
+            let (program, slot) = take_of(&path, &records[0]).expect("a program");
+            assert_eq!((program.id == kept.id, slot), (false, 0), "{damage:?}");
         }
+        fs::write(&path, damaged(31, 1)).expect("written");
+        assert_eq!(slot(&path), 0, "a next slot beyond all");
         assert_eq!(slot(&dir.path().join("missing/program")), 0);
     }
 }

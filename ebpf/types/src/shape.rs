@@ -1,7 +1,7 @@
 //! The map of the program `shape`: one value with all places of each attachment.
 
 /// How many attachments share a program, and the map: their slots are its indices.
-pub const SLOTS: usize = 8;
+pub const SLOTS: u32 = 32;
 
 /// Place of the program: egress of the device that leads to the container.
 pub const TO_POD: u32 = 0;

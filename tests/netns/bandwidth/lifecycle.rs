@@ -180,7 +180,16 @@ fn attachments_share_a_program_and_are_held_to_their_own_rates() {
     b.check(&result_b).ok();
     a.prev(&result_a).del().ok();
     b.check(&result_b).ok();
-    let (pod_c, c, result_c) = attach("c", 5 * RATE);
+    let (pod_c, c, mut result_c) = attach("c", 5 * RATE);
+    // After all that nobody had yet.
+    for _ in 0..32 {
+        assert_eq!(program(&pod_c, "eth0")[0].0, of_a[0].0, "one program");
+        if program(&pod_c, "eth0") == of_a {
+            break;
+        }
+        c.clone().prev(&result_c).del().ok();
+        result_c = c.add().result();
+    }
     assert_eq!(program(&pod_c, "eth0"), of_a, "the slot that was left");
     b.check(&result_b).ok();
     c.check(&result_c).ok();

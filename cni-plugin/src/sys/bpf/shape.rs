@@ -50,7 +50,9 @@ impl AsRawFd for Program {
 impl Program {
     /// Loads it; with subnets where [`Conf::subnets`] of its attachments speaks of some.
     pub fn load(subnets: &[IpNet]) -> Result<Self, Errno> {
-        let map = create(NAME, ARRAY, [size_of::<u32>(), size_of::<[Shape; PLACES]>(), SLOTS], 0)?;
+        // The subnets are one attachment's.
+        let slots = if subnets.is_empty() { SLOTS as usize } else { 1 };
+        let map = create(NAME, ARRAY, [size_of::<u32>(), size_of::<[Shape; PLACES]>(), slots], 0)?;
         let trie = if subnets.is_empty() { None } else { Some(trie(subnets)?) };
         let maps: Vec<i32> = [Some(&map), trie.as_ref()].into_iter().flatten().map(AsRawFd::as_raw_fd).collect();
         let program = load(NAME, if subnets.is_empty() { ALL } else { BY_SUBNET }, &maps)?;
@@ -102,9 +104,8 @@ impl Program {
 fn is_ours(map: &OwnedFd) -> Result<bool, Errno> {
     let mut info = MapInfo::default();
     get_info(map, &mut info)?;
-    let MapInfo { map_type, key_size, value_size, max_entries, .. } = info;
-    let numbers = [key_size, value_size, max_entries].map(usize::try_from);
-    Ok(map_type == ARRAY && numbers == [size_of::<u32>(), size_of::<[Shape; PLACES]>(), SLOTS].map(Ok))
+    let sizes = [info.key_size, info.value_size].map(usize::try_from);
+    Ok(info.map_type == ARRAY && sizes == [size_of::<u32>(), size_of::<[Shape; PLACES]>()].map(Ok))
 }
 
 /// The map of the subnets.
@@ -146,15 +147,14 @@ mod tests {
         let conf = |rate_bps| Conf { rate_bps, burst_ns: 7, ..Conf::default() };
         let told = [1, 2, 3].map(conf);
         let subnets = ["10.0.0.0/8", "fd00::/64"].map(|net| net.parse().expect("a net"));
-        for subnets in [&[][..], &subnets] {
+        for (subnets, slots) in [(&[][..], SLOTS), (&subnets, 1)] {
             let program = Program::load(subnets).expect("the verifier agrees");
-            program.tell(1, told).expect("written");
             let found = Program::by_id(program.id).expect("it is there").expect("it is ours");
             assert_eq!((found.id, found.load_time), (program.id, program.load_time));
-            assert_eq!(found.places(0), Ok([(Conf::default(), Count::default()); PLACES]));
-            assert_eq!(found.places(1), Ok(told.map(|conf| (conf, Count::default()))));
-            let beyond = u32::try_from(SLOTS).expect("a few");
-            assert_eq!(found.tell(beyond, told), Err(Errno::E2BIG));
+            assert_eq!(found.places(slots - 1), Ok([(Conf::default(), Count::default()); PLACES]));
+            program.tell(slots - 1, told).expect("written");
+            assert_eq!(found.places(slots - 1), Ok(told.map(|conf| (conf, Count::default()))));
+            assert_eq!((found.tell(slots, told), found.places(slots)), (Err(Errno::E2BIG), Err(Errno::ENOENT)));
         }
     }
 }
