@@ -30,13 +30,13 @@ impl fmt::Display for Step {
             Self::AddShaping(shaping) => add_shaping(f, shaping),
             Self::DelShaping(shaping) => del_shaping(f, shaping),
             Self::AddRedirect { from, to } => {
-                let filter =
-                    format!("tc filter add dev {} ingress pref 1 bpf bytecode '1,6 0 0 4294967295'", from.name);
+                const ALL_BUT_ARP: &str = "4,40 0 0 4294963200,21 0 1 2054,6 0 0 0,6 0 0 4294967295";
                 write!(
                     f,
-                    "tc qdisc add dev {} clsact; {filter} action mirred egress redirect dev {}",
-                    from.name, to.name
-                )
+                    "tc qdisc add dev {} clsact; tc filter add dev {} ingress pref 1 bpf ",
+                    from.name, from.name
+                )?;
+                write!(f, "bytecode '{ALL_BUT_ARP}' action mirred egress redirect dev {}", to.name)
             }
             Self::DelRedirect { from, .. } => write!(f, "tc filter del dev {} ingress pref 1", from.name),
             Self::AddXskGuard(guard) => add_xsk_guard(f, guard),

@@ -164,6 +164,15 @@ fn assert_child_is_held(main: &Value) {
         far.run("ip route add 10.3.0.2/32 via 10.3.0.253");
     }
     assert_held((&far, "10.3.0.254"), (&pod, "10.3.0.2"));
+    if main["mode"] != "l3" {
+        // Nothing but ARP passes the ifb by.
+        pod.run(&format!("ip link set {ifb} down"));
+        far.run("ip neigh flush dev lan");
+        assert!(far.cannot_ping("10.3.0.2"));
+        let known = far.list("ip -j neigh show 10.3.0.2");
+        assert!(known[0]["lladdr"].is_string(), "{known:?}");
+        pod.run(&format!("ip link set {ifb} up"));
+    }
     // An ifb with an address of its own would send.
     let with_ipv6 = pod.run("ls /proc/sys/net/ipv6/conf");
     assert!(with_ipv6.contains("eth0") && !with_ipv6.contains(&ifb), "{with_ipv6}");
