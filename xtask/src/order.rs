@@ -53,7 +53,8 @@ pub(crate) fn run(_: &Args) -> Result<()> {
 
 fn attach(plugins: &Path, conflists: &[&str]) -> Result<()> {
     let mut bench = Command::new(build::package("braid-bench", "braid-bench")?);
-    bench.arg("--runs=1").arg(format!("--plugins=braid={}", plugins.display()));
+    // What the first pod of a node has loaded serves the others.
+    bench.args(["--runs=1", "--beside=1"]).arg(format!("--plugins=braid={}", plugins.display()));
     let folder = sh::root().join("bench/conflists");
     bench.args(conflists.iter().map(|name| format!("--conflist={}.conflist", folder.join(name).display())));
     sh::run(&mut bench)
