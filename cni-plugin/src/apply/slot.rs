@@ -107,9 +107,10 @@ fn write(file: &File, last: Last, slot: u32, record: &Path) -> io::Result<()> {
 /// Whether the slot was given to an attachment whose record is still there.
 fn is_somebodys(file: &File, slot: u32) -> bool {
     let mut entry = [0; ENTRY];
-    // Beyond the end of the file are those that were never given.
     let Ok(len) = file.read_at(&mut entry, entry_at(slot)) else { return true };
-    entry[..len].split(|byte| *byte == 0).next().is_some_and(|path| Path::new(OsStr::from_bytes(path)).exists())
+    let path = entry[..len].split(|byte| *byte == 0).next().unwrap_or_default();
+    // Empty, or beyond the end of the file, is what was never given.
+    !path.is_empty() && Path::new(OsStr::from_bytes(path)).exists()
 }
 
 fn entry_at(slot: u32) -> u64 {
