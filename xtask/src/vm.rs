@@ -8,7 +8,9 @@ mod kernel;
 
 use crate::sh;
 use anyhow::{Context, Result, bail};
+use kernel::Kernel;
 use std::io::{Write, stdout};
+use std::panic::resume_unwind;
 use std::time::Instant;
 
 /// Debian 12's, Debian 13's and the newest that Debian 13 has as a backport.
@@ -25,7 +27,7 @@ pub(crate) struct Args {
     #[arg(long)]
     lacking: bool,
     /// After how many minutes a guest is ended
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 40)]
     timeout: u32,
     /// What runs in the guest as root [default: the tests that depend on the kernel]
     #[arg(last = true)]
@@ -44,27 +46,52 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         ("busybox", "busybox-static"),
     ])?;
     let command = if args.command.is_empty() { tests(args.lacking)? } else { args.command.clone() };
+    let kernels = kernels
+        .iter()
+        .map(|wanted| kernel::fetch(wanted).with_context(|| format!("get kernel {wanted}")))
+        .collect::<Result<Vec<_>>>()?;
+    let processors = std::thread::available_parallelism().context("count the processors")?;
+    let ended = side_by_side(&kernels, processors.get(), |kernel| guest::run(kernel, &command, args.timeout));
     let mut failed = Vec::new();
-    let mut summary = Vec::new();
-    for wanted in kernels {
-        let kernel = kernel::fetch(wanted).with_context(|| format!("get kernel {wanted}"))?;
-        let start = Instant::now();
-        let ended = guest::run(&kernel, &command, args.timeout);
-        let verdict = match &ended {
+    for (kernel, Ended { code, seconds }) in kernels.iter().zip(ended) {
+        let verdict = match &code {
             Ok(0) => "passed".to_owned(),
             Ok(code) => format!("FAILED: exit code {code}"),
             Err(err) => format!("FAILED: {err:#}"),
         };
-        summary.push(format!("{wanted:8} {:24} {verdict} ({:.0} s)", kernel.release, start.elapsed().as_secs_f64()));
-        if !matches!(ended, Ok(0)) {
-            failed.push(wanted);
+        writeln!(stdout(), "{:32} {verdict} ({seconds} s)", kernel.release)?;
+        if !matches!(code, Ok(0)) {
+            failed.push(&*kernel.release);
         }
     }
-    writeln!(stdout(), "{}", summary.join("\n"))?;
     if !failed.is_empty() {
         bail!("failed on {}", failed.join(", "));
     }
     Ok(())
+}
+
+struct Ended {
+    code: Result<i32>,
+    seconds: u64,
+}
+
+/// Runs each kernel's guest, of which one takes one processor, so many at once; the results in the kernels' order.
+fn side_by_side(kernels: &[Kernel], at_once: usize, run: impl Fn(&Kernel) -> Result<i32> + Sync) -> Vec<Ended> {
+    let timed = |kernel| {
+        let start = Instant::now();
+        Ended { code: run(kernel), seconds: start.elapsed().as_secs() }
+    };
+    let mut ended = Vec::new();
+    for some in kernels.chunks(at_once) {
+        ended.extend(std::thread::scope(|scope| {
+            let guests: Vec<_> = some.iter().map(|kernel| scope.spawn(|| timed(kernel))).collect();
+            guests
+                .into_iter()
+                .map(|guest| guest.join().unwrap_or_else(|panic| resume_unwind(panic)))
+                .collect::<Vec<_>>()
+        }));
+    }
+    ended
 }
 
 /// Builds braid and its tests, and returns the command that runs in the guest what depends on the kernel: the network

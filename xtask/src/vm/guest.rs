@@ -4,18 +4,20 @@ use super::initrd;
 use super::kernel::Kernel;
 use crate::sh;
 use anyhow::{Context, Result, bail};
-use std::fmt::Write;
+use std::fmt::Write as _;
 use std::fs;
+use std::io::{BufRead, BufReader, Read, Write as _, stdout};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Environment of the caller that the command in the guest gets as well.
 const ENVIRONMENT: [&str; 4] = ["PATH", "HOME", "RUST_BACKTRACE", "BRAID_CACHE"];
 
-/// Runs `command` in the caller's folder on `kernel`, its output on the terminal, and returns its exit code.
+/// Runs `command` in the caller's folder on `kernel`, its output on the terminal, the kernel before each line, and returns
+/// its exit code.
 pub(crate) fn run(kernel: &Kernel, command: &[String], timeout_minutes: u32) -> Result<i32> {
     eprintln!("--- {}: {}", kernel.release, command.join(" "));
-    let dir = sh::cache().join("vm/run").join(std::process::id().to_string());
+    let dir = sh::cache().join("vm/run").join(format!("{}-{}", std::process::id(), kernel.release));
     fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
     let ended = boot(kernel, command, timeout_minutes, &dir);
     fs::remove_dir_all(&dir)?;
@@ -25,12 +27,24 @@ pub(crate) fn run(kernel: &Kernel, command: &[String], timeout_minutes: u32) -> 
 fn boot(kernel: &Kernel, command: &[String], timeout_minutes: u32, dir: &Path) -> Result<i32> {
     let (ramdisk, code) = (dir.join("initrd"), dir.join("code"));
     fs::write(&ramdisk, initrd::build(kernel, &script(command)?).context("make the initial ramdisk")?)?;
-    let status = qemu(kernel, &ramdisk, &code, timeout_minutes).status().context("start qemu")?;
+    let mut qemu = qemu(kernel, &ramdisk, &code, timeout_minutes).spawn().context("start qemu")?;
+    let terminal = qemu.stdout.take().context("qemu's output")?;
+    // To the end, so that qemu is waited for whatever becomes of its lines.
+    let shown = show(terminal, &kernel.release);
+    let status = qemu.wait().context("wait for qemu")?;
+    shown?;
     if status.code() == Some(124) {
         bail!("ended after {timeout_minutes} minutes");
     }
     let text = fs::read_to_string(&code).unwrap_or_default();
     text.trim().parse().with_context(|| format!("the guest ended without an exit code (qemu: {status})"))
+}
+
+/// Copies `terminal`, line by line, each behind `label`.
+fn show(terminal: impl Read, label: &str) -> Result<()> {
+    let mut lines = BufReader::new(terminal).split(b'\n');
+    lines.try_for_each(|line| stdout().write_all(&[label.as_bytes(), b" | ", &line?, b"\n"].concat()))?;
+    Ok(())
 }
 
 /// The guest's last process: the command, its exit code to the second serial line, power off.
@@ -54,6 +68,7 @@ fn qemu(kernel: &Kernel, ramdisk: &Path, code: &Path, timeout_minutes: u32) -> C
     let mut command = Command::new("timeout");
     command
         .stdin(Stdio::null())
+        .stdout(Stdio::piped())
         // In the foreground, so that the terminal's interrupt ends the guest too.
         .args(["--foreground", "--kill-after=5s", &format!("{timeout_minutes}m"), "qemu-system-x86_64"])
         // Emulated: a KVM that is itself in a virtual machine may be there and not be able to boot a kernel.
