@@ -133,6 +133,25 @@ fn executable(messages: &str, name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::PathBuf;
+    use std::sync::Barrier;
+
+    #[test]
+    fn two_guests_of_three_run_at_once_and_each_answer_is_its_kernels() {
+        let kernels = ["a", "bb", "ccc"].map(|release| Kernel {
+            release: release.to_owned(),
+            image: PathBuf::new(),
+            modules: PathBuf::new(),
+        });
+        let both = Barrier::new(2);
+        let ended = side_by_side(&kernels, 2, |kernel| {
+            if kernel.release != "ccc" {
+                both.wait();
+            }
+            Ok(i32::try_from(kernel.release.len())?)
+        });
+        assert_eq!(ended.into_iter().map(|ended| ended.code.unwrap()).collect::<Vec<_>>(), [1, 2, 3]);
+    }
 
     #[test]
     fn the_executable_is_the_one_of_the_named_target() {

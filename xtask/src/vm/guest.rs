@@ -6,7 +6,7 @@ use crate::sh;
 use anyhow::{Context, Result, bail};
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write as _, stdout};
+use std::io::{BufRead, BufReader, Read, Write, stdout};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -30,7 +30,7 @@ fn boot(kernel: &Kernel, command: &[String], timeout_minutes: u32, dir: &Path) -
     let mut qemu = qemu(kernel, &ramdisk, &code, timeout_minutes).spawn().context("start qemu")?;
     let terminal = qemu.stdout.take().context("qemu's output")?;
     // To the end, so that qemu is waited for whatever becomes of its lines.
-    let shown = show(terminal, &kernel.release);
+    let shown = show(terminal, &kernel.release, &mut stdout());
     let status = qemu.wait().context("wait for qemu")?;
     shown?;
     if status.code() == Some(124) {
@@ -40,10 +40,10 @@ fn boot(kernel: &Kernel, command: &[String], timeout_minutes: u32, dir: &Path) -
     text.trim().parse().with_context(|| format!("the guest ended without an exit code (qemu: {status})"))
 }
 
-/// Copies `terminal`, line by line, each behind `label`.
-fn show(terminal: impl Read, label: &str) -> Result<()> {
+/// Copies `terminal` to `to`, line by line, each behind `label`.
+fn show(terminal: impl Read, label: &str, to: &mut impl Write) -> Result<()> {
     let mut lines = BufReader::new(terminal).split(b'\n');
-    lines.try_for_each(|line| stdout().write_all(&[label.as_bytes(), b" | ", &line?, b"\n"].concat()))?;
+    lines.try_for_each(|line| to.write_all(&[label.as_bytes(), b" | ", &line?, b"\n"].concat()))?;
     Ok(())
 }
 
@@ -96,6 +96,13 @@ fn quoted(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_guest_says_is_told_from_what_another_says() {
+        let mut seen = Vec::new();
+        show(&b"one\r\ntwo"[..], "6.1", &mut seen).unwrap();
+        assert_eq!(seen, b"6.1 | one\r\n6.1 | two\n");
+    }
 
     #[test]
     fn a_word_with_a_quote_stays_one_word() {
