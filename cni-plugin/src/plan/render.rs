@@ -6,7 +6,7 @@ mod nft;
 
 use super::ladder::Queue;
 use super::link::{Link, LinkAttr, LinkKind, LinkRef};
-use super::shaping::{Rate, Shaper, Shaping};
+use super::shaping::{ALL_BUT_ARP, Instruction, Rate, Shaper, Shaping};
 use super::step::{Addr, Ns, Route, Step, Sysctl, Vlan};
 use super::xsk::XskGuard;
 use std::fmt;
@@ -29,15 +29,7 @@ impl fmt::Display for Step {
             Self::RestoreReferenceTuning { at, file } => write!(f, "# give {} back what {file} notes", at.name),
             Self::AddShaping(shaping) => add_shaping(f, shaping),
             Self::DelShaping(shaping) => del_shaping(f, shaping),
-            Self::AddRedirect { from, to } => {
-                const ALL_BUT_ARP: &str = "4,40 0 0 4294963200,21 0 1 2054,6 0 0 0,6 0 0 4294967295";
-                write!(
-                    f,
-                    "tc qdisc add dev {} clsact; tc filter add dev {} ingress pref 1 bpf ",
-                    from.name, from.name
-                )?;
-                write!(f, "bytecode '{ALL_BUT_ARP}' action mirred egress redirect dev {}", to.name)
-            }
+            Self::AddRedirect { from, to } => add_redirect(f, from, to),
             Self::DelRedirect { from, .. } => write!(f, "tc filter del dev {} ingress pref 1", from.name),
             Self::AddXskGuard(guard) => add_xsk_guard(f, guard),
             Self::NarrowXskGuard { guard, at, .. } => {
@@ -96,6 +88,15 @@ impl Step {
             }
         }
     }
+}
+
+fn add_redirect(f: &mut fmt::Formatter<'_>, from: &LinkRef, to: &LinkRef) -> fmt::Result {
+    write!(f, "tc qdisc add dev {} clsact; tc filter add dev {} ingress pref 1 bpf ", from.name, from.name)?;
+    write!(f, "bytecode '{}", ALL_BUT_ARP.len())?;
+    for Instruction { code, jumps: [holds, fails], value } in ALL_BUT_ARP {
+        write!(f, ",{code} {holds} {fails} {value}")?;
+    }
+    write!(f, "' action mirred egress redirect dev {}", to.name)
 }
 
 /// `tc` of each place; the rate is the program's, whose map no command writes.

@@ -3,7 +3,7 @@
 pub mod hostport;
 
 use super::{text_of, u32_of, u64_of};
-use crate::plan::shaping::{Hook, Traffic};
+use crate::plan::shaping::{ALL_BUT_ARP, Hook, Instruction, Traffic};
 use crate::sys::netlink::{attr, attributes_of, find, nest};
 use std::os::fd::RawFd;
 
@@ -95,18 +95,11 @@ fn direct(program: RawFd, name: &str, class_id: u32, out: &mut Vec<u8>) {
 }
 
 /// `struct sock_filter`.
-const fn instruction(code: u16, [jump_true, jump_false]: [u8; 2], value: u32) -> [u8; 8] {
-    let (code, value) = (code.to_ne_bytes(), value.to_ne_bytes());
-    [code[0], code[1], jump_true, jump_false, value[0], value[1], value[2], value[3]]
+fn instruction(of: &Instruction, out: &mut Vec<u8>) {
+    out.extend_from_slice(&of.code.to_ne_bytes());
+    out.extend_from_slice(&of.jumps);
+    out.extend_from_slice(&of.value.to_ne_bytes());
 }
-
-/// Loads the packet's protocol (`SKF_AD_PROTOCOL`), and returns 0 for ARP, otherwise -1, which is "matches".
-const ALL_BUT_ARP: [[u8; 8]; 4] = [
-    instruction(0x28, [0, 0], 0xffff_f000),
-    instruction(0x15, [0, 1], 0x0806),
-    instruction(0x06, [0, 0], 0),
-    instruction(0x06, [0, 0], u32::MAX),
-];
 
 /// Body of `RTM_NEWTFILTER`: all that comes in leaves through the link with index `to`, except ARP: who comes up tells all
 /// neighbours, and goes on when the last one has taken that in. The filter is a classic program, since not every kernel has
@@ -118,7 +111,7 @@ pub fn redirect(index: u32, to: u32, out: &mut Vec<u8>) {
     filter(index, Hook::Ingress, out);
     nest(TCA_OPTIONS, out, |out| {
         attr(OPS_LEN, &4u16.to_ne_bytes(), out);
-        attr(OPS, ALL_BUT_ARP.as_flattened(), out);
+        nest(OPS, out, |out| ALL_BUT_ARP.iter().for_each(|of| instruction(of, out)));
         nest(ACT, out, |out| nest(1, out, |out| mirred(to, out)));
     });
 }
