@@ -95,7 +95,7 @@ fn direct(program: RawFd, name: &str, class_id: u32, out: &mut Vec<u8>) {
 }
 
 /// `struct sock_filter`.
-fn instruction(of: &Instruction, out: &mut Vec<u8>) {
+fn instruction(of: Instruction, out: &mut Vec<u8>) {
     out.extend_from_slice(&of.code.to_ne_bytes());
     out.extend_from_slice(&of.jumps);
     out.extend_from_slice(&of.value.to_ne_bytes());
@@ -111,7 +111,7 @@ pub fn redirect(index: u32, to: u32, out: &mut Vec<u8>) {
     filter(index, Hook::Ingress, out);
     nest(TCA_OPTIONS, out, |out| {
         attr(OPS_LEN, &4u16.to_ne_bytes(), out);
-        nest(OPS, out, |out| ALL_BUT_ARP.iter().for_each(|of| instruction(of, out)));
+        nest(OPS, out, |out| ALL_BUT_ARP.into_iter().for_each(|of| instruction(of, out)));
         nest(ACT, out, |out| nest(1, out, |out| mirred(to, out)));
     });
 }
