@@ -268,7 +268,7 @@ fn a_burst_comes_at_once_and_again_after_a_rest() {
         // At the rate each takes half a second. The first and a part of the second come at once, and what the first takes
         // to come fills the bucket for the second: together they take 400 ms.
         let all = format!("{first}, {second} and {rested} ms to {to}");
-        assert!(first < 250 && rested < 250 && (380..1150).contains(&(first + second)), "{all}");
+        assert!(first < 250 && rested < 250 && second < 900 && first + second >= 380, "{all}");
     }
     call.prev(&result).del().ok();
     host.assert_nothing_left();
@@ -289,6 +289,15 @@ fn between_two_containers_the_lesser_rate_holds_and_only_that_way() {
     host.assert_nothing_left();
 }
 
+/// Says that a test's senders are to end, also where it fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn a_flood_of_small_packets_from_many_ports_is_held_with_all_others() {
     let host = Sandbox::new();
@@ -305,16 +314,22 @@ fn a_flood_of_small_packets_from_many_ports_is_held_with_all_others() {
             let _ = socket.send_to(&vec![0; size], "10.1.0.1:9");
         }
     };
-    let (bits, seconds) = std::thread::scope(|scope| {
-        scope.spawn(|| send(&small, 64));
-        scope.spawn(|| send(&large, 1400));
+    let share = |others: &dyn Fn()| {
         let (before, begin) = (received(), Instant::now());
-        std::thread::sleep(Duration::from_secs(2));
-        let seen = ((received() - before) * 8.0, begin.elapsed().as_secs_f64());
-        done.store(true, Ordering::Relaxed);
-        seen
+        others();
+        let (bits, seconds) = ((received() - before) * 8.0, begin.elapsed().as_secs_f64());
+        assert!(bits < 1.01 * RATE_F * seconds + BURST_F, "{bits} in {seconds} s");
+        bits / seconds / RATE_F
+    };
+    std::thread::scope(|scope| {
+        let _ends = Ends(&done);
+        scope.spawn(|| send(&small, 64));
+        share(&|| _ = pod.send_to(host.host(), "10.1.0.1"));
+        // So many small ones that they fill the rate, an emulated machine can't send.
+        scope.spawn(|| send(&large, 1400));
+        let share = share(&|| std::thread::sleep(Duration::from_secs(2)));
+        assert!(share > 0.7, "{share} of the rate");
     });
-    assert!((0.7 * RATE_F * seconds..1.01 * RATE_F * seconds + BURST_F).contains(&bits), "{bits} in {seconds} s");
     call.prev(&result).del().ok();
     host.assert_nothing_left();
 }
