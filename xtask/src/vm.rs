@@ -46,10 +46,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         ("busybox", "busybox-static"),
     ])?;
     let command = if args.command.is_empty() { tests(args.lacking)? } else { args.command.clone() };
-    let kernels = kernels
-        .iter()
-        .map(|wanted| kernel::fetch(wanted).with_context(|| format!("get kernel {wanted}")))
-        .collect::<Result<Vec<_>>>()?;
+    let mut fetched = Vec::<Kernel>::new();
+    for wanted in kernels {
+        let kernel = kernel::fetch(wanted).with_context(|| format!("get kernel {wanted}"))?;
+        // `newest` may be one that is named as well.
+        if fetched.iter().all(|other| other.release != kernel.release) {
+            fetched.push(kernel);
+        }
+    }
+    let kernels = fetched;
     let processors = std::thread::available_parallelism().context("count the processors")?;
     let ended = side_by_side(&kernels, processors.get(), |kernel| guest::run(kernel, &command, args.timeout));
     let mut failed = Vec::new();
