@@ -10,6 +10,7 @@ pub mod link;
 pub mod name;
 pub mod nft;
 pub mod order;
+pub mod redirect;
 pub mod render;
 pub mod request;
 pub mod shaping;

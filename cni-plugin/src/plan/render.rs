@@ -6,7 +6,8 @@ mod nft;
 
 use super::ladder::Queue;
 use super::link::{Link, LinkAttr, LinkKind, LinkRef};
-use super::shaping::{ALL_BUT_ARP, Instruction, Rate, Shaper, Shaping};
+use super::redirect::{ALL_BUT_ARP, Instruction, LEN};
+use super::shaping::{Rate, Shaper, Shaping};
 use super::step::{Addr, Ns, Route, Step, Sysctl, Vlan};
 use super::xsk::XskGuard;
 use std::fmt;
@@ -92,7 +93,7 @@ impl Step {
 
 fn add_redirect(f: &mut fmt::Formatter<'_>, from: &LinkRef, to: &LinkRef) -> fmt::Result {
     write!(f, "tc qdisc add dev {} clsact; tc filter add dev {} ingress pref 1 bpf ", from.name, from.name)?;
-    write!(f, "bytecode '{}", ALL_BUT_ARP.len())?;
+    write!(f, "bytecode '{LEN}")?;
     for Instruction { code, jumps: [holds, fails], value } in ALL_BUT_ARP {
         write!(f, ",{code} {holds} {fails} {value}")?;
     }

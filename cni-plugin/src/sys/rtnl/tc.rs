@@ -3,7 +3,8 @@
 pub mod hostport;
 
 use super::{text_of, u32_of, u64_of};
-use crate::plan::shaping::{ALL_BUT_ARP, Hook, Instruction, Traffic};
+use crate::plan::redirect::{ALL_BUT_ARP, Instruction, LEN};
+use crate::plan::shaping::{Hook, Traffic};
 use crate::sys::netlink::{attr, attributes_of, find, nest};
 use std::os::fd::RawFd;
 
@@ -110,7 +111,7 @@ pub fn redirect(index: u32, to: u32, out: &mut Vec<u8>) {
     const OPS: u16 = 5;
     filter(index, Hook::Ingress, out);
     nest(TCA_OPTIONS, out, |out| {
-        attr(OPS_LEN, &4u16.to_ne_bytes(), out);
+        attr(OPS_LEN, &LEN.to_ne_bytes(), out);
         nest(OPS, out, |out| ALL_BUT_ARP.into_iter().for_each(|of| instruction(of, out)));
         nest(ACT, out, |out| nest(1, out, |out| mirred(to, out)));
     });
