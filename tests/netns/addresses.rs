@@ -52,6 +52,52 @@ fn a_full_range_names_itself_and_a_freed_address_serves_again() {
 }
 
 #[test]
+fn the_two_addresses_of_a_subnet_without_more_serve_two_containers() {
+    let host = Sandbox::new();
+    for (at, (subnet, addresses)) in
+        [("10.1.0.0/31", ["10.1.0.0", "10.1.0.1"]), ("fd00::2/127", ["fd00::2", "fd00::3"])].into_iter().enumerate()
+    {
+        let pods = ["a", "b", "c"].map(|name| host.pod(&format!("{name}{at}")));
+        let call = |pod: &Ns| attach(&host, pod, host_local(subnet)).with("name", format!("net{at}"));
+        for (pod, address) in pods.iter().zip(addresses) {
+            let result = call(pod).add().result();
+            let prefix_len = subnet.split('/').next_back().unwrap();
+            assert_eq!(result["ips"][0]["address"], format!("{address}/{prefix_len}"));
+            assert_eq!(result["ips"][0]["gateway"], Value::Null);
+            call(pod).check(&result).ok();
+        }
+        assert!(pods[0].can_ping(addresses[1]) && pods[1].can_ping(addresses[0]), "{subnet}");
+        let full = format!("no IP addresses available in range set: {}-{}", addresses[0], addresses[1]);
+        call(&pods[2]).add().refused(999, &[&full]);
+    }
+}
+
+#[test]
+fn one_of_two_addresses_is_the_nodes_where_the_plugin_needs_a_gateway() {
+    let host = Sandbox::new();
+    let fixed = json!({"type": "static", "addresses": [{"address": "10.4.0.0/31"}]});
+    let with = |mut conf: Value, bridge: &str, ipam: Value| {
+        conf["bridge"] = json!(bridge);
+        conf["ipam"] = ipam;
+        conf
+    };
+    for (name, conf, (own, gateway)) in [
+        ("a", with(conf::bridge(), "br0", host_local("10.1.0.0/31")), ("10.1.0.1/31", "10.1.0.0")),
+        ("b", with(conf::ptp(), "", host_local("10.22.0.0/31")), ("10.22.0.1/31", "10.22.0.0")),
+        ("c", with(conf::bridge(), "br1", fixed), ("10.4.0.0/31", "10.4.0.1")),
+    ] {
+        let pod = host.pod(name);
+        let call = host.call(conf["type"].as_str().unwrap(), &pod, conf.clone());
+        let result = call.add().result();
+        let ip = &result["ips"][0];
+        assert_eq!((&ip["address"], &ip["gateway"]), (&json!(own), &json!(gateway)), "{conf}");
+        assert!(pod.can_ping(gateway), "{conf}");
+        call.check(&result).ok();
+        call.del().ok();
+    }
+}
+
+#[test]
 fn a_lease_is_a_file_in_the_reference_plugins_format() {
     let host = Sandbox::new();
     let pod = host.pod("a");

@@ -14,7 +14,8 @@ pub struct RangeSpec {
     pub range_start: Option<IpAddr>,
     /// `rangeEnd`, inclusive; default the last address, in IPv4 the one before broadcast.
     pub range_end: Option<IpAddr>,
-    /// `gateway`, which need not lie in the subnet; default the first address after the network's own.
+    /// `gateway`, which need not lie in the subnet; default the first address after the network's own. The two addresses of
+    /// a /31 (RFC 3021) and a /127 (RFC 6164) are hosts', and neither is the gateway by default.
     pub gateway: Option<IpAddr>,
 }
 
@@ -28,6 +29,19 @@ impl RangeSpec {
             range_end: json.ip("rangeEnd")?,
             gateway: json.ip("gateway")?,
         })
+    }
+
+    /// Makes one of two addresses the gateway, where there are no more and none is: the first one that leaves the other to
+    /// give out.
+    #[must_use]
+    pub fn with_gateway(mut self) -> Self {
+        if let Some(subnet) = self.subnet.filter(is_pair)
+            && self.gateway.is_none()
+        {
+            let (first, last) = (subnet.network(), subnet.broadcast());
+            self.gateway = Some(if self.range_end == Some(first) { last } else { first });
+        }
+        self
     }
 
     /// Reads the list of lists of ranges under `key`: one list for each address. Not checked yet; code 6.
@@ -46,7 +60,7 @@ pub struct Range {
     subnet: IpNet,
     start: IpAddr,
     end: IpAddr,
-    gateway: IpAddr,
+    gateway: Option<IpAddr>,
 }
 
 /// Ranges of one family that do not overlap; an attachment gets one address of it.
@@ -95,13 +109,14 @@ impl Range {
     /// Fills in the defaults and refuses what no address can be given out of.
     pub fn new(spec: &RangeSpec) -> Result<Self, RangeError> {
         let subnet = spec.subnet.ok_or(RangeError::NoSubnet)?;
-        if subnet.prefix_len() > subnet.max_prefix_len() - 2 {
+        if subnet.prefix_len() == subnet.max_prefix_len() {
             return Err(RangeError::TooSmall(subnet));
         }
         if subnet.addr() != subnet.network() {
             return Err(RangeError::HostBits(subnet));
         }
-        let first = offset(subnet.network(), 1);
+        let is_pair = is_pair(&subnet);
+        let first = if is_pair { subnet.network() } else { offset(subnet.network(), 1) };
         let range_start = spec.range_start.map_or(first, |ip| ip.to_canonical());
         let range_end = spec.range_end.map_or_else(|| last_usable(subnet), |ip| ip.to_canonical());
         if !subnet.contains(&range_start)
@@ -116,7 +131,7 @@ impl Range {
             // Only a start at the broadcast address comes here; the reference would then walk out of the subnet.
             return Err(RangeError::StartAfterEnd { start: range_start, end: range_end });
         }
-        let gateway = spec.gateway.map_or(first, |ip| ip.to_canonical());
+        let gateway = spec.gateway.map(|ip| ip.to_canonical()).or((!is_pair).then_some(first));
         Ok(Self { subnet, start: range_start, end: range_end, gateway })
     }
 
@@ -135,8 +150,8 @@ impl Range {
         self.end
     }
 
-    /// The gateway, never given out.
-    pub fn gateway(&self) -> IpAddr {
+    /// The gateway, never given out; `None` where both addresses of a subnet of two are hosts'.
+    pub fn gateway(&self) -> Option<IpAddr> {
         self.gateway
     }
 
@@ -231,11 +246,16 @@ fn offset(ip: IpAddr, by: u128) -> IpAddr {
     from_bits(to_bits(ip).wrapping_add(by), ip.is_ipv4())
 }
 
+/// Whether the subnet has two addresses, both of them hosts'.
+fn is_pair(subnet: &IpNet) -> bool {
+    subnet.prefix_len() + 1 == subnet.max_prefix_len()
+}
+
 /// IPv4 leaves the broadcast address out; IPv6 has none.
 fn last_usable(subnet: IpNet) -> IpAddr {
     match subnet {
-        IpNet::V4(net) => from_bits(u128::from(net.broadcast().to_bits()) - 1, true),
-        IpNet::V6(net) => net.broadcast().into(),
+        IpNet::V4(net) if !is_pair(&subnet) => from_bits(u128::from(net.broadcast().to_bits()) - 1, true),
+        _ => subnet.broadcast(),
     }
 }
 
@@ -253,6 +273,9 @@ mod tests {
         }
     }
 
+    const HOST_BITS_31: &str =
+        "Network has host bits set. For a subnet mask of length 31 the network address is 10.1.0.0, got 10.1.0.1/31";
+
     fn refused(specs: &[RangeSpec]) -> String {
         RangeSet::new(specs).unwrap_err().to_string()
     }
@@ -267,6 +290,21 @@ mod tests {
     }
 
     #[test]
+    fn a_subnet_of_two_addresses_gives_out_both_unless_one_is_the_gateway() {
+        for (subnet, first, last) in [("10.1.0.0/31", "10.1.0.0", "10.1.0.1"), ("fd00::2/127", "fd00::2", "fd00::3")] {
+            let bare = spec(subnet, "", "", "");
+            let range = Range::new(&bare).unwrap();
+            assert_eq!((range.to_string(), range.gateway()), (format!("{first}-{last}"), None));
+            let gateway = |spec: RangeSpec| Range::new(&spec.with_gateway()).unwrap().gateway().unwrap().to_string();
+            assert_eq!(gateway(bare), first);
+            assert_eq!(gateway(spec(subnet, first, first, "")), last, "the other one is not in the range");
+            assert_eq!(gateway(spec(subnet, "", "", last)), last, "as configured");
+        }
+        let larger = spec("10.1.0.0/30", "", "", "");
+        assert_eq!(larger.clone().with_gateway(), larger, "it has one by default");
+    }
+
+    #[test]
     fn network_and_broadcast_addresses_may_be_named() {
         let range = Range::new(&spec("10.1.0.0/30", "10.1.0.0", "10.1.0.3", "192.0.2.1")).unwrap();
         assert_eq!(range.to_string(), "10.1.0.0-10.1.0.3");
@@ -276,8 +314,9 @@ mod tests {
     fn what_no_address_can_be_given_out_of_is_refused_in_the_reference_plugins_words() {
         for (spec, sentence) in [
             (RangeSpec::default(), "subnet is missing: IP <nil> not v4 nor v6"),
-            (spec("10.1.0.0/31", "", "", ""), "Network 10.1.0.0/31 too small to allocate from"),
-            (spec("2001:db8::/127", "", "", ""), "Network 2001:db8::/127 too small to allocate from"),
+            (spec("10.1.0.0/32", "", "", ""), "Network 10.1.0.0/32 too small to allocate from"),
+            (spec("2001:db8::/128", "", "", ""), "Network 2001:db8::/128 too small to allocate from"),
+            (spec("10.1.0.1/31", "", "", ""), HOST_BITS_31),
             (
                 spec("10.1.2.3/24", "", "", ""),
                 "Network has host bits set. For a subnet mask of length 24 the network address is 10.1.2.0, got 10.1.2.3/24",

@@ -174,8 +174,11 @@ pub fn dns(conf: Option<&Dns>, lease: Dns) -> Dns {
     conf.cloned().unwrap_or(lease)
 }
 
-/// First address of a network behind its own.
+/// First address of a network behind its own; of a network of two addresses the one that is not `net`'s.
 pub fn first_address(net: &IpNet) -> Option<IpAddr> {
+    if net.prefix_len() + 1 == net.max_prefix_len() {
+        return Some(if net.addr() == net.network() { net.broadcast() } else { net.network() });
+    }
     match net.network() {
         IpAddr::V4(addr) => u32::from(addr).checked_add(1).map(|next| IpAddr::V4(next.into())),
         IpAddr::V6(addr) => u128::from(addr).checked_add(1).map(|next| IpAddr::V6(next.into())),

@@ -39,11 +39,12 @@ pub fn spans(set: &RangeSet, last_reserved: Option<IpAddr>) -> Vec<Span> {
 
 /// Adds `first..=last` without the range's gateway.
 fn push(spans: &mut Vec<Span>, range: &Range, first: u128, last: u128) {
-    let gateway = to_bits(range.gateway());
-    if range.gateway().is_ipv4() != range.range_start().is_ipv4() || !(first..=last).contains(&gateway) {
+    let is_ipv4 = range.range_start().is_ipv4();
+    let gateway = range.gateway().filter(|ip| ip.is_ipv4() == is_ipv4).map(to_bits);
+    let Some(gateway) = gateway.filter(|bits| (first..=last).contains(bits)) else {
         spans.push(Span { first, last });
         return;
-    }
+    };
     if first < gateway {
         spans.push(Span { first, last: gateway - 1 });
     }
@@ -82,6 +83,13 @@ mod tests {
         assert_eq!(order(&set, None), ["10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"]);
         assert_eq!(order(&set, Some("10.0.0.4")), ["10.0.0.5", "10.0.0.6", "10.0.0.2", "10.0.0.3", "10.0.0.4"]);
         assert_eq!(order(&set, Some("10.0.0.6")), ["10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"]);
+    }
+
+    #[test]
+    fn a_slash_31_gives_both_addresses_or_the_one_that_is_not_the_gateway() {
+        assert_eq!(order(&set(&[["10.0.0.0/31", "", "", ""]]), Some("10.0.0.0")), ["10.0.0.1", "10.0.0.0"]);
+        assert_eq!(order(&set(&[["2001:db8::/127", "", "", ""]]), None), ["2001:db8::", "2001:db8::1"]);
+        assert_eq!(order(&set(&[["10.0.0.0/31", "", "", "10.0.0.1"]]), None), ["10.0.0.0"]);
     }
 
     #[test]

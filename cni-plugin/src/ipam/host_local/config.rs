@@ -33,7 +33,7 @@ impl Config {
         let ipam = ipam_of(conf)?;
         let runtime = conf.json.object("runtimeConfig")?.unwrap_or(&Json::Null);
         Ok(Self {
-            ranges: range_sets(ipam, runtime, conf.version)?,
+            ranges: range_sets(ipam, runtime, conf.version, needs_gateway(&conf.json)?)?,
             routes: ipam.each_object("routes", Route::parse)?,
             resolv_conf: path(ipam, "resolvConf")?,
             requested: requested(&conf.json, runtime, cni_args)?,
@@ -65,7 +65,16 @@ fn path(ipam: &Json, key: &str) -> Result<Option<PathBuf>, Error> {
     Ok(ipam.str(key)?.filter(|path| !path.is_empty()).map(PathBuf::from))
 }
 
-fn range_sets(ipam: &Json, runtime: &Json, version: Version) -> Result<Vec<RangeSet>, Error> {
+/// Whether the plugin that asks gives the node the gateway's address, on whichever link it makes.
+fn needs_gateway(conf: &Json) -> Result<bool, Error> {
+    Ok(match conf.str_or("type", "")? {
+        "ptp" | "veth" => true,
+        "bridge" => conf.bool_or("isGateway", false)? || conf.bool_or("isDefaultGateway", false)?,
+        _ => false,
+    })
+}
+
+fn range_sets(ipam: &Json, runtime: &Json, version: Version, needs_gateway: bool) -> Result<Vec<RangeSet>, Error> {
     let mut specs = RangeSpec::parse_sets(runtime, "ipRanges").map_err(|e| e.context("runtimeConfig"))?;
     let single = RangeSpec::parse(ipam).map_err(|e| e.context("ipam"))?;
     if single.subnet.is_some() {
@@ -74,6 +83,9 @@ fn range_sets(ipam: &Json, runtime: &Json, version: Version) -> Result<Vec<Range
     specs.extend(RangeSpec::parse_sets(ipam, "ranges").map_err(|e| e.context("ipam"))?);
     if specs.is_empty() {
         return Err(Error::config("no IP ranges specified"));
+    }
+    if needs_gateway {
+        specs = specs.into_iter().map(|set| set.into_iter().map(RangeSpec::with_gateway).collect()).collect();
     }
     let checked = specs.iter().enumerate().map(|(number, specs)| {
         RangeSet::new(specs).map_err(|e| Error::config(format!("invalid range set {number}: {e}")))
@@ -163,6 +175,20 @@ mod tests {
     }
 
     #[test]
+    fn one_of_two_addresses_is_the_gateway_where_the_node_needs_it() {
+        for (plugin, gateway) in [
+            (r#""type":"macvlan""#, None),
+            (r#""type":"bridge""#, None),
+            (r#""type":"bridge","isGateway":true"#, Some("10.1.0.0")),
+            (r#""type":"bridge","isDefaultGateway":true"#, Some("10.1.0.0")),
+            (r#""type":"ptp""#, Some("10.1.0.0")),
+        ] {
+            let config = parse(&format!(r#"{{"name":"n",{plugin},"ipam":{{"subnet":"10.1.0.0/31"}}}}"#), "").unwrap();
+            assert_eq!(config.ranges[0].ranges()[0].gateway(), gateway.map(|ip| ip.parse().unwrap()), "{plugin}");
+        }
+    }
+
+    #[test]
     fn a_range_without_subnet_beside_a_list_is_ignored() {
         let config =
             parse(r#"{"name":"n","ipam":{"rangeStart":"10.9.9.9","ranges":[[{"subnet":"10.2.0.0/30"}]]}}"#, "");
@@ -203,8 +229,8 @@ mod tests {
         assert_eq!(refused(r#"{"ranges":[]}"#), "no IP ranges specified");
         assert_eq!(refused(r#"{"ranges":[[]]}"#), "invalid range set 0: empty range set");
         assert_eq!(
-            refused(r#"{"subnet":"10.1.0.0/24","ranges":[[{"subnet":"10.2.0.1/31"}]]}"#),
-            "invalid range set 1: Network 10.2.0.1/31 too small to allocate from"
+            refused(r#"{"subnet":"10.1.0.0/24","ranges":[[{"subnet":"10.2.0.1/32"}]]}"#),
+            "invalid range set 1: Network 10.2.0.1/32 too small to allocate from"
         );
         assert_eq!(
             refused(r#"{"ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"10.2.0.0/24"}]]}"#),

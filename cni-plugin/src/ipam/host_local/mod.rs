@@ -167,7 +167,7 @@ impl<'a> Call<'a> {
     }
 
     fn take_requested(&mut self, number: usize, set: &RangeSet, ip: IpAddr) -> Result<IpAddr, Error> {
-        if set.range_for(ip).is_some_and(|range| range.gateway() == ip) {
+        if set.range_for(ip).is_some_and(|range| range.gateway() == Some(ip)) {
             return Err(Error::internal(format!("requested ip {ip} is subnet's gateway")));
         }
         let mut is_ours = self.book.take(ip, &self.key)?;
@@ -227,7 +227,7 @@ impl<'a> Call<'a> {
         let with_range = ranges.filter_map(|(set, ip)| Some((set.range_for(*ip)?, *ip)));
         let config = |(range, ip): (&super::range::Range, IpAddr)| IpConfig {
             address: range.with_prefix(ip),
-            gateway: Some(range.gateway()),
+            gateway: range.gateway(),
             interface: None,
         };
         with_range.map(config).collect()

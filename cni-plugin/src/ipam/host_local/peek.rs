@@ -22,7 +22,7 @@ pub fn peek(config: &Config, host: Host<'_>) -> Result<Lease, Error> {
             let taken = |ip| format!("requested IP address {ip} is not available in range set {set}");
             Error::internal(asked.map_or_else(|| exhausted(set), taken))
         })?;
-        ips.push(IpConfig { address: range.with_prefix(ip), gateway: Some(range.gateway()), interface: None });
+        ips.push(IpConfig { address: range.with_prefix(ip), gateway: range.gateway(), interface: None });
     }
     Ok(Lease { ips, routes: config.routes.clone(), dns })
 }

@@ -146,7 +146,7 @@ fn bad_ranges_get_the_sentence_of_the_reference_plugin() {
     for ipam in [
         r#""ranges":[]"#,
         r#""ranges":[[]]"#,
-        r#""subnet":"10.1.2.0/31""#,
+        r#""subnet":"10.1.2.0/32""#,
         r#""subnet":"10.1.2.1/24""#,
         r#""subnet":"10.1.2.0/24","rangeStart":"10.1.3.1""#,
         r#""subnet":"10.1.2.0/24","rangeStart":"10.1.2.9","rangeEnd":"10.1.2.8""#,
