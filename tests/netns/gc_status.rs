@@ -2,8 +2,9 @@
 
 use crate::conf;
 use braid_tests::feature::pretend;
-use braid_tests::{Call, Feature, Ns, Sandbox, Value, json};
+use braid_tests::{Call, Feature, Ns, Sandbox, Value, binary, json};
 use std::fs;
+use std::process::Command;
 use std::rc::Rc;
 
 /// Three masqueraded containers on a bridge.
@@ -194,15 +195,23 @@ fn status_is_good_on_a_new_node_for_every_type_and_changes_nothing_but_the_store
 }
 
 #[test]
-fn status_of_a_full_range_is_50_until_an_address_is_free() {
+fn status_of_a_range_full_of_the_living_is_good_and_says_so() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let ipam = json!({"type": "host-local", "subnet": "10.1.0.0/30"});
     let call = host.call("bridge", &pod, conf::bridge()).with("ipam", ipam);
     call.add().result();
-    call.status().refused(50, &["no IP addresses available in range set: 10.1.0.1-10.1.0.2"]);
+    let said = "network \"net\": no IP addresses available in range set: 10.1.0.1-10.1.0.2\n";
+    // The runtime would evict the very containers that hold the addresses.
+    let status = call.status();
+    status.ok();
+    assert_eq!(status.stderr, said);
+    for format in ["table", "json"] {
+        let shown = Command::new(binary::braid()).args(["status", "-o", format]).output().unwrap();
+        assert_eq!((shown.status.success(), String::from_utf8_lossy(&shown.stderr).as_ref()), (true, said), "{format}");
+    }
     call.del().ok();
-    call.status().ok();
+    assert_eq!(call.status().stderr, "");
 }
 
 #[test]

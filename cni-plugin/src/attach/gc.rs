@@ -4,14 +4,15 @@ use super::chain::{Chain, From, Work};
 use super::del::del;
 use super::joined;
 use super::liveness::{Known, netns_of};
+use super::recorded::{self, host_locals};
 use crate::apply::hostports;
 use crate::apply::kernel::Kernel;
 use crate::apply::record::{self, Record};
 use crate::apply::repair;
 use crate::apply::xsk;
-use crate::cni::{Attachment, Command, Error, NetConf, Request, owner};
+use crate::cni::{Command, Error, Request, owner};
+use crate::ipam::host_local;
 use crate::ipam::liveness::{Liveness, Netns, owner_of};
-use crate::ipam::{Ipam, host_local};
 use crate::plan::link::LinkRef;
 use crate::plan::nft::MacCheck;
 use crate::plan::step::Step;
@@ -81,8 +82,7 @@ fn pair(key: &record::Key) -> (String, String) {
 fn alive(chain: &Chain, records: &[Record]) -> Vec<(String, String)> {
     let mut alive: Vec<_> = records.iter().filter(|record| is_alive(record)).map(|record| pair(&record.key)).collect();
     let known = Known::of(chain.network());
-    for item in &chain.items {
-        let From::Ours(Ipam::HostLocal(config)) = &item.addresses else { continue };
+    for (_, config) in host_locals(chain) {
         for lease in host_local::read_leases(config).unwrap_or_default() {
             let Some(owner) = owner_of(&lease) else { continue };
             if known.netns_of(&owner, lease.written) == Netns::Alive {
@@ -100,22 +100,7 @@ pub fn is_alive(record: &Record) -> bool {
 
 /// DEL with what the record remembers of the call.
 pub fn collect(record: &Record) -> Result<(), Error> {
-    let conf = NetConf::from_json(record.conf.clone())?;
-    let ifname = IfName::parse(&record.key.ifname).map_err(|err| Error::internal(err.to_string()))?;
-    let attachment = Attachment {
-        container_id: record.key.container_id.clone(),
-        ifname,
-        netns: record.netns.clone(),
-        args: record.args.clone(),
-    };
-    let request = Request {
-        command: Command::Del,
-        attachment: Some(attachment),
-        path: record.path.clone(),
-        netns_override: false,
-        conf,
-    };
-    del(&request, &record.key.plugin)
+    del(&recorded::request(record)?, &record.key.plugin)
         .map_err(|err| err.context(format!("container {} {}", record.key.container_id, record.key.ifname)))
 }
 

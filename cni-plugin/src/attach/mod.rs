@@ -17,6 +17,7 @@ pub mod gc;
 pub mod liveness;
 pub mod planner;
 pub mod preview;
+pub mod recorded;
 pub mod status;
 
 use crate::apart::apart;

@@ -1,14 +1,16 @@
-//! STATUS: whether an ADD could be served now, and if not, why.
+//! STATUS: whether the node could serve an ADD now, and if not, why.
 
 use super::chain::{Chain, From, Work};
 use super::gc::mend;
 use super::joined;
 use super::liveness::Known;
+use super::recorded::{self, host_locals};
 use crate::apply::features;
 use crate::apply::kernel::Kernel;
 use crate::apply::observe::observe;
-use crate::apply::record;
+use crate::apply::record::{self, Record};
 use crate::cni::{Command, Error, Request};
+use crate::ipam::host_local;
 use crate::plan::Feature;
 
 /// Looks at the store, the kernel, what each plugin needs of the host, and the addresses.
@@ -50,16 +52,38 @@ fn of_item(chain: &Chain, at: usize, kernel: &mut Kernel) -> Result<(), Error> {
         Work::Foreign => return chain.delegate(&item.conf.plugin, at, Command::Status, None, None).map(drop),
         Work::Native(plugin) => {
             let facts = observe(kernel, &plugin.status_needs());
-            let note = plugin.status(&facts.map_err(|err| Error::not_available(err.to_string()))?)?;
-            if let Some(note) = note {
-                eprintln!("network {:?}: {note}", chain.network());
-            }
+            say(chain, plugin.status(&facts.map_err(|err| Error::not_available(err.to_string()))?)?);
         }
         Work::Ipam => {}
     }
     match &item.addresses {
         From::Nobody => Ok(()),
-        From::Ours(ipam) => ipam.status(Known::of(chain.network()).host()),
+        From::Ours(ipam) => ipam.status(Known::of(chain.network()).host()).map(|note| say(chain, note)),
         From::Foreign(ipam) => chain.delegate(ipam, at, Command::Status, None, None).map(drop),
     }
+}
+
+fn say(chain: &Chain, note: Option<String>) {
+    if let Some(note) = note {
+        eprintln!("network {:?}: {note}", chain.network());
+    }
+}
+
+/// A sentence for each range set, of those that the attachments have addresses of, with none left.
+pub fn full(records: &[Record]) -> Vec<String> {
+    let mut seen = Vec::new();
+    let mut sentences = Vec::new();
+    for chain in records.iter().filter_map(|record| recorded::chain(record).ok()) {
+        for (_, config) in host_locals(&chain) {
+            let pool = (config.path(), config.ranges.clone());
+            if seen.contains(&pool) {
+                continue;
+            }
+            seen.push(pool);
+            let network = chain.network();
+            let said = host_local::full(config, Known::of(network).host()).unwrap_or_else(|err| Some(err.to_string()));
+            sentences.extend(said.map(|sentence| format!("network {network:?}: {sentence}")));
+        }
+    }
+    sentences
 }

@@ -6,6 +6,7 @@ use super::shaped::{self, Direction, short};
 use crate::apply::record::{self, Record};
 use crate::attach::chain::BRAID;
 use crate::attach::liveness::netns_of;
+use crate::attach::status::full;
 use crate::cni::{Json, NetConf, NetConfList};
 use crate::ipam::liveness::Netns;
 use crate::plan::link::{LinkKind, LinkRef};
@@ -56,10 +57,15 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     let mut all: Vec<Shown> =
         records.iter().map(|(record, written)| shown(record, age(*written), netns_of(record))).collect();
     all.sort_by(|a, b| (&a.network, &a.container_id, &a.ifname).cmp(&(&b.network, &b.container_id, &b.ifname)));
-    Ok(output::print(&match arguments.output {
+    let shown = output::print(&match arguments.output {
         Format::Table => table(&all),
         Format::Json => output::json(&all)?,
-    }))
+    });
+    let records: Vec<Record> = records.into_iter().map(|(record, _)| record).collect();
+    for sentence in full(&records) {
+        eprintln!("{sentence}");
+    }
+    Ok(shown)
 }
 
 fn shown(record: &Record, age: Duration, netns: Netns) -> Shown {

@@ -87,11 +87,11 @@ impl Ipam {
         }
     }
 
-    /// STATUS: whether an ADD could be served.
-    pub fn status(&self, host: Host<'_>) -> Result<(), Error> {
+    /// STATUS: whether an ADD could be served, as far as the host has a part in it; what is full is said and is no failure.
+    pub fn status(&self, host: Host<'_>) -> Result<Option<String>, Error> {
         match self {
             Self::HostLocal(config) => host_local::status(config, host),
-            Self::Static(_) => Ok(()),
+            Self::Static(_) => Ok(None),
         }
     }
 }

@@ -105,20 +105,24 @@ pub fn gc(config: &Config, valid: &[(String, String)], host: Host<'_>) -> Result
     first_of(errors).map_or(Ok(freed), Err)
 }
 
-/// Whether an ADD could be served now (else code 50): the store can be written, and each range set has an address that
-/// is free or held by the dead.
-pub fn status(config: &Config, host: Host<'_>) -> Result<(), Error> {
+/// Whether the store can be written (else code 50), and what [`full`] says. A full range is no failure: the runtime would
+/// take the node for not ready, and evict those who hold the addresses.
+pub fn status(config: &Config, host: Host<'_>) -> Result<Option<String>, Error> {
     let path = config.path();
     let existing = path.ancestors().find(|p| p.exists()).unwrap_or(&path);
     store::takes_leases(existing).map_err(|e| Error::not_available(format!("write to {}: {e}", existing.display())))?;
-    let unavailable = |e: Error| Error::not_available(e.to_string());
-    let Some(mut book) = Book::open(&path, host.state_dir).map_err(unavailable)? else { return Ok(()) };
+    full(config, host).map_err(|e| Error::not_available(e.to_string()))
+}
+
+/// The sentence that ADD would refuse with, where a range set has no address that is free or held by the dead.
+pub fn full(config: &Config, host: Host<'_>) -> Result<Option<String>, Error> {
+    let Some(mut book) = Book::open(&config.path(), host.state_dir)? else { return Ok(None) };
     for set in &config.ranges {
-        if !book.has_free(set).map_err(unavailable)? && !book.has_dead(set, host.liveness).map_err(unavailable)? {
-            return Err(Error::not_available(exhausted(set)));
+        if !book.has_free(set)? && !book.has_dead(set, host.liveness)? {
+            return Ok(Some(exhausted(set)));
         }
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Every lease of the network, for people and collectors; read without the lock.

@@ -289,20 +289,20 @@ fn gc_keeps_the_valid_owners_and_what_no_plugin_wrote() {
 }
 
 #[test]
-fn status_tells_full_from_free_and_writable_from_not() {
+fn status_says_what_is_full_and_fails_where_nothing_can_be_written() {
     let bed = Bed::new();
     let config = bed.config(r#""subnet":"10.1.2.0/30""#, "");
     let status = |config: &Config| bed.run(|host| status(config, host));
-    assert_eq!(status(&config), Ok(()), "before the first ADD");
+    assert_eq!(status(&config), Ok(None), "before the first ADD");
     assert!(!bed.dir.path().join("data").exists(), "and makes nothing");
     bed.add(&config, "c1").unwrap();
-    let full = status(&config).unwrap_err();
-    assert_eq!(full.code, crate::cni::Code::NotAvailable);
-    assert_eq!(full.msg, "no IP addresses available in range set: 10.1.2.1-10.1.2.2");
+    assert_eq!(status(&config), Ok(Some("no IP addresses available in range set: 10.1.2.1-10.1.2.2".to_owned())));
     bed.write("10.1.2.2", "");
-    assert_eq!(status(&config), Ok(()), "an ADD would take the dead lease back");
+    assert_eq!(status(&config), Ok(None), "an ADD would take the dead lease back");
     let config = Config { data_dir: "/dev/null".into(), ..config };
-    assert_eq!(status(&config).unwrap_err().msg, "write to /dev/null: EACCES: Permission denied");
+    let refused = status(&config).unwrap_err();
+    assert_eq!(refused.code, crate::cni::Code::NotAvailable);
+    assert_eq!(refused.msg, "write to /dev/null: EACCES: Permission denied");
 }
 
 #[test]
