@@ -12,6 +12,7 @@ use crate::ipam::{Host, Owner};
 use crate::plan::Facts;
 use crate::plan::step::Step;
 use crate::sys::netns::{self, NetNs};
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -32,12 +33,15 @@ pub fn netns_of(record: &Record) -> Netns {
 #[derive(Debug)]
 pub struct Known {
     cache: LibcniCache,
+    /// All of the node, read when somebody's death is first asked about: a full range asks about each of its owners.
+    records: OnceCell<Vec<Record>>,
 }
 
 impl Known {
     /// Of the network with this name.
     pub fn of(network: &str) -> Self {
-        Self { cache: LibcniCache { dir: PathBuf::from(LIBCNI_CACHE_DIR), network: network.to_owned() } }
+        let cache = LibcniCache { dir: PathBuf::from(LIBCNI_CACHE_DIR), network: network.to_owned() };
+        Self { cache, records: OnceCell::new() }
     }
 
     /// What the IPAM verbs are lent.
@@ -46,7 +50,7 @@ impl Known {
     }
 
     fn recorded(&self, owner: &Owner) -> Option<Netns> {
-        let records = record::list().ok()?;
+        let records = self.records.get_or_init(|| record::list().unwrap_or_default());
         let is_owners = |key: &record::Key| {
             key.network == self.cache.network && key.container_id == owner.container_id && key.ifname == owner.ifname
         };
