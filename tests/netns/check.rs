@@ -175,3 +175,23 @@ fn a_route_of_table_0_is_one_of_the_main_table() {
     std::fs::remove_dir_all("/run/braid").unwrap();
     call.check(&result).ok();
 }
+
+#[test]
+fn of_an_ipam_called_alone_asks_for_no_namespace_and_neither_does_any_other_verb() {
+    let host = Sandbox::new();
+    let addresses = json!([{"address": "10.1.0.5/24", "gateway": "10.1.0.1"}]);
+    for (plugin, ipam) in [
+        ("host-local", json!({"type": "host-local", "subnet": "10.1.0.0/24"})),
+        ("static", json!({"type": "static", "addresses": addresses})),
+    ] {
+        // No namespace at all, and one that no plugin may work in.
+        for (at, netns) in ["/run/netns/nowhere", "/proc/self/ns/net"].into_iter().enumerate() {
+            let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "bridge", "ipam": ipam.clone()});
+            let call = Call::new(plugin, conf).container(&format!("c{at}")).env("CNI_NETNS", netns);
+            let result = call.add().result();
+            call.check(&result).ok();
+            call.prev(&result).del().ok();
+            host.assert_nothing_left();
+        }
+    }
+}

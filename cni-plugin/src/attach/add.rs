@@ -1,6 +1,6 @@
 //! ADD: one transaction for all plugins of the chain.
 
-use super::chain::{self, Chain, From, Item, Work};
+use super::chain::{self, Chain, From, Work};
 use super::del::{self, give_back};
 use super::gc::is_alive;
 use super::liveness::Known;
@@ -43,7 +43,7 @@ pub fn add_timed(request: &Request, chain: &Chain) -> Result<Added, Error> {
 fn attach(request: &Request, chain: &Chain, is_timed: bool) -> Result<Added, Error> {
     let attachment = request.attachment.as_ref().ok_or_else(|| Error::env("ADD needs a container"))?;
     chain.find_foreign()?;
-    if let [Item { work: Work::Ipam, addresses: From::Ours(ipam), .. }] = chain.items.as_slice() {
+    if let Some(ipam) = chain.ipam_alone() {
         return apart(|| reserve_alone(request, chain, attachment, ipam));
     }
     let mut kernel = open_kernel(attachment, request.netns_override)?;
@@ -70,7 +70,7 @@ fn attach(request: &Request, chain: &Chain, is_timed: bool) -> Result<Added, Err
     }
 }
 
-/// ADD of an IPAM called by itself, which has no business in the container's namespace: it need not even be there.
+/// ADD of an IPAM called by itself.
 fn reserve_alone(request: &Request, chain: &Chain, attachment: &Attachment, ipam: &Ipam) -> Result<Added, Error> {
     let known = Known::of(chain.network());
     let result = AddResult::from(ipam.reserve(&chain::owner(attachment), known.host())?);

@@ -87,6 +87,15 @@ impl Chain {
         self.list.as_ref().map_or(&self.conf.name, |list| &list.name)
     }
 
+    /// The IPAM that the call is for, if it is for nothing else. It has no business in the container's namespace, which
+    /// need not even be there.
+    pub fn ipam_alone(&self) -> Option<&Ipam> {
+        match self.items.as_slice() {
+            [Item { work: Work::Ipam, addresses: From::Ours(ipam), .. }] => Some(ipam),
+            _ => None,
+        }
+    }
+
     /// What its native plugins ask of the kernel.
     pub fn features(&self) -> Vec<Feature> {
         let of = |item: &Item| match &item.work {
@@ -173,6 +182,11 @@ impl Chain {
             _ => Ok(None),
         }
     }
+}
+
+/// [`Chain::ipam_alone`] of a DEL: only what it takes to give back.
+pub fn ipam_alone_for_release(face: &str, conf: &NetConf) -> Result<Option<Ipam>, Error> {
+    Ipam::parse_for_release(if face == BRAID { &conf.plugin } else { face }, conf)
 }
 
 /// The list inside a `braid` configuration.

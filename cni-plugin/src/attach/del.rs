@@ -21,6 +21,9 @@ use crate::sys::netns::{NetNs, NetNsError};
 /// a record, as what can be read of it.
 pub fn del(request: &Request, face: &str) -> Result<(), Error> {
     let attachment = request.attachment.as_ref().ok_or_else(|| Error::env("DEL needs a container"))?;
+    if let Some(ipam) = chain::ipam_alone_for_release(face, &request.conf)? {
+        return ipam.release(&chain::owner(attachment), Known::of(&request.conf.name).host()).map(drop);
+    }
     let mut kernel = Kernel::open(netns_of(attachment)?).map_err(internal)?;
     let is_own = !request.netns_override && kernel.own_netns().map_err(internal)?.is_some();
     let folder = Folder::lock(&attachment.container_id).map_err(internal)?;

@@ -25,8 +25,8 @@ pub enum Line {
 /// What would be done, in order. Everything is looked at and stays as it is.
 pub fn preview(request: &Request, chain: &Chain, kernel: &mut Kernel) -> Result<Vec<Line>, Error> {
     let attachment = request.attachment.as_ref().ok_or_else(|| Error::env("a dry run needs a container"))?;
-    if let [Item { work: Work::Ipam, addresses: From::Ours(ipam), conf, .. }] = chain.items.as_slice() {
-        return Ok(addresses(&conf.plugin, chain, &ipam.peek(Known::of(chain.network()).host())?));
+    if let Some(ipam) = chain.ipam_alone() {
+        return Ok(addresses(&chain.face, chain, &ipam.peek(Known::of(chain.network()).host())?));
     }
     let mut planner = Planner::new(chain, attachment, request.conf.version, request.conf.prev_result.clone());
     let mut lines = Vec::new();
