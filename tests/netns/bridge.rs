@@ -350,6 +350,53 @@ fn the_bridges_hardware_address_does_not_change_when_ports_come_and_go() {
 }
 
 #[test]
+fn a_bridge_without_an_address_of_its_own_gets_one_for_good_that_the_result_tells() {
+    for is_gateway in [true, false] {
+        for is_up in [true, false] {
+            for had_port in [true, false] {
+                let host = Sandbox::new();
+                host.run("ip link add br0 type bridge");
+                if is_up {
+                    host.run("ip link set br0 up");
+                }
+                if had_port {
+                    host.run("ip link add first type veth peer name other");
+                    host.run("ip link set first master br0");
+                    host.run("ip link del first");
+                    assert_eq!(mac(&host, "br0"), "00:00:00:00:00:00");
+                }
+                let pods = ["a", "b"].map(|name| host.pod(name));
+                let calls =
+                    pods.each_ref().map(|pod| host.call("bridge", pod, conf::bridge()).with("isGateway", is_gateway));
+                let results = calls.each_ref().map(|call| call.add().result());
+                let address = mac(&host, "br0");
+                assert_ne!(address, "00:00:00:00:00:00");
+                for (call, result) in calls.iter().zip(&results) {
+                    assert_eq!(result["interfaces"][0]["mac"], address, "gateway {is_gateway}, up {is_up}, {had_port}");
+                    call.check(result).ok();
+                }
+                calls.iter().for_each(|call| call.del().ok());
+                assert_eq!(mac(&host, "br0"), address, "gateway {is_gateway}, up {is_up}, had a port {had_port}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_bridge_that_a_port_would_give_another_address_keeps_what_it_has() {
+    let host = Sandbox::new();
+    host.run("ip link add br0 type bridge");
+    host.run("ip link add first address fe:ff:ff:ff:ff:ff type veth peer name other");
+    host.run("ip link set first master br0");
+    host.run("ip link set br0 up");
+    let pod = host.pod("a");
+    let result = host.call("bridge", &pod, conf::bridge_l2()).add().result();
+    assert_eq!(mac(&host, "br0"), "fe:ff:ff:ff:ff:ff");
+    assert_eq!(result["interfaces"][0]["mac"], "fe:ff:ff:ff:ff:ff");
+    host.run("ip link del first");
+}
+
+#[test]
 fn runtime_config_beats_args_beats_cni_args_for_the_hardware_address() {
     let host = Sandbox::new();
     let pods = ["a", "b", "c"].map(|name| host.pod(name));

@@ -46,7 +46,7 @@ fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error
         Need::File(path) => apart(|| read_file(path, facts)),
         Need::BootIdWithout(link) => {
             read_link(kernel, link, facts)?;
-            if facts.link(link).is_none() { read_boot_id(facts) } else { Ok(()) }
+            if facts.link(link).is_none_or(|fact| fact.mac.is_none()) { read_boot_id(facts) } else { Ok(()) }
         }
         Need::Vlans => apart(|| read_vlans(kernel, facts)),
         Need::Masquerades => {

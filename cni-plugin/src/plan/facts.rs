@@ -60,7 +60,7 @@ pub enum Need {
     Netns,
     /// Which of these features the kernel has.
     Features(&'static [Feature]),
-    /// The number of this boot, unless the link is there: only the name of something new depends on it.
+    /// The number of this boot, unless the link is there with a hardware address: only what is new is named by it.
     BootIdWithout(LinkRef),
 }
 
@@ -125,7 +125,7 @@ pub struct LinkFact {
     pub kind: String,
     /// Mode of a macvlan or ipvlan.
     pub mode: Option<&'static str>,
-    /// Hardware address.
+    /// Hardware address; none where all its bytes are 0, which is how `lo` and a bridge without ports show that.
     pub mac: Option<Mac>,
     /// MTU in bytes.
     pub mtu: u32,
@@ -133,6 +133,9 @@ pub struct LinkFact {
     pub up: bool,
     /// Operationally up.
     pub oper_up: bool,
+    /// The same, or the kernel has seen no change of its carrier yet (`IFF_RUNNING`): a bridge without an address of its own
+    /// that was set up before its first port.
+    pub running: bool,
     /// Receives everything.
     pub promisc: bool,
     /// Receives all multicast.
@@ -151,6 +154,10 @@ pub struct LinkFact {
     pub vlan_filtering: bool,
     /// Bridge: the spanning tree protocol decides when a port forwards.
     pub stp: bool,
+    /// Bridge: the hardware address in its identifier. None before its first port and after its last one, unless it was made
+    /// with an address: then the next port changes the bridge's (v6.12 `net/bridge/br_stp_if.c`,
+    /// `br_stp_recalculate_bridge_id()`).
+    pub bridge_id: Option<Mac>,
     /// Bridge: the VLAN that a new port is put on; 0 for none.
     pub default_pvid: u16,
     /// Bridge port: frames may leave where they came from.
@@ -338,6 +345,7 @@ impl LinkFact {
             mtu,
             up,
             oper_up: up,
+            running: up,
             promisc: false,
             all_multi: false,
             tx_queue_len: 1000,
@@ -347,6 +355,7 @@ impl LinkFact {
             parent_netns: None,
             vlan_filtering: false,
             stp: false,
+            bridge_id: None,
             default_pvid: 1,
             hairpin: false,
             isolated: false,

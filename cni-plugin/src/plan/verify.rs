@@ -112,7 +112,7 @@ pub fn holds(step: &Step, facts: &Facts) -> Result<(), String> {
         | Step::AddXskGuard(_)
         | Step::NarrowXskGuard { .. }
         | Step::DelXskGuard(_) => shaping_holds(step, facts),
-        Step::WaitUp(at) => refuse_if(!found(at, facts)?.oper_up, || format!("link {at} is not operationally up")),
+        Step::WaitUp(at) => refuse_if(!found(at, facts)?.running, || format!("link {at} is not operationally up")),
         Step::WaitDad(_) | Step::RestoreReferenceTuning { .. } => Ok(()),
         _ => nft_holds(step, facts),
     }

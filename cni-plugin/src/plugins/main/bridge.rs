@@ -4,6 +4,7 @@ mod vlan;
 
 use crate::cni::{AddResult, Dns, Error, Interface, IpConfig, NetConf, Route};
 use crate::ipam::Lease;
+use crate::plan::facts::LinkFact;
 use crate::plan::link::{Link, LinkAttr, LinkKind, LinkRef};
 use crate::plan::nft::MacCheck;
 use crate::plan::step::{Addr, Step};
@@ -91,18 +92,28 @@ impl Bridge {
         }
     }
 
+    /// The bridge's hardware address: what it has, or what it will get.
+    fn mac(&self, facts: &Facts) -> Mac {
+        let present = facts.link(&self.at()).and_then(|fact| fact.mac);
+        present.unwrap_or_else(|| bridge_mac(&self.bridge, &facts.boot_id))
+    }
+
     /// The bridge itself.
-    fn ensure_bridge(&self, facts: &Facts) -> Vec<Step> {
+    fn ensure_bridge(&self, call: &Call<'_>, facts: &Facts) -> Vec<Step> {
         let existing = facts.link(&self.at());
-        let mac = existing.map_or(Some(bridge_mac(&self.bridge, &facts.boot_id)), |fact| fact.mac);
-        let mut steps = vec![Step::EnsureLink(Link {
+        let mut steps: Vec<Step> = existing
+            .filter(|fact| is_changed_by(fact, call.host_mac()))
+            .map(|_| self.pin_mac(facts))
+            .into_iter()
+            .collect();
+        steps.push(Step::EnsureLink(Link {
             at: self.at(),
-            mac,
+            mac: Some(self.mac(facts)),
             mtu: self.mtu,
             up: true,
             master: None,
             kind: LinkKind::Bridge { vlan_filtering: self.vlan.is_filtering() },
-        })];
+        }));
         if existing.is_none() {
             steps.push(Step::EnsureSysctl(interface::without_advertisements(&self.at())));
         }
@@ -167,7 +178,7 @@ impl Bridge {
         let gateway = if self.is_gateway { self.gateway_link().ok() } else { None };
         let mut links = vec![self.at()];
         links.extend(gateway.filter(|gateway| *gateway != self.at()));
-        links.retain(|at| facts.link(at).is_none_or(|fact| !fact.oper_up));
+        links.retain(|at| facts.link(at).is_none_or(|fact| !fact.running));
         links.into_iter().map(Step::WaitUp).collect()
     }
 
@@ -226,7 +237,7 @@ impl Bridge {
                 steps.push(Step::DelAddr(old));
             }
             // The address of the other family may have needed it already.
-            let pin = self.pin_mac(facts).filter(|pin| !steps.contains(pin));
+            let pin = facts.link(&self.at()).map(|_| self.pin_mac(facts)).filter(|pin| !steps.contains(pin));
             steps.extend(pin);
             steps.push(ensure_addr(&at, net));
         }
@@ -234,11 +245,10 @@ impl Bridge {
         Ok(steps)
     }
 
-    /// Gives a bridge made by others its present hardware address for good, before it becomes a gateway: neighbours
-    /// would lose it when a port with a lower one comes.
-    fn pin_mac(&self, facts: &Facts) -> Option<Step> {
-        let mac = facts.link(&self.at())?.mac?;
-        Some(Step::SetLink { at: self.at(), to: LinkAttr::Mac(mac), from: None })
+    /// Gives a bridge made by others its hardware address for good, before it becomes a gateway: neighbours would lose it
+    /// when a port with a lower one comes.
+    fn pin_mac(&self, facts: &Facts) -> Step {
+        Step::SetLink { at: self.at(), to: LinkAttr::Mac(self.mac(facts)), from: None }
     }
 
     fn interfaces(&self, call: &Call<'_>, facts: &Facts) -> Vec<Interface> {
@@ -247,10 +257,8 @@ impl Bridge {
             mac: mac.to_string(),
             ..Interface::default()
         };
-        let existing = facts.link(&self.at()).and_then(|fact| fact.mac);
-        let mac = existing.unwrap_or_else(|| bridge_mac(&self.bridge, &facts.boot_id));
         vec![
-            of(&self.bridge, mac),
+            of(&self.bridge, self.mac(facts)),
             of(&call.host_veth(), call.host_mac()),
             Interface { sandbox: call.sandbox.to_owned(), ..of(call.ifname, self.pod_mac(call)) },
         ]
@@ -286,7 +294,7 @@ impl Plugin for Bridge {
 
     fn plan(&self, call: &Call<'_>, facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error> {
         let lease = lease.map(|lease| self.complete(lease)).transpose()?;
-        let mut steps = self.ensure_bridge(facts);
+        let mut steps = self.ensure_bridge(call, facts);
         steps.extend(self.add_port(call, facts));
         let mut result = AddResult { interfaces: self.interfaces(call, facts), ..AddResult::default() };
         if let Some(lease) = lease {
@@ -341,6 +349,12 @@ impl Plugin for Bridge {
     fn kind(&self) -> Option<&'static str> {
         Some("veth")
     }
+}
+
+/// Whether a bridge without an address of its own takes another one when a port with this one comes. Without any it can't
+/// even be set up.
+fn is_changed_by(bridge: &LinkFact, port: Mac) -> bool {
+    bridge.bridge_id.is_none() && !bridge.oper_up || bridge.mac.is_none_or(|mac| mac > port)
 }
 
 fn ensure_addr(at: &LinkRef, net: IpNet) -> Step {

@@ -35,6 +35,7 @@ mod ifla {
     pub(super) const INFO_SLAVE_DATA: u16 = 5;
     pub(super) const BR_STP_STATE: u16 = 5;
     pub(super) const BR_VLAN_FILTERING: u16 = 7;
+    pub(super) const BR_BRIDGE_ID: u16 = 11;
     pub(super) const BR_VLAN_DEFAULT_PVID: u16 = 39;
     pub(super) const BRPORT_MODE: u16 = 4;
     pub(super) const BRPORT_ISOLATED: u16 = 33;
@@ -43,6 +44,7 @@ mod ifla {
 
 const AF_INET: u16 = 2;
 const IFF_UP: u32 = 0x1;
+const IFF_RUNNING: u32 = 0x40;
 const IFF_PROMISC: u32 = 0x100;
 const IFF_ALLMULTI: u32 = 0x200;
 /// `IF_OPER_UP` of RFC 2863. A link with a carrier has `IF_OPER_UNKNOWN` until the kernel has dealt with its first one.
@@ -281,12 +283,13 @@ pub fn parse(body: &[u8]) -> Option<(String, LinkFact)> {
     let mut name = String::new();
     let mut fact = LinkFact::planned("", None, 0, flags & IFF_UP != 0);
     fact.index = index;
+    fact.running = flags & IFF_RUNNING != 0;
     fact.promisc = flags & IFF_PROMISC != 0;
     fact.all_multi = flags & IFF_ALLMULTI != 0;
     for (kind, value) in attributes_of(&body[INFO_LEN..]) {
         match kind {
             ifla::IFNAME => name = text_of(value),
-            ifla::ADDRESS => fact.mac = value.try_into().ok().map(Mac),
+            ifla::ADDRESS => fact.mac = mac_of(value),
             ifla::MTU => fact.mtu = u32_of(value)?,
             ifla::LINK => fact.parent = u32_of(value),
             ifla::LINK_NETNSID => fact.parent_netns = u32_of(value).map(u32::cast_signed),
@@ -300,6 +303,10 @@ pub fn parse(body: &[u8]) -> Option<(String, LinkFact)> {
         }
     }
     Some((name, fact))
+}
+
+fn mac_of(value: &[u8]) -> Option<Mac> {
+    value.try_into().ok().filter(|bytes| *bytes != [0; 6]).map(Mac)
 }
 
 fn link_info(info: &[u8], fact: &mut LinkFact) {
@@ -324,6 +331,8 @@ fn link_info(info: &[u8], fact: &mut LinkFact) {
                 match kind {
                     ifla::BR_STP_STATE => fact.stp = u32_of(value) != Some(0),
                     ifla::BR_VLAN_FILTERING => fact.vlan_filtering = value.first() == Some(&1),
+                    // Two bytes of priority stand before it.
+                    ifla::BR_BRIDGE_ID => fact.bridge_id = value.get(2..).and_then(mac_of),
                     ifla::BR_VLAN_DEFAULT_PVID => fact.default_pvid = u16_of(value).unwrap_or(fact.default_pvid),
                     _ => {}
                 }
