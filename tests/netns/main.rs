@@ -6,6 +6,7 @@ mod addresses;
 mod bandwidth;
 mod bridge;
 mod check;
+mod circles;
 mod commands;
 mod conf;
 mod del;

@@ -1,8 +1,11 @@
 //! Running a foreign plugin by libcni's rules: look-up in `CNI_PATH`, environment, standard input and output.
 
-use super::record::WITHIN;
+use super::record::Key;
+use super::within;
 use crate::cni::{Command, Error, Json};
+use crate::sys::executable;
 use crate::sys::writers::Writers;
+use std::fs::{self, Metadata};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Process, Stdio};
@@ -16,20 +19,29 @@ const WRITER_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Call<'a> {
     /// The verb.
     pub command: Command,
-    /// `CNI_CONTAINERID`, empty for GC and STATUS.
-    pub container_id: &'a str,
+    /// The call that runs it; container and interface are empty for GC and STATUS.
+    pub key: &'a Key,
     /// `CNI_NETNS`.
     pub netns: &'a str,
-    /// `CNI_IFNAME`.
-    pub ifname: &'a str,
     /// `CNI_ARGS`.
     pub args: &'a str,
     /// `CNI_PATH`.
     pub path: &'a [PathBuf],
 }
 
-/// The first regular file named `plugin` in `path`.
-pub fn find(plugin: &str, path: &[PathBuf]) -> Result<PathBuf, Error> {
+/// The file of a plugin that the call with this key runs: the first regular one named so in `path`.
+pub fn find(plugin: &str, path: &[PathBuf], key: &Key) -> Result<PathBuf, Error> {
+    let (file, meta) = look_up(plugin, path)?;
+    leads_back(plugin, &file, &meta, key).map_or(Ok(file), Err)
+}
+
+/// Says why the plugin would only start this program again, for ever.
+pub fn circle(plugin: &str, path: &[PathBuf], key: &Key) -> Option<Error> {
+    let (file, meta) = look_up(plugin, path).ok()?;
+    leads_back(plugin, &file, &meta, key)
+}
+
+fn look_up(plugin: &str, path: &[PathBuf]) -> Result<(PathBuf, Metadata), Error> {
     if plugin.is_empty() {
         return Err(Error::config("no plugin name provided"));
     }
@@ -39,8 +51,21 @@ pub fn find(plugin: &str, path: &[PathBuf]) -> Result<PathBuf, Error> {
     if path.is_empty() {
         return Err(Error::env("no paths provided"));
     }
-    let found = path.iter().map(|dir| dir.join(plugin)).find(|file| file.is_file());
+    let regular = |file: PathBuf| fs::metadata(&file).ok().filter(Metadata::is_file).map(|meta| (file, meta));
+    let found = path.iter().find_map(|dir| regular(dir.join(plugin)));
     found.ok_or_else(|| Error::internal(format!("failed to find plugin {plugin:?} in path {}", text_of(path))))
+}
+
+fn leads_back(plugin: &str, file: &Path, meta: &Metadata, key: &Key) -> Option<Error> {
+    let file_text = file.display();
+    if executable::is_own(file, meta) {
+        let sentence = format!("type {plugin:?}: {file_text} is braid itself, which has no plugin of this type");
+        return Some(Error::internal(sentence));
+    }
+    let Key { network, container_id, ifname, .. } = key;
+    let of = format!("network {network:?} container {container_id:?} interface {ifname:?}");
+    let sentence = || format!("type {plugin:?}: {file_text} has called braid, which would run it again for {of}");
+    within::runs(plugin, key).then(|| Error::internal(sentence()))
 }
 
 fn text_of(path: &[PathBuf]) -> String {
@@ -50,17 +75,18 @@ fn text_of(path: &[PathBuf]) -> String {
 
 /// Runs `plugin` with `conf` and returns what it printed; `Json::Null` where it printed nothing.
 pub fn run(plugin: &str, conf: &Json, call: &Call<'_>) -> Result<Json, Error> {
-    let file = find(plugin, call.path)?;
+    let file = find(plugin, call.path, call.key)?;
     let fail = |what: &str, err: &std::io::Error| Error::internal(format!("{what} {}: {err}", file.display()));
+    let (within, calls) = within::variable(plugin, call.key);
     let mut process = Process::new(&file);
     process
         .env("CNI_COMMAND", call.command.as_str())
-        .env("CNI_CONTAINERID", call.container_id)
+        .env("CNI_CONTAINERID", &call.key.container_id)
         .env("CNI_NETNS", call.netns)
-        .env("CNI_IFNAME", call.ifname)
+        .env("CNI_IFNAME", &call.key.ifname)
         .env("CNI_ARGS", call.args)
         .env("CNI_PATH", join(call.path))
-        .env(WITHIN, call.container_id)
+        .env(within, calls)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());

@@ -5,7 +5,7 @@
 //!  executor ─ steps ─► batched requests     transaction ─ record, apply, roll back
 //!  shape ─ programs and queues              make, unmake ─ links, elements ─ of nf_tables, wait ─ an event
 //!  features ─ what the kernel has           program, slot ─ what shapes; xsk ─ what guards
-//!  record ─ what was done, on tmpfs         delegate ─ foreign plugins by libcni's rules
+//!  record ─ what was done, on tmpfs         delegate, within ─ foreign plugins by libcni's rules
 //! ```
 
 pub mod delegate;
@@ -30,6 +30,7 @@ mod sysctls;
 pub mod transaction;
 mod unmake;
 mod wait;
+mod within;
 pub mod xsk;
 
 use crate::sys::netlink::KernelError;

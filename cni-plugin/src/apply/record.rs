@@ -3,7 +3,7 @@
 //! A record is written before the first step and is gone after the last one is undone, so that a process killed at any
 //! moment leaves something that DEL and GC can act on. It dies with the kernel state that it describes.
 
-use super::Error;
+use super::{Error, within};
 use crate::cni::{Json, Text, owner};
 use crate::plan::step::Step;
 use crate::sys::netlink::KernelError;
@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::ser::CompactFormatter;
 use sha2::{Digest, Sha256};
 use std::cell::Cell;
-use std::env;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -40,6 +39,14 @@ pub struct Key {
     pub container_id: String,
     /// `CNI_IFNAME`.
     pub ifname: String,
+}
+
+impl Key {
+    /// A call that names no container.
+    pub fn of_no_container(network: &str, plugin: &str) -> Self {
+        let [network, plugin] = [network, plugin].map(str::to_owned);
+        Self { network, plugin, container_id: String::new(), ifname: String::new() }
+    }
 }
 
 /// What was done, and what is needed to take it back without the runtime.
@@ -89,10 +96,6 @@ impl Record {
     }
 }
 
-/// Names the container whose folder a call holds, to the foreign plugins that it runs. Such a plugin may call braid for the
-/// same container, to have an address or a bridge of it, and that call must not wait for the one that waits for it.
-pub const WITHIN: &str = "BRAID_WITHIN";
-
 /// A container's folder of records, locked: one call at a time for one container, and those that it runs.
 #[derive(Debug)]
 pub struct Folder {
@@ -111,7 +114,7 @@ impl Folder {
     pub fn lock(container_id: &str) -> Result<Self, Error> {
         let path = Path::new(ROOT).join(part_name(container_id));
         let fail = |err: io::Error| Error::io(format!("lock {}", path.display()), &err);
-        let may_be_within = env::var_os(WITHIN).is_some_and(|within| within == container_id);
+        let may_be_within = within::holds(container_id);
         loop {
             let is_new = make(&path).map_err(fail)?;
             match lock(&path, may_be_within) {

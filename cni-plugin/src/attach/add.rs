@@ -42,7 +42,7 @@ pub fn add_timed(request: &Request, chain: &Chain) -> Result<Added, Error> {
 
 fn attach(request: &Request, chain: &Chain, is_timed: bool) -> Result<Added, Error> {
     let attachment = request.attachment.as_ref().ok_or_else(|| Error::env("ADD needs a container"))?;
-    chain.find_foreign()?;
+    chain.find_foreign(attachment)?;
     if let Some(ipam) = chain.ipam_alone() {
         return apart(|| reserve_alone(request, chain, attachment, ipam));
     }
@@ -207,7 +207,7 @@ impl Run<'_> {
         let mut sentences: Vec<String> = leftovers.iter().map(ToString::to_string).collect();
         let Planner { chain, attachment, .. } = self.planner;
         for at in (0..self.done).rev() {
-            sentences.extend(give_back(chain, at, attachment, None).err().map(|err| err.to_string()));
+            sentences.extend(give_back(chain, at, attachment, None, true).err().map(|err| err.to_string()));
         }
         if sentences.is_empty() {
             return error;

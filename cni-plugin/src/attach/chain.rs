@@ -118,10 +118,9 @@ impl Chain {
     /// Under which key the call is recorded.
     pub fn key(&self, attachment: &Attachment) -> Key {
         Key {
-            network: self.network().to_owned(),
-            plugin: self.face.clone(),
             container_id: attachment.container_id.clone(),
             ifname: attachment.ifname.to_string(),
+            ..Key::of_no_container(self.network(), &self.face)
         }
     }
 
@@ -130,22 +129,36 @@ impl Chain {
         self.items.iter().any(|item| matches!(&item.work, Work::Native(plugin) if plugin.kind().is_some()))
     }
 
-    /// Whether any plugin or IPAM is another program.
-    pub fn has_foreign(&self) -> bool {
-        self.items.iter().any(|item| matches!(item.work, Work::Foreign) || matches!(item.addresses, From::Foreign(_)))
+    /// The types of plugins and IPAMs that are other programs.
+    fn foreign(&self) -> impl Iterator<Item = &str> {
+        self.items.iter().filter_map(|item| match (&item.work, &item.addresses) {
+            (Work::Foreign, _) => Some(item.conf.plugin.as_str()),
+            (_, From::Foreign(ipam)) => Some(ipam.as_str()),
+            _ => None,
+        })
     }
 
-    /// Refuses a foreign plugin or IPAM that is not there, before anything is changed.
-    pub fn find_foreign(&self) -> Result<(), Error> {
-        for item in &self.items {
-            if matches!(item.work, Work::Foreign) {
-                delegate::find(&item.conf.plugin, &self.path)?;
-            }
-            if let From::Foreign(ipam) = &item.addresses {
-                delegate::find(ipam, &self.path)?;
-            }
-        }
-        Ok(())
+    /// Whether any plugin or IPAM is another program.
+    pub fn has_foreign(&self) -> bool {
+        self.foreign().next().is_some()
+    }
+
+    /// Refuses a foreign plugin or IPAM that is not there, or would start this program again, before anything is changed.
+    pub fn find_foreign(&self, attachment: &Attachment) -> Result<(), Error> {
+        let mut foreign = self.foreign().peekable();
+        let Some(_) = foreign.peek() else { return Ok(()) };
+        let key = self.key(attachment);
+        foreign.try_for_each(|plugin| delegate::find(plugin, &self.path, &key).map(drop))
+    }
+
+    /// Says which foreign plugin or IPAM would only start this program again, for ever.
+    pub fn circle(&self, plugin: &str, attachment: &Attachment) -> Option<Error> {
+        delegate::circle(plugin, &self.path, &self.key(attachment))
+    }
+
+    /// [`Chain::circle`] of any of them.
+    pub fn refuse_circles(&self, attachment: &Attachment) -> Result<(), Error> {
+        self.foreign().find_map(|plugin| self.circle(plugin, attachment)).map_or(Ok(()), Err)
     }
 
     /// The configuration that item `at` is called with as a foreign program.
@@ -168,11 +181,14 @@ impl Chain {
     ) -> Result<Option<AddResult>, Error> {
         let conf = self.conf_for(at, prev)?;
         let netns = attachment.and_then(|a| a.netns.as_ref()).map(|path| path.display().to_string());
+        let key = match attachment {
+            Some(attachment) => self.key(attachment),
+            None => Key::of_no_container(self.network(), &self.face),
+        };
         let call = delegate::Call {
             command,
-            container_id: attachment.map_or("", |a| &a.container_id),
+            key: &key,
             netns: netns.as_deref().unwrap_or_default(),
-            ifname: attachment.map_or("", |a| a.ifname.as_str()),
             args: attachment.map_or("", |a| &a.args),
             path: &self.path,
         };

@@ -119,7 +119,9 @@ fn take_back_all(
         }
         // An address is given back only when no link carries it any more.
         if errors.is_empty() {
-            errors.extend((start..end).rev().filter_map(|at| give_back(chain, at, attachment, prev).err()));
+            let was_begun = |at: usize| record.is_some_and(|record| at < record.parts.len());
+            let ended = |at| give_back(chain, at, attachment, prev, was_begun(at)).err();
+            errors.extend((start..end).rev().filter_map(ended));
         }
         end = start;
     }
@@ -158,18 +160,28 @@ fn undo_steps(
     }
 }
 
-/// Gives back what item `at` got from others: its addresses, or all that a foreign plugin made.
-pub fn give_back(chain: &Chain, at: usize, attachment: &Attachment, prev: Option<&AddResult>) -> Result<(), Error> {
+/// Gives back what item `at` got from others: its addresses, or all that a foreign plugin made. One that would start this
+/// program again has made nothing, unless an ADD had `begun` with it: it was another file then.
+pub fn give_back(
+    chain: &Chain,
+    at: usize,
+    attachment: &Attachment,
+    prev: Option<&AddResult>,
+    begun: bool,
+) -> Result<(), Error> {
     let Some(item) = chain.items.get(at) else { return Ok(()) };
-    if matches!(item.work, Work::Foreign) {
-        return chain.delegate(&item.conf.plugin, at, Command::Del, Some(attachment), prev).map(drop);
-    }
-    match &item.addresses {
-        From::Nobody => Ok(()),
-        From::Ours(ipam) => {
+    let foreign = match (&item.work, &item.addresses) {
+        (Work::Foreign, _) => &item.conf.plugin,
+        (_, From::Foreign(ipam)) => ipam,
+        (_, From::Nobody) => return Ok(()),
+        (_, From::Ours(ipam)) => {
             let known = Known::of(chain.network());
-            ipam.release(&chain::owner(attachment), known.host()).map(drop)
+            return ipam.release(&chain::owner(attachment), known.host()).map(drop);
         }
-        From::Foreign(ipam) => chain.delegate(ipam, at, Command::Del, Some(attachment), prev).map(drop),
+    };
+    if !begun && let Some(circle) = chain.circle(foreign, attachment) {
+        eprintln!("network {:?}: nothing to take back: {circle}", chain.network());
+        return Ok(());
     }
+    chain.delegate(foreign, at, Command::Del, Some(attachment), prev).map(drop)
 }

@@ -21,9 +21,14 @@ pub mod recorded;
 pub mod status;
 
 use crate::apart::apart;
-use crate::cni::{Command, Error, Request};
-use chain::Chain;
+use crate::apply::delegate;
+use crate::apply::record::Key;
+use crate::cni::version::version_reply;
+use crate::cni::{Command, Error, Request, Version};
+use crate::{ipam, plugins};
+use chain::{BRAID, Chain};
 use std::mem::ManuallyDrop;
+use std::path::PathBuf;
 
 /// Answers a request: what goes to standard output on success.
 pub fn answer(request: &Request, face: &str) -> Result<String, Error> {
@@ -37,6 +42,13 @@ pub fn answer(request: &Request, face: &str) -> Result<String, Error> {
         Command::Status => apart(|| status::status(request, &chain()?)).map(|()| String::new()),
         Command::Version => Ok(String::new()),
     }
+}
+
+/// Answers VERSION. A name that leads to this program and is none of its types serves no other verb.
+pub fn version(face: &str, path: &[PathBuf]) -> Result<String, Error> {
+    let is_ours = face == BRAID || plugins::TYPES.contains(&face) || ipam::TYPES.contains(&face);
+    let circle = if is_ours { None } else { apart(|| delegate::circle(face, path, &Key::of_no_container("", face))) };
+    circle.map_or_else(|| Ok(version_reply(&Version::ALL)), Err)
 }
 
 /// Makes one error of several: the first one's code, all sentences.

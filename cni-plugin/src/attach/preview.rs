@@ -25,6 +25,7 @@ pub enum Line {
 /// What would be done, in order. Everything is looked at and stays as it is.
 pub fn preview(request: &Request, chain: &Chain, kernel: &mut Kernel) -> Result<Vec<Line>, Error> {
     let attachment = request.attachment.as_ref().ok_or_else(|| Error::env("a dry run needs a container"))?;
+    chain.refuse_circles(attachment)?;
     if let Some(ipam) = chain.ipam_alone() {
         return Ok(addresses(&chain.face, chain, &ipam.peek(Known::of(chain.network()).host())?));
     }

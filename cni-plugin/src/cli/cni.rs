@@ -4,7 +4,6 @@ use super::{FAILURE, SUCCESS};
 use crate::attach;
 use crate::attach::chain::BRAID;
 use crate::cni::request::Environment;
-use crate::cni::version::version_reply;
 use crate::cni::{Command, Error, Version};
 use crate::sys::{priority, start};
 use nix::errno::Errno;
@@ -35,7 +34,7 @@ fn answer(face: &str, version: &mut Version) -> Result<String, Error> {
     let env = |key: &str| std::env::var_os(key).map(|value| value.to_string_lossy().into_owned());
     let Some(environment) = Environment::parse(&env)? else { return Ok(String::new()) };
     if environment.command() == Some(Command::Version) {
-        return Ok(version_reply(&Version::ALL));
+        return attach::version(face, environment.path());
     }
     if matches!(environment.command(), Some(Command::Add | Command::Del)) {
         priority::raise();

@@ -21,7 +21,7 @@ mod trial;
 
 use crate::cni::Version;
 use crate::cni::version::about;
-use crate::plugins;
+use crate::{ipam, plugins};
 use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
 
@@ -32,9 +32,6 @@ const FAILURE: u8 = 1;
 
 /// The exit status of a face; an error is one sentence for standard error.
 type Outcome = Result<u8, Box<dyn std::error::Error>>;
-
-/// IPAM types that the program answers to when called by that name.
-const IPAM_TYPES: [&str; 2] = ["host-local", "static"];
 
 /// Attaches containers to networks: a CNI plugin with its tools.
 #[derive(Debug, Parser)]
@@ -85,5 +82,5 @@ pub fn run(arguments: Vec<OsString>) -> u8 {
 
 /// The names of reference plugins whose place the program takes.
 fn drop_in_names() -> impl Iterator<Item = &'static str> {
-    plugins::TYPES.iter().copied().chain(IPAM_TYPES)
+    plugins::TYPES.iter().copied().chain(ipam::TYPES)
 }

@@ -125,6 +125,11 @@ impl Environment {
         self.verb.as_ref().ok().copied()
     }
 
+    /// `CNI_PATH`, split.
+    pub fn path(&self) -> &[PathBuf] {
+        &self.path
+    }
+
     /// Checks the configuration in `stdin` against this call. Errors come in the reference's order: JSON (6), name (7), verb
     /// (4), the verb's first version and the plugin's `supported` versions (1), then the other shared keys.
     pub fn request(self, stdin: &[u8], supported: &[Version]) -> Result<Request, Error> {

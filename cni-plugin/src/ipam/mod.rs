@@ -17,6 +17,9 @@ pub use lease::{Lease, Owner};
 use crate::cni::{AddResult, Error, NetConf};
 use std::net::IpAddr;
 
+/// The types that are done in this process.
+pub const TYPES: [&str; 2] = ["host-local", "static"];
+
 /// An IPAM that braid does itself, configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ipam {

@@ -9,7 +9,7 @@
 //!  conntrack ─ connections to forget      cgroup ─ the root of cgroup2
 //!  carrier ─ whether a link is up                     writers ─ who has a file open for writing
 //!  heap   ─ memory that goes with the process         clock ─ the time
-//!  xdp_sockets ─ how many there are of AF_XDP
+//!  xdp_sockets ─ how many there are of AF_XDP         executable ─ the file that runs
 //! ```
 
 pub mod bpf;
@@ -18,6 +18,7 @@ pub mod cgroup;
 pub mod clock;
 pub mod conntrack;
 pub mod dbus;
+pub mod executable;
 pub mod firewalld;
 pub mod heap;
 mod kernel_error;

@@ -1,0 +1,127 @@
+//! Plugins that lead back to braid: links of another version, copies, and foreign plugins that call braid for the same.
+
+use crate::conf;
+use braid_tests::{Answer, Call, Ns, Sandbox, Value, binary, json};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
+/// A foreign plugin that notes each call and has braid answer it with the same configuration.
+const BACK: &str = "#!/bin/sh\necho $CNI_COMMAND >>/run/order\nexec /run/cni-bin/braid\n";
+/// A foreign plugin that leaves the result as it is.
+const GOOD: &str = "#!/bin/sh\ncat >/dev/null\n";
+
+/// A list behind a bridge with a plugin that braid does not have.
+fn list() -> Value {
+    json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [conf::bridge(), {"type": "other"}]})
+}
+
+/// A single plugin that braid does not have.
+fn single() -> Value {
+    json!({"cniVersion": "1.1.0", "name": "net", "type": "other"})
+}
+
+/// Who starts itself for ever is ended.
+fn call(host: &Sandbox, plugin: &str, pod: &Ns, conf: Value) -> Call {
+    host.call("braid", pod, conf.clone()).run("VERSION").result();
+    host.call(plugin, pod, conf).under("timeout 20")
+}
+
+/// Every verb that an attachment which was never made must be refused by.
+fn refusals(call: &Call) -> Vec<Answer> {
+    vec![call.add(), call.check(&json!({"cniVersion": "1.1.0"})), call.status(), call.gc(&[])]
+}
+
+#[test]
+fn a_type_that_is_braid_itself_is_refused_with_its_file_by_every_verb() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let before = host.state();
+    for (plugin, conf) in [("other", single()), ("braid", single()), ("braid", list())] {
+        let call = call(&host, plugin, &pod, conf);
+        let _ = symlink("braid", "/run/cni-bin/other");
+        for answer in refusals(&call) {
+            answer.refused(999, &["\"other\"", "/run/cni-bin/other", "braid itself"]);
+        }
+        call.del().ok();
+    }
+    call(&host, "other", &pod, single()).run("VERSION").refused(999, &["\"other\"", "braid itself"]);
+    before.assert_same(&host.state());
+}
+
+#[test]
+fn a_copy_of_braid_is_braid_and_is_not_started() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = call(&host, "braid", &pod, list());
+    // Who started it would be told that it can't be.
+    fs::write("/run/cni-bin/other", fs::read(binary::braid()).unwrap()).unwrap();
+    for answer in refusals(&call) {
+        answer.refused(999, &["\"other\"", "/run/cni-bin/other", "braid itself"]);
+    }
+    call.del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn an_ipam_that_is_braid_itself_is_refused() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = call(&host, "bridge", &pod, conf::bridge()).with("ipam", json!({"type": "other"}));
+    symlink("braid", "/run/cni-bin/other").unwrap();
+    call.add().refused(999, &["\"other\"", "braid itself"]);
+    call.del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn a_circle_through_a_foreign_plugin_ends_where_braid_is_called_again() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    host.script("other", BACK);
+    for conf in [single(), list()] {
+        let call = call(&host, "braid", &pod, conf);
+        for answer in refusals(&call) {
+            answer.refused(999, &["\"other\"", "/run/cni-bin/other", "again"]);
+        }
+        call.del().ok();
+        host.assert_nothing_left();
+        let order = fs::read_to_string("/run/order").unwrap();
+        let verbs: Vec<&str> = order.lines().collect();
+        assert_eq!(verbs, ["ADD", "DEL", "CHECK", "STATUS", "GC", "DEL"], "each is called once");
+        fs::remove_file("/run/order").unwrap();
+    }
+}
+
+#[test]
+fn what_another_plugin_attached_is_not_forgotten_when_its_name_becomes_braids() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = call(&host, "braid", &pod, list());
+    host.script("other", GOOD);
+    call.add().result();
+    fs::remove_file("/run/cni-bin/other").unwrap();
+    symlink("braid", "/run/cni-bin/other").unwrap();
+    call.del().refused(999, &["\"other\"", "braid itself"]);
+    fs::remove_file("/run/cni-bin/other").unwrap();
+    host.script("other", GOOD);
+    call.del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn a_plan_and_a_trial_of_a_type_that_is_braid_itself_say_what_add_says() {
+    let host = Sandbox::new();
+    let before = host.state();
+    symlink(binary::braid(), "/run/cni-bin/other").unwrap();
+    fs::write("/run/conf", list().to_string()).unwrap();
+    for verb in ["plan", "try"] {
+        let mut command = Command::new("timeout");
+        command.args(["20", binary::braid().to_str().unwrap(), verb, "/run/conf"]).env("CNI_PATH", "/run/cni-bin");
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        let is_told = said.contains("type \"other\": /run/cni-bin/other is braid itself");
+        assert!(output.status.code() == Some(1) && is_told, "{verb}: {said}");
+    }
+    before.assert_same(&host.state());
+}
