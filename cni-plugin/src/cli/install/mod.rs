@@ -4,6 +4,7 @@ mod plan;
 
 use super::SUCCESS;
 use super::{Outcome, drop_in_names, output};
+use crate::sys::executable::OWN;
 use clap::Args;
 use plan::{Action, Entry, Folder};
 use std::collections::BTreeMap;
@@ -16,8 +17,6 @@ use std::path::{Path, PathBuf};
 pub(super) const DEFAULT_BIN_DIR: &str = "/opt/cni/bin";
 /// The program's own name.
 pub(super) const PROGRAM: &str = "braid";
-/// This program, also where its file was replaced meanwhile.
-const OWN: &str = "/proc/self/exe";
 
 /// Put this program into a runtime's plugin folder, under the names of the plugins it replaces
 #[derive(Debug, Args)]
@@ -42,7 +41,10 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         return Err(format!("--names: braid can't take the place of {unknown:?}; it knows {}", known.join(", ")).into());
     }
     let names: Vec<&str> = known.iter().copied().filter(|name| wants(arguments, name)).collect();
-    let folder = look(&arguments.bin_dir, &known)?;
+    let mut folder = look(&arguments.bin_dir, &known)?;
+    if !arguments.names.is_empty() {
+        folder.stale.clear();
+    }
     let actions = if arguments.remove { plan::remove(&folder, &names) } else { plan::install(&folder, &names) };
     if actions.is_empty() {
         return Ok(output::print(&format!("{}: nothing to do\n", arguments.bin_dir.display())));
@@ -65,8 +67,9 @@ fn wants(arguments: &Arguments, name: &str) -> bool {
 /// What is in the plugin folder under the names that matter.
 fn look(bin_dir: &Path, known: &[&str]) -> io::Result<Folder> {
     let mut entries = BTreeMap::new();
-    for name in known {
-        for name in [(*name).to_owned(), plan::backup_of(name)] {
+    let stale = stale(bin_dir, known)?;
+    for name in known.iter().copied().chain(stale.iter().map(String::as_str)) {
+        for name in [name.to_owned(), plan::backup_of(name)] {
             entries.insert(name.clone(), entry(&bin_dir.join(&name))?);
         }
     }
@@ -75,7 +78,24 @@ fn look(bin_dir: &Path, known: &[&str]) -> io::Result<Folder> {
         Err(err) if err.kind() == io::ErrorKind::NotFound => false,
         Err(err) => return Err(err),
     };
-    Ok(Folder { is_current, has_program: entry(&bin_dir.join(PROGRAM))? != Entry::None, entries })
+    Ok(Folder { is_current, has_program: entry(&bin_dir.join(PROGRAM))? != Entry::None, entries, stale })
+}
+
+/// Names in the folder that lead to this program, which does not know them.
+fn stale(bin_dir: &Path, known: &[&str]) -> io::Result<Vec<String>> {
+    let mut stale = Vec::new();
+    let entries = match fs::read_dir(bin_dir) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(stale),
+        entries => entries?,
+    };
+    for found in entries {
+        let Ok(name) = found?.file_name().into_string() else { continue };
+        if !known.contains(&name.as_str()) && entry(&bin_dir.join(&name))? == Entry::Ours {
+            stale.push(name);
+        }
+    }
+    stale.sort_unstable();
+    Ok(stale)
 }
 
 fn entry(path: &Path) -> io::Result<Entry> {
@@ -144,6 +164,8 @@ mod tests {
         assert_eq!(names(&bin), ["braid", "bridge", "bridge.before-braid", "ptp"]);
         assert_eq!(fs::read_link(bin.join("bridge")).expect("a link"), Path::new("braid"));
         assert_eq!(apply(&bin, plan::install), 0, "the second time there is nothing to do");
+        symlink(PROGRAM, bin.join("vlan")).expect("a link");
+        assert_eq!(apply(&bin, plan::install), 1, "a name of another version goes");
         apply(&bin, plan::remove);
         assert_eq!(names(&bin), ["bridge"]);
         assert_eq!(fs::read_to_string(bin.join("bridge")).expect("a file"), "the reference");

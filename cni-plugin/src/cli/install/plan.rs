@@ -24,6 +24,8 @@ pub(super) struct Folder {
     pub(super) is_current: bool,
     /// By name; those of kept plugins as well.
     pub(super) entries: BTreeMap<String, Entry>,
+    /// Names that lead to the program and are none of its own: another version of it had them.
+    pub(super) stale: Vec<String>,
 }
 
 /// One change of the folder.
@@ -66,6 +68,12 @@ impl Folder {
     fn has_backup(&self, name: &str) -> bool {
         self.entry(&backup_of(name)) != Entry::None
     }
+
+    /// Gives a name back to whoever had it first.
+    fn free(&self, name: &str) -> Action {
+        let name = name.to_owned();
+        if self.has_backup(&name) { Action::PutBack(name) } else { Action::Remove(name) }
+    }
 }
 
 /// The program first, so that no name leads nowhere. A plugin is kept only if none is kept yet: a copy of this program
@@ -83,17 +91,16 @@ pub(super) fn install(folder: &Folder, names: &[&str]) -> Vec<Action> {
         }
         actions.push(Action::Link((*name).to_owned()));
     }
+    // Whoever calls the program by such a name is refused.
+    actions.extend(folder.stale.iter().map(|name| folder.free(name)));
     actions
 }
 
 /// The program goes last, once no name leads to it. What is not ours stays as it is.
 pub(super) fn remove(folder: &Folder, names: &[&str]) -> Vec<Action> {
-    let ours = names.iter().filter(|name| folder.entry(name) == Entry::Ours);
-    let free = |name: &&str| {
-        let name = (*name).to_owned();
-        if folder.has_backup(&name) { Action::PutBack(name) } else { Action::Remove(name) }
-    };
-    let mut actions: Vec<Action> = ours.map(free).collect();
+    let ours = names.iter().copied().filter(|name| folder.entry(name) == Entry::Ours);
+    let all = ours.chain(folder.stale.iter().map(String::as_str));
+    let mut actions: Vec<Action> = all.map(|name| folder.free(name)).collect();
     let is_left = |(name, entry): (&String, &Entry)| *entry == Entry::Ours && !names.contains(&name.as_str());
     if folder.has_program && !folder.entries.iter().any(is_left) {
         actions.push(Action::Remove(PROGRAM.to_owned()));
@@ -107,7 +114,7 @@ mod tests {
 
     fn folder(entries: &[(&str, Entry)]) -> Folder {
         let entries = entries.iter().map(|(name, entry)| ((*name).to_owned(), *entry)).collect();
-        Folder { has_program: true, is_current: true, entries }
+        Folder { has_program: true, is_current: true, entries, stale: Vec::new() }
     }
 
     fn texts(actions: &[Action]) -> Vec<String> {
@@ -125,6 +132,15 @@ mod tests {
         let kept = folder(&[("bridge", Entry::Other), ("bridge.before-braid", Entry::Other), ("ptp", Entry::Other)]);
         let actions = texts(&install(&kept, &["bridge", "ptp"]));
         assert_eq!(actions, ["link bridge to braid", "keep ptp as ptp.before-braid", "link ptp to braid"]);
+    }
+
+    #[test]
+    fn a_name_that_another_version_had_goes_back_to_whoever_had_it_before() {
+        let mut folder = folder(&[("bridge", Entry::Ours), ("sbr.before-braid", Entry::Other)]);
+        folder.stale = ["sbr", "vlan"].map(str::to_owned).to_vec();
+        let freed = ["put sbr.before-braid back as sbr", "remove vlan"];
+        assert_eq!(texts(&install(&folder, &["bridge"])), freed);
+        assert_eq!(texts(&remove(&folder, &["bridge"])), ["remove bridge", freed[0], freed[1], "remove braid"]);
     }
 
     #[test]
