@@ -10,6 +10,7 @@ mod circles;
 mod commands;
 mod conf;
 mod del;
+mod delivery;
 mod firewall;
 mod flush;
 mod gc_status;

@@ -22,29 +22,30 @@ use std::path::Path;
 /// What a successful ADD has to say to somebody who watches.
 #[derive(Debug)]
 pub struct Added {
-    /// The result as the runtime reads it.
-    pub stdout: String,
-    /// The same as values.
+    /// The result.
     pub result: AddResult,
     /// How long each send took, with the steps that it carried.
     pub timings: Vec<(Vec<Step>, Timing)>,
 }
 
-/// Attaches the container, or leaves everything as it was.
-pub fn add(request: &Request, chain: &Chain) -> Result<String, Error> {
-    attach(request, chain, false).map(|added| added.stdout)
+/// Writes the result for the runtime. An attachment whose result nobody has is taken back.
+pub type Deliver<'d> = dyn FnMut(&str) -> Result<(), Error> + 'd;
+
+/// Attaches the container and delivers the result, or leaves everything as it was.
+pub fn add(request: &Request, chain: &Chain, deliver: &mut Deliver<'_>) -> Result<(), Error> {
+    attach(request, chain, deliver, false).map(drop)
 }
 
-/// The same, with the time that each send takes.
+/// The same for somebody who watches, with the time that each send takes.
 pub fn add_timed(request: &Request, chain: &Chain) -> Result<Added, Error> {
-    attach(request, chain, true)
+    attach(request, chain, &mut |_| Ok(()), true)
 }
 
-fn attach(request: &Request, chain: &Chain, is_timed: bool) -> Result<Added, Error> {
+fn attach(request: &Request, chain: &Chain, deliver: &mut Deliver<'_>, is_timed: bool) -> Result<Added, Error> {
     let attachment = request.attachment.as_ref().ok_or_else(|| Error::env("ADD needs a container"))?;
     chain.find_foreign(attachment)?;
     if let Some(ipam) = chain.ipam_alone() {
-        return apart(|| reserve_alone(request, chain, attachment, ipam));
+        return apart(|| reserve_alone(request, chain, attachment, ipam, deliver));
     }
     let mut kernel = open_kernel(attachment, request.netns_override)?;
     if is_timed {
@@ -58,26 +59,33 @@ fn attach(request: &Request, chain: &Chain, is_timed: bool) -> Result<Added, Err
     let record = start_record(request, chain, attachment, &folder, &mut kernel)?;
     let planner = Planner::new(chain, attachment, request.conf.version, request.conf.prev_result.clone());
     let mut run = Run { request, planner, done: 0, transaction: Transaction::new(&folder, record) };
-    match run.all(&mut kernel) {
-        Ok(stdout) => {
+    match run.all(&mut kernel).and_then(|stdout| deliver(&stdout)) {
+        Ok(()) => {
             let result = run.planner.prev.take().unwrap_or_default();
             let timings = std::mem::take(&mut run.transaction.timings);
             // The process is about to end: to take its memory apart first is work for nobody.
             std::mem::forget((run, kernel));
-            Ok(Added { stdout, result, timings })
+            Ok(Added { result, timings })
         }
         Err(error) => Err(apart(|| run.fail(error, &mut kernel))),
     }
 }
 
 /// ADD of an IPAM called by itself.
-fn reserve_alone(request: &Request, chain: &Chain, attachment: &Attachment, ipam: &Ipam) -> Result<Added, Error> {
+fn reserve_alone(
+    request: &Request,
+    chain: &Chain,
+    attachment: &Attachment,
+    ipam: &Ipam,
+    deliver: &mut Deliver<'_>,
+) -> Result<Added, Error> {
     let known = Known::of(chain.network());
     let result = AddResult::from(ipam.reserve(&chain::owner(attachment), known.host())?);
-    let stdout = result.to_stdout(request.conf.version).inspect_err(|_| {
+    let delivered = result.to_stdout(request.conf.version).and_then(|stdout| deliver(&stdout));
+    delivered.inspect_err(|_| {
         let _ = ipam.release(&chain::owner(attachment), known.host());
     })?;
-    Ok(Added { stdout, result, timings: Vec::new() })
+    Ok(Added { result, timings: Vec::new() })
 }
 
 /// The kernel with the container's namespace, which must not be the plugin's own.

@@ -26,21 +26,22 @@ use crate::apply::record::Key;
 use crate::cni::version::version_reply;
 use crate::cni::{Command, Error, Request, Version};
 use crate::{ipam, plugins};
+use add::Deliver;
 use chain::{BRAID, Chain};
 use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 
-/// Answers a request: what goes to standard output on success.
-pub fn answer(request: &Request, face: &str) -> Result<String, Error> {
+/// Answers a request: the result of ADD is delivered, the other verbs say nothing on success.
+pub fn answer(request: &Request, face: &str, deliver: &mut Deliver<'_>) -> Result<(), Error> {
     let chain = || Chain::parse(face, &request.conf, request);
     match request.command {
         // Never taken apart: the process ends behind it.
-        Command::Add => add::add(request, &ManuallyDrop::new(chain()?)),
-        Command::Del => apart(|| del::del(request, face)).map(|()| String::new()),
-        Command::Check => apart(|| check::check(request, &chain()?)).map(|()| String::new()),
-        Command::Gc => apart(|| gc::gc(request, &chain()?)).map(|()| String::new()),
-        Command::Status => apart(|| status::status(request, &chain()?)).map(|()| String::new()),
-        Command::Version => Ok(String::new()),
+        Command::Add => add::add(request, &ManuallyDrop::new(chain()?), deliver),
+        Command::Del => apart(|| del::del(request, face)),
+        Command::Check => apart(|| check::check(request, &chain()?)),
+        Command::Gc => apart(|| gc::gc(request, &chain()?)),
+        Command::Status => apart(|| status::status(request, &chain()?)),
+        Command::Version => Ok(()),
     }
 }
 

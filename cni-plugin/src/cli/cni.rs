@@ -7,6 +7,7 @@ use crate::cni::request::Environment;
 use crate::cni::{Command, Error, Version};
 use crate::sys::{priority, start};
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::ffi::{OsStr, OsString};
 use std::mem::ManuallyDrop;
 use std::path::Path;
@@ -19,8 +20,18 @@ pub fn run(arguments: &[OsString]) -> u8 {
     set_panic_answer();
     let mut version = Version::NEWEST;
     match answer(&face(arguments), &mut version) {
-        Ok(text) => print(&text, SUCCESS),
-        Err(error) => print(&error.to_stdout(version), FAILURE),
+        Ok(()) => SUCCESS,
+        Err(error) => {
+            tell(&error, version);
+            FAILURE
+        }
+    }
+}
+
+/// Writes an error where the runtime reads it, or where somebody may find it.
+fn tell(error: &Error, version: Version) {
+    if write(&error.to_stdout(version)).is_err() {
+        eprintln!("{error}");
     }
 }
 
@@ -30,11 +41,11 @@ pub fn face(arguments: &[OsString]) -> String {
     path.and_then(Path::file_name).and_then(OsStr::to_str).unwrap_or(BRAID).to_owned()
 }
 
-fn answer(face: &str, version: &mut Version) -> Result<String, Error> {
+fn answer(face: &str, version: &mut Version) -> Result<(), Error> {
     let env = |key: &str| std::env::var_os(key).map(|value| value.to_string_lossy().into_owned());
-    let Some(environment) = Environment::parse(&env)? else { return Ok(String::new()) };
+    let Some(environment) = Environment::parse(&env)? else { return Ok(()) };
     if environment.command() == Some(Command::Version) {
-        return attach::version(face, environment.path());
+        return attach::version(face, environment.path()).and_then(|text| deliver(&text));
     }
     if matches!(environment.command(), Some(Command::Add | Command::Del)) {
         priority::raise();
@@ -43,7 +54,7 @@ fn answer(face: &str, version: &mut Version) -> Result<String, Error> {
     // Never taken apart: the process ends behind it.
     let request = ManuallyDrop::new(environment.request(&stdin, &Version::ALL)?);
     *version = request.conf.version;
-    attach::answer(&request, face)
+    attach::answer(&request, face, &mut deliver)
 }
 
 /// The configuration: usually one read, and one that finds the end.
@@ -64,25 +75,33 @@ fn read_input() -> nix::Result<Vec<u8>> {
     Ok(input)
 }
 
-/// Writes the answer in one piece, so that the runtime is woken once; an ADD whose answer nobody can read has failed.
-fn print(text: &str, code: u8) -> u8 {
+fn deliver(text: &str) -> Result<(), Error> {
+    write(text).map_err(|err| Error::io(format!("write the result to standard output: {err}")))
+}
+
+/// Writes the answer in one piece, so that the runtime is woken once. One that can't be written is nobody's answer.
+fn write(text: &str) -> nix::Result<()> {
     let mut left = text.as_bytes();
     while !left.is_empty() {
         match nix::unistd::write(start::output(), left) {
             Ok(len) => left = &left[len..],
             Err(Errno::EINTR) => {}
-            Err(_) => return FAILURE,
+            // A pipe that was made not to block, and is full: its reader wakes us, or its end does.
+            Err(Errno::EAGAIN) => {
+                let _ = poll(&mut [PollFd::new(start::output(), PollFlags::POLLOUT)], PollTimeout::NONE);
+            }
+            Err(errno) => return Err(errno),
         }
     }
-    code
+    Ok(())
 }
 
 /// A panic must still answer the runtime; its text goes to standard error as well.
 fn set_panic_answer() {
-    let tell = std::panic::take_hook();
+    let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        tell(panic);
+        report(panic);
         let error = Error::internal(format!("this is a bug in braid: {panic}"));
-        print(&error.to_stdout(Version::NEWEST), FAILURE);
+        tell(&error, Version::NEWEST);
     }));
 }

@@ -10,17 +10,19 @@ use std::os::unix::ffi::OsStrExt;
 const STANDARD: [libc::c_int; 3] = [libc::STDIN_FILENO, libc::STDOUT_FILENO, libc::STDERR_FILENO];
 
 /// Makes writing to a closed pipe an error instead of the end, and fills the places of standard descriptors that are
-/// not open: the next file opened would otherwise become standard output, and a result be written into it.
+/// not open: the next file opened would otherwise become standard output, and a result be written into it. What takes the
+/// place of standard output refuses to be written, so that nobody takes the result for delivered.
 pub fn prepare() {
     // SAFETY: no handler is installed, only the signal's being ignored.
     let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) };
     let mut fds = STANDARD.map(|fd| libc::pollfd { fd, events: 0, revents: 0 });
     // SAFETY: the pointer and the length are those of `fds`, which lives until the call returns.
     unsafe { libc::poll(fds.as_mut_ptr(), 3, 0) };
-    for _ in fds.iter().filter(|fd| fd.revents & libc::POLLNVAL != 0) {
-        // The lowest free number is taken, so as many opens as there are gaps fill them.
+    for gap in fds.iter().filter(|fd| fd.revents & libc::POLLNVAL != 0) {
+        let mode = if gap.fd == libc::STDERR_FILENO { libc::O_WRONLY } else { libc::O_RDONLY };
+        // The lowest free number is taken, which is the gap's: those before it are filled.
         // SAFETY: the path is a C string that lives for ever. The descriptor is meant to stay open.
-        unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) };
+        unsafe { libc::open(c"/dev/null".as_ptr(), mode) };
     }
 }
 
