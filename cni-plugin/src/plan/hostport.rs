@@ -1,5 +1,6 @@
 //! Ports of the host that lead to a container's: what is asked for.
 
+use super::condition::Conditions;
 use super::link::LinkRef;
 use super::name::Mac;
 use ipnet::IpNet;
@@ -55,13 +56,22 @@ pub struct Entrance {
     pub protocol: Protocol,
     /// The port.
     pub port: u16,
+    /// Only who meets conditions is led. Another container may have the same without conditions, for all others.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub conditional: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 impl Entrance {
-    /// Whether `[::1]` is part of it, and its protocol one whose sockets eBPF can lead (SCTP's it never sees).
+    /// Whether `[::1]` is part of it, and its protocol one whose sockets eBPF can lead (SCTP's it never sees). No program
+    /// asks for conditions.
     pub fn is_at_loopback(&self) -> bool {
         let of_host = |addr: Ipv6Addr| addr.is_loopback() || addr.is_unspecified();
-        matches!(self.addr, IpAddr::V6(addr) if of_host(addr)) && self.protocol != Protocol::Sctp
+        matches!(self.addr, IpAddr::V6(addr) if of_host(addr)) && self.protocol != Protocol::Sctp && !self.conditional
     }
 }
 
@@ -148,7 +158,7 @@ impl Way {
 }
 
 /// All ports of one attachment.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostPorts {
     /// At least one.
     pub ports: Vec<HostPort>,
@@ -162,6 +172,9 @@ pub struct HostPorts {
     /// eBPF leads sockets of this host that ask for `[::1]`, from which the kernel routes nothing.
     #[serde(default)]
     pub loopback: bool,
+    /// Who is led.
+    #[serde(default, skip_serializing_if = "Conditions::is_empty")]
+    pub conditions: Conditions,
 }
 
 impl HostPorts {
@@ -280,7 +293,8 @@ mod tests {
     #[test]
     fn the_loopback_address_is_part_of_itself_and_of_all() {
         let of = |addr: &str, protocol| {
-            Entrance { addr: addr.parse().expect("an address"), protocol, port: 80 }.is_at_loopback()
+            Entrance { addr: addr.parse().expect("an address"), protocol, port: 80, conditional: false }
+                .is_at_loopback()
         };
         assert!(of("::", Protocol::Tcp) && of("::1", Protocol::Udp));
         assert!(!of("::", Protocol::Sctp) && !of("fd00::1", Protocol::Tcp));
@@ -296,7 +310,12 @@ mod tests {
 
     #[test]
     fn an_entrance_is_shown_as_it_is_written() {
-        let at = |addr: &str| Entrance { addr: addr.parse().expect("an address"), protocol: Protocol::Tcp, port: 80 };
+        let at = |addr: &str| Entrance {
+            addr: addr.parse().expect("an address"),
+            protocol: Protocol::Tcp,
+            port: 80,
+            conditional: false,
+        };
         assert_eq!(at("0.0.0.0").to_string(), "0.0.0.0:80/tcp");
         assert_eq!(at("fd00::1").to_string(), "[fd00::1]:80/tcp");
     }

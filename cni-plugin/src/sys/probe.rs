@@ -8,7 +8,7 @@ use super::netns::{NetNs, NetNsError};
 use super::nft::{firewall, hostport, mac_check, masquerade, packet_guard};
 use super::rtnl::{self, link, tc};
 use super::sysctl;
-use crate::plan::hostport::{Backend, Entrance, HostPort, HostPorts, Protocol, Rewrite, Target};
+use crate::plan::hostport::{Entrance, HostPort, HostPorts, Protocol, Rewrite, Target};
 use crate::plan::link::LinkRef;
 use crate::plan::nft::{Firewall, Gate, MacCheck, Masquerade, PacketGuard, PacketLimit};
 use crate::plan::{Feature, IfName, Mac};
@@ -305,11 +305,11 @@ fn masqueraded(socket: &mut Socket) -> Result<(), KernelError> {
 
 fn led(socket: &mut Socket) -> Result<(), KernelError> {
     let addr = Ipv4Addr::new(10, 0, 0, 1);
-    let at = Entrance { addr: Ipv4Addr::UNSPECIFIED.into(), protocol: Protocol::Tcp, port: 80 };
+    let at = Entrance { addr: Ipv4Addr::UNSPECIFIED.into(), protocol: Protocol::Tcp, port: 80, conditional: false };
     let port = HostPort { at, to: SocketAddr::new(addr.into(), 80) };
     let target = Target { addr: addr.into(), rewrite: Rewrite::Own };
     let (ports, targets, owner) = (vec![port], vec![target], String::new());
-    hostport::add(socket, &HostPorts { ports, targets, owner, backend: Backend::Nftables, loopback: false })
+    hostport::add(socket, &HostPorts { ports, targets, owner, ..HostPorts::default() })
 }
 
 fn let_through(socket: &mut Socket) -> Result<(), KernelError> {

@@ -1,5 +1,6 @@
 //! `portmap`: who reaches a container through a port of the host, and as whom.
 
+mod conditions;
 mod flows;
 mod loopback;
 mod martian;

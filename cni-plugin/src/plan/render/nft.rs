@@ -1,5 +1,6 @@
 //! What changes nf_tables, and what eBPF leads beside it.
 
+use super::super::condition::{digest, text};
 use super::super::hostport::{HostPort, HostPorts, Rewrite, Target, Way};
 use super::super::nft::{Firewall, Gate, Isolation, MacCheck, Masquerade, PacketGuard, PacketLimit};
 use super::super::step::{Ns, Step};
@@ -64,7 +65,13 @@ fn host_ports(f: &mut fmt::Formatter<'_>, verb: &str, all: &HostPorts) -> fmt::R
         let service = format!("{} . {}", at.protocol.name(), at.port);
         let is_any = at.addr.is_unspecified();
         let (any, key) = if is_any { ("-any", service) } else { ("", format!("{} . {service}", at.addr)) };
-        element(format!("{}{any}", family(&at.addr)), key, format!(" : {} . {}", to.ip(), to.port()));
+        let family = family(&at.addr);
+        if at.conditional {
+            let chain = format!("hostport{family}-if{any}-{}", digest(all.conditions.of(at.addr.is_ipv4())));
+            element(format!("{family}-if{any}"), key.clone(), format!(" : jump {chain}"));
+        }
+        let to_map = if at.conditional { "-to" } else { "" };
+        element(format!("{family}{to_map}{any}"), key, format!(" : {} . {}", to.ip(), to.port()));
     }
     let led: BTreeSet<_> = all.ports.iter().map(|port| (port.to, port.at.protocol)).collect();
     for (to, protocol) in led {
@@ -82,6 +89,13 @@ fn host_ports(f: &mut fmt::Formatter<'_>, verb: &str, all: &HostPorts) -> fmt::R
         let to = if verb == "add" { format!("to {to}") } else { "nowhere".to_owned() };
         format!("# map /sys/fs/bpf/braid/v3/*/loopback_ports: {at} leads {to} from [::1]")
     }));
+    for (is_v4, family) in [(true, '4'), (false, '6')] {
+        let conditions = all.conditions.of(is_v4);
+        if verb == "add" && all.ports.iter().any(|port| port.at.conditional && port.at.addr.is_ipv4() == is_v4) {
+            let chain = format!("hostport{family}-if*-{}", digest(conditions));
+            lines.push(format!("# chain {chain} leads who meets: {}", text(conditions)));
+        }
+    }
     commands(f, &lines)
 }
 

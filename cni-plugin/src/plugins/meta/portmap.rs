@@ -1,7 +1,10 @@
 //! `portmap`: ports of the host that lead to the container's.
 
+mod conditions;
+
 use crate::cni::{AddResult, Error, Interface, Json, NetConf};
 use crate::ipam::Lease;
+use crate::plan::condition::Conditions;
 use crate::plan::hostport::{Backend, Entrance, HostPort, HostPorts, Protocol, Rewrite, Target, Way};
 use crate::plan::link::{LinkAttr, LinkRef};
 use crate::plan::step::{Ns, Step, Sysctl};
@@ -17,8 +20,6 @@ const LAST_MARK_BIT: i64 = 31;
 const BY_EBPF: &[Feature] = &[Feature::Clsact, Feature::ClsBpf, Feature::Bpf];
 /// What eBPF needs of the kernel to lead this host's own clients from `[::1]`.
 const AT_LOOPBACK: &[Feature] = &[Feature::CgroupBpf];
-/// Keys that hold rules in the words of a command, which braid does not run.
-const COMMAND_KEYS: [&str; 2] = ["conditionsV4", "conditionsV6"];
 
 /// A `portmap` configuration.
 #[derive(Debug)]
@@ -28,10 +29,22 @@ pub struct Portmap {
     snat: bool,
     /// All sources are rewritten.
     masq_all: bool,
-    /// Clients are led by eBPF, as far as that can be.
-    by_ebpf: bool,
-    /// Why an ADD can't do what is asked for. A DEL can: the reference plugin may have done it.
+    /// What is to lead clients.
+    asked: Asked,
+    /// Who is led.
+    conditions: Conditions,
+    /// Why an ADD of a container with ports can't do what is asked for. A DEL can: the reference plugin may have done it.
     refusal: Option<Error>,
+}
+
+/// What `backend` names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Nftables,
+    /// Which braid does without.
+    Iptables,
+    /// As far as that can be.
+    Ebpf,
 }
 
 /// One of `portMappings`.
@@ -53,8 +66,14 @@ impl Portmap {
             None => Vec::new(),
         };
         let (snat, masq_all) = (json.bool_or("snat", true)?, json.bool_or("masqAll", false)?);
-        let by_ebpf = json.str_or("backend", "")? == "ebpf";
-        Ok(Self { mappings, snat, masq_all, by_ebpf, refusal: refuse_backend(json).err() })
+        let asked = match json.str_or("backend", "")? {
+            "iptables" => Asked::Iptables,
+            "ebpf" => Asked::Ebpf,
+            _ => Asked::Nftables,
+        };
+        let conditions = refuse_backend(json).and_then(|()| conditions_of(json));
+        let refusal = conditions.as_ref().err().cloned();
+        Ok(Self { mappings, snat, masq_all, asked, conditions: conditions.unwrap_or_default(), refusal })
     }
 
     /// The ports of the container's first address of each family.
@@ -70,7 +89,8 @@ impl Portmap {
                 else {
                     continue;
                 };
-                let at = Entrance { addr: host, protocol: mapping.protocol, port: mapping.host_port };
+                let conditional = !self.conditions.of(addr.is_ipv4()).is_empty();
+                let at = Entrance { addr: host, protocol: mapping.protocol, port: mapping.host_port, conditional };
                 let port = HostPort { at, to: SocketAddr::new(addr, mapping.container_port) };
                 if !ports.contains(&port) {
                     ports.push(port);
@@ -80,9 +100,10 @@ impl Portmap {
         ports
     }
 
-    /// How clients get to the container. eBPF rewrites only whose answer would go astray, and leads only to a veth.
+    /// How clients get to the container. eBPF rewrites only whose answer would go astray, asks for no conditions, and leads
+    /// only to a veth.
     fn backend(&self, call: &Call<'_>, prev: &AddResult, facts: &Facts) -> Backend {
-        if !self.by_ebpf || self.masq_all || lacking(facts).is_some() {
+        if self.asked != Asked::Ebpf || self.masq_all || !self.conditions.is_empty() || lacking(facts).is_some() {
             return Backend::Nftables;
         }
         let is_own = |interface: &&Interface| interface.name == call.ifname.as_str() && !interface.sandbox.is_empty();
@@ -97,6 +118,22 @@ impl Portmap {
             nets: first_of_each_family(prev, call),
             hairpin: self.snat,
         })
+    }
+
+    /// What differs from what `backend` asks for.
+    fn warning(&self, call: &Call<'_>, backend: &Backend, facts: &Facts) -> Option<String> {
+        let (asked, why) = match backend {
+            Backend::Nftables if self.asked == Asked::Iptables => {
+                ("iptables", "braid does without iptables".to_owned())
+            }
+            Backend::Nftables if self.asked == Asked::Ebpf && !self.masq_all => match lacking(facts) {
+                _ if !self.conditions.is_empty() => ("ebpf", "it asks for no conditions".to_owned()),
+                Some(lacking) => ("ebpf", lacking),
+                None => ("ebpf", "it leads to a veth only".to_owned()),
+            },
+            _ => return None,
+        };
+        Some(format!("\"backend\": {asked:?}: {why}, so nf_tables leads to container {}", call.container_id))
     }
 
     fn targets(&self, call: &Call<'_>, prev: &AddResult, facts: &Facts, ports: &[HostPort]) -> Vec<Target> {
@@ -122,30 +159,26 @@ impl Portmap {
 /// `backend`, and the keys that mean something to one backend alone.
 fn refuse_backend(json: &Json) -> Result<(), Error> {
     match json.str_or("backend", "")? {
-        "" | "auto" | "nftables" | "ebpf" => {}
-        backend @ "iptables" => {
-            let sentence = "is not among braid's backends; \"nftables\", \"ebpf\" and \"auto\" are";
-            return Err(Error::config(format!("\"backend\": {backend:?} {sentence}")));
-        }
+        "" | "auto" | "nftables" | "ebpf" | "iptables" => {}
         backend => return Err(Error::config(format!("unrecognized backend {backend:?}"))),
     }
-    // braid marks no packet, so every bit is as good.
-    if let Some(bit) = json.i64("markMasqBit")?.filter(|bit| !(0..=LAST_MARK_BIT).contains(bit)) {
+    // braid marks no packet, so every bit and every chain is as good.
+    let bit = json.i64("markMasqBit")?;
+    if bit.is_some() && json.str("externalSetMarkChain")?.is_some() {
+        return Err(Error::config("Cannot specify externalSetMarkChain and markMasqBit"));
+    }
+    if let Some(bit) = bit.filter(|bit| !(0..=LAST_MARK_BIT).contains(bit)) {
         return Err(Error::config(format!("MasqMarkBit must be between 0 and 31: \"markMasqBit\" is {bit}")));
     }
-    if let Some(chain) = json.str("externalSetMarkChain")?.filter(|chain| !chain.is_empty()) {
-        let sentence = "names a chain of iptables, to which braid's nf_tables rules can't jump";
-        return Err(Error::config(format!("\"externalSetMarkChain\": {chain:?} {sentence}")));
-    }
-    for key in COMMAND_KEYS {
-        let conditions = json.strings(key)?;
-        if !conditions.is_empty() {
-            let conditions = conditions.join(" ");
-            let sentence = "are words of a command, and braid runs none; \"hostIP\" of a mapping limits it";
-            return Err(Error::config(format!("{key:?}: {conditions:?} {sentence}")));
-        }
-    }
     Ok(())
+}
+
+fn conditions_of(json: &Json) -> Result<Conditions, Error> {
+    let of = |key: &str, is_v4| {
+        let words = json.strings(key)?;
+        conditions::parse(&words, is_v4).map_err(|why| Error::config(format!("{key:?}: {:?}: {why}", words.join(" "))))
+    };
+    Ok(Conditions { v4: of("conditionsV4", true)?, v6: of("conditionsV6", false)? })
 }
 
 impl Mapping {
@@ -229,7 +262,7 @@ impl Plugin for Portmap {
         let Some(prev) = call.prev.filter(|_| !ports.is_empty()) else { return Vec::new() };
         let mut needs: Vec<Need> = ports.iter().map(|port| Need::HostPort(port.at)).collect();
         needs.extend(host_links(prev).map(Need::Link));
-        if self.by_ebpf && !self.masq_all {
+        if self.asked == Asked::Ebpf && !self.masq_all {
             needs.push(Need::Features(BY_EBPF));
         }
         if is_at_loopback(&ports) {
@@ -243,7 +276,7 @@ impl Plugin for Portmap {
     }
 
     fn refuse(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
-        if let Some(error) = &self.refusal {
+        if let Some(error) = self.refusal.as_ref().filter(|_| !self.mappings.is_empty()) {
             return Err(error.clone());
         }
         let ports = self.ports(call);
@@ -270,14 +303,10 @@ impl Plugin for Portmap {
         let mut steps: Vec<Step> = hairpin(&result, facts, &targets).into_iter().collect();
         let has_loopback = targets.iter().any(|target| target.addr.is_ipv4());
         let backend = self.backend(call, &result, facts);
-        let warnings = if self.by_ebpf && !self.masq_all && backend == Backend::Nftables {
-            let why = lacking(facts).unwrap_or_else(|| "it leads to a veth only".to_owned());
-            vec![format!("\"backend\": \"ebpf\": {why}, so nf_tables leads to container {}", call.container_id)]
-        } else {
-            Vec::new()
-        };
         let loopback = is_at_loopback(&ports) && AT_LOOPBACK.iter().all(|feature| facts.has(*feature));
-        steps.push(Step::AddHostPorts(HostPorts { ports, targets, owner: call.owner(), backend, loopback }));
+        let warnings = self.warning(call, &backend, facts).into_iter().collect();
+        let (owner, conditions) = (call.owner(), self.conditions.clone());
+        steps.push(Step::AddHostPorts(HostPorts { ports, targets, owner, backend, loopback, conditions }));
         // Behind the ports, whose table drops what comes from outside for 127.0.0.0/8.
         if has_loopback {
             steps.extend(route_localnet(&result, facts));
@@ -299,11 +328,11 @@ impl Plugin for Portmap {
     }
 
     fn status_needs(&self) -> Vec<Need> {
-        if self.by_ebpf { vec![Need::Features(BY_EBPF)] } else { Vec::new() }
+        if self.asked == Asked::Ebpf { vec![Need::Features(BY_EBPF)] } else { Vec::new() }
     }
 
     fn status(&self, facts: &Facts) -> Result<Option<String>, Error> {
-        let why = if self.by_ebpf { lacking(facts) } else { None };
+        let why = if self.asked == Asked::Ebpf { lacking(facts) } else { None };
         Ok(why.map(|why| format!("portmap by nf_tables: {why}")))
     }
 }
@@ -364,12 +393,17 @@ mod tests {
         assert_eq!(full(r#""protocol":"icmp""#), r#""protocol": "icmp" is none of "tcp", "udp" and "sctp""#);
         assert!(full(r#""hostIP":"1.2.3""#).starts_with(r#""hostIP": bad address "1.2.3""#));
         let key = |keys: &str| parse(keys, "[]").expect("DEL can go on").refusal.expect("refused").msg;
-        assert!(key(r#""backend":"iptables","#).contains(r#""backend": "iptables""#));
         assert_eq!(key(r#""backend":"x","#), r#"unrecognized backend "x""#);
         assert!(key(r#""markMasqBit":32,"#).contains("32"));
-        assert!(key(r#""externalSetMarkChain":"KUBE","#).contains(r#""KUBE""#));
-        assert!(key(r#""conditionsV4":["-s","10.0.0.0/8"],"#).contains("-s 10.0.0.0/8"));
-        let fine = r#""markMasqBit":5,"conditionsV6":[],"externalSetMarkChain":"","backend":"nftables","#;
-        assert_eq!(parse(fine, "[]").map(|portmap| portmap.refusal), Ok(None));
+        let both = r#""externalSetMarkChain":"KUBE","markMasqBit":5,"#;
+        assert_eq!(key(both), "Cannot specify externalSetMarkChain and markMasqBit");
+        let words = key(r#""conditionsV4":["-s","10.0.0.0/8","-j"],"#);
+        assert!(words.starts_with(r#""conditionsV4": "-s 10.0.0.0/8 -j": "-j""#), "{words}");
+        for fine in [
+            r#""markMasqBit":5,"conditionsV6":[],"backend":"nftables","#,
+            r#""externalSetMarkChain":"KUBE","conditionsV4":["-s","10.0.0.0/8"],"backend":"iptables","#,
+        ] {
+            assert_eq!(parse(fine, "[]").map(|portmap| portmap.refusal), Ok(None));
+        }
     }
 }

@@ -351,7 +351,7 @@ mod tests {
             last: Map::create("braid_test", PERCPU_ARRAY, 1, 0).expect("a map"),
         };
         Programs::load(&maps, &flows).expect("the verifier agrees");
-        let at = At { addr: Ipv4Addr::UNSPECIFIED.into(), protocol: Protocol::Tcp, port: 80 };
+        let at = At { addr: Ipv4Addr::UNSPECIFIED.into(), protocol: Protocol::Tcp, port: 80, conditional: false };
         maps.add(&at, &lead("10.1.0.5:80")).expect("added");
         assert_eq!(maps.add(&at, &lead("10.1.0.6:80")), Err(Errno::EEXIST));
         maps.set(&at, &Lead { neighbours: true, ..lead("10.1.0.5:80") }).expect("changed");

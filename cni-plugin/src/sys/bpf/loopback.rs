@@ -215,7 +215,7 @@ mod tests {
     use crate::plan::hostport::Protocol;
 
     fn at(addr: &str) -> Entrance {
-        Entrance { addr: addr.parse().expect("an address"), protocol: Protocol::Udp, port: 0x1234 }
+        Entrance { addr: addr.parse().expect("an address"), protocol: Protocol::Udp, port: 0x1234, conditional: false }
     }
 
     #[test]

@@ -73,6 +73,8 @@ pub(super) enum Means<'a> {
     Nothing,
     /// The packet goes on in this chain.
     Goto(&'a str),
+    /// The packet goes to this chain, and back from its end.
+    Jump(&'a str),
     /// These bytes.
     Value(&'a [u8]),
 }
@@ -284,6 +286,9 @@ impl Batch {
                 Means::Nothing => {}
                 Means::Goto(chain) => {
                     b.nest(2, |b| b.verdict(Verdict::Goto(chain)));
+                }
+                Means::Jump(chain) => {
+                    b.nest(2, |b| b.verdict(Verdict::Jump(chain)));
                 }
                 Means::Value(value) => {
                     b.nest(2, |b| {

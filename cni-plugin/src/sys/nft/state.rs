@@ -51,7 +51,13 @@ impl Table {
     /// The chains that belong together, of which none is without rules.
     fn groups(self) -> &'static [&'static [&'static str]] {
         match self {
-            Self::Inet => &[masquerade::CHAINS, hostport::CHAINS, firewall::CHAINS, isolation::CHAINS],
+            Self::Inet => &[
+                masquerade::CHAINS,
+                hostport::CHAINS,
+                hostport::CONDITIONAL_CHAINS,
+                firewall::CHAINS,
+                isolation::CHAINS,
+            ],
             Self::Bridge => &[mac_check::CHAINS],
         }
     }

@@ -39,8 +39,10 @@
 //! The rules for martians are there because the kernel routes `127.0.0.0/8` to containers' links (`route_localnet`), and would
 //! take it from outside as well (CVE-2020-8558).
 
+mod conditional;
 mod rules;
 
+pub(super) use conditional::CHAINS as CONDITIONAL_CHAINS;
 pub(super) use rules::{CHAINS, add_led, is_led};
 
 use super::batch::{Batch, Family, Means};
@@ -60,6 +62,10 @@ const FAMILY: Family = Family::Inet;
 struct Ip {
     exact: &'static str,
     any: &'static str,
+    if_exact: &'static str,
+    if_any: &'static str,
+    to_exact: &'static str,
+    to_any: &'static str,
     source: &'static str,
     own: &'static str,
     led: &'static str,
@@ -76,6 +82,10 @@ struct Ip {
 const V4: Ip = Ip {
     exact: "hostport4",
     any: "hostport4-any",
+    if_exact: "hostport4-if",
+    if_any: "hostport4-if-any",
+    to_exact: "hostport4-to",
+    to_any: "hostport4-to-any",
     source: "hostport4-source",
     own: "hostport4-own",
     led: "hostport4-led",
@@ -88,6 +98,10 @@ const V4: Ip = Ip {
 const V6: Ip = Ip {
     exact: "hostport6",
     any: "hostport6-any",
+    if_exact: "hostport6-if",
+    if_any: "hostport6-if-any",
+    to_exact: "hostport6-to",
+    to_any: "hostport6-to-any",
     source: "hostport6-source",
     own: "hostport6-own",
     led: "hostport6-led",
@@ -109,7 +123,17 @@ impl Ip {
     }
 
     fn map_of(&self, at: &Entrance) -> &'static str {
-        if at.addr.is_unspecified() { self.any } else { self.exact }
+        match (at.conditional, at.addr.is_unspecified()) {
+            (false, true) => self.any,
+            (false, false) => self.exact,
+            (true, true) => self.to_any,
+            (true, false) => self.to_exact,
+        }
+    }
+
+    /// The maps of ports.
+    fn maps(&self) -> [&'static str; 6] {
+        [self.exact, self.any, self.to_exact, self.to_any, self.if_exact, self.if_any]
     }
 }
 
@@ -125,32 +149,39 @@ pub struct Shown {
 /// Who has an entrance; `None` where nobody has.
 pub fn find(socket: &mut Socket, at: &Entrance) -> Result<Option<Shown>, KernelError> {
     let found = element(socket, FAMILY, TABLE, Ip::of(at.addr).map_of(at), &key(at))?;
+    if at.conditional && element(socket, FAMILY, TABLE, conditional::map_of(at), &key(at))?.is_none() {
+        return Ok(None);
+    }
     Ok(found.map(|Element { data, comment, .. }| Shown { to: parse_target(&data), owner: comment }))
 }
 
 /// Makes the ports lead to the container; `EEXIST` where somebody has one of them, or an address of the container.
 pub fn add(socket: &mut Socket, what: &HostPorts) -> Result<(), KernelError> {
-    let subnets = |b: &mut Batch| what.targets.iter().for_each(|target| add_subnet(b, target.rewrite));
-    let elements = |b: &mut Batch| elements_of(what).iter().for_each(|one| one.add(b, &what.owner));
-    first_that_fits(
-        socket,
-        &[
-            &|| batch(elements),
-            &|| {
-                batch(|b| {
-                    subnets(b);
-                    elements(b);
-                })
-            },
-            &|| {
-                batch(|b| {
-                    add_base(b);
-                    subnets(b);
-                    elements(b);
-                })
-            },
-        ],
-    )
+    let is_conditional = what.ports.iter().any(|port| port.at.conditional);
+    let all = |has_chains: bool, has_conditions: bool, has_base: bool| {
+        batch(|b| {
+            if has_base {
+                add_base(b);
+            }
+            if has_conditions {
+                conditional::add_base(b);
+            }
+            if has_chains {
+                what.targets.iter().for_each(|target| add_subnet(b, target.rewrite));
+                conditional::add_chains(b, what);
+            }
+            for one in elements_of(what) {
+                one.add(b, &what.owner);
+            }
+        })
+    };
+    let (least, chains) = (|| all(false, false, false), || all(true, false, false));
+    let (conditions, whole) = (|| all(true, true, false), || all(true, is_conditional, true));
+    if is_conditional {
+        first_that_fits(socket, &[&least, &chains, &conditions, &whole])
+    } else {
+        first_that_fits(socket, &[&least, &chains, &whole])
+    }
 }
 
 /// Whether all of them are there, and this owner's.
@@ -172,7 +203,8 @@ pub fn owned(socket: &mut Socket, what: &HostPorts) -> Result<Vec<Spot>, KernelE
 /// Ends all of an owner's.
 pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
     let mut own = Vec::new();
-    for set in [&V4, &V6].into_iter().flat_map(|ip| [ip.exact, ip.any, ip.source, ip.own, ip.led]) {
+    let sets = |ip: &Ip| ip.maps().into_iter().chain([ip.source, ip.own, ip.led]);
+    for set in [&V4, &V6].into_iter().flat_map(sets) {
         let found = elements(socket, FAMILY, TABLE, set)?.into_iter().filter(|element| element.comment == *owner);
         own.extend(found.map(|element| Spot { set, key: element.key }));
     }
@@ -181,7 +213,7 @@ pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
 
 /// All owners of a port.
 pub fn owners(socket: &mut Socket) -> Result<Vec<String>, KernelError> {
-    owners_in(socket, &[V4.exact, V4.any, V4.source, V6.exact, V6.any, V6.source])
+    owners_in(socket, &[&V4.maps()[..], &[V4.source], &V6.maps(), &[V6.source]].concat())
 }
 
 /// An element of one of the sets.
@@ -194,6 +226,7 @@ struct One {
 enum Data {
     None,
     Goto(String),
+    Jump(String),
     Value(Vec<u8>),
 }
 
@@ -202,6 +235,7 @@ impl One {
         let means = match &self.data {
             Data::None => Means::Nothing,
             Data::Goto(chain) => Means::Goto(chain),
+            Data::Jump(chain) => Means::Jump(chain),
             Data::Value(value) => Means::Value(value),
         };
         batch.add_element(self.set, &self.key, means, comment);
@@ -215,11 +249,17 @@ fn elements_of(what: &HostPorts) -> Vec<One> {
         data: Data::Value([bytes(to.ip()), padded(&to.port().to_be_bytes())].concat()),
     };
     let mut all: Vec<One> = what.ports.iter().map(port).collect();
+    let conditional = what.ports.iter().map(|port| port.at).filter(|at| at.conditional);
+    all.extend(conditional.map(|at| One {
+        set: conditional::map_of(&at),
+        key: key(&at),
+        data: Data::Jump(conditional::chain(&at, &what.conditions)),
+    }));
     // Two ports of the host may lead to one.
     let led: BTreeSet<(SocketAddr, Protocol)> = what.ports.iter().map(|port| (port.to, port.at.protocol)).collect();
     all.extend(led.into_iter().map(|(to, protocol)| One {
         set: Ip::of(to.ip()).led,
-        key: key(&Entrance { addr: to.ip(), protocol, port: to.port() }),
+        key: key(&Entrance { addr: to.ip(), protocol, port: to.port(), conditional: false }),
         data: Data::None,
     }));
     for Target { addr, rewrite } in &what.targets {
@@ -279,8 +319,12 @@ mod tests {
 
     #[test]
     fn a_key_has_an_address_only_where_one_is_given() {
-        let at =
-            |addr: &str| Entrance { addr: addr.parse().expect("an address"), protocol: Protocol::Udp, port: 0x1234 };
+        let at = |addr: &str| Entrance {
+            addr: addr.parse().expect("an address"),
+            protocol: Protocol::Udp,
+            port: 0x1234,
+            conditional: false,
+        };
         assert_eq!(key(&at("0.0.0.0")), [17, 0, 0, 0, 0x12, 0x34, 0, 0]);
         assert_eq!(key(&at("192.0.2.1")), [192, 0, 2, 1, 17, 0, 0, 0, 0x12, 0x34, 0, 0]);
         assert_eq!(key(&at("fd00::1")).len(), 24);

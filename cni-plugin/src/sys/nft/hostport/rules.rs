@@ -17,12 +17,12 @@ const MARTIAN: &str = "hostport-martian";
 const UNASKED: &str = "hostport-unasked";
 /// All that belong together.
 pub(in crate::sys::nft) const CHAINS: &[&str] = &[DISPATCH, IN, OUT, BACK, MARTIAN_NEW, MARTIAN, UNASKED];
-const HOOK_PREROUTING: u32 = 0;
+pub(super) const HOOK_PREROUTING: u32 = 0;
 const HOOK_INPUT: u32 = 1;
-const HOOK_OUTPUT: u32 = 3;
+pub(super) const HOOK_OUTPUT: u32 = 3;
 const HOOK_POSTROUTING: u32 = 4;
 const PRIORITY_RAW: i32 = -300;
-const PRIORITY_DSTNAT: i32 = -100;
+pub(super) const PRIORITY_DSTNAT: i32 = -100;
 /// Before all that others translate.
 const PRIORITY_MARTIAN_NEW: i32 = -110;
 /// Before the chain that masquerades what containers send.
@@ -30,13 +30,25 @@ const PRIORITY_BACK: i32 = 99;
 const META_IIF: u32 = 4;
 const META_NFPROTO: u32 = 15;
 const LOOPBACK: u32 = 1;
-const NETWORK_HEADER: u32 = 1;
-const TYPE_PROTO: u32 = 12;
-const TYPE_SERVICE: u32 = 13;
+pub(super) const NETWORK_HEADER: u32 = 1;
+pub(super) const TYPE_PROTO: u32 = 12;
+pub(super) const TYPE_SERVICE: u32 = 13;
 
 impl Ip {
-    fn only_this_family<'b>(&self, rule: &'b mut Batch) -> &'b mut Batch {
+    pub(super) fn only_this_family<'b>(&self, rule: &'b mut Batch) -> &'b mut Batch {
         rule.meta(META_NFPROTO, REG_1).equals(REG_1, &[self.nfproto as u8])
+    }
+
+    /// Loads what a port of one address is looked up by.
+    pub(super) fn load_exact<'b>(&self, rule: &'b mut Batch) -> &'b mut Batch {
+        let behind = self.behind();
+        let rule = self.only_this_family(rule).payload(NETWORK_HEADER, self.daddr, self.len, REG_1);
+        rule.l4proto(behind).destination_port(behind + 1)
+    }
+
+    /// Loads what a port of all addresses is looked up by.
+    pub(super) fn load_any<'b>(&self, rule: &'b mut Batch) -> &'b mut Batch {
+        self.only_this_family(rule).l4proto(REG_1).destination_port(REG_1 + 1)
     }
 }
 
@@ -114,21 +126,16 @@ pub(in crate::sys::nft) fn add_led(batch: &mut Batch) {
 /// Goes on only if the packet is for one of them.
 pub(in crate::sys::nft) fn is_led(rule: &mut Batch, family: Nfproto) -> &mut Batch {
     let ip = if matches!(family, Nfproto::V4) { &V4 } else { &V6 };
-    let behind = ip.behind();
-    let rule = ip.only_this_family(rule).payload(NETWORK_HEADER, ip.daddr, ip.len, REG_1);
-    rule.l4proto(behind).destination_port(behind + 1).lookup(ip.led, REG_1, false)
+    ip.load_exact(rule).lookup(ip.led, REG_1, false)
 }
 
 fn add_rules(batch: &mut Batch, ip: &Ip) {
     let behind = ip.behind();
     batch.rule(DISPATCH, |rule| {
-        let rule = ip.only_this_family(rule).payload(NETWORK_HEADER, ip.daddr, ip.len, REG_1);
-        rule.l4proto(behind).destination_port(behind + 1).lookup_value(ip.exact, REG_1, REG_1);
-        rule.destination_nat(ip.nfproto, REG_1, behind);
+        ip.load_exact(rule).lookup_value(ip.exact, REG_1, REG_1).destination_nat(ip.nfproto, REG_1, behind);
     });
     batch.rule(DISPATCH, |rule| {
-        let rule = ip.only_this_family(rule).l4proto(REG_1).destination_port(REG_1 + 1);
-        rule.lookup_value(ip.any, REG_1, REG_1).destination_nat(ip.nfproto, REG_1, behind);
+        ip.load_any(rule).lookup_value(ip.any, REG_1, REG_1).destination_nat(ip.nfproto, REG_1, behind);
     });
     batch.rule(BACK, |rule| {
         let rule = ip.only_this_family(rule).was_rewritten(REG_1);
