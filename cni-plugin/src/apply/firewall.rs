@@ -16,7 +16,7 @@ pub(super) fn add(kernel: &mut Kernel, what: &Firewall) -> Result<(), KernelErro
     let _held = (is_shut || what.isolation.is_some()).then(record::lock_all).transpose()?;
     let socket = kernel.nft()?;
     isolation::add(socket, what)?;
-    if what.isolation.as_ref().is_some_and(|isolation| isolation.within) {
+    if what.is_within() {
         // Past all rules about what is forwarded.
         hostports::ebpf::keep_apart(&what.owner)?;
     }

@@ -1,7 +1,8 @@
 //! The sockets of one call: one for the host, one for the container, one of nf_tables for each when it is needed.
 
-use super::Error;
+use super::{Error, holder};
 use crate::plan::facts::LinkFact;
+use crate::plan::hostport::Holder;
 use crate::plan::link::LinkRef;
 use crate::plan::step::Ns;
 use crate::sys::netlink::{KernelError, Socket};
@@ -24,6 +25,8 @@ pub struct Kernel {
     indexes: BTreeMap<LinkRef, u32>,
     /// Where the attachment that is being changed is recorded; `None` where it is not.
     record: Option<PathBuf>,
+    /// Who stands behind owners of host ports, as far as that was asked.
+    holders: BTreeMap<String, Holder>,
     /// Somebody wants to know how long each send takes.
     is_timed: bool,
 }
@@ -68,7 +71,15 @@ impl Kernel {
     pub fn open(netns: Option<NetNs>) -> Result<Self, Error> {
         let pod = netns.map(|netns| Pod { netns, socket: None, nft: None });
         let host = Socket::route().map_err(|cause| Error::new("open a netlink socket in host", cause))?;
-        Ok(Self { host, pod, nft: None, indexes: BTreeMap::new(), record: None, is_timed: false })
+        Ok(Self {
+            host,
+            pod,
+            nft: None,
+            indexes: BTreeMap::new(),
+            record: None,
+            holders: BTreeMap::new(),
+            is_timed: false,
+        })
     }
 
     /// Has the time of each send noted.
@@ -79,6 +90,16 @@ impl Kernel {
     /// Whether that is asked for.
     pub(super) fn is_timed(&self) -> bool {
         self.is_timed
+    }
+
+    /// Who stands behind an owner. Asked once for all that it has.
+    pub(super) fn holder(&mut self, owner: &str) -> Holder {
+        self.holders.entry(owner.to_owned()).or_insert_with(|| holder::of(owner)).clone()
+    }
+
+    /// Has it asked again.
+    pub(super) fn forget_holders(&mut self) {
+        self.holders.clear();
     }
 
     /// Where the attachment that is being changed is recorded.

@@ -6,6 +6,7 @@
 //!  shape ─ programs and queues              make, unmake ─ links, elements ─ of nf_tables, wait ─ an event
 //!  features ─ what the kernel has           program, slot ─ what shapes; xsk ─ what guards
 //!  record ─ what was done, on tmpfs         delegate, within ─ foreign plugins by libcni's rules
+//!  holder ─ the container behind an owner
 //! ```
 
 pub mod delegate;
@@ -13,6 +14,7 @@ mod elements;
 pub mod executor;
 pub mod features;
 mod firewall;
+pub mod holder;
 pub mod hostports;
 pub mod kernel;
 mod leaving;

@@ -57,9 +57,9 @@ fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error
         Need::HostPort(at) => apart(|| read_host_port(kernel, at, facts)),
         Need::Firewalld => apart(|| read_firewalld(facts)),
         Need::Firewall(what) => apart(|| read_firewall(kernel, what, facts)),
-        Need::EbpfPort(at) => apart(|| read_ebpf_port(at, facts)),
+        Need::EbpfPort(at) => apart(|| read_ebpf_port(kernel, at, facts)),
         Need::HostPortHook(at) => apart(|| read_host_port_hook(kernel, at, facts)),
-        Need::LoopbackPort(at) => apart(|| read_loopback_port(at, facts)),
+        Need::LoopbackPort(at) => apart(|| read_loopback_port(kernel, at, facts)),
         Need::LoopbackPrograms => apart(|| read_loopback_programs(facts)),
         Need::Shaped(at) => {
             let fact = apart(|| shape::observe(kernel, at));
@@ -153,15 +153,16 @@ fn read_firewall(kernel: &mut Kernel, what: &Firewall, facts: &mut Facts) -> Res
     Ok(())
 }
 
-fn read_ebpf_port(at: &Entrance, facts: &mut Facts) -> Result<(), Error> {
-    let found = ebpf::observe(at).map_err(|cause| Error::new(format!("look who has host port {at} in eBPF"), cause))?;
+fn read_ebpf_port(kernel: &mut Kernel, at: &Entrance, facts: &mut Facts) -> Result<(), Error> {
+    let found =
+        ebpf::observe(kernel, at).map_err(|cause| Error::new(format!("look who has host port {at} in eBPF"), cause))?;
     facts.ebpf_ports.extend(found.map(|fact| (*at, fact)));
     Ok(())
 }
 
-fn read_loopback_port(at: &Entrance, facts: &mut Facts) -> Result<(), Error> {
-    let found =
-        loopback::observe(at).map_err(|cause| Error::new(format!("look who has host port {at} at ::1"), cause))?;
+fn read_loopback_port(kernel: &mut Kernel, at: &Entrance, facts: &mut Facts) -> Result<(), Error> {
+    let found = loopback::observe(kernel, at)
+        .map_err(|cause| Error::new(format!("look who has host port {at} at ::1"), cause))?;
     facts.loopback_ports.extend(found.map(|fact| (*at, fact)));
     Ok(())
 }

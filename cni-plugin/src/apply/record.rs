@@ -327,22 +327,51 @@ pub fn lock_all() -> Result<File, KernelError> {
     lock().map_err(|err| Error::io(format!("lock {ROOT}"), &err).cause)
 }
 
-/// Whether an attachment of this owner ([`owner`]'s text) has a record. Also where the text can't be taken apart: then
-/// nobody knows.
-pub fn is_known(text: &str) -> bool {
+/// The records of an owner ([`owner`]'s text). None where the text can't be taken apart, or a record not be read: then nobody
+/// knows.
+pub(super) fn of_owner(text: &str) -> Option<Vec<Record>> {
+    let is_its = |Key { network, container_id, ifname, .. }: &Key| owner::short(network, container_id, ifname) == text;
     if owner::is_digest(text) {
-        return is_known_by_digest(text);
+        return Some(list().ok()?.into_iter().filter(|record| is_its(&record.key)).collect());
     }
-    let [network, container_id, ifname] = text.split(' ').collect::<Vec<_>>()[..] else { return true };
-    let start = format!("{ifname}:{}:", part_name(network));
-    let records = entries(&Path::new(ROOT).join(part_name(container_id))).unwrap_or_default();
-    let is_its = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&start));
-    records.iter().any(|path| is_its(path) && path.extension().is_some_and(|extension| extension == "json"))
+    let [_, container_id, _] = text.split(' ').collect::<Vec<_>>()[..] else { return None };
+    let mut records = files_of(container_id).ok()?;
+    records.retain(|path| is_of(path, text));
+    records.iter().map(|path| load(path).ok()?).collect()
 }
 
-fn is_known_by_digest(text: &str) -> bool {
-    let is_its = |Key { network, container_id, ifname, .. }: &Key| owner::short(network, container_id, ifname) == text;
-    list().map_or(true, |records| records.iter().any(|record| is_its(&record.key)))
+/// The container that an owner's text names; none where that is not known.
+pub(super) fn container_of(text: &str) -> Option<String> {
+    if owner::is_digest(text) {
+        return of_owner(text)?.pop().map(|record| record.key.container_id);
+    }
+    let [_, container_id, _] = text.split(' ').collect::<Vec<_>>()[..] else { return None };
+    Some(container_id.to_owned())
+}
+
+/// The records of a container but for those of one owner, the oldest first.
+pub(super) fn of_container(container_id: &str, but: &str) -> Result<Vec<Record>, Error> {
+    let fail = |err| Error::io(format!("list records of container {container_id}"), &err);
+    let mut files = files_of(container_id).map_err(fail)?;
+    files.retain(|path| !is_of(path, but));
+    let written = |path: &PathBuf| fs::metadata(path).and_then(|meta| meta.modified()).ok();
+    let mut dated: Vec<_> = files.iter().map(|path| (written(path), path)).collect();
+    dated.sort();
+    let records = dated.into_iter().map(|(_, path)| load(path)).collect::<Result<Vec<_>, _>>()?;
+    Ok(records.into_iter().flatten().collect())
+}
+
+/// Whether the file is a record of this owner, as far as its name tells.
+fn is_of(path: &Path, owner: &str) -> bool {
+    let [network, _, ifname] = owner.split(' ').collect::<Vec<_>>()[..] else { return false };
+    let start = format!("{ifname}:{}:", part_name(network));
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&start))
+}
+
+fn files_of(container_id: &str) -> io::Result<Vec<PathBuf>> {
+    let mut files = entries(&Path::new(ROOT).join(part_name(container_id)))?;
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
+    Ok(files)
 }
 
 /// Says whether the store can be written, for STATUS.

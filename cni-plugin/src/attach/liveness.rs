@@ -2,32 +2,19 @@
 
 use crate::apply::Error;
 use crate::apply::executor::{OnError, execute};
+pub use crate::apply::holder::netns_of;
 use crate::apply::kernel::Kernel;
 use crate::apply::record::{self, Record};
 use crate::cni::owner;
 use crate::ipam::host_local::STATE_DIR;
 use crate::ipam::host_local::store::LeaseFile;
-use crate::ipam::liveness::{Death, LIBCNI_CACHE_DIR, LibcniCache, Liveness, Netns, netns_at, owner_of};
+use crate::ipam::liveness::{Death, LIBCNI_CACHE_DIR, LibcniCache, Liveness, Netns, owner_of};
 use crate::ipam::{Host, Owner};
 use crate::plan::Facts;
 use crate::plan::step::Step;
-use crate::sys::netns::{self, NetNs};
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-
-/// What became of the namespace that a record names.
-pub fn netns_of(record: &Record) -> Netns {
-    let Some(path) = &record.netns else { return Netns::Gone };
-    let is_it = || match NetNs::open(path).map(|netns| netns.run(netns::cookie)) {
-        Ok(Ok(Ok(cookie))) => record.is_of(Some(cookie)),
-        _ => true,
-    };
-    match netns_at(path) {
-        Netns::Alive if record.netns_cookie.is_some() && !is_it() => Netns::Gone,
-        known => known,
-    }
-}
 
 /// Who of a network may still be alive.
 #[derive(Debug)]

@@ -166,6 +166,9 @@ pub struct HostPorts {
     pub targets: Vec<Target>,
     /// Network, container id and interface.
     pub owner: String,
+    /// `CNI_CONTAINERID`: its other attachments may have the same ports.
+    #[serde(default)]
+    pub container_id: String,
     /// What leads there.
     #[serde(default)]
     pub backend: Backend,
@@ -195,6 +198,13 @@ impl HostPorts {
     /// The ports that eBPF leads from `[::1]`.
     pub fn at_loopback(&self) -> impl Iterator<Item = &HostPort> {
         self.ports.iter().filter(|port| self.loopback && port.at.is_at_loopback())
+    }
+
+    /// Those that no other attachment of the container has.
+    #[must_use]
+    pub fn own(&self, facts: &BTreeMap<Entrance, HostPortFact>) -> Self {
+        let is_siblings = |at| facts.get(at).is_some_and(|fact| fact.is_siblings(&self.container_id, &self.owner));
+        Self { ports: self.ports.iter().filter(|port| !is_siblings(&port.at)).copied().collect(), ..self.clone() }
     }
 
     /// Whether those lead there as they should; otherwise what differs.
@@ -258,8 +268,19 @@ pub struct HostPortFact {
     pub to: Option<SocketAddr>,
     /// Network, container id and interface, as elements keep it.
     pub owner: String,
-    /// The owner has a record, so it is somebody's still.
-    pub is_held: bool,
+    /// Who stands behind the owner.
+    pub holder: Holder,
+}
+
+/// Who stands behind an owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Holder {
+    /// Nobody any more: there is no record, or the container's namespace is gone.
+    Nobody,
+    /// The container of this id.
+    Container(String),
+    /// Nobody can tell.
+    Somebody,
 }
 
 /// Longest text of an owner that an element keeps, which is the longest comment that `nft` accepts, in bytes.
@@ -271,9 +292,15 @@ impl HostPortFact {
         self.owner == owner
     }
 
-    /// Why somebody else can't have the entrance, where its owner still holds it.
-    pub fn refusal(&self, at: &Entrance, asking: &str) -> Option<String> {
-        (self.is_held && !self.is_of(asking)).then(|| format!("host port {at} is taken by {:?}", self.owner))
+    /// Whether it belongs to another attachment of the container.
+    pub fn is_siblings(&self, container_id: &str, owner: &str) -> bool {
+        !self.is_of(owner) && matches!(&self.holder, Holder::Container(id) if id == container_id)
+    }
+
+    /// Why this owner can't have the entrance: another container has it.
+    pub fn refusal(&self, at: &Entrance, container_id: &str, owner: &str) -> Option<String> {
+        let is_free = self.holder == Holder::Nobody || self.is_of(owner) || self.is_siblings(container_id, owner);
+        (!is_free).then(|| format!("host port {at} is taken by {:?}", self.owner))
     }
 }
 

@@ -20,6 +20,13 @@ pub struct Firewall {
     pub owner: String,
 }
 
+impl Firewall {
+    /// Whether also what one port of the bridge sends another is dropped.
+    pub fn is_within(&self) -> bool {
+        self.isolation.as_ref().is_some_and(|isolation| isolation.within)
+    }
+}
+
 /// Who else drops what the host forwards.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

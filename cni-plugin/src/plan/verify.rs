@@ -169,9 +169,10 @@ fn is_redirected(from: &LinkRef, to: &LinkRef, facts: &Facts) -> bool {
 fn nft_holds(step: &Step, facts: &Facts) -> Result<(), String> {
     match step {
         Step::AddHostPorts(all) => {
-            all.holds(&facts.host_ports)?;
-            all.holds_in_ebpf(&facts.ebpf_ports, &facts.host_port_hooks)?;
-            all.holds_at_loopback(&facts.loopback_ports, facts.has_loopback_programs)
+            let own = all.own(&facts.host_ports);
+            own.holds(&facts.host_ports)?;
+            own.holds_in_ebpf(&facts.ebpf_ports, &facts.host_port_hooks)?;
+            own.holds_at_loopback(&facts.loopback_ports, facts.has_loopback_programs)
         }
         Step::DelHostPorts(all) => {
             all.are_gone(&facts.host_ports)?;

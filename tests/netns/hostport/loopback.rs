@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
-const AT: &str = "[::1]:8080";
+pub(super) const AT: &str = "[::1]:8080";
 /// What the container takes the host for.
 const GATEWAY: &str = "fd00:1::1";
 const PATIENCE: Duration = Duration::from_millis(1500);

@@ -6,6 +6,7 @@ mod loopback;
 mod martian;
 mod matrix;
 mod owners;
+mod siblings;
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Service, Transport, Value, json};

@@ -68,6 +68,36 @@ fn assert_is_taken_over(network: &Value) {
 }
 
 #[test]
+fn the_port_of_a_container_that_died_is_the_next_ones_and_a_late_del_leaves_it_alone() {
+    of_each_backend(|network| assert_outlives(&network));
+}
+
+fn assert_outlives(network: &Value) {
+    let host = Sandbox::new();
+    let outside = outside(&host);
+    let (a, b) = (host.pod("a"), host.pod("b"));
+    let dead = mapped(&host, &a, network.clone(), &json!(BOTH.map(mapping)));
+    dead.add().result();
+    host.end(&a);
+    let next = mapped(&host, &b, network.clone(), &json!(BOTH.map(mapping)));
+    let result = next.add().result();
+    next.check(&result).ok();
+    let reaches = || {
+        assert!(reaches(&outside, "192.0.2.1:8080", &b));
+        assert!(reaches(host.host(), "[::1]:8080", &b));
+    };
+    reaches();
+    let before = state::elements(&host);
+    dead.del().ok();
+    let of_next = |element: &String| !element.contains(" a eth0") && before.contains(element);
+    assert!(state::elements(&host).iter().all(of_next));
+    next.check(&result).ok();
+    reaches();
+    next.prev(&result).del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
 fn a_port_of_a_container_that_vanished_does_not_lead_to_the_next_one_with_its_address() {
     of_each_backend(assert_ends_with_the_lease);
 }

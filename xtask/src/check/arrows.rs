@@ -17,6 +17,7 @@ const ARROWS: &[(&str, &str, &str)] = &[
     ("plugins", "apart", "the same"),
     ("apply", "sys", "steps are carried out by system calls"),
     ("apply", "plan", "steps are its input, facts its output"),
+    ("apply", "ipam::liveness", "what a dead container has is free, whether an address or a port"),
     ("apply", "cni", "a foreign program is asked in the protocol's words"),
     ("plugins", "plan", "a plugin turns its config into steps"),
     ("plugins", "cni", "a plugin's config is a part of the request"),

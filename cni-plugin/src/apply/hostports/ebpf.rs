@@ -5,7 +5,6 @@
 
 use super::super::kernel::Kernel;
 use super::super::lock::lock;
-use super::super::record;
 use crate::plan::hostport::{Entrance, HostPort, HostPortFact, HostPorts, Way};
 use crate::plan::link::LinkRef;
 use crate::plan::shaping::Hook;
@@ -30,8 +29,13 @@ const HOOKS: [Hook; 2] = [Hook::Ingress, Hook::Egress];
 /// What each link's filters tell the programs.
 type Places = BTreeMap<u32, u32>;
 
-/// Makes the ports lead to the container.
-pub(in crate::apply) fn add(kernel: &mut Kernel, all: &HostPorts, way: &Way) -> Result<(), KernelError> {
+/// Makes the ports lead to the container, also those that `leaving` has.
+pub(in crate::apply) fn add(
+    kernel: &mut Kernel,
+    all: &HostPorts,
+    way: &Way,
+    leaving: Option<&str>,
+) -> Result<(), KernelError> {
     let _held = lock()?;
     let link = kernel.index(&way.link)?;
     let bridge = way.bridge.as_ref().map(|at| kernel.index(at)).transpose()?;
@@ -58,18 +62,26 @@ pub(in crate::apply) fn add(kernel: &mut Kernel, all: &HostPorts, way: &Way) -> 
             neighbours: way.neighbours,
             owner: &all.owner,
         };
-        add_one(&maps, at, &lead)?;
+        match maps.add(at, &lead) {
+            Err(Errno::EEXIST) => replace(kernel, &maps, at, &lead, (all, leaving))?,
+            other => other?,
+        }
     }
     Ok(())
 }
 
-fn add_one(maps: &Maps, at: &Entrance, lead: &Lead<'_>) -> Result<(), KernelError> {
-    match maps.add(at, lead) {
-        Err(Errno::EEXIST) => match maps.find(at)?.and_then(|shown| fact(shown).refusal(at, lead.owner)) {
-            Some(refusal) => Err(KernelError { ext_ack: Some(refusal), ..Errno::EEXIST.into() }),
-            None => Ok(maps.set(at, lead)?),
-        },
-        other => Ok(other?),
+/// Makes a port lead there that leads somewhere, unless another container has it.
+fn replace(
+    kernel: &mut Kernel,
+    maps: &Maps,
+    at: &Entrance,
+    lead: &Lead<'_>,
+    (all, leaving): (&HostPorts, Option<&str>),
+) -> Result<(), KernelError> {
+    let fact = maps.find(at)?.map(|shown| fact(kernel, shown)).filter(|fact| Some(fact.owner.as_str()) != leaving);
+    match fact.and_then(|fact| fact.refusal(at, &all.container_id, &all.owner)) {
+        Some(refusal) => Err(KernelError { ext_ack: Some(refusal), ..Errno::EEXIST.into() }),
+        None => Ok(maps.set(at, lead)?),
     }
 }
 
@@ -109,9 +121,9 @@ fn change(kernel: &mut Kernel, work: impl FnOnce(&Maps) -> Result<(), Errno>) ->
 }
 
 /// Who has a port; none where nobody has.
-pub(in crate::apply) fn observe(at: &Entrance) -> Result<Option<HostPortFact>, KernelError> {
+pub(in crate::apply) fn observe(kernel: &mut Kernel, at: &Entrance) -> Result<Option<HostPortFact>, KernelError> {
     let maps = Maps::pinned()?;
-    Ok(maps.map(|maps| maps.find(at)).transpose()?.flatten().map(fact))
+    Ok(maps.map(|maps| maps.find(at)).transpose()?.flatten().map(|shown| fact(kernel, shown)))
 }
 
 /// All owners of a port.
@@ -137,8 +149,8 @@ pub(in crate::apply) fn is_hooked(kernel: &mut Kernel, at: &LinkRef) -> Result<b
     Ok(true)
 }
 
-fn fact(Shown { to, owner, .. }: Shown) -> HostPortFact {
-    HostPortFact { to: Some(to), is_held: record::is_known(&owner), owner }
+fn fact(kernel: &mut Kernel, Shown { to, owner, .. }: Shown) -> HostPortFact {
+    HostPortFact { to: Some(to), holder: kernel.holder(&owner), owner }
 }
 
 /// Brings the programs to all links. They are pinned last: who finds no pins begins anew.

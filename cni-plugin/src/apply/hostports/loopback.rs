@@ -1,8 +1,8 @@
 //! Host ports at `[::1]`: elements of an eBPF map, and the programs that the first one brings and the last one takes away.
 //! Who has a port is decided by nf_tables before; here the last one to come has it.
 
+use super::super::kernel::Kernel;
 use super::super::lock::lock;
-use super::super::record;
 use crate::plan::hostport::{Entrance, HostPort, HostPortFact, HostPorts};
 use crate::sys::bpf::loopback::{Ports, Shown, are_attached, is_started, start, stop};
 use crate::sys::netlink::KernelError;
@@ -57,10 +57,10 @@ fn end(work: impl FnOnce(&Ports) -> Result<(), Errno>) -> Result<(), Errno> {
 }
 
 /// Who has a port; none where nobody has.
-pub(in crate::apply) fn observe(at: &Entrance) -> Result<Option<HostPortFact>, KernelError> {
+pub(in crate::apply) fn observe(kernel: &mut Kernel, at: &Entrance) -> Result<Option<HostPortFact>, KernelError> {
     let ports = Ports::pinned().map_err(said)?;
     let found = ports.map(|ports| ports.find(at)).transpose().map_err(said)?.flatten();
-    let fact = |Shown { to, owner }| HostPortFact { to: Some(to), is_held: record::is_known(&owner), owner };
+    let fact = |Shown { to, owner }| HostPortFact { to: Some(to), holder: kernel.holder(&owner), owner };
     Ok(found.map(fact))
 }
 

@@ -285,7 +285,9 @@ impl Plugin for Portmap {
             return Err(Error::config(format!("\"portMappings\": host port {} is to lead to two ports", port.at)));
         }
         let owner = call.owner();
-        let refusal = ports.iter().find_map(|HostPort { at, .. }| facts.host_ports.get(at)?.refusal(at, &owner));
+        let refusal = ports
+            .iter()
+            .find_map(|HostPort { at, .. }| facts.host_ports.get(at)?.refusal(at, call.container_id, &owner));
         refusal.map_or(Ok(()), |refusal| Err(Error::internal(refusal)))
     }
 
@@ -305,8 +307,15 @@ impl Plugin for Portmap {
         let backend = self.backend(call, &result, facts);
         let loopback = is_at_loopback(&ports) && AT_LOOPBACK.iter().all(|feature| facts.has(*feature));
         let warnings = self.warning(call, &backend, facts).into_iter().collect();
-        let (owner, conditions) = (call.owner(), self.conditions.clone());
-        steps.push(Step::AddHostPorts(HostPorts { ports, targets, owner, backend, loopback, conditions }));
+        steps.push(Step::AddHostPorts(HostPorts {
+            ports,
+            targets,
+            owner: call.owner(),
+            container_id: call.container_id.to_owned(),
+            backend,
+            loopback,
+            conditions: self.conditions.clone(),
+        }));
         // Behind the ports, whose table drops what comes from outside for 127.0.0.0/8.
         if has_loopback {
             steps.extend(route_localnet(&result, facts));

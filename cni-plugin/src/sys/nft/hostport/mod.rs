@@ -157,9 +157,17 @@ pub fn find(socket: &mut Socket, at: &Entrance) -> Result<Option<Shown>, KernelE
 
 /// Makes the ports lead to the container; `EEXIST` where somebody has one of them, or an address of the container.
 pub fn add(socket: &mut Socket, what: &HostPorts) -> Result<(), KernelError> {
+    add_in_place_of(socket, &[], what)
+}
+
+/// The same, in one transaction with the end of elements; `ENOENT` where one of those is not there any more.
+pub fn add_in_place_of(socket: &mut Socket, gone: &[Spot], what: &HostPorts) -> Result<(), KernelError> {
     let is_conditional = what.ports.iter().any(|port| port.at.conditional);
     let all = |has_chains: bool, has_conditions: bool, has_base: bool| {
         batch(|b| {
+            for Spot { set, key } in gone {
+                b.del_element(set, key);
+            }
             if has_base {
                 add_base(b);
             }
@@ -189,15 +197,14 @@ pub fn are_there(socket: &mut Socket, what: &HostPorts) -> Result<bool, KernelEr
     Ok(owned(socket, what)?.len() == elements_of(what).len())
 }
 
-/// Ends them, whoever has them.
-pub fn clear(socket: &mut Socket, what: &HostPorts) -> Result<(), KernelError> {
-    let all = there(socket, what, |_| true)?;
-    del_all(socket, &all)
+/// The elements that are there, whoever has them.
+pub fn there(socket: &mut Socket, what: &HostPorts) -> Result<Vec<Spot>, KernelError> {
+    those(socket, what, |_| true)
 }
 
 /// The elements that are still this owner's.
 pub fn owned(socket: &mut Socket, what: &HostPorts) -> Result<Vec<Spot>, KernelError> {
-    there(socket, what, |element| element.comment == what.owner)
+    those(socket, what, |element| element.comment == what.owner)
 }
 
 /// Ends all of an owner's.
@@ -273,7 +280,7 @@ fn elements_of(what: &HostPorts) -> Vec<One> {
 }
 
 /// Those of the elements that the kernel has and that `is_wanted` picks.
-fn there(
+fn those(
     socket: &mut Socket,
     what: &HostPorts,
     is_wanted: impl Fn(&Element) -> bool,

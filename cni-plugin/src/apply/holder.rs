@@ -1,0 +1,78 @@
+//! Who stands behind the owner that an element names: a record, and a container that lives.
+//!
+//! What belongs to a dead container is anybody's who needs it. Its DEL may come at any moment, and reads what is still its
+//! own before it takes that away; so who takes something over first waits until no call is busy with the dead container.
+
+use super::Error;
+use super::record::{self, Folder, Record};
+use crate::ipam::liveness::{Netns, netns_at};
+use crate::plan::hostport::{Holder, HostPorts};
+use crate::plan::step::Step;
+use crate::sys::netns::{self, NetNs};
+use crate::sys::signal;
+use nix::errno::Errno;
+use std::collections::BTreeSet;
+
+/// Seconds to wait for a call that is busy with a dead container. Two calls that wait for each other both give up.
+const PATIENCE: u32 = 4;
+
+/// What became of the namespace that a record names.
+pub fn netns_of(record: &Record) -> Netns {
+    let Some(path) = &record.netns else { return Netns::Gone };
+    let is_it = || match NetNs::open(path).map(|netns| netns.run(netns::cookie)) {
+        Ok(Ok(Ok(cookie))) => record.is_of(Some(cookie)),
+        _ => true,
+    };
+    match netns_at(path) {
+        Netns::Alive if record.netns_cookie.is_some() && !is_it() => Netns::Gone,
+        known => known,
+    }
+}
+
+/// Who has what this owner's text stands at.
+pub(super) fn of(owner: &str) -> Holder {
+    match record::of_owner(owner) {
+        None => Holder::Somebody,
+        Some(records) => match records.into_iter().find(|record| netns_of(record) != Netns::Gone) {
+            None => Holder::Nobody,
+            Some(record) => Holder::Container(record.key.container_id),
+        },
+    }
+}
+
+/// Ports that another attachment of a container asks for.
+pub(super) struct Sibling {
+    pub(super) ports: HostPorts,
+    /// Nothing else that the container's bridge carries is to reach it.
+    pub(super) is_apart: bool,
+}
+
+/// What the living attachments of a container ask for, but for one owner; the oldest first.
+pub(super) fn siblings(container_id: &str, but: &str) -> Result<Vec<Sibling>, Error> {
+    let mut siblings = Vec::new();
+    for record in record::of_container(container_id, but)? {
+        let is_other = |step: &&Step| matches!(step, Step::AddHostPorts(ports) if ports.owner != but);
+        let Some(Step::AddHostPorts(ports)) = record.steps().find(is_other) else { continue };
+        if netns_of(&record) != Netns::Gone {
+            let is_apart = |step: &Step| matches!(step, Step::AddFirewall(what) if what.is_within());
+            siblings.push(Sibling { ports: ports.clone(), is_apart: record.steps().any(is_apart) });
+        }
+    }
+    Ok(siblings)
+}
+
+/// The containers of dead owners, which no call is busy with until this is dropped.
+pub(super) struct Quiet {
+    _folders: Vec<Folder>,
+}
+
+/// Waits until no call is busy with the containers of these owners, but for the one of `own`, whom the caller works for.
+pub(super) fn quiet<'a>(own: &str, owners: impl IntoIterator<Item = &'a str>) -> Result<Quiet, Error> {
+    let mut containers: BTreeSet<String> = owners.into_iter().filter_map(record::container_of).collect();
+    record::container_of(own).map(|own| containers.remove(&own));
+    let lock = |id: &String| {
+        let given_up = |errno: Errno| Error::new(format!("wait for a call that is busy with container {id}"), errno);
+        signal::interrupted_after(PATIENCE, || Folder::lock(id)).map_err(given_up)?
+    };
+    Ok(Quiet { _folders: containers.iter().map(lock).collect::<Result<_, _>>()? })
+}
