@@ -61,15 +61,11 @@ fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error
         Need::HostPortHook(at) => apart(|| read_host_port_hook(kernel, at, facts)),
         Need::LoopbackPort(at) => apart(|| read_loopback_port(kernel, at, facts)),
         Need::LoopbackPrograms => apart(|| read_loopback_programs(facts)),
-        Need::Shaped(at) => {
-            let fact = apart(|| shape::observe(kernel, at));
-            let fact = fact.map_err(|cause| Error::new(format!("look how link {at} is shaped"), cause))?;
-            facts.shaped.insert(at.clone(), fact);
-            Ok(())
-        }
+        Need::Shaped(at) => apart(|| read_shaped(kernel, at, facts)),
         Need::PacketGuard(at) => apart(|| read_packet_guard(kernel, at, facts)),
         Need::XskGuards(at) => apart(|| read_xsk_guards(kernel, at.as_ref(), facts)),
         Need::Below(at) => apart(|| read_below(kernel, at, facts)),
+        Need::Peer(at) => apart(|| read_peer(kernel, at, facts)),
         Need::Netns => {
             facts.netns = kernel.pod_cookie();
             Ok(())
@@ -112,25 +108,51 @@ fn read_xsk_guards(kernel: &mut Kernel, at: Option<&LinkRef>, facts: &mut Facts)
     Ok(())
 }
 
+fn read_shaped(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
+    let fact = shape::observe(kernel, at);
+    let fact = fact.map_err(|cause| Error::new(format!("look how link {at} is shaped"), cause))?;
+    facts.shaped.insert(at.clone(), fact);
+    Ok(())
+}
+
 /// The link of the host below one of the container. What a veth has elsewhere is its other end.
 fn read_below(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
+    let below = read_parent(kernel, at, facts, |kind| kind != "veth")?;
+    facts.below.extend(below.map(|below| (at.clone(), below)));
+    Ok(())
+}
+
+fn read_peer(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
+    let Some(peer) = read_parent(kernel, at, facts, |kind| kind == "veth")? else { return Ok(()) };
+    read_link(kernel, &peer, facts)?;
+    read_shaped(kernel, &peer, facts)?;
+    facts.peers.insert(at.clone(), peer);
+    Ok(())
+}
+
+/// The link of the host that a link of the container names as its own parent or peer, if it is of such a kind.
+fn read_parent(
+    kernel: &mut Kernel,
+    at: &LinkRef,
+    facts: &mut Facts,
+    is_kind: fn(&str) -> bool,
+) -> Result<Option<LinkRef>, Error> {
     read_link(kernel, at, facts)?;
     let Some(LinkFact { parent: Some(index), parent_netns: Some(netns), .. }) =
-        facts.link(at).filter(|link| link.kind != "veth")
+        facts.link(at).filter(|link| is_kind(&link.kind))
     else {
-        return Ok(());
+        return Ok(None);
     };
     let (index, netns) = (*index, *netns);
-    let fail = |cause| Error::new(format!("look what is below {at}"), cause);
+    let fail = |cause| Error::new(format!("look which link of the host {at} belongs to"), cause);
     if kernel.host_seen_from_pod().map_err(fail)? != Some(netns) {
-        return Ok(());
+        return Ok(None);
     }
     match name_of(kernel, Ns::Host, index) {
-        Ok(name) => drop(facts.below.insert(at.clone(), LinkRef::host(name))),
-        Err(err) if err.errno == Errno::ENODEV => {}
-        Err(err) => return Err(fail(err)),
+        Ok(name) => Ok(Some(LinkRef::host(name))),
+        Err(err) if err.errno == Errno::ENODEV => Ok(None),
+        Err(err) => Err(fail(err)),
     }
-    Ok(())
 }
 
 fn read_host_port(kernel: &mut Kernel, at: &Entrance, facts: &mut Facts) -> Result<(), Error> {

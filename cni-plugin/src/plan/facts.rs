@@ -56,6 +56,8 @@ pub enum Need {
     XskGuards(Option<LinkRef>),
     /// The link of the host below a link of the container.
     Below(LinkRef),
+    /// The end on the host's side of a veth of the container, that link, and how it is shaped.
+    Peer(LinkRef),
     /// The cookie of the container's network namespace.
     Netns,
     /// Which of these features the kernel has.
@@ -107,6 +109,8 @@ pub struct Facts {
     pub xsk_guards: BTreeMap<Option<LinkRef>, Vec<Hold>>,
     /// The links of the host below those of the container that have one.
     pub below: BTreeMap<LinkRef, LinkRef>,
+    /// The ends on the host's side of veths of the container.
+    pub peers: BTreeMap<LinkRef, LinkRef>,
     /// Cookie of the container's network namespace; none before Linux 5.14.
     pub netns: Option<u64>,
     /// Features that were asked for: nothing where the kernel has one, otherwise what it said.
@@ -251,6 +255,7 @@ impl Facts {
             packet_guards,
             xsk_guards,
             below,
+            peers,
             netns,
             features,
             has_firewalld,
@@ -275,6 +280,7 @@ impl Facts {
         self.packet_guards.extend(packet_guards);
         self.xsk_guards.extend(xsk_guards);
         self.below.extend(below);
+        self.peers.extend(peers);
         self.netns = netns.or(self.netns);
         self.features.extend(features);
         self.has_firewalld |= has_firewalld;

@@ -130,6 +130,33 @@ fn a_plugin_of_its_own_shapes_and_ends_it_before_the_link_goes() {
 }
 
 #[test]
+fn a_result_without_interfaces_is_of_the_interface_that_the_call_names() {
+    for main in [conf::bridge(), conf::ptp(), conf::macvlan()] {
+        let host = Sandbox::new();
+        host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
+        let pod = host.pod("a");
+        let main = host.call(main["type"].as_str().unwrap(), &pod, main.clone());
+        let mut prev = main.add().result();
+        let veth = prev["interfaces"].as_array().unwrap().iter().any(|link| link["sandbox"].is_null());
+        let veth = veth.then(|| host_link(&prev));
+        for interfaces in [None, Some(json!([]))] {
+            let all = prev.as_object_mut().unwrap();
+            all.remove("interfaces");
+            all.extend(interfaces.map(|none| ("interfaces".to_owned(), none)));
+            let chained = json!({"cniVersion": "1.1.0", "name": "net", "type": "bandwidth"});
+            let call = host.call("bandwidth", &pod, chained).with("runtimeConfig", json!({"bandwidth": limits()}));
+            let result = call.clone().prev(&prev).add().result();
+            let to_pod = veth.as_ref().map(|veth| seen(host.host(), veth).0);
+            assert!(to_pod.is_none_or(|queue| is_best(&queue)), "{veth:?}");
+            call.check(&result).ok();
+            call.prev(&result).del().ok();
+        }
+        main.del().ok();
+        host.assert_nothing_left();
+    }
+}
+
+#[test]
 fn both_links_of_a_macvlan_go_whatever_the_container_did_to_them() {
     let host = Sandbox::new();
     host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");

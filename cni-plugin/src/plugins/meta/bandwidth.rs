@@ -49,7 +49,7 @@ fn place(call: &Call<'_>, prev: &AddResult, facts: &Facts, pod: &LinkFact) -> Re
         let is_peer = |index: u32| pod.parent.map_or(*at == LinkRef::host(call.host_veth()), |peer| peer == index);
         facts.link(at).is_some_and(|fact| fact.kind == "veth" && is_peer(fact.index))
     };
-    let host = host_links(prev).find(is_end);
+    let host = host_links(prev).find(is_end).or_else(|| facts.peers.get(&call.pod()).cloned());
     let host =
         host.ok_or_else(|| Error::internal(format!("no veth peer of container interface {name:?} found in host ns")))?;
     Ok(Place::Veth { host })
@@ -223,6 +223,10 @@ impl Plugin for Bandwidth {
         let mut needs = vec![Need::Features(ASKED), Need::Link(call.pod()), Need::Shaped(call.pod())];
         if self.egress.is_some() {
             needs.extend([Need::Below(call.pod()), Need::Netns]);
+        }
+        // Results before CNI 0.3.0 name no interface: the kernel knows the other end.
+        if host_links(prev).next().is_none() {
+            needs.push(Need::Peer(call.pod()));
         }
         for at in host_links(prev) {
             needs.extend([Need::Link(at.clone()), Need::Shaped(at)]);
