@@ -2,6 +2,7 @@
 
 use crate::conf;
 use braid_tests::{Sandbox, State, Value, json};
+use std::path::Path;
 
 /// Everything a call could have changed; folders and marks of an IPAM included.
 struct Watched<'a> {
@@ -227,5 +228,53 @@ fn a_result_of_a_stranger_in_prev_result() {
         let refusal = host.call("tuning", &pod, conf::tuning()).with("mtu", 1300).prev(&bad).add().error();
         assert!([1, 6].contains(&refusal.code), "{bad}: {refusal:?}");
         assert!(refusal.msg.contains("prevResult"), "{bad}: {refusal:?}");
+    }
+}
+
+#[test]
+fn a_container_id_of_any_length_is_as_good_as_a_short_one() {
+    // As long as a variable can be, with room for its name.
+    for len in [255, 5_000, 130_000] {
+        let host = Sandbox::new();
+        let (pod, other) = (host.pod("a"), host.pod("b"));
+        let id = "a".repeat(len);
+        let call = host.call("bridge", &pod, conf::bridge()).with("ipMasq", true).with("macspoofchk", true);
+        let call = call.container(&id);
+        // Only its end is another.
+        let twin = call.clone().netns(other.path()).container(&format!("{}b", &id[1..]));
+        let (result, kept) = (call.add().result(), twin.add().result());
+        call.add().refused(999, &["already"]);
+        call.check(&result).ok();
+        call.del().ok();
+        twin.check(&kept).ok();
+        assert!(!Path::new("/var/lib/cni/networks/net/10.1.0.2").exists(), "{len}");
+        call.add().result();
+        twin.gc(&[(&format!("{}b", &id[1..]), "eth0")]).ok();
+        twin.check(&kept).ok();
+        assert!(!Path::new("/var/lib/cni/networks/net/10.1.0.4").exists(), "{len}");
+        twin.del().ok();
+        host.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_network_name_is_as_long_as_a_folders_or_is_refused_before_anything_is_made() {
+    let host = Sandbox::new();
+    for len in [255, 256] {
+        let pod = host.pod(&format!("a{len}"));
+        let call = host.call("bridge", &pod, conf::bridge()).with("name", "n".repeat(len));
+        if len <= 255 {
+            let result = call.add().result();
+            call.check(&result).ok();
+            call.del().ok();
+            call.add().result();
+            call.gc(&[]).ok();
+        } else {
+            let before = host.state();
+            call.add().refused(7, &["256", "255"]);
+            before.assert_same(&host.state());
+        }
+        call.del().ok();
+        host.assert_nothing_left();
     }
 }

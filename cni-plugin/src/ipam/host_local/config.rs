@@ -9,6 +9,9 @@ use std::path::PathBuf;
 /// Where leases are kept unless `dataDir` says otherwise.
 pub const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
 
+/// Longest name of a file (`NAME_MAX`).
+const MAX_NAME_BYTES: usize = 255;
+
 /// A checked configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
@@ -30,6 +33,12 @@ pub struct Config {
 impl Config {
     /// Reads `ipam` and what the runtime asked for, here and in `CNI_ARGS`.
     pub fn parse(conf: &NetConf, cni_args: &str) -> Result<Self, Error> {
+        if conf.name.len() > MAX_NAME_BYTES {
+            let len = conf.name.len();
+            return Err(Error::config(format!(
+                "network name of {len} bytes can't name a directory: {MAX_NAME_BYTES} is most"
+            )));
+        }
         let ipam = ipam_of(conf)?;
         let runtime = conf.json.object("runtimeConfig")?.unwrap_or(&Json::Null);
         Ok(Self {

@@ -1,5 +1,6 @@
 //! Leases as files in the reference plugin's format: one per address, a round-robin mark per range set, one lock.
 
+use super::index::hash;
 use crate::sys::{clock, room};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
@@ -9,12 +10,14 @@ use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Longest lease that is read, in bytes: a container id and an interface name are far below.
-const MAX_LEASE_BYTES: u64 = 4096;
+/// Longest lease that a plugin writes, in bytes: the container id comes in a variable, which the kernel keeps below 128 KiB
+/// (`MAX_ARG_STRLEN`), and the interface name in another one. What is longer is somebody else's.
+const MAX_LEASE_BYTES: u64 = 256 << 10;
 
 /// Says why no lease can be written in `folder`.
 pub fn takes_leases(folder: &Path) -> Result<(), Errno> {
@@ -70,7 +73,8 @@ impl Store {
     pub fn open(path: &Path) -> io::Result<Option<Self>> {
         let dir = match File::open(path) {
             Ok(dir) => dir,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            // A name that is too long for a folder is nobody's.
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidFilename) => return Ok(None),
             Err(e) => return Err(e),
         };
         let mode = Mode::from_bits_truncate(0o750);
@@ -136,9 +140,7 @@ impl Store {
     /// [`Store::create`] where a file cannot be nameless: it is written beside the directory, under a name that no
     /// network can have and that the lock makes ours, so what a crash leaves there is overwritten by the next call.
     fn create_by_name(&self, ip: IpAddr, key: &str) -> io::Result<bool> {
-        let mut name = std::ffi::OsString::from(".braid-");
-        name.push(self.path.file_name().unwrap_or_default());
-        let temporary = self.path.with_file_name(name);
+        let temporary = self.temporary();
         // Not truncated but made anew: a crash may have left it linked as a lease.
         remove_if_there(fs::remove_file(&temporary))?;
         let mut options = File::options();
@@ -147,6 +149,11 @@ impl Store {
         let linked = linkat(&self.dir, &temporary, &self.dir, ip.to_string().as_str(), AtFlags::empty());
         remove_if_there(fs::remove_file(&temporary))?;
         taken_if_there(linked)
+    }
+
+    /// A network's name may be as long as a file's, so its hash stands for it.
+    fn temporary(&self) -> PathBuf {
+        self.path.with_file_name(format!(".braid-{}", hash(self.path.as_os_str().as_bytes())))
     }
 
     /// Frees `ip`; missing is success.
@@ -236,7 +243,8 @@ fn read_lease(dir: &File, ip: IpAddr) -> io::Result<Option<LeaseFile>> {
     let meta = file.metadata()?;
     let written = meta.modified()?;
     let mut content = Vec::new();
-    let readable = meta.is_file() && file.take(MAX_LEASE_BYTES).read_to_end(&mut content).is_ok();
+    let readable =
+        meta.is_file() && meta.len() <= MAX_LEASE_BYTES && file.take(MAX_LEASE_BYTES).read_to_end(&mut content).is_ok();
     let holder = if readable { holder(&content) } else { Holder::Other };
     Ok(Some(LeaseFile { ip, holder, written }))
 }
@@ -288,7 +296,7 @@ mod tests {
         let (dir, store) = store();
         // What a crash left: the temporary name, still linked as a lease.
         fs::write(dir.path().join("data/net/10.1.2.9"), "c9\r\neth0").unwrap();
-        fs::hard_link(dir.path().join("data/net/10.1.2.9"), dir.path().join("data/.braid-net")).unwrap();
+        fs::hard_link(dir.path().join("data/net/10.1.2.9"), store.temporary()).unwrap();
         assert!(store.create_by_name(IP, "c1\r\neth0").unwrap());
         assert!(!store.create_by_name(IP, "c2\r\neth0").unwrap());
         let lease = store.read(IP).unwrap().unwrap();
@@ -296,7 +304,7 @@ mod tests {
         let mode = fs::metadata(dir.path().join("data/net/10.1.2.3")).unwrap().permissions().mode();
         assert_eq!(mode & 0o7777, 0o600);
         assert_eq!(fs::read_to_string(dir.path().join("data/net/10.1.2.9")).unwrap(), "c9\r\neth0");
-        assert!(!dir.path().join("data/.braid-net").exists());
+        assert!(!store.temporary().exists());
     }
 
     #[test]
