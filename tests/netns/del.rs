@@ -3,6 +3,7 @@
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, json};
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::rc::Rc;
 
@@ -141,6 +142,73 @@ fn a_configuration_that_changed_meanwhile_takes_back_what_was_made() {
     let ipam = json!({"type": "host-local", "subnet": "10.99.0.0/24"});
     host.call("bridge", &pod, conf::bridge_l2()).with("bridge", "br9").with("ipam", ipam).del().ok();
     host.assert_nothing_left();
+}
+
+/// A `host-local` with its leases in a folder of its own.
+fn kept_in(folder: &str) -> Value {
+    json!({"type": "host-local", "subnet": "10.1.0.0/24", "dataDir": folder})
+}
+
+#[test]
+fn an_address_is_given_back_to_the_ipam_that_gave_it() {
+    let others = [
+        kept_in("/run/leases/b"),
+        json!({"type": "host-local", "subnet": "10.99.0.0/24"}),
+        json!({"type": "static", "addresses": [{"address": "10.1.0.9/24"}]}),
+        json!({"type": "gone"}),
+        json!({}),
+    ];
+    for (other, is_list) in others.iter().flat_map(|other| [(other, false), (other, true)]) {
+        let host = Sandbox::new();
+        let pod = host.pod("a");
+        let conf = |ipam: &Value| {
+            let mut conf = conf::bridge();
+            conf["ipam"] = ipam.clone();
+            let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [conf.clone()]});
+            if is_list { list } else { conf }
+        };
+        let call = host.call(if is_list { "braid" } else { "bridge" }, &pod, conf(&kept_in("/run/leases/a")));
+        call.add().result();
+        assert!(Path::new("/run/leases/a/net/10.1.0.2").exists());
+        call.conf(conf(other)).del().ok();
+        assert!(!Path::new("/run/leases/a/net/10.1.0.2").exists(), "{other} {is_list}");
+        assert!(!Path::new("/run/leases/b").exists(), "{other} {is_list}");
+        host.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_foreign_ipam_is_told_what_add_told_it_and_the_result() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let answer = r#"{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.7/24"}]}"#;
+    host.script("theirs", &format!("#!/bin/sh\ncat > /run/told.$CNI_COMMAND\necho '{answer}'\n"));
+    let ipam = |pool: &str| json!({"type": "theirs", "pool": pool});
+    let runtime = json!({"ips": ["10.1.0.7"]});
+    let call = host.call("bridge", &pod, conf::bridge()).with("isGateway", false);
+    let call = call.with("ipam", ipam("a")).with("runtimeConfig", runtime.clone());
+    let result = call.add().result();
+    call.with("runtimeConfig", Value::Null).with("ipam", ipam("b")).prev(&result).del().ok();
+    let told: Value = serde_json::from_str(&fs::read_to_string("/run/told.DEL").unwrap()).unwrap();
+    assert_eq!((&told["ipam"], &told["runtimeConfig"], &told["prevResult"]), (&ipam("a"), &runtime, &result));
+}
+
+#[test]
+fn an_add_that_begins_again_gives_the_first_ones_address_back_to_who_gave_it() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = host.call("bridge", &pod, conf::bridge()).with("ipam", kept_in("/run/leases/a"));
+    call.add().result();
+    pod.run("ip link del eth0");
+    let again = call.with("ipam", kept_in("/run/leases/b"));
+    again.add().result();
+    assert!(!Path::new("/run/leases/a/net/10.1.0.2").exists());
+    // And where it was in another namespace, which is gone.
+    host.end(&pod);
+    let other = host.pod("b");
+    again.netns(other.path()).with("ipam", kept_in("/run/leases/c")).add().result();
+    assert!(!Path::new("/run/leases/b/net/10.1.0.2").exists());
+    assert!(Path::new("/run/leases/c/net/10.1.0.2").exists());
 }
 
 #[test]

@@ -71,8 +71,7 @@ impl Chain {
 
     fn read(face: &str, conf: &NetConf, request: &Request, reading: Reading) -> Result<Self, Error> {
         let args = request.attachment.as_ref().map_or("", |attachment| attachment.args.as_str());
-        let face = if face == BRAID { conf.plugin.as_str() } else { face };
-        let face = if face.is_empty() { BRAID } else { face };
+        let face = Self::face_of(face, conf);
         let list = if face == BRAID { Some(list_of(conf)?) } else { None };
         let confs = match &list {
             Some(list) => (0..list.plugins.len()).map(|at| list.plugin_conf(at, &injected(conf, None)?)).collect(),
@@ -113,6 +112,24 @@ impl Chain {
     /// Whether the list asks to leave GC out.
     pub fn disable_gc(&self) -> bool {
         self.list.as_ref().is_some_and(|list| list.disable_gc)
+    }
+
+    /// [`Chain::key`] of a configuration that need not parse.
+    pub fn key_of(face: &str, conf: &NetConf, attachment: &Attachment) -> Key {
+        let face = Self::face_of(face, conf);
+        let own = conf.json.get("network").filter(|_| face == BRAID).and_then(|network| network.get("name")?.as_str());
+        Key {
+            network: own.unwrap_or(&conf.name).to_owned(),
+            plugin: face.to_owned(),
+            container_id: attachment.container_id.clone(),
+            ifname: attachment.ifname.to_string(),
+        }
+    }
+
+    /// The type that a call is for: `braid` itself does what the configuration says.
+    fn face_of<'a>(face: &'a str, conf: &'a NetConf) -> &'a str {
+        let face = if face == BRAID { conf.plugin.as_str() } else { face };
+        if face.is_empty() { BRAID } else { face }
     }
 
     /// Under which key the call is recorded.

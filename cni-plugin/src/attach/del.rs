@@ -5,9 +5,10 @@ use super::chain::{self, Chain, From, Work};
 use super::joined;
 use super::liveness::Known;
 use super::planner::call;
+use super::recorded;
 use crate::apply::executor::{OnError, execute};
 use crate::apply::kernel::Kernel;
-use crate::apply::record::{Folder, Key, Record};
+use crate::apply::record::{Folder, Record};
 use crate::apply::shape;
 use crate::cni::{AddResult, Attachment, Command, Error, Request};
 use crate::plan::Facts;
@@ -17,8 +18,8 @@ use crate::sys::netns::{NetNs, NetNsError};
 
 /// Detaches the container. What is not there is already detached.
 ///
-/// A configuration that doesn't parse counts as the one that the record remembers, which knows who gave the address; without
-/// a record, as what can be read of it.
+/// The configuration is the one that the record remembers, which knows who gave the address; without a record the call's, as
+/// far as it can be read.
 pub fn del(request: &Request, face: &str) -> Result<(), Error> {
     let attachment = request.attachment.as_ref().ok_or_else(|| Error::env("DEL needs a container"))?;
     if let Some(ipam) = chain::ipam_alone_for_release(face, &request.conf)? {
@@ -27,15 +28,9 @@ pub fn del(request: &Request, face: &str) -> Result<(), Error> {
     let mut kernel = Kernel::open(netns_of(attachment)?).map_err(internal)?;
     let is_own = !request.netns_override && kernel.own_netns().map_err(internal)?.is_some();
     let folder = Folder::lock(&attachment.container_id).map_err(internal)?;
-    let chain = match Chain::parse(face, &request.conf, request) {
-        Ok(chain) => chain,
-        Err(_) => match recorded_chain(request, face, attachment, &folder) {
-            Some(chain) => chain,
-            None => Chain::parse_for_release(face, &request.conf, request)?,
-        },
-    };
-    let key = chain.key(attachment);
+    let key = Chain::key_of(face, &request.conf, attachment);
     let record = folder.load(&key).map_err(internal)?;
+    let chain = recorded::chain_of(record.as_ref(), face, request)?;
     let attachment = match &record {
         // ADD would have refused the own one: the container's is gone, and the path leads elsewhere.
         Some(record) if is_own || is_others(record, &chain, &mut kernel) => {
@@ -50,7 +45,7 @@ pub fn del(request: &Request, face: &str) -> Result<(), Error> {
     folder.remove(&key).and_then(|()| folder.close()).map_err(internal)
 }
 
-/// Takes back what a record describes, for an ADD that begins again.
+/// Takes back what a record describes, for an ADD that begins again, perhaps with another `chain`.
 pub fn take_back(
     record: &Record,
     chain: &Chain,
@@ -58,6 +53,8 @@ pub fn take_back(
     folder: &Folder,
     kernel: &mut Kernel,
 ) -> Result<(), Error> {
+    let recorded = recorded::chain(record);
+    let chain = recorded.as_ref().unwrap_or(chain);
     take_back_all(chain, attachment, Some(record), None, kernel)?;
     folder.remove(&record.key).map_err(internal)
 }
@@ -67,20 +64,6 @@ pub fn take_back(
 fn is_others(record: &Record, chain: &Chain, kernel: &mut Kernel) -> bool {
     let enters = || undo(&record.steps().cloned().collect::<Vec<_>>()).iter().any(|step| step.ns() == Ns::Pod);
     kernel.has_pod() && (chain.has_foreign() || enters()) && !record.is_of(kernel.pod_cookie())
-}
-
-/// The chain as it was when the container was attached.
-fn recorded_chain(request: &Request, face: &str, attachment: &Attachment, folder: &Folder) -> Option<Chain> {
-    let plugin = if face == chain::BRAID { &request.conf.plugin } else { face };
-    let key = Key {
-        network: request.conf.name.clone(),
-        plugin: plugin.to_owned(),
-        container_id: attachment.container_id.clone(),
-        ifname: attachment.ifname.to_string(),
-    };
-    let record = folder.load(&key).ok().flatten()?;
-    let conf = crate::cni::NetConf::from_json(record.conf).ok()?;
-    Chain::parse_for_release(face, &conf, request).ok()
 }
 
 /// The container's namespace; `None` where it is gone.

@@ -6,6 +6,8 @@ use crate::cni::{Attachment, Command, Error, NetConf, Request};
 use crate::ipam::{Ipam, host_local};
 use crate::plan::IfName;
 
+const PREV_RESULT: &str = "prevResult";
+
 /// DEL with what the record remembers of ADD.
 pub fn request(record: &Record) -> Result<Request, Error> {
     let conf = NetConf::from_json(record.conf.clone())?;
@@ -20,11 +22,29 @@ pub fn request(record: &Record) -> Result<Request, Error> {
     Ok(Request { command: Command::Del, attachment, path, netns_override: false, conf })
 }
 
-/// The chain that ADD ran; only what it takes to give back, where this braid refuses the configuration.
+/// The chain that ADD ran.
 pub fn chain(record: &Record) -> Result<Chain, Error> {
     let request = request(record)?;
-    let face = &record.key.plugin;
-    Chain::parse(face, &request.conf, &request).or_else(|_| Chain::parse_for_release(face, &request.conf, &request))
+    parse(&record.key.plugin, &request.conf, &request)
+}
+
+/// The chain to take back at DEL: the one that ADD ran, told the result that `call` brings along. Without a record the call's
+/// own. Another configuration than ADD's would give an address back to who never gave it.
+pub fn chain_of(record: Option<&Record>, face: &str, call: &Request) -> Result<Chain, Error> {
+    let recorded = record.and_then(|record| {
+        let mut json = record.conf.clone();
+        json.remove(PREV_RESULT);
+        if let Some(result) = call.conf.json.get(PREV_RESULT) {
+            json.set(PREV_RESULT, result.clone());
+        }
+        parse(&record.key.plugin, &NetConf::from_json(json).ok()?, call).ok()
+    });
+    recorded.map_or_else(|| parse(face, &call.conf, call), Ok)
+}
+
+/// Reads a configuration; only what it takes to give back, where this braid refuses it.
+fn parse(face: &str, conf: &NetConf, call: &Request) -> Result<Chain, Error> {
+    Chain::parse(face, conf, call).or_else(|_| Chain::parse_for_release(face, conf, call))
 }
 
 /// The `host-local` configurations of a chain, each with its plugin's place.
