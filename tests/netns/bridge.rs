@@ -375,7 +375,9 @@ fn a_bridge_without_an_address_of_its_own_gets_one_for_good_that_the_result_tell
                     assert_eq!(result["interfaces"][0]["mac"], address, "gateway {is_gateway}, up {is_up}, {had_port}");
                     call.check(result).ok();
                 }
-                calls.iter().for_each(|call| call.del().ok());
+                for call in &calls {
+                    call.del().ok();
+                }
                 assert_eq!(mac(&host, "br0"), address, "gateway {is_gateway}, up {is_up}, had a port {had_port}");
             }
         }

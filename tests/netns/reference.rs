@@ -2,7 +2,7 @@
 
 use crate::conf;
 use braid_tests::outcome::{differences, outcome};
-use braid_tests::{Ns, Sandbox, Value, json, needs};
+use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
 
 /// Where braid differs on purpose, and why.
 const DELIBERATE: &[(&str, &str)] = &[
@@ -232,4 +232,55 @@ fn an_ipam_called_by_itself() {
     let ipam = json!({"type": "static", "addresses": [{"address": "10.1.0.5/24", "gateway": "10.1.0.1"}],
         "routes": [{"dst": "0.0.0.0/0", "gw": "10.1.0.1"}], "dns": {"nameservers": ["192.0.2.53"]}});
     same("static", &conf, &["0.2.0", "0.4.0", "1.1.0"].map(|v| json!({"cniVersion": v, "ipam": ipam})), nothing);
+}
+
+/// All default routes of the container in the kernel's order, and the way of a packet.
+fn default_routes(pod: &Ns) -> Vec<String> {
+    let mut routes = Vec::new();
+    for family in ["-4", "-6"] {
+        for route in pod.list(&format!("ip {family} -j route show default")) {
+            let hops = route["nexthops"].as_array().cloned().unwrap_or_else(|| vec![route.clone()]);
+            routes.extend(hops.iter().map(|hop| format!("{} {} {}", hop["gateway"], hop["dev"], route["metric"])));
+        }
+    }
+    // The kernel spreads packets over several IPv6 routes.
+    routes.push(pod.try_run("ip -4 -j route get 192.0.2.1").unwrap_or_default());
+    routes
+}
+
+#[test]
+fn of_two_default_routes_the_same_one_is_used() {
+    needs!(Reference);
+    let ipam = |net: u8, routes: Value| {
+        let ranges = [[json!({"subnet": format!("10.{net}.0.0/24")})], [json!({"subnet": format!("fd00:{net}::/64")})]];
+        json!({"type": "host-local", "ranges": ranges, "routes": routes})
+    };
+    let default = || json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
+    let two = json!([{"dst": "0.0.0.0/0", "gw": "10.1.0.250"}, {"dst": "0.0.0.0/0", "gw": "10.1.0.251"},
+        {"dst": "::/0", "gw": "fd00:1::250"}, {"dst": "::/0", "gw": "fd00:1::251"}]);
+    let lists = || vec![("eth0", 1, default()), ("net1", 2, default())];
+    for (plugin, attached) in [("bridge", lists()), ("ptp", lists()), ("bridge", vec![("eth0", 1, two)])] {
+        let [theirs, ours] = [true, false].map(|is_reference| {
+            let host = Sandbox::new();
+            let pod = host.pod("a");
+            let calls: Vec<(Call, Value)> = attached
+                .iter()
+                .map(|(ifname, net, routes)| {
+                    let conf = json!({"cniVersion": "1.1.0", "name": format!("net{net}"), "type": plugin,
+                        "bridge": format!("br{net}"), "isGateway": true, "ipam": ipam(*net, routes.clone())});
+                    let call = host.call(plugin, &pod, conf).ifname(ifname);
+                    let call = if is_reference { call.reference() } else { call };
+                    let result = call.add().result();
+                    (call, result)
+                })
+                .collect();
+            let attached = default_routes(&pod);
+            for (call, result) in &calls {
+                call.check(result).ok();
+            }
+            calls[0].0.del().ok();
+            (attached, default_routes(&pod))
+        });
+        assert_eq!(ours, theirs, "{plugin} {attached:?}");
+    }
 }

@@ -3,7 +3,7 @@
 use super::kernel::Kernel;
 use crate::plan::link::LinkRef;
 use crate::plan::step::Step;
-use crate::sys::netlink::{APPEND, CREATE, EXCL, KernelError};
+use crate::sys::netlink::{CREATE, EXCL, KernelError};
 use crate::sys::rtnl::{self, addr, link, route};
 use nix::errno::Errno;
 
@@ -46,8 +46,9 @@ impl Request {
             }
             Step::AddRoute(route) => {
                 route::route(kernel.index(&route.at)?, route, out);
-                // Without EXCL and with APPEND: two routes to one destination both stay, as with the reference plugins.
-                (rtnl::NEWROUTE, CREATE | APPEND)
+                // As with the reference plugins: without EXCL two routes to one destination both stay, and without APPEND the
+                // kernel takes the newest one of IPv4. It spreads packets over those of IPv6 either way.
+                (rtnl::NEWROUTE, CREATE)
             }
             Step::DelRoute(route) => {
                 route::route(kernel.index(&route.at)?, route, out);

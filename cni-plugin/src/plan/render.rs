@@ -24,7 +24,7 @@ impl fmt::Display for Step {
             Self::DelVlan { at, vlan } => write!(f, "bridge vlan del dev {} vid {}", at.name, vlan.id),
             Self::AddAddr(addr) | Self::EnsureAddr(addr) => self::addr(f, "add", addr),
             Self::DelAddr(addr) => self::addr(f, "del", addr),
-            Self::AddRoute(route) => self::route(f, "append", route),
+            Self::AddRoute(route) => self::route(f, "prepend", route),
             Self::DelRoute(route) => self::route(f, "del", route),
             Self::SetSysctl(sysctl) | Self::EnsureSysctl(sysctl) => set_sysctl(f, sysctl),
             Self::RestoreReferenceTuning { at, file } => write!(f, "# give {} back what {file} notes", at.name),

@@ -34,8 +34,6 @@ pub const CREATE: u16 = 0x400;
 pub const EXCL: u16 = 0x200;
 /// Put it in place of an existing one.
 pub const REPLACE: u16 = 0x100;
-/// Add it after existing ones.
-pub const APPEND: u16 = 0x800;
 /// Show what was made.
 pub const ECHO: u16 = 0x8;
 
