@@ -2,7 +2,7 @@
 //! second alone.
 
 use crate::conf;
-use braid_tests::{Call, Ns, Sandbox, Value, json};
+use braid_tests::{Call, Ns, Sandbox, Value, json, state};
 use std::fs;
 use std::rc::Rc;
 
@@ -131,4 +131,29 @@ fn a_container_that_is_attached_elsewhere_is_not_attached_again() {
             fs::remove_file(pod.path()).unwrap();
         }
     }
+}
+
+#[test]
+fn the_rules_of_a_container_of_the_same_name_in_another_network_are_its_own() {
+    let host = Sandbox::new();
+    let (first, second) = (host.pod("a"), host.pod("b"));
+    let rules = |name: &str| {
+        let mut bridge = conf::bridge();
+        bridge["ipMasq"] = json!(true);
+        bridge["macspoofchk"] = json!(true);
+        bridge["ipam"]["rangeEnd"] = json!("10.1.0.2");
+        json!({"cniVersion": "1.1.0", "name": name, "type": "braid", "plugins": [bridge, {"type": "firewall"}]})
+    };
+    let old = host.call("braid", &first, rules("old"));
+    let of_old = old.add().result();
+    host.end(&first);
+    // As the kernel does a moment later.
+    let _ = host.try_run(&format!("ip link del {}", of_old["interfaces"][1]["name"].as_str().unwrap()));
+    let new = host.call("braid", &second, rules("new")).container("a");
+    let result = new.add().result();
+    let before = state::elements(&host);
+    old.del().ok();
+    assert_eq!(state::elements(&host), before);
+    new.prev(&result).del().ok();
+    host.assert_nothing_left();
 }

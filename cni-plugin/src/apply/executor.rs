@@ -110,7 +110,6 @@ impl Run<'_> {
             Step::AddLink(link) => return self.make_link(at, link, false),
             Step::EnsureLink(link) => return self.make_link(at, link, true),
             Step::SetSysctl(sysctl) | Step::EnsureSysctl(sysctl) => return self.sysctls(at, sysctl.ns),
-            Step::AddMasquerade(what) => self.alone(at, |run| masquerade::add(run.kernel.nft()?, what)),
             Step::DelMasqueradesOf(owner) => self.alone(at, |run| masquerade::del_owner(run.kernel.nft()?, owner)),
             Step::DelReferencePorts { network, container_id } => {
                 let of = reference::Of { network, container_id, ifname: "" };
@@ -126,11 +125,12 @@ impl Run<'_> {
             Step::RestoreReferenceTuning { at: link, file } => {
                 self.alone(at, |run| reference_tuning::restore(run.kernel, link, file));
             }
-            Step::AddMacCheck(check) => self.alone(at, |run| mac_check::add(run.kernel.nft()?, check)),
-            Step::DelMacCheck(check) => self.alone(at, |run| mac_check::del_pair(run.kernel.nft()?, check)),
+            Step::AddMasquerade(_) | Step::AddMacCheck(_) | Step::AddFirewall(_) => {
+                self.alone(at, |run| elements::add(run.kernel, step));
+            }
+            Step::DelMacCheck(check) => self.alone(at, |run| mac_check::del_owned(run.kernel.nft()?, check)),
             Step::AddHostPorts(all) => self.alone(at, |run| hostports::add(run.kernel, all)),
             Step::DelHostPortsOf(owner) => self.alone(at, |run| hostports::del_owner(run.kernel, owner)),
-            Step::AddFirewall(all) => self.alone(at, |run| firewall::add(run.kernel, all)),
             Step::DelFirewallOf(owner) => self.alone(at, |run| firewall::del_owner(run.kernel, owner)),
             Step::DelReferenceFirewall { addrs, zone } => {
                 self.alone(at, |run| firewall::del_reference(run.kernel, addrs, zone));

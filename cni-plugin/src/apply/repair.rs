@@ -2,13 +2,13 @@
 
 use super::kernel::Kernel;
 use super::record::{self, Record};
-use super::{Error, firewall, hostports};
+use super::{Error, elements, firewall, hostports};
 use crate::apart::apart;
 use crate::plan::nft::Gate;
 use crate::plan::{Feature, Step};
 use crate::sys::netlink::KernelError;
 use crate::sys::nft::state::{self, State, Table};
-use crate::sys::nft::{gate, hostport, mac_check, masquerade};
+use crate::sys::nft::{gate, hostport, masquerade};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
@@ -79,7 +79,7 @@ fn put_back(kernel: &mut Kernel, record: &Record, lost: &[(Table, State)]) -> Ve
     for step in record.steps() {
         let made = match step {
             Step::AddMacCheck(_) if !is_lost(Table::Bridge) => Ok(()),
-            Step::AddMacCheck(what) => kernel.nft().and_then(|socket| mac_check::add(socket, what)),
+            Step::AddMacCheck(_) => elements::add(kernel, step),
             _ if !is_lost(Table::Inet) => Ok(()),
             _ => put_back_inet(kernel, step),
         };
@@ -90,11 +90,9 @@ fn put_back(kernel: &mut Kernel, record: &Record, lost: &[(Table, State)]) -> Ve
 
 fn put_back_inet(kernel: &mut Kernel, step: &Step) -> Result<(), KernelError> {
     match step {
-        Step::AddMasquerade(what) if !masquerade::is_there(kernel.nft()?, what)? => {
-            masquerade::add(kernel.nft()?, what)
-        }
+        Step::AddMasquerade(what) if !masquerade::is_there(kernel.nft()?, what)? => elements::add(kernel, step),
         Step::AddHostPorts(what) if !hostport::are_there(kernel.nft()?, what)? => hostports::add(kernel, what),
-        Step::AddFirewall(what) if !firewall::missing(kernel, what)?.is_empty() => firewall::add(kernel, what),
+        Step::AddFirewall(what) if !firewall::missing(kernel, what)?.is_empty() => elements::add(kernel, step),
         _ => Ok(()),
     }
 }

@@ -30,7 +30,6 @@ use super::read::{element, elements};
 use super::{Spot, bytes, del_element, first_that_fits, owners_in};
 use crate::plan::nft::Firewall;
 use crate::sys::netlink::{KernelError, Socket};
-use nix::errno::Errno;
 use std::net::IpAddr;
 
 /// The bit of a packet's mark.
@@ -79,18 +78,8 @@ fn set(addr: IpAddr) -> &'static str {
     if addr.is_ipv4() { V4.set } else { V6.set }
 }
 
-/// Lets the addresses' packets through, whoever had the addresses before.
+/// Lets the addresses' packets through; `EEXIST` where those of one of them are.
 pub fn add(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
-    match add_new(socket, what) {
-        Err(err) if err.errno == Errno::EEXIST => {
-            what.addrs.iter().try_for_each(|addr| del_addr(socket, *addr))?;
-            add_new(socket, what)
-        }
-        other => other,
-    }
-}
-
-fn add_new(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
     let elements = |b: &mut Batch| {
         for addr in &what.addrs {
             b.add_element(set(*addr), &bytes(*addr), Means::Nothing, &what.owner);
@@ -144,7 +133,8 @@ pub fn owners(socket: &mut Socket) -> Result<Vec<String>, KernelError> {
     owners_in(socket, &[V4.set, V6.set])
 }
 
-fn del_addr(socket: &mut Socket, addr: IpAddr) -> Result<(), KernelError> {
+/// Ends it for an address, whoever has it.
+pub fn del_addr(socket: &mut Socket, addr: IpAddr) -> Result<(), KernelError> {
     del_element(socket, set(addr), &bytes(addr))
 }
 

@@ -12,7 +12,7 @@
 use super::batch::{Batch, Family, Key, Means};
 use super::expression::{REG_1, REG_2, Verdict};
 use super::first_that_fits;
-use super::read::{Element, elements};
+use super::read::{Element, element, elements};
 use crate::plan::nft::MacCheck;
 use crate::plan::{IfName, Mac};
 use crate::sys::netlink::{KernelError, Socket};
@@ -36,18 +36,8 @@ pub(super) const TYPE_IFNAME: u32 = 41;
 const TYPE_ETHER_ADDR: u32 = 9;
 pub(super) const IFNAME_LEN: usize = 16;
 
-/// Holds the port to the address, and to no other one that it was held to before.
+/// Holds the port to the address; `EEXIST` where it is held to one.
 pub fn add(socket: &mut Socket, what: &MacCheck) -> Result<(), KernelError> {
-    match add_new(socket, what) {
-        Err(err) if err.errno == Errno::EEXIST => {
-            del(socket, &what.port)?;
-            add_new(socket, what)
-        }
-        other => other,
-    }
-}
-
-fn add_new(socket: &mut Socket, what: &MacCheck) -> Result<(), KernelError> {
     first_that_fits(
         socket,
         &[&|| batch(|b| add_elements(b, what)), &|| {
@@ -59,8 +49,16 @@ fn add_new(socket: &mut Socket, what: &MacCheck) -> Result<(), KernelError> {
     )
 }
 
-/// Lets go of the port that is held to this address; whatever else it is held to is searched for.
-pub fn del_pair(socket: &mut Socket, what: &MacCheck) -> Result<(), KernelError> {
+/// Who has the port held; none where nobody has.
+pub fn owner(socket: &mut Socket, port: &IfName) -> Result<Option<String>, KernelError> {
+    Ok(element(socket, FAMILY, TABLE, CHECKED, &name(port))?.map(|element| element.comment))
+}
+
+/// Lets go of the port that is held to this address and still this owner's; whatever else it is held to is searched for.
+pub fn del_owned(socket: &mut Socket, what: &MacCheck) -> Result<(), KernelError> {
+    if owner(socket, &what.port)?.is_none_or(|owner| owner != what.owner) {
+        return Ok(());
+    }
     let both = batch(|b| {
         b.del_element(CHECKED, &name(&what.port));
         b.del_element(ALLOWED, &pair(what));

@@ -22,7 +22,6 @@ use super::{Spot, bytes, del_element, first_that_fits};
 use crate::plan::nft::Masquerade;
 use crate::sys::netlink::{KernelError, Socket};
 use ipnet::IpNet;
-use nix::errno::Errno;
 use std::net::IpAddr;
 
 /// The table's name.
@@ -86,19 +85,8 @@ pub fn chain(network: &IpNet) -> String {
     format!("outside-{}", network.trunc()).replace(':', "_")
 }
 
-/// Makes the source masqueraded, whoever had the address before.
+/// Makes the source masqueraded; `EEXIST` where it is, for a dead owner and perhaps by another network's chain.
 pub fn add(socket: &mut Socket, what: &Masquerade) -> Result<(), KernelError> {
-    match add_new(socket, what) {
-        // A stale element names a dead owner and perhaps another network's chain: the address is ours now.
-        Err(err) if err.errno == Errno::EEXIST => {
-            del_source(socket, what.source)?;
-            add_new(socket, what)
-        }
-        other => other,
-    }
-}
-
-fn add_new(socket: &mut Socket, what: &Masquerade) -> Result<(), KernelError> {
     first_that_fits(
         socket,
         &[
@@ -120,10 +108,15 @@ fn add_new(socket: &mut Socket, what: &Masquerade) -> Result<(), KernelError> {
     )
 }
 
+/// For whom the source is masqueraded; none where it is not.
+pub fn owner(socket: &mut Socket, source: IpAddr) -> Result<Option<String>, KernelError> {
+    let found = element(socket, FAMILY, TABLE, map(source), &bytes(source))?;
+    Ok(found.map(|found| found.comment))
+}
+
 /// Whether the source is masqueraded for this owner.
 pub fn is_there(socket: &mut Socket, what: &Masquerade) -> Result<bool, KernelError> {
-    let found = element(socket, FAMILY, TABLE, map(what.source), &bytes(what.source))?;
-    Ok(found.is_some_and(|found| found.comment == what.owner))
+    Ok(owner(socket, what.source)?.is_some_and(|owner| owner == what.owner))
 }
 
 /// The element of the source, where it is still this owner's.
@@ -140,7 +133,8 @@ pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
     Ok(())
 }
 
-fn del_source(socket: &mut Socket, source: IpAddr) -> Result<(), KernelError> {
+/// Ends masquerading of a source, whoever has it.
+pub fn del_source(socket: &mut Socket, source: IpAddr) -> Result<(), KernelError> {
     del_element(socket, map(source), &bytes(source))
 }
 
