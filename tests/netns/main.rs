@@ -26,6 +26,7 @@ mod parallel;
 mod ports;
 mod protocol;
 mod ptp;
+mod reboot;
 mod reference;
 mod refused;
 mod reused;

@@ -22,13 +22,20 @@ pub struct Known {
     cache: LibcniCache,
     /// All of the node, read when somebody's death is first asked about: a full range asks about each of its owners.
     records: OnceCell<Vec<Record>>,
+    is_quiet: bool,
 }
 
 impl Known {
     /// Of the network with this name.
     pub fn of(network: &str) -> Self {
         let cache = LibcniCache { dir: PathBuf::from(LIBCNI_CACHE_DIR), network: network.to_owned() };
-        Self { cache, records: OnceCell::new() }
+        Self { cache, records: OnceCell::new(), is_quiet: false }
+    }
+
+    /// For a caller that tells of each lease itself.
+    #[must_use]
+    pub fn quiet(self) -> Self {
+        Self { is_quiet: true, ..self }
     }
 
     /// What the IPAM verbs are lent.
@@ -54,7 +61,9 @@ impl Liveness for Known {
     }
 
     fn reclaimed(&self, lease: &LeaseFile, why: Death) {
-        eprintln!("network {:?}: address {} was free again: {why}", self.cache.network, lease.ip);
+        if !self.is_quiet {
+            eprintln!("network {:?}: address {} was free again: {why}", self.cache.network, lease.ip);
+        }
         for err in owner_of(lease).map(|owner| self.end_rules(&owner)).unwrap_or_default() {
             eprintln!("{err}");
         }

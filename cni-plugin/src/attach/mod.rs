@@ -14,6 +14,7 @@ pub mod chain;
 pub mod check;
 pub mod del;
 pub mod gc;
+pub mod leases;
 pub mod liveness;
 pub mod planner;
 pub mod preview;

@@ -1,13 +1,39 @@
 //! A network configuration from a file, made into a call as a runtime would make it.
 
 use crate::attach::chain::{BRAID, Chain};
+use crate::cni::netconf_list::Injected;
 use crate::cni::{Attachment, Command, Error, Json, NetConf, NetConfList, Request};
+use crate::ipam::host_local;
 use crate::plan::IfName;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Where foreign plugins are looked up unless `CNI_PATH` says otherwise.
 const PLUGIN_FOLDERS: &str = "/opt/cni/bin:/usr/lib/cni";
+
+/// Where runtimes have a node's configurations.
+pub(super) const CONF_DIR: &str = "/etc/cni/net.d";
+
+/// The folders that the node's configurations have `host-local` keep leases in. What can't be read has none.
+pub(super) fn folders_of_leases() -> Vec<PathBuf> {
+    let files = std::fs::read_dir(CONF_DIR).into_iter().flatten().flatten().map(|entry| entry.path());
+    let lists = files.filter_map(|file| of_plugins(read(&file).ok()?).ok());
+    let host_local = |conf: &NetConf| {
+        let own = [conf.ipam.as_str(), conf.plugin.as_str()].contains(&"host-local");
+        own.then(|| host_local::Config::parse_for_release(conf).ok()).flatten().map(|config| config.path())
+    };
+    lists.flatten().filter_map(|conf| host_local(&conf)).collect()
+}
+
+/// The configurations that the plugins are called with.
+fn of_plugins(conf: NetConf) -> Result<Vec<NetConf>, Error> {
+    match NetConfList::from_braid(&conf)? {
+        Some(list) if conf.plugin == BRAID => {
+            (0..list.plugins.len()).map(|at| list.plugin_conf(at, &Injected::default())).collect()
+        }
+        _ => Ok(vec![conf]),
+    }
+}
 
 /// Reads a configuration file; `-` is standard input.
 pub(super) fn read(path: &Path) -> Result<NetConf, Error> {

@@ -1,12 +1,15 @@
-//! `braid gc`: takes back every attachment whose network namespace is gone, with its addresses.
+//! `braid gc`: takes back every attachment whose network namespace is gone, with its addresses, and every lease of the dead.
 
-use super::{FAILURE, SUCCESS};
-use super::{Outcome, output};
+use super::{FAILURE, Outcome, SUCCESS, conf, output};
 use crate::apply::record::{self, Record};
 use crate::attach::gc::{collect, is_alive};
+use crate::attach::leases;
+use crate::ipam::Owner;
+use crate::ipam::host_local::store::LeaseFile;
+use crate::ipam::liveness::{Death, owner_of};
 use clap::Args;
 
-/// Take back attachments whose network namespace is gone
+/// Take back attachments whose network namespace is gone, and leases that a reboot left
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// Only say what would be taken back
@@ -15,18 +18,43 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Outcome {
-    let dead: Vec<Record> = record::list()?.into_iter().filter(|record| !is_alive(record)).collect();
+    let records = record::list()?;
+    let mut folders = leases::folders(&records);
+    folders.extend(conf::folders_of_leases());
+    let dead: Vec<Record> = records.into_iter().filter(|record| !is_alive(record)).collect();
     let outcome = |record: &Record| {
         if arguments.dry_run { Ok("would be taken back") } else { collect(record).map(|()| "taken back") }
     };
-    let all_done = take_back(&dead, outcome);
-    if dead.is_empty() {
+    let mut code = take_back(&dead, outcome);
+    let mut rows = Vec::new();
+    for folder in folders {
+        let found = if arguments.dry_run { leases::dead(&folder) } else { leases::take_back(&folder) };
+        let network = leases::network_of(&folder);
+        match found {
+            Ok(found) => rows.extend(found.iter().map(|found| row(&network, found, arguments.dry_run))),
+            Err(err) => {
+                code = FAILURE;
+                rows.push(vec![network, String::new(), String::new(), String::new(), format!("failed: {err}")]);
+            }
+        }
+    }
+    if dead.is_empty() && rows.is_empty() {
         output::print("nothing to take back\n");
+    }
+    if !rows.is_empty() {
+        output::print(&output::table(&["network", "address", "container", "ifname", "lease"], rows));
     }
     if !arguments.dry_run {
         record::sweep_empty()?;
     }
-    Ok(all_done)
+    Ok(code)
+}
+
+/// One lease of the dead.
+fn row(network: &str, (lease, why): &(LeaseFile, Death), is_dry_run: bool) -> Vec<String> {
+    let owner = owner_of(lease).unwrap_or_else(|| Owner { container_id: String::new(), ifname: String::new() });
+    let done = if is_dry_run { "would be taken back" } else { "taken back" };
+    vec![network.to_owned(), lease.ip.to_string(), owner.container_id, owner.ifname, format!("{done}: {why}")]
 }
 
 /// Goes through all of them whatever fails, and shows what became of each.

@@ -2,7 +2,7 @@
 
 use super::Owner;
 use super::host_local::store::{Holder, LeaseFile};
-use nix::sys::statfs::{NSFS_MAGIC, statfs};
+use nix::sys::statfs::{NSFS_MAGIC, TMPFS_MAGIC, statfs};
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -76,7 +76,8 @@ pub struct Clock {
     pub now: SystemTime,
     /// `CLOCK_BOOTTIME`: time since the kernel started, suspended time included; `None` if it could not be read.
     pub since_boot: Option<Duration>,
-    /// Birth of the root of `/run`, a tmpfs made at boot, by the clock of that moment; `None` before Linux 6.0.
+    /// When `/run` was made, by the clock of that moment. Where that is no tmpfs, or one that does not know (before Linux
+    /// 6.0), when the kernel made `/dev/null`.
     pub run_born: Option<SystemTime>,
 }
 
@@ -84,14 +85,14 @@ impl Clock {
     /// Longest error of the readings: `/proc/uptime` counts in 10 ms, and clocks are slewed.
     const MARGIN: Duration = Duration::from_secs(2);
 
-    /// Reads the clocks; two file accesses.
+    /// Reads the clocks; two or three file accesses.
     pub fn read() -> Self {
         let uptime = fs::read_to_string("/proc/uptime").ok();
         let seconds = uptime.and_then(|t| t.split_whitespace().next()?.parse().ok());
         Self {
             now: SystemTime::now(),
             since_boot: seconds.and_then(|s| Duration::try_from_secs_f64(s).ok()),
-            run_born: fs::metadata("/run").and_then(|m| m.created()).ok(),
+            run_born: born("/run").or_else(|| fs::metadata("/dev/null").and_then(|meta| meta.modified()).ok()),
         }
     }
 
@@ -106,6 +107,12 @@ impl Clock {
     }
 }
 
+/// When a folder was made, of a file system that is made anew at each boot.
+fn born(path: &str) -> Option<SystemTime> {
+    statfs(path).ok().filter(|fs| fs.filesystem_type() == TMPFS_MAGIC)?;
+    fs::metadata(path).and_then(|meta| meta.created()).ok()
+}
+
 /// Who a lease says it belongs to; `None` for what has no `ifname`, or for a text that is no plugin's.
 pub fn owner_of(lease: &LeaseFile) -> Option<Owner> {
     let Holder::Key(key) = &lease.holder else { return None };
@@ -113,14 +120,14 @@ pub fn owner_of(lease: &LeaseFile) -> Option<Owner> {
     is_container_id(container_id).then(|| Owner { container_id: container_id.to_owned(), ifname: ifname.to_owned() })
 }
 
-/// Whether a lease is surely dead, and why. `netns` is asked at most once.
-pub fn death_of(lease: &LeaseFile, clock: &Clock, netns: impl FnOnce(&Owner) -> Netns) -> Option<Death> {
+/// Whether a lease is surely dead, and why.
+pub fn death_of(lease: &LeaseFile, clock: &Clock, liveness: &dyn Liveness) -> Option<Death> {
     let known = match &lease.holder {
         Holder::Broken => return Some(Death::Broken),
         Holder::Other => return None,
         // An administrator's note that keeps an address out of use is no container id.
         Holder::Key(key) if !key.lines().next().is_some_and(is_container_id) => return None,
-        Holder::Key(_) => owner_of(lease).map_or(Netns::Unknown, |owner| netns(&owner)),
+        Holder::Key(_) => owner_of(lease).map_or(Netns::Unknown, |owner| liveness.netns_of(&owner, lease.written)),
     };
     match known {
         Netns::Alive => None,
@@ -148,19 +155,26 @@ pub struct LibcniCache {
 
 impl Liveness for LibcniCache {
     fn netns_of(&self, owner: &Owner, leased: SystemTime) -> Netns {
-        self.netns_path(owner, leased).map_or(Netns::Unknown, |path| netns_at(&path))
+        let Some((path, written)) = self.netns_path(owner, leased) else { return Netns::Unknown };
+        match netns_at(&path) {
+            // No namespace outlives the kernel: what is at that path now is another one.
+            Netns::Alive if self.clock().boot_began().is_some_and(|began| written < began) => Netns::Unknown,
+            known => known,
+        }
     }
 }
 
 impl LibcniCache {
-    /// The path that `owner` was added with, if the record is about that ADD: it is written after the lease.
-    fn netns_path(&self, owner: &Owner, leased: SystemTime) -> Option<PathBuf> {
+    /// The path that `owner` was added with, and when that was written, if the record is about that ADD: it is written
+    /// after the lease.
+    fn netns_path(&self, owner: &Owner, leased: SystemTime) -> Option<(PathBuf, SystemTime)> {
         let name = format!("{}-{}-{}", self.network, owner.container_id, owner.ifname);
         if name.contains(['/', '\0']) {
             return None;
         }
         let path = self.dir.join(name);
-        if fs::metadata(&path).ok()?.modified().ok()? < leased {
+        let written = fs::metadata(&path).ok()?.modified().ok()?;
+        if written < leased {
             return None;
         }
         let record: serde_json::Value = serde_json::from_slice(&fs::read(&path).ok()?).ok()?;
@@ -170,7 +184,7 @@ impl LibcniCache {
             && says("containerId", &owner.container_id)
             && says("ifName", &owner.ifname);
         let netns = record.get("netns")?.as_str().filter(|n| is_ours && n.starts_with('/'))?;
-        Some(PathBuf::from(netns))
+        Some((PathBuf::from(netns), written))
     }
 }
 
@@ -209,9 +223,18 @@ mod tests {
         LeaseFile { ip: Ipv4Addr::LOCALHOST.into(), holder, written: at(written) }
     }
 
+    /// Says the same of everybody.
+    struct All(Netns);
+
+    impl Liveness for All {
+        fn netns_of(&self, _owner: &Owner, _leased: SystemTime) -> Netns {
+            self.0
+        }
+    }
+
     /// Whether a lease written at that second counts as one of an earlier boot.
     fn is_old(written: u64, clock: Clock) -> bool {
-        death_of(&lease("c1\r\neth0", written), &clock, |_| Netns::Unknown) == Some(Death::EarlierBoot)
+        death_of(&lease("c1\r\neth0", written), &clock, &All(Netns::Unknown)) == Some(Death::EarlierBoot)
     }
 
     #[test]
@@ -252,13 +275,13 @@ mod tests {
     fn the_clocks_of_this_machine_say_that_it_started_in_the_past() {
         let clock = Clock::read();
         assert!(clock.since_boot.unwrap() > Duration::ZERO);
-        assert!(clock.boot_began().is_none_or(|began| began < clock.now));
+        assert!(clock.boot_began().unwrap() < clock.now);
     }
 
     #[test]
     fn what_is_known_of_the_namespace_outweighs_age_in_both_directions() {
         let clock = clock(10 * DAY, DAY, 9 * DAY);
-        let death = |written, netns| death_of(&lease("c1\r\neth0", written), &clock, |_| netns);
+        let death = |written, netns| death_of(&lease("c1\r\neth0", written), &clock, &All(netns));
         assert_eq!(death(DAY, Netns::Alive), None);
         assert_eq!(death(10 * DAY, Netns::Gone), Some(Death::NetnsGone));
         assert_eq!(death(10 * DAY, Netns::Unknown), None);
@@ -267,14 +290,14 @@ mod tests {
     #[test]
     fn only_leases_of_plugins_are_asked_about() {
         let clock = clock(10 * DAY, DAY, 9 * DAY);
-        let death = |content: &str| death_of(&lease(content, DAY), &clock, |_| Netns::Gone);
+        let death = |content: &str| death_of(&lease(content, DAY), &clock, &All(Netns::Gone));
         assert_eq!(death(""), Some(Death::Broken));
         assert_eq!(death("c1\r\neth0"), Some(Death::NetnsGone));
         assert_eq!(death("c1"), Some(Death::EarlierBoot), "the id alone names no interface to ask about");
         assert_eq!(death("kept for the printer"), None);
         assert_eq!(death("../x\r\neth0"), None);
         let other = LeaseFile { holder: Holder::Other, ..lease("x", DAY) };
-        assert_eq!(death_of(&other, &clock, |_| Netns::Gone), None);
+        assert_eq!(death_of(&other, &clock, &All(Netns::Gone)), None);
     }
 
     #[test]

@@ -2,15 +2,13 @@
 
 use super::{Check, State};
 use crate::apply::record;
+use crate::cli::conf::CONF_DIR;
 use crate::cli::install::{DEFAULT_BIN_DIR, PROGRAM};
 use crate::ipam::host_local::config::DEFAULT_DATA_DIR;
 use crate::plan::step::Sysctl;
 use crate::sys::{cgroup, room, sysctl};
 use nix::sys::statfs::{self, FsType, statfs};
 use std::path::Path;
-
-/// Where runtimes look for networks.
-const CONF_DIR: &str = "/etc/cni/net.d";
 
 /// Everything about the host that is no feature of the kernel.
 pub(super) fn checks(drop_in_names: impl Iterator<Item = &'static str>) -> Vec<Check> {

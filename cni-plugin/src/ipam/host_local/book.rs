@@ -7,7 +7,7 @@ use super::allocator::{Span, spans};
 use super::index::Index;
 use super::store::{Holder, LeaseFile, Store};
 use crate::cni::Error;
-use crate::ipam::liveness::{Clock, Liveness, death_of};
+use crate::ipam::liveness::{Clock, Death, Liveness, death_of};
 use crate::ipam::range::{RangeSet, from_bits, to_bits};
 use std::collections::HashSet;
 use std::fmt::Display;
@@ -156,21 +156,26 @@ impl Book {
         self.update(|index| index.set_taken(ip, false), |leases| leases.retain(|lease| lease.ip != ip))
     }
 
-    /// Frees the leases in `set` that are surely dead. True if an address is free now.
-    pub fn reclaim(&mut self, set: &RangeSet, liveness: &dyn Liveness) -> Result<bool, Error> {
+    /// Frees the leases that are surely dead, of those whose address is asked for, and says which.
+    pub fn reclaim(
+        &mut self,
+        is_asked: impl Fn(IpAddr) -> bool,
+        liveness: &dyn Liveness,
+    ) -> Result<Vec<(LeaseFile, Death)>, Error> {
         let (leases, clock) = (self.scan()?, liveness.clock());
-        for lease in leases.iter().filter(|lease| set.range_for(lease.ip).is_some()) {
-            self.free_if_dead(lease, &clock, liveness)?;
+        let mut freed = Vec::new();
+        for lease in leases.into_iter().filter(|lease| is_asked(lease.ip)) {
+            freed.extend(self.free_if_dead(&lease, &clock, liveness)?.map(|why| (lease, why)));
         }
         // Also when nothing was freed: the index may have called a free address taken.
         self.rescan()?;
-        self.has_free(set)
+        Ok(freed)
     }
 
     /// Frees `ip` if its lease is surely dead; true if it is free now.
     pub fn reclaim_one(&mut self, ip: IpAddr, liveness: &dyn Liveness) -> Result<bool, Error> {
         match self.store.read(ip).map_err(|e| self.failed("read lease", ip, &e))? {
-            Some(lease) => self.free_if_dead(&lease, &liveness.clock(), liveness),
+            Some(lease) => Ok(self.free_if_dead(&lease, &liveness.clock(), liveness)?.is_some()),
             None => Ok(true),
         }
     }
@@ -178,16 +183,20 @@ impl Book {
     /// Whether any lease in `set` could be taken back.
     pub fn has_dead(&self, set: &RangeSet, liveness: &dyn Liveness) -> Result<bool, Error> {
         let clock = liveness.clock();
-        let dead = |l: &LeaseFile| death_of(l, &clock, |owner| liveness.netns_of(owner, l.written)).is_some();
+        let dead = |lease: &LeaseFile| death_of(lease, &clock, liveness).is_some();
         Ok(self.scan()?.iter().any(|lease| set.range_for(lease.ip).is_some() && dead(lease)))
     }
 
-    fn free_if_dead(&mut self, lease: &LeaseFile, clock: &Clock, liveness: &dyn Liveness) -> Result<bool, Error> {
-        let netns = |owner: &_| liveness.netns_of(owner, lease.written);
-        let Some(why) = death_of(lease, clock, netns) else { return Ok(false) };
+    fn free_if_dead(
+        &mut self,
+        lease: &LeaseFile,
+        clock: &Clock,
+        liveness: &dyn Liveness,
+    ) -> Result<Option<Death>, Error> {
+        let Some(why) = death_of(lease, clock, liveness) else { return Ok(None) };
         self.free(lease.ip)?;
         liveness.reclaimed(lease, why);
-        Ok(true)
+        Ok(Some(why))
     }
 
     fn take_first(&mut self, spans: &[Span], is_ipv4: bool, key: &str) -> Result<Option<IpAddr>, Error> {

@@ -14,7 +14,7 @@ pub mod peek;
 pub mod resolv;
 pub mod store;
 
-use super::liveness::{Liveness, owner_of};
+use super::liveness::{Death, Liveness, death_of, owner_of};
 use super::range::RangeSet;
 use super::{Lease, Owner};
 use crate::cni::{Error, IpConfig};
@@ -125,6 +125,20 @@ pub fn full(config: &Config, host: Host<'_>) -> Result<Option<String>, Error> {
     Ok(None)
 }
 
+/// The leases of the dead in the data directory at `path`; read without the lock.
+pub fn surely_dead(path: &Path, liveness: &dyn Liveness) -> Result<Vec<(LeaseFile, Death)>, Error> {
+    let leases = store::read_leases(path).map_err(|e| Error::io(format!("read leases of {}: {e}", path.display())))?;
+    let clock = liveness.clock();
+    let dead = |lease: LeaseFile| death_of(&lease, &clock, liveness).map(|why| (lease, why));
+    Ok(leases.into_iter().filter_map(dead).collect())
+}
+
+/// Frees the leases of the dead in the data directory at `path`, and says which.
+pub fn reclaim(path: &Path, host: Host<'_>) -> Result<Vec<(LeaseFile, Death)>, Error> {
+    let Some(mut book) = Book::open(path, host.state_dir)? else { return Ok(Vec::new()) };
+    book.reclaim(|_| true, host.liveness)
+}
+
 /// Every lease of the network, for people and collectors; read without the lock.
 pub fn read_leases(config: &Config) -> Result<Vec<LeaseFile>, Error> {
     store::read_leases(&config.path())
@@ -192,8 +206,8 @@ impl<'a> Call<'a> {
         if let Some(ip) = self.book.take_next(number, set, &self.key)? {
             return Ok(ip);
         }
-        let again = self.book.reclaim(set, self.host.liveness)?;
-        let taken = if again { self.book.take_next(number, set, &self.key)? } else { None };
+        self.book.reclaim(|ip| set.range_for(ip).is_some(), self.host.liveness)?;
+        let taken = self.book.take_next(number, set, &self.key)?;
         taken.ok_or_else(|| Error::internal(exhausted(set)))
     }
 

@@ -36,7 +36,7 @@ fn free_in(
     host: Host<'_>,
 ) -> Option<IpAddr> {
     let clock = host.liveness.clock();
-    let is_dead = |l: &LeaseFile| death_of(l, &clock, |owner| host.liveness.netns_of(owner, l.written)).is_some();
+    let is_dead = |l: &LeaseFile| death_of(l, &clock, host.liveness).is_some();
     let held = leases.iter().map(|lease| lease.ip).collect();
     first_free(set, asked, last, &held).or_else(|| {
         let in_set = leases.iter().filter(|lease| set.range_for(lease.ip).is_some());

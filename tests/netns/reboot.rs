@@ -1,0 +1,158 @@
+//! A node that was rebooted: `/run` is empty, every namespace is gone, and the leases and libcni's records are still there.
+
+use crate::conf;
+use braid_tests::{Call, Ns, Sandbox, Value, binary, json};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::rc::Rc;
+use std::time::{Duration, SystemTime};
+
+const LEASES: &str = "/var/lib/cni/networks/net";
+const RESULTS: &str = "/var/lib/cni/results";
+
+fn attach(host: &Sandbox, pod: &Ns) -> Call {
+    let ipam = json!({"type": "host-local", "subnet": "10.1.0.0/29"});
+    host.call("bridge", pod, conf::bridge()).with("ipam", ipam)
+}
+
+/// What libcni keeps of an ADD.
+fn remember(pod: &Ns) {
+    let record = json!({
+        "kind": "cniCacheV1", "networkName": "net", "containerId": pod.name(), "ifName": "eth0", "netns": pod.path()
+    });
+    fs::create_dir_all(RESULTS).unwrap();
+    fs::write(format!("{RESULTS}/net-{}-eth0", pod.name()), record.to_string()).unwrap();
+}
+
+/// Attaches containers, and ends them as a reboot does: all that is on a disk stays, and gets as old as if it had been
+/// written an hour before the kernel started.
+fn reboot(host: &Sandbox, names: &[&str], is_remembered: bool) {
+    let pods: Vec<Rc<Ns>> = names.iter().map(|name| host.pod(name)).collect();
+    for pod in &pods {
+        attach(host, pod).add().result();
+        if is_remembered {
+            remember(pod);
+        }
+    }
+    for pod in &pods {
+        // The kernel takes a while to end what is in a namespace.
+        pod.run("ip link del eth0");
+        host.end(pod);
+        fs::remove_file(pod.path()).unwrap();
+    }
+    fs::remove_dir_all("/run/braid").unwrap();
+    host.run("ip link del br0");
+    for folder in [LEASES, RESULTS].iter().filter(|folder| Path::new(folder).is_dir()) {
+        for entry in fs::read_dir(folder).unwrap() {
+            fs::File::open(entry.unwrap().path()).unwrap().set_modified(before_boot()).unwrap();
+        }
+    }
+}
+
+/// An hour before the kernel started.
+fn before_boot() -> SystemTime {
+    let uptime = fs::read_to_string("/proc/uptime").unwrap();
+    let seconds: f64 = uptime.split(' ').next().unwrap().parse().unwrap();
+    SystemTime::now() - Duration::from_secs_f64(seconds) - Duration::from_hours(1)
+}
+
+fn leases() -> Vec<String> {
+    let names = fs::read_dir(LEASES).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut leases: Vec<String> = names.filter(|name| name.starts_with("10.")).collect();
+    leases.sort();
+    leases
+}
+
+fn address(result: &Value) -> &str {
+    result["ips"][0]["address"].as_str().unwrap()
+}
+
+#[test]
+fn the_same_container_is_attached_again() {
+    for is_remembered in [false, true] {
+        let host = Sandbox::new();
+        reboot(&host, &["a"], is_remembered);
+        // At the path that the runtime gave it before.
+        let pod = host.pod("a");
+        assert_eq!(address(&attach(&host, &pod).add().result()), "10.1.0.3/29", "{is_remembered}");
+        assert_eq!(leases(), ["10.1.0.3"]);
+    }
+}
+
+#[test]
+fn an_address_asked_for_by_name_is_there_at_once() {
+    for is_remembered in [false, true] {
+        let host = Sandbox::new();
+        reboot(&host, &["a"], is_remembered);
+        // Another one, at the path of the first.
+        let pod = host.pod("a");
+        let call = attach(&host, &pod).container("new").args("IgnoreUnknown=1;IP=10.1.0.2");
+        assert_eq!(address(&call.add().result()), "10.1.0.2/29", "{is_remembered}");
+    }
+}
+
+#[test]
+fn a_range_full_of_the_dead_serves() {
+    for is_remembered in [false, true] {
+        let host = Sandbox::new();
+        reboot(&host, &["a", "b", "c", "d", "e"], is_remembered);
+        let pods = ["a", "x"].map(|name| host.pod(name));
+        for pod in pods {
+            attach(&host, &pod).status().ok();
+            attach(&host, &pod).container(&format!("new-{}", pod.name())).add().result();
+        }
+    }
+}
+
+/// What `braid gc` prints with these words.
+fn gc(words: &[&str]) -> String {
+    let output = Command::new(binary::braid()).arg("gc").args(words).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn gc_of_the_command_line_takes_back_the_leases_of_the_dead_and_no_others() {
+    for is_remembered in [false, true] {
+        let host = Sandbox::new();
+        reboot(&host, &["a", "b"], is_remembered);
+        let pods = ["a", "c"].map(|name| host.pod(name));
+        // One of this boot that braid knows, and one that libcni alone knows.
+        attach(&host, &pods[0]).container("new").add().result();
+        attach(&host, &pods[1]).add().result();
+        remember(&pods[1]);
+        fs::remove_dir_all("/run/braid/attachments/c").unwrap();
+        fs::write(format!("{LEASES}/10.1.0.6"), "kept for the printer").unwrap();
+        let told = gc(&["--dry-run"]);
+        assert!(told.contains("10.1.0.2") && told.contains("10.1.0.3") && !told.contains("10.1.0.4"), "{told}");
+        assert_eq!(leases().len(), 5);
+        let done = gc(&[]);
+        assert!(done.contains("10.1.0.2") && done.contains("10.1.0.3"), "{done}");
+        assert_eq!(leases(), ["10.1.0.4", "10.1.0.5", "10.1.0.6"]);
+        assert_eq!(gc(&[]), "nothing to take back\n");
+    }
+}
+
+#[test]
+fn gc_of_the_command_line_finds_the_folders_that_records_and_the_nodes_configurations_name() {
+    let host = Sandbox::new();
+    let ipam = |folder: &str| json!({"type": "host-local", "subnet": "10.1.0.0/29", "dataDir": folder});
+    let foreign = json!({"type": "vlan", "master": "lan", "ipam": ipam("/var/lib/cni/a")});
+    let list = json!({"cniVersion": "1.1.0", "name": "net", "plugins": [foreign]});
+    fs::create_dir_all("/etc/cni/net.d").unwrap();
+    fs::write("/etc/cni/net.d/10-net.conflist", list.to_string()).unwrap();
+    fs::write("/etc/cni/net.d/20-broken.conf", "{").unwrap();
+    let pod = host.pod("a");
+    attach(&host, &pod).with("ipam", ipam("/var/lib/cni/b")).add().result();
+    for folder in ["a", "b"] {
+        let lease = format!("/var/lib/cni/{folder}/net/10.1.0.6");
+        fs::create_dir_all(Path::new(&lease).parent().unwrap()).unwrap();
+        fs::write(&lease, "gone\r\neth0").unwrap();
+        fs::File::open(&lease).unwrap().set_modified(before_boot()).unwrap();
+    }
+    gc(&[]);
+    let left = |folder: &str| Path::new(&format!("/var/lib/cni/{folder}/net/10.1.0.6")).exists();
+    assert!(!left("a") && !left("b"));
+    assert!(Path::new("/var/lib/cni/b/net/10.1.0.2").exists());
+}
