@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 mod addresses;
+mod advertised;
 mod bandwidth;
 mod bridge;
 mod check;

@@ -49,7 +49,7 @@ pub enum OnError {
 
 /// Applies `steps`; a shared thing that the facts already show is left alone.
 pub fn execute(kernel: &mut Kernel, steps: &[Step], facts: &Facts, on_error: OnError) -> Report {
-    let mut run = Run { kernel, steps, on_error, queue: Vec::new(), report: Report::default() };
+    let mut run = Run { kernel, steps, facts, on_error, queue: Vec::new(), report: Report::default() };
     let mut at = 0;
     while let Some(step) = steps.get(at) {
         at += if is_there_already(step, facts) { 1 } else { run.step(at, step) };
@@ -65,6 +65,7 @@ pub fn execute(kernel: &mut Kernel, steps: &[Step], facts: &Facts, on_error: OnE
 /// Whether the facts show a shared thing as the step wants it.
 pub fn is_there_already(step: &Step, facts: &Facts) -> bool {
     match step {
+        Step::EnsureSysctl(sysctl) => facts.sysctl_is(sysctl.ns, &sysctl.key, &sysctl.value),
         Step::EnsureLink(_) | Step::EnsureAttr { .. } | Step::EnsureVlan { .. } | Step::EnsureAddr(_) => {
             verify::holds(step, facts).is_ok()
         }
@@ -75,6 +76,7 @@ pub fn is_there_already(step: &Step, facts: &Facts) -> bool {
 struct Run<'a> {
     kernel: &'a mut Kernel,
     steps: &'a [Step],
+    facts: &'a Facts,
     on_error: OnError,
     /// The steps of each request queued on one socket, not yet sent.
     queue: Vec<Range<usize>>,
@@ -275,7 +277,7 @@ impl Run<'_> {
         self.flush();
         let is_one = |step: &&Step| matches!(step, Step::SetSysctl(one) | Step::EnsureSysctl(one) if one.ns == ns);
         let all: Vec<&Step> = self.steps[at..].iter().take_while(is_one).collect();
-        let written = self.timed(at, |_| all.len(), |run| sysctls::write(run.kernel, ns, &all));
+        let written = self.timed(at, |_| all.len(), |run| sysctls::write(run.kernel, ns, &all, run.facts));
         match written {
             Ok(results) => (at..).zip(results).for_each(|(at, result)| self.sysctl_written(at, result)),
             Err(err) => self.report.errors.push(err),

@@ -3,7 +3,7 @@
 use super::Error;
 use super::hostports::{self, ebpf, loopback};
 use super::kernel::Kernel;
-use super::{features, firewall, shape, xsk};
+use super::{features, firewall, shape, sysctls, xsk};
 use crate::apart::apart;
 use crate::plan::IfName;
 use crate::plan::facts::{Facts, LinkFact, Need, RouteFact};
@@ -43,6 +43,7 @@ fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error
             facts.sysctls.extend(value.map(|value| ((*ns, key.clone()), value)));
             Ok(())
         }
+        Need::Ipv6Forwarding => sysctls::read_ipv6_forwarding(kernel, facts),
         Need::File(path) => apart(|| read_file(path, facts)),
         Need::BootIdWithout(link) => {
             read_link(kernel, link, facts)?;

@@ -1,16 +1,26 @@
-//! Sysctls of a namespace, written in one visit.
+//! Sysctls of a namespace, written in one visit, and what is to be known before the host forwards.
 
+use super::executor::is_there_already;
 use super::kernel::Kernel;
 use super::{Error, features};
+use crate::apart::apart;
+use crate::plan::advertised::Advertised;
+use crate::plan::link::LinkRef;
 use crate::plan::step::{Ns, Step, Sysctl};
+use crate::plan::{Facts, IfName};
 use crate::sys::netlink::Socket;
-use crate::sys::rtnl::{self, netconf};
+use crate::sys::rtnl::{self, link, netconf, route};
 use crate::sys::sysctl;
 use std::io;
 
 /// Writes the sysctls of `steps`, all of them of `ns`. What became of each: `false` where the kernel has no such sysctl.
-pub(super) fn write(kernel: &mut Kernel, ns: Ns, steps: &[&Step]) -> Result<Vec<io::Result<bool>>, Error> {
-    let held: Vec<bool> = steps.iter().map(|step| is_held(kernel, step)).collect();
+pub(super) fn write(
+    kernel: &mut Kernel,
+    ns: Ns,
+    steps: &[&Step],
+    facts: &Facts,
+) -> Result<Vec<io::Result<bool>>, Error> {
+    let held: Vec<bool> = steps.iter().map(|step| is_there_already(step, facts) || is_held(kernel, step)).collect();
     let one = |(step, held): (&&Step, &bool)| match step {
         _ if *held => Ok(true),
         Step::SetSysctl(sysctl) => sysctl::write(&sysctl.key, &sysctl.value),
@@ -21,14 +31,53 @@ pub(super) fn write(kernel: &mut Kernel, ns: Ns, steps: &[&Step]) -> Result<Vec<
     if held.iter().all(|held| *held) { Ok(all()) } else { kernel.run_in(ns, all) }
 }
 
-/// Whether the node forwards already, which a message tells in a third of the time that a file takes. Before Linux 6.9 the
-/// message waits for the lock on all networks.
+/// Whether the node forwards already.
 fn is_held(kernel: &mut Kernel, step: &Step) -> bool {
     let Step::EnsureSysctl(Sysctl { ns, key, value, .. }) = step else { return false };
-    let Some(family) = netconf::forwarding(key).filter(|_| value == "1") else { return false };
-    if !features::is_at_least(6, 9) {
-        return false;
-    }
+    value == "1" && forwards(kernel, *ns, key) == Some(true)
+}
+
+/// Whether the sysctl `key` has a namespace forward, which a message tells in a third of the time that a file takes; `None`
+/// where no message tells it, or none in good time: before Linux 6.9 it waits for the lock on all networks.
+fn forwards(kernel: &mut Kernel, ns: Ns, key: &str) -> Option<bool> {
+    let family = netconf::forwarding(key).filter(|_| features::is_at_least(6, 9))?;
     let ask = |socket: &mut Socket| socket.get(rtnl::GETNETCONF, |out| netconf::of_all(family, out));
-    kernel.route(*ns).and_then(ask).is_ok_and(|message| netconf::forwards(&message.body))
+    kernel.route(ns).and_then(ask).ok().map(|message| netconf::forwards(&message.body))
+}
+
+/// Reads whether the host forwards IPv6, and if not, its links that accept router advertisements.
+pub(super) fn read_ipv6_forwarding(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
+    let is_on = match forwards(kernel, Ns::Host, Sysctl::IPV6_FORWARD) {
+        Some(is_on) => Some(is_on),
+        None => read(Sysctl::IPV6_FORWARD)?.map(|value| value == "1"),
+    };
+    match is_on {
+        Some(true) => drop(facts.sysctls.insert((Ns::Host, Sysctl::IPV6_FORWARD.to_owned()), "1".to_owned())),
+        Some(false) => facts.advertised = apart(|| advertised(kernel))?,
+        None => {}
+    }
+    Ok(())
+}
+
+fn read(key: &str) -> Result<Option<String>, Error> {
+    sysctl::read(key).map_err(|err| Error::io(format!("read sysctl {key}"), &err))
+}
+
+fn advertised(kernel: &mut Kernel) -> Result<Vec<Advertised>, Error> {
+    let fail = |cause| Error::new("list links and IPv6 routes of the host", cause);
+    let socket = kernel.route(Ns::Host).map_err(fail)?;
+    let links = socket.dump(rtnl::GETLINK, link::link_dump).map_err(fail)?;
+    let routes = socket.dump(rtnl::GETROUTE, |out| route::dump(false, out)).map_err(fail)?;
+    let routes: Vec<_> = routes.iter().flat_map(|message| route::parse(&message.body)).collect();
+    let mut advertised = Vec::new();
+    for (name, fact) in links.iter().filter_map(|message| link::parse(&message.body)) {
+        let Ok(name) = IfName::parse(&name) else { continue };
+        let accept = [(Sysctl::accept_ra(name.as_str()), "1"), (format!("net/ipv6/conf/{name}/forwarding"), "0")];
+        if accept.iter().all(|(key, value)| read(key).is_ok_and(|found| found.as_deref() == Some(*value))) {
+            let has_route = routes.iter().any(|route| route.from_router && route.link == Some(fact.index));
+            let (at, is_port) = (LinkRef::host(name), fact.master.is_some());
+            advertised.push(Advertised { at, kind: fact.kind, is_port, has_route });
+        }
+    }
+    Ok(advertised)
 }

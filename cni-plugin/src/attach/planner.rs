@@ -7,7 +7,7 @@ use crate::cni::{AddResult, Attachment, Error, Version};
 use crate::ipam::Lease;
 use crate::plan::step::Step;
 use crate::plan::{Facts, Need};
-use crate::plugins::{Call, Planned, Plugin};
+use crate::plugins::{Call, Planned};
 use std::ops::Range;
 
 /// One attachment on its way through the chain.
@@ -90,10 +90,15 @@ impl<'a> Planner<'a> {
             return Err(Error::config(format!("{:?} can't be part of a list: it is an IPAM", item.conf.plugin)));
         };
         let call = call(self.chain, self.attachment, &self.sandbox, self.prev.as_ref());
-        read_more(kernel, plugin.as_ref(), &call, before)?;
-        let facts = before.facts();
+        read_more(kernel, plugin.needs(&call), before)?;
+        let mut facts = before.facts();
         plugin.refuse(&call, &facts)?;
         let lease = leases(at, self.prev.as_ref())?;
+        let needs = lease.as_ref().map(|lease| plugin.needs_of(lease)).filter(|needs| !needs.is_empty());
+        if let Some(needs) = needs {
+            read_more(kernel, needs, before)?;
+            facts = before.facts();
+        }
         let planned = plugin.plan(&call, &facts, lease)?;
         planned.result.convertible(self.version).map(|()| planned)
     }
@@ -109,9 +114,8 @@ pub fn call<'a>(
     Call::new(chain.network(), &attachment.container_id, &attachment.ifname, sandbox, prev)
 }
 
-/// Reads what the plugin needs and no earlier one asked for; a link that an earlier one makes is not there to be read.
-fn read_more(kernel: &mut Kernel, plugin: &dyn Plugin, call: &Call<'_>, before: &mut Native) -> Result<(), Error> {
-    let mut needs: Vec<Need> = plugin.needs(call);
+/// Reads what a plugin needs and no earlier one asked for; a link that an earlier one makes is not there to be read.
+fn read_more(kernel: &mut Kernel, mut needs: Vec<Need>, before: &mut Native) -> Result<(), Error> {
     if !before.parts.is_empty() {
         let facts = before.facts();
         needs.retain(|need| match need {

@@ -1,5 +1,6 @@
 //! What was read from the host before deciding.
 
+use super::advertised::Advertised;
 use super::feature::Feature;
 use super::hostport::{Entrance, HostPortFact};
 use super::ladder::Queue;
@@ -26,6 +27,8 @@ pub enum Need {
     Routes(Ns),
     /// One sysctl, by its path below `/proc/sys`.
     Sysctl(Ns, String),
+    /// Whether the host forwards IPv6; if not, which links accept router advertisements.
+    Ipv6Forwarding,
     /// A text file of the node, where it exists.
     File(String),
     /// The VLANs of all bridge ports of the host.
@@ -79,6 +82,8 @@ pub struct Facts {
     pub routes: BTreeMap<Ns, Vec<RouteFact>>,
     /// Sysctls; a kernel without one has no entry.
     pub sysctls: BTreeMap<(Ns, String), String>,
+    /// Links of the host that accept router advertisements until it forwards IPv6.
+    pub advertised: Vec<Advertised>,
     /// Text files by path; one that does not exist has no entry.
     pub files: BTreeMap<String, String>,
     /// VLANs by bridge port of the host.
@@ -198,6 +203,8 @@ pub struct RouteFact {
     pub table: u32,
     /// Scope as the kernel numbers it.
     pub scope: u8,
+    /// It came by router advertisement.
+    pub from_router: bool,
     /// Metric; unset where the kernel shows none.
     pub priority: Option<u32>,
     /// MTU along the path in bytes.
@@ -241,6 +248,7 @@ impl Facts {
             addrs,
             routes,
             sysctls,
+            advertised,
             files,
             vlans,
             masquerades,
@@ -266,6 +274,7 @@ impl Facts {
         self.addrs.extend(addrs);
         self.routes.extend(routes);
         self.sysctls.extend(sysctls);
+        self.advertised.extend(advertised);
         self.files.extend(files);
         self.vlans.extend(vlans);
         self.masquerades.extend(masquerades);

@@ -2,6 +2,7 @@
 //!
 //! Nothing here reads or changes the host, so a plan can be printed, compared, recorded and undone.
 
+pub mod advertised;
 pub mod condition;
 pub mod facts;
 pub mod feature;

@@ -275,4 +275,9 @@ impl Sysctl {
     pub const IPV4_FORWARD: &str = "net/ipv4/ip_forward";
     /// Switches IPv6 forwarding of the node.
     pub const IPV6_FORWARD: &str = "net/ipv6/conf/all/forwarding";
+
+    /// Says when a link accepts router advertisements: 0 never, 1 while it does not forward, 2 always.
+    pub fn accept_ra(link: &str) -> String {
+        format!("net/ipv6/conf/{link}/accept_ra")
+    }
 }

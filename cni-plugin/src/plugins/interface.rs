@@ -3,10 +3,11 @@
 use super::Call;
 use crate::cni::args::CniArgs;
 use crate::cni::{AddResult, Dns, Error, IpConfig, Json, NetConf, Route};
+use crate::plan::advertised::Advertised;
 use crate::plan::link::{LinkAttr, LinkRef};
 use crate::plan::nft::Masquerade;
 use crate::plan::step::{self, Addr, Ns, Step, Sysctl};
-use crate::plan::{Facts, IfName, Mac};
+use crate::plan::{Facts, IfName, Mac, Need};
 use ipnet::IpNet;
 use std::net::IpAddr;
 
@@ -121,8 +122,14 @@ pub fn table(route: &Route) -> Option<u32> {
     route.table.filter(|table| *table != 0)
 }
 
-/// The steps that make the node forward the families in `ips`.
-pub fn forwarding(ips: &[IpConfig]) -> Vec<Step> {
+/// What has to be read before [`forwarding`].
+pub fn forwarding_needs(ips: &[IpConfig]) -> Option<Need> {
+    ips.iter().any(|ip| ip.address.addr().is_ipv6()).then_some(Need::Ipv6Forwarding)
+}
+
+/// The steps that make the node forward the families in `ips`. With IPv6 the kernel would take away the routes that came by
+/// router advertisement, the node's default one among them, and accept no more, unless the link is told to.
+pub fn forwarding(ips: &[IpConfig], facts: &Facts) -> Vec<Step> {
     let on = |key: &str| {
         Step::EnsureSysctl(Sysctl { ns: Ns::Host, key: key.to_owned(), value: "1".to_owned(), optional: false })
     };
@@ -131,6 +138,7 @@ pub fn forwarding(ips: &[IpConfig]) -> Vec<Step> {
         steps.push(on(Sysctl::IPV4_FORWARD));
     }
     if ips.iter().any(|ip| ip.address.addr().is_ipv6()) {
+        steps.extend(facts.advertised.iter().filter_map(Advertised::accept).map(Step::EnsureSysctl));
         steps.push(on(Sysctl::IPV6_FORWARD));
     }
     steps

@@ -50,6 +50,11 @@ pub trait Plugin: Debug {
         Ok(())
     }
 
+    /// What has to be read before [`Plugin::plan`], once the addresses are known.
+    fn needs_of(&self, _lease: &Lease) -> Vec<Need> {
+        Vec::new()
+    }
+
     /// Decides what to do.
     fn plan(&self, call: &Call<'_>, facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error>;
 

@@ -95,6 +95,7 @@ mod tests {
             link: None,
             table: TABLE_MAIN,
             scope: 0,
+            from_router: false,
             priority: None,
             mtu: None,
             advmss: None,

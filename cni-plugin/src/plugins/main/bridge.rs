@@ -241,7 +241,7 @@ impl Bridge {
             steps.extend(pin);
             steps.push(ensure_addr(&at, net));
         }
-        steps.extend(interface::forwarding(ips));
+        steps.extend(interface::forwarding(ips, facts));
         Ok(steps)
     }
 
@@ -277,6 +277,11 @@ impl Plugin for Bridge {
             needs.extend(gateway.into_iter().flat_map(|at| [Need::BootIdWithout(at.clone()), Need::Addrs(at)]));
         }
         needs
+    }
+
+    fn needs_of(&self, lease: &Lease) -> Vec<Need> {
+        let forwards = self.is_gateway.then(|| interface::forwarding_needs(&lease.ips));
+        forwards.flatten().into_iter().collect()
     }
 
     fn refuse(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {

@@ -100,11 +100,15 @@ impl Plugin for Ptp {
         vec![Need::Link(call.pod())]
     }
 
+    fn needs_of(&self, lease: &Lease) -> Vec<Need> {
+        interface::forwarding_needs(&lease.ips).into_iter().collect()
+    }
+
     fn refuse(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
         interface::refuse_taken(call, facts)
     }
 
-    fn plan(&self, call: &Call<'_>, _facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error> {
+    fn plan(&self, call: &Call<'_>, facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error> {
         let lease = lease.unwrap_or_default();
         interface::refuse_no_addresses(&lease.ips)?;
         let mut ips = lease.ips.clone();
@@ -112,7 +116,7 @@ impl Plugin for Ptp {
             ip.interface = Some(CONTAINER);
         }
         let port = LinkRef::host(call.host_veth());
-        let mut steps = interface::forwarding(&ips);
+        let mut steps = interface::forwarding(&ips, facts);
         steps.push(Step::AddLink(Link {
             at: port.clone(),
             mac: Some(call.host_mac()),

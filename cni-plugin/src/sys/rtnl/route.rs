@@ -20,6 +20,7 @@ const RTA_MULTIPATH: u16 = 9;
 const RTA_TABLE: u16 = 15;
 const RTAX_MTU: u16 = 2;
 const RTAX_ADVMSS: u16 = 8;
+const RTPROT_RA: u8 = 9;
 const RTN_UNICAST: u8 = 1;
 const AF_INET: u8 = 2;
 /// Length of `struct rtmsg`.
@@ -99,6 +100,7 @@ fn read(body: &[u8]) -> Option<(RouteFact, Vec<Hop>)> {
         link: None,
         table: u32::from(head[4]),
         scope: head[6],
+        from_router: head[5] == RTPROT_RA,
         priority: None,
         mtu: None,
         advmss: None,

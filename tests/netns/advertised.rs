@@ -1,0 +1,86 @@
+//! A node whose own default route came by router advertisement keeps it when it begins to forward IPv6.
+
+use crate::conf;
+use braid_tests::{Ns, Sandbox, Value, json};
+
+/// Advertises a router for half an hour to all nodes of a link (RFC 4861, section 4.2).
+const ADVERTISE: &str = r#"
+import socket, struct, sys
+link = sys.argv[1]
+s = socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6)
+s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 255)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, link.encode())
+s.sendto(struct.pack("!BBHBBHII", 134, 0, 0, 64, 0, 1800, 0, 0), ("ff02::1", 0, 0, socket.if_nametoindex(link)))
+"#;
+
+/// Links of the node whose router is the default one.
+fn default_links(host: &Ns) -> Vec<String> {
+    let routes = host.list("ip -6 -j route show default proto ra");
+    routes.iter().filter_map(|route| route["dev"].as_str()).map(str::to_owned).collect()
+}
+
+/// Advertises from the other end of `link` until the node has taken it in; false where it does not.
+fn advertise(host: &Ns, router: &Ns, link: &str) -> bool {
+    std::fs::write("/run/advertise.py", ADVERTISE).unwrap();
+    // An address of either end may still be tentative, and then nothing is sent or taken in.
+    (0..20).any(|_| {
+        let _ = router.try_run(&format!("python3 /run/advertise.py {link}"));
+        default_links(host).contains(&link.to_owned())
+    })
+}
+
+fn accept_ra(host: &Ns, link: &str) -> String {
+    host.sysctl(&format!("net/ipv6/conf/{link}/accept_ra"))
+}
+
+fn conf_of(plugin: &str, ranges: &[&str]) -> Value {
+    let ranges: Vec<Value> = ranges.iter().map(|subnet| json!([{"subnet": subnet}])).collect();
+    let conf = if plugin == "ptp" { conf::ptp() } else { conf::bridge() };
+    let mut conf = conf;
+    conf["ipam"] = json!({"type": "host-local", "ranges": ranges});
+    conf
+}
+
+#[test]
+fn the_nodes_own_default_route_stays_and_is_renewed_when_the_first_container_with_ipv6_comes() {
+    for plugin in ["bridge", "ptp"] {
+        let host = Sandbox::new();
+        host.set_sysctl("net/ipv6/conf/all/forwarding", "0");
+        let router = host.outside("wan", "198.51.100.1/24", "198.51.100.2/24");
+        let pods = ["a", "b", "c"].map(|name| host.pod(name));
+        assert!(advertise(&host, &router, "wan"));
+
+        let both = ["10.1.0.0/24", "fd00:1::/64"];
+        host.call(plugin, &pods[0], conf_of(plugin, &both[..1]))
+            .with("name", "four")
+            .with("bridge", "br4")
+            .add()
+            .result();
+        assert_eq!(accept_ra(&host, "wan"), "1", "{plugin}: nothing is forwarded that is advertised");
+
+        let call = host.call(plugin, &pods[1], conf_of(plugin, &["10.2.0.0/24", both[1]]));
+        let result = call.add().result();
+        assert_eq!(host.sysctl("net/ipv6/conf/all/forwarding"), "1");
+        assert_eq!((default_links(&host), accept_ra(&host, "wan").as_str()), (vec!["wan".to_owned()], "2"), "{plugin}");
+        host.run("ip -6 route del default");
+        assert!(advertise(&host, &router, "wan"), "{plugin}: it is not renewed");
+        call.check(&result).ok();
+        let own = result["interfaces"][0]["name"].as_str().unwrap_or_default();
+        assert_eq!(accept_ra(&host, own), "0", "{plugin}: a container is no router of the node");
+
+        // Whoever changes it while the node forwards knows why.
+        host.set_sysctl("net/ipv6/conf/wan/accept_ra", "1");
+        host.call(plugin, &pods[2], conf_of(plugin, &["10.2.0.0/24", both[1]])).add().result();
+        assert_eq!(accept_ra(&host, "wan"), "1", "{plugin}");
+    }
+}
+
+#[test]
+fn a_container_that_advertised_nothing_is_not_made_a_router() {
+    let host = Sandbox::new();
+    host.set_sysctl("net/ipv6/conf/all/forwarding", "0");
+    host.outside("other", "198.51.100.1/24", "198.51.100.2/24");
+    let pod = host.pod("a");
+    host.call("bridge", &pod, conf::bridge()).with("ipam", conf::dual_stack()).add().result();
+    assert_eq!(accept_ra(&host, "other"), "1");
+}
