@@ -181,8 +181,8 @@ fn a_foreign_plugin_that_fails_takes_everything_back_and_keeps_its_code_and_word
 fn a_native_plugin_that_fails_after_a_foreign_one_takes_that_one_back_too() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    let plugins = json!([conf::bridge(), {"type": "spy"}, {"type": "tuning", "mtu": 60}]);
-    call(&host, &pod, &plugins).add().refused(999, &["mtu 60"]);
+    let plugins = json!([conf::bridge(), {"type": "spy"}, {"type": "tuning", "mtu": 67}]);
+    call(&host, &pod, &plugins).add().refused(7, &["\"mtu\": 67"]);
     assert_eq!(order(), ["spy ADD", "spy DEL"]);
     host.assert_nothing_left();
     assert_eq!(pod.link_names(), Vec::<String>::new());

@@ -102,8 +102,8 @@ fn mtu_is_bounded_by_the_parents() {
     let pod = host.pod("a");
     let call = host.call("macvlan", &pod, conf::macvlan());
     let before = host.state();
-    call.clone().with("mtu", 1501).add().refused(7, &["invalid MTU 1501, must be [0, master MTU(1500)]"]);
-    call.clone().with("mtu", -100).add().refused(7, &["invalid MTU -100, must be [0, master MTU(1500)]"]);
+    call.clone().with("mtu", 1501).add().refused(7, &["\"mtu\": 1501 is outside 68-1500, the MTU of master \"lan\""]);
+    call.clone().with("mtu", -100).add().refused(7, &["\"mtu\": -100 is outside 68-1500"]);
     before.assert_same(&host.state());
     call.clone().with("mtu", 1400).add().result();
     assert_eq!(pod.the_link("eth0")["mtu"], 1400);

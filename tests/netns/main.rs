@@ -23,6 +23,7 @@ mod lists;
 mod loopback;
 mod macvlan;
 mod masquerade;
+mod mtu;
 mod parallel;
 mod ports;
 mod protocol;

@@ -92,14 +92,6 @@ fn an_interface_name_that_the_container_has_already() {
 }
 
 #[test]
-fn an_mtu_that_the_kernel_refuses() {
-    let host = Sandbox::new();
-    let pod = host.pod("a");
-    let call = host.call("bridge", &pod, conf::bridge()).with("mtu", 60);
-    fails_and_leaves_nothing(&host, &pod, &call, &["mtu 60", "EINVAL"]);
-}
-
-#[test]
 fn a_hardware_address_that_the_kernel_refuses() {
     let host = Sandbox::new();
     let pod = host.pod("a");

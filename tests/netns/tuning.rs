@@ -140,10 +140,13 @@ fn a_sysctl_that_the_kernel_lacks_or_refuses_fails_and_restores_what_was_set() {
 #[test]
 fn an_attribute_that_the_kernel_refuses_restores_those_before_it() {
     let host = Sandbox::new();
-    let pod = container(&host);
+    let pod = host.pod("a");
+    pod.run("ip link add below type bridge");
+    // The bounds that it shows are not those of the link below.
+    pod.run("ip link add eth0 link below type macvlan");
     let before = attributes(&pod);
     let call = host.call("tuning", &pod, conf::tuning()).with("mac", "c2:11:22:33:44:55").with("promisc", true);
-    call.with("mtu", 60).add().refused(999, &["mtu 60", "EINVAL"]);
+    call.with("mtu", 1501).add().refused(999, &["mtu 1501", "EINVAL"]);
     assert_eq!(attributes(&pod), before);
     host.assert_nothing_left();
 }

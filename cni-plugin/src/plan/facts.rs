@@ -4,7 +4,7 @@ use super::advertised::Advertised;
 use super::feature::Feature;
 use super::hostport::{Entrance, HostPortFact};
 use super::ladder::Queue;
-use super::link::{Link, LinkAttr, LinkKind, LinkRef};
+use super::link::{ETHERNET_MTUS, Link, LinkAttr, LinkKind, LinkRef};
 use super::name::{IfName, Mac};
 use super::nft::{Firewall, PacketGuardFact};
 use super::shaping::ShapedFact;
@@ -13,6 +13,7 @@ use super::xsk::Hold;
 use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 
 /// Something to read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -138,6 +139,8 @@ pub struct LinkFact {
     pub mac: Option<Mac>,
     /// MTU in bytes.
     pub mtu: u32,
+    /// MTUs that it can have.
+    pub mtus: RangeInclusive<u32>,
     /// Administratively up.
     pub up: bool,
     /// Operationally up.
@@ -335,6 +338,7 @@ impl Facts {
         let parent = below.and_then(|below| self.links.get(below));
         let mtu = link.mtu.or(parent.map(|parent| parent.mtu)).unwrap_or(1500);
         let mut fact = LinkFact::planned(link.kind.name(), link.mac, mtu, link.up);
+        fact.mtus = *fact.mtus.start()..=parent.map_or(*fact.mtus.end(), |parent| parent.mtu);
         self.below.extend(below.filter(|below| below.ns == Ns::Host).map(|below| (link.at.clone(), below.clone())));
         match &link.kind {
             LinkKind::Veth { peer, peer_mac } => {
@@ -358,6 +362,7 @@ impl LinkFact {
             mode: None,
             mac,
             mtu,
+            mtus: ETHERNET_MTUS,
             up,
             oper_up: up,
             running: up,

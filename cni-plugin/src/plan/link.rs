@@ -4,6 +4,10 @@ use super::name::{IfName, Mac};
 use super::step::Ns;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::ops::RangeInclusive;
+
+/// MTUs that a veth, a bridge and the children of a link can have, in bytes (`ETH_MIN_MTU` and `ETH_MAX_MTU`).
+pub const ETHERNET_MTUS: RangeInclusive<u32> = 68..=65_535;
 
 /// A link by namespace and name; its index is looked up while applying.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

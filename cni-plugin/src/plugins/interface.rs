@@ -204,18 +204,6 @@ pub fn ifname(json: &Json, key: &str) -> Result<Option<IfName>, Error> {
     }
 }
 
-/// Reads `mtu` in bytes; 0 and absent mean the kernel's default.
-pub fn mtu(json: &Json) -> Result<Option<u32>, Error> {
-    match json.i64("mtu")? {
-        None | Some(0) => Ok(None),
-        Some(mtu) => u32::try_from(mtu)
-            .ok()
-            .filter(|mtu| *mtu <= 65_536)
-            .map(Some)
-            .ok_or_else(|| Error::config(format!("\"mtu\": {mtu} is outside 0-65536"))),
-    }
-}
-
 /// Reads `ipMasq`; `ipMasqBackend` is checked, though masquerading is always done by nf_tables.
 pub fn ip_masq(json: &Json) -> Result<bool, Error> {
     match json.str("ipMasqBackend")? {

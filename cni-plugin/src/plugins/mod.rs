@@ -6,6 +6,7 @@ pub mod call;
 pub mod interface;
 pub mod main;
 pub mod meta;
+pub mod mtu;
 
 pub use call::Call;
 

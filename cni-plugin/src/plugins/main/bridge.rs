@@ -5,13 +5,13 @@ mod vlan;
 use crate::cni::{AddResult, Dns, Error, Interface, IpConfig, NetConf, Route};
 use crate::ipam::Lease;
 use crate::plan::facts::LinkFact;
-use crate::plan::link::{Link, LinkAttr, LinkKind, LinkRef};
+use crate::plan::link::{ETHERNET_MTUS, Link, LinkAttr, LinkKind, LinkRef};
 use crate::plan::nft::MacCheck;
 use crate::plan::step::{Addr, Step};
 use crate::plan::{Facts, Feature, IfName, Mac, Need};
 use crate::plugins::call::bridge_mac;
 use crate::plugins::interface::{self, Dad};
-use crate::plugins::{Addresses, Call, Planned, Plugin};
+use crate::plugins::{Addresses, Call, Planned, Plugin, mtu};
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -58,7 +58,7 @@ impl Bridge {
             is_default_gateway,
             force_address: json.bool_or("forceAddress", false)?,
             ip_masq: interface::ip_masq(json)?,
-            mtu: interface::mtu(json)?,
+            mtu: mtu::read(json)?.map(|mtu| mtu::within(mtu, &ETHERNET_MTUS, "")).transpose()?,
             hairpin: json.bool_or("hairpinMode", false)?,
             promisc: json.bool_or("promiscMode", false)?,
             vlan: vlan::Vlans::parse(json)?,
@@ -193,6 +193,7 @@ impl Bridge {
     /// Fills in what the IPAM left open: interface, gateways, default routes.
     fn complete(&self, lease: Lease) -> Result<Lease, Error> {
         interface::refuse_no_addresses(&lease.ips)?;
+        mtu::refuse_ipv6_below(self.mtu, &lease.ips)?;
         let Lease { mut ips, mut routes, dns } = lease;
         for ip in &mut ips {
             ip.interface = Some(CONTAINER);

@@ -1,11 +1,11 @@
 //! What macvlan and ipvlan share: a parent link, by name or by default route, on the host or in the container.
 
-use crate::cni::{Error, Json};
+use crate::cni::{Error, IpConfig, Json};
 use crate::plan::facts::LinkFact;
-use crate::plan::link::LinkRef;
+use crate::plan::link::{ETHERNET_MTUS, LinkRef};
 use crate::plan::step::Ns;
 use crate::plan::{Facts, IfName, Need};
-use crate::plugins::interface;
+use crate::plugins::{interface, mtu};
 
 /// The keys `master` and `linkInContainer`.
 #[derive(Debug, Clone)]
@@ -41,6 +41,15 @@ impl Parent {
                 self.ns
             ))),
         }
+    }
+
+    /// The MTU asked for, which the parent's bounds. A child without one of its own gets the parent's, which must do for `ips`.
+    pub(super) fn mtu(&self, wanted: Option<i64>, ips: &[IpConfig], facts: &Facts) -> Result<Option<u32>, Error> {
+        let (at, parent) = self.find(facts)?;
+        let whose = format!(", the MTU of master {:?}", at.name.as_str());
+        let bounds = *ETHERNET_MTUS.start()..=parent.mtu;
+        let mtu = wanted.map(|mtu| mtu::within(mtu, &bounds, &whose)).transpose()?;
+        mtu::refuse_ipv6_below(mtu.or(Some(parent.mtu)), ips).map(|()| mtu)
     }
 
     /// STATUS: without its parent no ADD can work. A parent in the container is not there yet.

@@ -7,14 +7,14 @@ use crate::plan::link::{IpvlanMode, Link, LinkKind};
 use crate::plan::step::Step;
 use crate::plan::{Facts, Feature, IfName, Need};
 use crate::plugins::interface::{self, Dad};
-use crate::plugins::{Addresses, Call, Planned, Plugin};
+use crate::plugins::{Addresses, Call, Planned, Plugin, mtu};
 
 /// An `ipvlan` configuration.
 #[derive(Debug)]
 pub struct Ipvlan {
     parent: Parent,
     mode: IpvlanMode,
-    mtu: Option<u32>,
+    mtu: Option<i64>,
     dns: Option<Dns>,
 }
 
@@ -25,7 +25,7 @@ impl Ipvlan {
         Ok(Self {
             parent: Parent::parse(json)?,
             mode: mode(json.str_or("mode", "")?)?,
-            mtu: interface::mtu(json)?,
+            mtu: mtu::read(json)?,
             dns: conf.dns.clone(),
         })
     }
@@ -70,7 +70,7 @@ impl Plugin for Ipvlan {
     }
 
     fn refuse(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
-        self.parent(call)?.find(facts)?;
+        self.parent(call)?.mtu(self.mtu, &[], facts)?;
         interface::refuse_taken(call, facts)
     }
 
@@ -90,7 +90,7 @@ impl Plugin for Ipvlan {
         let mut steps = vec![Step::AddLink(Link {
             at: call.pod(),
             mac: None,
-            mtu: self.mtu,
+            mtu: self.parent(call)?.mtu(self.mtu, &ips, facts)?,
             up: false,
             master: None,
             kind: LinkKind::Ipvlan { parent, mode: self.mode },

@@ -7,7 +7,7 @@ use crate::plan::link::{Link, LinkKind, MacvlanMode};
 use crate::plan::step::Step;
 use crate::plan::{Facts, Feature, Mac, Need};
 use crate::plugins::interface::{self, Dad};
-use crate::plugins::{Addresses, Call, Planned, Plugin};
+use crate::plugins::{Addresses, Call, Planned, Plugin, mtu};
 
 /// A `macvlan` configuration.
 #[derive(Debug)]
@@ -30,20 +30,11 @@ impl Macvlan {
         Ok(Self {
             parent: Parent::parse(json)?,
             mode: mode(json.str_or("mode", "")?)?,
-            mtu: json.i64("mtu")?.filter(|mtu| *mtu != 0),
+            mtu: mtu::read(json)?,
             mac: interface::mac_of_runtime(conf)?.or(from_args).or(own),
             bc_queue_len: json.u32("bcqueuelen")?.filter(|len| *len > 0),
             dns: conf.dns.clone(),
         })
-    }
-
-    /// The MTU asked for, which the parent's bounds.
-    fn mtu(&self, facts: &Facts) -> Result<Option<u32>, Error> {
-        let (_, parent) = self.parent.find(facts)?;
-        let Some(mtu) = self.mtu else { return Ok(None) };
-        let fits = u32::try_from(mtu).ok().filter(|mtu| *mtu <= parent.mtu);
-        fits.map(Some)
-            .ok_or_else(|| Error::config(format!("invalid MTU {mtu}, must be [0, master MTU({})]", parent.mtu)))
     }
 
     fn pod_mac(&self, call: &Call<'_>, facts: &Facts) -> Result<Mac, Error> {
@@ -76,7 +67,7 @@ impl Plugin for Macvlan {
     }
 
     fn refuse(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
-        self.mtu(facts)?;
+        self.parent.mtu(self.mtu, &[], facts)?;
         interface::refuse_taken(call, facts)
     }
 
@@ -87,7 +78,7 @@ impl Plugin for Macvlan {
         let mut steps = vec![Step::AddLink(Link {
             at: call.pod(),
             mac: explicit,
-            mtu: self.mtu(facts)?,
+            mtu: self.parent.mtu(self.mtu, lease.as_ref().map_or(&[], |lease| &lease.ips), facts)?,
             up: false,
             master: None,
             kind: LinkKind::Macvlan { parent, mode: self.mode, bc_queue_len: self.bc_queue_len },

@@ -2,11 +2,11 @@
 
 use crate::cni::{AddResult, Dns, Error, Interface, IpConfig, NetConf};
 use crate::ipam::Lease;
-use crate::plan::link::{Link, LinkKind, LinkRef};
+use crate::plan::link::{ETHERNET_MTUS, Link, LinkKind, LinkRef};
 use crate::plan::step::{Addr, Route, Step};
 use crate::plan::{Facts, Feature, Need};
 use crate::plugins::interface::{self, Dad};
-use crate::plugins::{Addresses, Call, Planned, Plugin};
+use crate::plugins::{Addresses, Call, Planned, Plugin, mtu};
 use ipnet::IpNet;
 use std::net::IpAddr;
 
@@ -27,7 +27,8 @@ impl Ptp {
     /// Reads the configuration.
     pub fn parse(conf: &NetConf) -> Result<Self, Error> {
         let json = &conf.json;
-        Ok(Self { ip_masq: interface::ip_masq(json)?, mtu: interface::mtu(json)?, dns: conf.dns.clone() })
+        let mtu = mtu::read(json)?.map(|mtu| mtu::within(mtu, &ETHERNET_MTUS, "")).transpose()?;
+        Ok(Self { ip_masq: interface::ip_masq(json)?, mtu, dns: conf.dns.clone() })
     }
 
     /// The container's side: no route for the prefix but through the gateway, which is one hop away.
@@ -111,6 +112,7 @@ impl Plugin for Ptp {
     fn plan(&self, call: &Call<'_>, facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error> {
         let lease = lease.unwrap_or_default();
         interface::refuse_no_addresses(&lease.ips)?;
+        mtu::refuse_ipv6_below(self.mtu, &lease.ips)?;
         let mut ips = lease.ips.clone();
         for ip in &mut ips {
             ip.interface = Some(CONTAINER);

@@ -7,7 +7,7 @@ use crate::plan::link::LinkAttr;
 use crate::plan::step::{Ns, Step, Sysctl};
 use crate::plan::{Facts, Mac, Need};
 use crate::plugins::interface;
-use crate::plugins::{Addresses, Call, Planned, Plugin};
+use crate::plugins::{Addresses, Call, Planned, Plugin, mtu};
 use regex_lite::Regex;
 
 /// Lines of regular expressions: where the file exists, every sysctl must match one.
@@ -44,8 +44,8 @@ impl Tuning {
         if over.bool("promisc")?.map_or_else(|| json.bool_or("promisc", false), Ok)? {
             attrs.push(LinkAttr::Promisc(true));
         }
-        let mtu = interface::mtu(over)?.map_or_else(|| interface::mtu(json), |mtu| Ok(Some(mtu)))?;
-        attrs.extend(mtu.map(LinkAttr::Mtu));
+        let mtu = mtu::read(over)?.map_or_else(|| mtu::read(json), |mtu| Ok(Some(mtu)))?;
+        attrs.extend(mtu.map(|mtu| mtu::within(mtu, &mtu::ANY, "").map(LinkAttr::Mtu)).transpose()?);
         let all_multi = over.bool("allmulti")?.map_or_else(|| json.bool("allmulti"), |on| Ok(Some(on)))?;
         attrs.extend(all_multi.map(LinkAttr::AllMulti));
         let len = over.u32("txQLen")?.map_or_else(|| json.u32("txQLen"), |len| Ok(Some(len)))?;
@@ -56,6 +56,14 @@ impl Tuning {
 
     fn mac(&self) -> Option<Mac> {
         self.attrs.iter().find_map(|attr| if let LinkAttr::Mac(mac) = attr { Some(*mac) } else { None })
+    }
+
+    /// Refuses an MTU that the link can't have, or that is too small for its addresses.
+    fn refuse_mtu(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
+        let mtu = self.attrs.iter().find_map(|attr| if let LinkAttr::Mtu(mtu) = attr { Some(*mtu) } else { None });
+        let (Some(mtu), Some(fact)) = (mtu, facts.link(&call.pod())) else { return Ok(()) };
+        mtu::within(mtu.into(), &fact.mtus, &format!(", the bounds of link {}", call.pod()))?;
+        mtu::refuse_ipv6_below(Some(mtu), call.prev.map_or(&[], |prev| &prev.ips))
     }
 
     fn refuse_unlisted(&self, facts: &Facts) -> Result<(), Error> {
@@ -126,6 +134,7 @@ impl Plugin for Tuning {
 
     fn refuse(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
         self.refuse_unlisted(facts)?;
+        self.refuse_mtu(call, facts)?;
         self.sysctls.iter().try_for_each(|(key, _)| path(key, call.ifname.as_str()).map(drop))
     }
 

@@ -29,6 +29,8 @@ mod ifla {
     pub(super) const AF_SPEC: u16 = 26;
     pub(super) const LINK_NETNSID: u16 = 37;
     pub(super) const GSO_MAX_SIZE: u16 = 41;
+    pub(super) const MIN_MTU: u16 = 50;
+    pub(super) const MAX_MTU: u16 = 51;
     pub(super) const INFO_KIND: u16 = 1;
     pub(super) const INFO_DATA: u16 = 2;
     pub(super) const INFO_SLAVE_KIND: u16 = 4;
@@ -291,6 +293,12 @@ pub fn parse(body: &[u8]) -> Option<(String, LinkFact)> {
             ifla::IFNAME => name = text_of(value),
             ifla::ADDRESS => fact.mac = mac_of(value),
             ifla::MTU => fact.mtu = u32_of(value)?,
+            ifla::MIN_MTU => fact.mtus = u32_of(value)?..=*fact.mtus.end(),
+            // 0 is no bound but that of the kernel's signed number.
+            ifla::MAX_MTU => {
+                let most = u32_of(value).filter(|most| *most > 0).unwrap_or(i32::MAX.unsigned_abs());
+                fact.mtus = *fact.mtus.start()..=most;
+            }
             ifla::LINK => fact.parent = u32_of(value),
             ifla::LINK_NETNSID => fact.parent_netns = u32_of(value).map(u32::cast_signed),
             ifla::MASTER => fact.master = u32_of(value),
