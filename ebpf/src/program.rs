@@ -14,7 +14,7 @@ use braid_ebpf_types::shape::{PLACE_BITS, PLACES, SLOTS, Shape, index};
 #[btf_map]
 static SHAPES: Array<[Shape; PLACES], { SLOTS as usize }> = Array::new();
 
-/// Shapes what leaves its device, or guards what comes in from it.
+/// Shapes what leaves its device.
 #[classifier]
 pub fn shape(ctx: TcContext) -> i32 {
     verdict(ctx.skb.skb, |_, _, _| false)

@@ -4,9 +4,6 @@
 //! it is as late as that. A small packet of a flow that has nothing waiting leaves at once, charged all the same: it is an
 //! answer, a handshake or a heartbeat beside somebody's bulk. `fq` waits for the departure time; without `fq`, `tbf` or
 //! `htb` holds the rate, and the program picks the band or class.
-//!
-//! The guard is the same with other numbers: it drops what a container sends beyond what its shaper would let through, on
-//! the host's side, where the container can't take it away, and nothing waits or passes there.
 
 use crate::{
     number::Number,

@@ -15,8 +15,6 @@ use std::path::Path;
 
 /// Only `fq` sorts a flow by time, so a flow's last packet must have left for so long before another may pass it.
 const UNSORTED_GAP_NS: u64 = 20_000_000;
-/// Longer than anything is away from now, and added to or taken from a clock it is still on the same side of it.
-const NEVER_NS: u64 = 1 << 61;
 
 /// The program, with a slot that belongs to one attachment.
 pub(super) struct Loaded {
@@ -76,7 +74,6 @@ fn told(shaping: &Shaping) -> [Conf; PLACES] {
     }
     if let Some(shaper) = shaping.shaper(Toward::Network) {
         places[index(FROM_POD)] = conf(shaper, shaping);
-        places[index(GUARD)] = guard(shaper, shaping);
     }
     places
 }
@@ -97,24 +94,6 @@ fn conf(shaper: &Shaper, shaping: &Shaping) -> Conf {
         gap_ns: if sorts { 0 } else { UNSORTED_GAP_NS },
         lag_ns: if sorts { 0 } else { CLOCK_BASE_NS },
         subnets: shaping.subnets.as_ref().map_or(0, |subnets| if subnets.only { ONLY } else { EXCEPT }),
-    }
-}
-
-/// What the program is told of what comes in from the container: nothing waits, is marked, changed or passes others.
-fn guard(shaper: &Shaper, shaping: &Shaping) -> Conf {
-    Conf {
-        rate_bps: shaper.guard_bps(),
-        byte_time: byte_time(shaper.guard_bps()),
-        burst_ns: shaper.guard_depth_ns().min(CLOCK_BASE_NS),
-        horizon_ns: 0,
-        socket_horizon_ns: 0,
-        first_ns: 0,
-        ecn_ns: NEVER_NS,
-        keeps_priority: u64::MAX,
-        keeps_stamp: u64::MAX,
-        gap_ns: 0,
-        lag_ns: NEVER_NS.wrapping_neg(),
-        ..conf(shaper, shaping)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Shaping an attachment: one program for all its places, and a queue for each direction.
 
 use super::Error;
+use super::hostports::ebpf;
 use super::kernel::Kernel;
 use super::program::{Loaded, fact_of};
 use super::slot;
@@ -11,7 +12,7 @@ use crate::plan::step::Ns;
 use crate::sys::bpf::shape::NAME;
 use crate::sys::netlink::{CREATE, ECHO, EXCL, KernelError, Message, REPLACE, Socket};
 use crate::sys::rtnl::tc::{self, Class};
-use braid_ebpf_types::shape::{CLASS_BULK, CLASS_FREE, CLASS_SPARSE, FROM_POD, GUARD, TO_POD};
+use braid_ebpf_types::shape::{CLASS_FREE, CLASS_SPARSE, FROM_POD, TO_POD};
 use nix::errno::Errno;
 use std::os::fd::AsRawFd;
 
@@ -20,6 +21,8 @@ const FQ_HORIZON_US: u64 = 10_000_000;
 const CLASS_NUMBER: u32 = 0xffff;
 /// The class above both.
 const CLASS_ALL: u32 = 1;
+/// Class of what names none.
+const BULK: u32 = 0x12;
 /// Bytes per second: more than any link carries.
 const UNBOUNDED: u64 = 1 << 40;
 
@@ -29,6 +32,11 @@ const UNBOUNDED: u64 = 1 << 40;
 /// `net/sched/sch_generic.c`, `mini_qdisc_pair_swap()`). So all are made before the first filter, and one wait serves all;
 /// two where a grace period was under way already, which no wait counts.
 pub(super) fn add(kernel: &mut Kernel, shaping: &Shaping, redirect: Option<Redirect<'_>>) -> Result<(), KernelError> {
+    make(kernel, shaping, redirect)?;
+    redirect.map_or(Ok(()), |(from, _)| led(kernel, from))
+}
+
+fn make(kernel: &mut Kernel, shaping: &Shaping, redirect: Option<Redirect<'_>>) -> Result<(), KernelError> {
     let program = Loaded::of(shaping, kernel.record())?;
     let mut sides =
         [Ns::Pod, Ns::Host].map(|ns| Side::of(kernel, shaping, ns)).into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -48,7 +56,7 @@ pub(super) fn add(kernel: &mut Kernel, shaping: &Shaping, redirect: Option<Redir
     }
     batch.fill(last, program.as_ref(), shaping);
     if let Some((from, to)) = redirect {
-        batch.redirect(from, to);
+        batch.redirect(last.ns, from, to);
     }
     batch.send()?;
     for side in others {
@@ -78,9 +86,6 @@ impl<'a> Side<'a> {
                 side.filters.push((index, Hook::Egress, if shaper.toward == Toward::Pod { TO_POD } else { FROM_POD }));
             }
         }
-        if let Some(at) = shaping.guard.as_ref().filter(|at| at.ns == ns) {
-            side.filters.push((kernel.index(at)?, Hook::Ingress, GUARD));
-        }
         Ok(side)
     }
 }
@@ -91,16 +96,16 @@ pub(super) fn del(kernel: &mut Kernel, shaping: &Shaping) -> Result<(), KernelEr
         let Some(index) = found(kernel.index(&shaper.at))? else { continue };
         let socket = kernel.route(shaper.at.ns)?;
         found(socket.call(tc::DELQDISC, 0, |out| tc::root(index, out)))?;
-        detach(kernel, &shaper.at, Hook::Egress)?;
+        detach(kernel, &shaper.at, |index, out| tc::filter(index, Hook::Egress, out))?;
     }
-    shaping.guard.iter().try_for_each(|at| detach(kernel, at, Hook::Ingress))
+    shaping.guard.iter().try_for_each(|at| detach(kernel, at, |index, out| tc::filter(index, Hook::Ingress, out)))
 }
 
 /// Goes by an attachment whose container's namespace can't be entered any more: where all of its shaping is in there, that
 /// goes on as long as somebody else holds the namespace, so nobody is given its place.
 pub fn leave(shaping: &Shaping) -> Result<(), Error> {
     let forget = || slot::forget().map_err(|err| Error::io("forget whom the program shapes", &err));
-    if shaping.is_in_pod() { forget() } else { Ok(()) }
+    if shaping.is_all_in(Ns::Pod) { forget() } else { Ok(()) }
 }
 
 /// From where, and to where.
@@ -111,20 +116,30 @@ pub(super) fn redirect(kernel: &mut Kernel, (from, to): Redirect<'_>) -> Result<
     let (index, to) = (kernel.index(from)?, kernel.index(to)?);
     let mut batch = Batch::on(kernel.route(from.ns)?);
     batch.clsact(index);
-    batch.redirect(index, to);
-    batch.send()
+    batch.redirect(from.ns, index, to);
+    batch.send()?;
+    led(kernel, from)
+}
+
+/// Nothing else that hangs at the link of the host may send past the queue to which what comes in is led now.
+fn led(kernel: &mut Kernel, from: &LinkRef) -> Result<(), KernelError> {
+    if from.ns == Ns::Pod {
+        return Ok(());
+    }
+    let index = kernel.index(from)?;
+    ebpf::shape(kernel, index)
 }
 
 /// Ends it; what is not there is success.
 pub(super) fn end_redirect(kernel: &mut Kernel, from: &LinkRef) -> Result<(), KernelError> {
-    detach(kernel, from, Hook::Ingress)
+    detach(kernel, from, |index, out| tc::redirect_filter(from.ns, index, out))
 }
 
-/// Takes braid's filter off one side of a link, and the place where it hung when nothing else hangs there.
-fn detach(kernel: &mut Kernel, at: &LinkRef, hook: Hook) -> Result<(), KernelError> {
+/// Takes a filter off a link, and the place where it hung when nothing else hangs there.
+fn detach(kernel: &mut Kernel, at: &LinkRef, filter: impl FnOnce(u32, &mut Vec<u8>)) -> Result<(), KernelError> {
     let Some(index) = found(kernel.index(at))? else { return Ok(()) };
     let socket = kernel.route(at.ns)?;
-    found(socket.call(tc::DELTFILTER, 0, |out| tc::filter(index, hook, out)))?;
+    found(socket.call(tc::DELTFILTER, 0, |out| filter(index, out)))?;
     for side in [Hook::Egress, Hook::Ingress] {
         let filters = found(socket.dump(tc::GETTFILTER, |out| tc::dump_filters(index, side, out)))?;
         if filters.is_some_and(|filters| !filters.is_empty()) {
@@ -213,8 +228,8 @@ impl<'a> Batch<'a> {
         self.socket.push(tc::NEWQDISC, CREATE | EXCL, |out| tc::clsact(index, out));
     }
 
-    fn redirect(&mut self, from: u32, to: u32) {
-        self.socket.push(tc::NEWTFILTER, CREATE | EXCL, |out| tc::redirect(from, to, out));
+    fn redirect(&mut self, ns: Ns, from: u32, to: u32) {
+        self.socket.push(tc::NEWTFILTER, CREATE | EXCL, |out| tc::redirect(ns, from, to, out));
     }
 
     /// The places where the filters are to hang.
@@ -246,7 +261,7 @@ impl<'a> Batch<'a> {
                 });
             }
             Queue::Htb => {
-                let (sparse, bulk) = (CLASS_SPARSE & CLASS_NUMBER, CLASS_BULK & CLASS_NUMBER);
+                let (sparse, bulk) = (CLASS_SPARSE & CLASS_NUMBER, BULK);
                 socket.push(tc::NEWQDISC, CREATE | REPLACE, |out| tc::htb(index, bulk, out));
                 for class in classes(shaper, sparse, bulk).into_iter().chain(has_free.then(free)) {
                     socket.push(tc::NEWTCLASS, CREATE | EXCL, |out| tc::class(index, class, out));

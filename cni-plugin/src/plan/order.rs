@@ -29,7 +29,8 @@ fn shape_before_up(mut steps: Vec<Step>) -> Vec<Step> {
         let mut behind: Vec<Step> = steps.extract_if(from.., |step| is_about(step, ifb.as_ref())).collect();
         // Nothing comes in yet, so what leads there need not wait until the ifb is up, and is made with the shaping.
         behind.sort_by_key(|step| !matches!(step, Step::AddRedirect { .. }));
-        let sizes: Vec<Step> = steps.extract_if(from.., |step| is_size_of(step, &shaping)).collect();
+        let made: Vec<LinkRef> = steps[..to].iter().flat_map(made_by).cloned().collect();
+        let sizes: Vec<Step> = steps.extract_if(from.., |step| is_size_of(step, &made)).collect();
         let mut moved: Vec<Step> = steps.extract_if(to..from, |step| is_about(step, ifb.as_ref())).collect();
         moved.push(Step::AddShaping(shaping));
         moved.append(&mut behind);
@@ -49,16 +50,18 @@ fn place_for(at: usize, steps: &[Step]) -> Option<usize> {
         Step::AddRedirect { from, to } if Some(to) == ifb.as_ref() => Some(from),
         _ => None,
     });
-    let made_at = |at: &LinkRef| before.iter().position(|step| makes(step, at));
+    let made_at = |at: &LinkRef| before.iter().position(|step| made_by(step).any(|link| link == at));
     let links = shaping.links().filter(|at| Some(*at) != ifb.as_ref()).chain(led_there);
     let place = links.map(made_at).collect::<Option<Vec<_>>>()?.into_iter().max()? + 1;
     let belongs_there = |step: &Step| is_about(step, ifb.as_ref()) || matches!(step, Step::AddShaping(_));
     before[place..].iter().any(|step| !belongs_there(step)).then_some(place)
 }
 
-fn makes(step: &Step, at: &LinkRef) -> bool {
-    let Step::AddLink(link) = step else { return false };
-    link.at == *at || matches!(&link.kind, LinkKind::Veth { peer, .. } if peer == at)
+/// The links that a step makes.
+fn made_by(step: &Step) -> impl Iterator<Item = &LinkRef> {
+    let link = if let Step::AddLink(link) = step { Some(link) } else { None };
+    let peer = link.and_then(|link| if let LinkKind::Veth { peer, .. } = &link.kind { Some(peer) } else { None });
+    link.map(|link| &link.at).into_iter().chain(peer)
 }
 
 /// The ifb that is made here and shaped.
@@ -81,9 +84,9 @@ fn is_about(step: &Step, ifb: Option<&LinkRef>) -> bool {
     Some(of) == ifb
 }
 
-/// Whether the step says how large a packet of a shaped link may be: one send less where it stands beside the link's others.
-fn is_size_of(step: &Step, shaping: &Shaping) -> bool {
-    matches!(step, Step::SetLink { at, to: LinkAttr::GsoMaxSize(_), .. } if shaping.links().any(|link| link == at))
+/// Whether the step says how large a packet of a new link may be: one send less where it stands beside the link's others.
+fn is_size_of(step: &Step, made: &[LinkRef]) -> bool {
+    matches!(step, Step::SetLink { at, to: LinkAttr::GsoMaxSize(_), .. } if made.contains(at))
 }
 
 /// Makes the link that a step makes come up in a step of its own, if it would come up at once.
@@ -178,6 +181,26 @@ mod tests {
         assert_eq!(shape_before_up(steps.clone()), steps, "no link that an ifb stands for");
         let others = vec![up(&pod), queue, shaping([&ifb, &pod]), up(&ifb), lead, size];
         assert_eq!(shape_before_up(others.clone()), others);
+    }
+
+    #[test]
+    fn the_ifb_of_a_veth_is_made_and_led_to_before_either_end_comes_up() {
+        let (host, pod, ifb) = (LinkRef::host(name("veth1")), LinkRef::pod(name("eth0")), LinkRef::host(name("ifb1")));
+        let set = |at: &LinkRef, to| Step::SetLink { at: at.clone(), to, from: None };
+        let new = link(host.clone(), false, LinkKind::Veth { peer: pod.clone(), peer_mac: None });
+        let shaping = shaping([&host, &ifb]);
+        let made = [
+            link(ifb.clone(), false, LinkKind::Ifb),
+            set(&ifb, LinkAttr::TxQueueLen(100)),
+            set(&ifb, LinkAttr::Alias("a pod's".to_owned())),
+        ];
+        let lead = Step::AddRedirect { from: host.clone(), to: ifb.clone() };
+        let size = set(&pod, LinkAttr::GsoMaxSize(3000));
+        let limits = [shaping.clone(), up(&ifb), lead.clone(), size.clone()];
+        let steps: Vec<Step> =
+            [new.clone(), up(&pod), up(&host)].into_iter().chain(made.clone()).chain(limits).collect();
+        let expected = [new].into_iter().chain(made).chain([shaping, lead, up(&ifb), size, up(&pod), up(&host)]);
+        assert_eq!(shape_before_up(steps), expected.collect::<Vec<_>>());
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The filter of a redirect: which of the packets that come in leave through another link.
 
+use super::step::Ns;
+
 /// One of a classic program (`struct sock_filter`).
 #[derive(Debug, Clone, Copy)]
 pub struct Instruction {
@@ -11,14 +13,31 @@ pub struct Instruction {
     pub value: u32,
 }
 
-/// Instructions of [`ALL_BUT_ARP`].
-pub const LEN: u16 = 4;
+/// Returns -1, which is "matches".
+const ALL: [Instruction; 1] = [Instruction { code: 0x06, jumps: [0, 0], value: u32::MAX }];
 
-/// What an ifb is given of the packets that come in: the program loads the packet's protocol (`SKF_AD_PROTOCOL`), and
-/// returns 0 for ARP, otherwise -1, which is "matches".
-pub const ALL_BUT_ARP: [Instruction; LEN as usize] = [
+/// Loads the packet's protocol (`SKF_AD_PROTOCOL`), and returns 0 for ARP, otherwise -1.
+const ALL_BUT_ARP: [Instruction; 4] = [
     Instruction { code: 0x28, jumps: [0, 0], value: 0xffff_f000 },
     Instruction { code: 0x15, jumps: [0, 1], value: 0x0806 },
     Instruction { code: 0x06, jumps: [0, 0], value: 0 },
     Instruction { code: 0x06, jumps: [0, 0], value: u32::MAX },
 ];
+
+/// What an ifb is given of the packets that come in by a link of that namespace. Of a container's own link not ARP: who comes
+/// up on a macvlan tells all its neighbours, and goes on when the last one has taken that in. By the host's end of a link
+/// comes what the container sends, and by ARP it could send past its limit.
+pub fn filter(from: Ns) -> &'static [Instruction] {
+    match from {
+        Ns::Host => &ALL,
+        Ns::Pod => &ALL_BUT_ARP,
+    }
+}
+
+/// Which of several filters of the link is asked first, the lower number: on the host's side that of host ports goes before.
+pub fn preference(from: Ns) -> u32 {
+    match from {
+        Ns::Host => 2843,
+        Ns::Pod => 1,
+    }
+}

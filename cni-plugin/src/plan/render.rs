@@ -6,7 +6,7 @@ mod nft;
 
 use super::ladder::Queue;
 use super::link::{Link, LinkAttr, LinkKind, LinkRef};
-use super::redirect::{ALL_BUT_ARP, Instruction, LEN};
+use super::redirect::{self, Instruction};
 use super::shaping::{Rate, Shaper, Shaping};
 use super::step::{Addr, Ns, Route, Step, Sysctl, Vlan};
 use super::xsk::XskGuard;
@@ -31,7 +31,9 @@ impl fmt::Display for Step {
             Self::AddShaping(shaping) => add_shaping(f, shaping),
             Self::DelShaping(shaping) => del_shaping(f, shaping),
             Self::AddRedirect { from, to } => add_redirect(f, from, to),
-            Self::DelRedirect { from, .. } => write!(f, "tc filter del dev {} ingress pref 1", from.name),
+            Self::DelRedirect { from, .. } => {
+                write!(f, "tc filter del dev {} ingress pref {}", from.name, redirect::preference(from.ns))
+            }
             Self::AddXskGuard(guard) => add_xsk_guard(f, guard),
             Self::NarrowXskGuard { guard, at, .. } => {
                 write!(f, "# let AF_XDP sockets of {:?} have links other than {}", guard.owner, at.name)
@@ -92,9 +94,10 @@ impl Step {
 }
 
 fn add_redirect(f: &mut fmt::Formatter<'_>, from: &LinkRef, to: &LinkRef) -> fmt::Result {
-    write!(f, "tc qdisc add dev {} clsact; tc filter add dev {} ingress pref 1 bpf ", from.name, from.name)?;
-    write!(f, "bytecode '{LEN}")?;
-    for Instruction { code, jumps: [holds, fails], value } in ALL_BUT_ARP {
+    let (filter, preference) = (redirect::filter(from.ns), redirect::preference(from.ns));
+    write!(f, "tc qdisc add dev {0} clsact; tc filter add dev {0} ingress pref {preference} bpf ", from.name)?;
+    write!(f, "bytecode '{}", filter.len())?;
+    for Instruction { code, jumps: [holds, fails], value } in filter {
         write!(f, ",{code} {holds} {fails} {value}")?;
     }
     write!(f, "' action mirred egress redirect dev {}", to.name)

@@ -1,7 +1,7 @@
 //! Which neighbouring steps one request to the kernel can carry, or one send.
 
 use super::link::{LinkAttr, LinkRef};
-use super::step::{Ns, Step};
+use super::step::Step;
 
 /// How many of the first steps fit into one request: attributes of one link, none of them undone by itself, as far as
 /// they stand in the order in which the kernel sets them. Each request less is one wait less for the kernel's lock on all
@@ -30,9 +30,7 @@ pub fn queue_len_of_new(steps: &[Step]) -> Option<u32> {
 /// first: both need places where filters hang, and to fill the first of these the kernel waits for an RCU grace period.
 pub fn redirect_with_shaping(steps: &[Step]) -> Option<(&LinkRef, &LinkRef)> {
     match steps {
-        [Step::AddShaping(shaping), Step::AddRedirect { from, to }, ..]
-            if shaping.is_in_pod() && from.ns == Ns::Pod =>
-        {
+        [Step::AddShaping(shaping), Step::AddRedirect { from, to }, ..] if shaping.is_all_in(from.ns) => {
             Some((from, to))
         }
         _ => None,

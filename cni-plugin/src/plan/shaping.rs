@@ -150,7 +150,7 @@ impl Shaper {
         u32::try_from(size).ok().filter(|_| size < GSO_MAX)
     }
 
-    /// What the guard lets pass of it, a tenth above the rate so that it never meets what the shaper let through, in bits
+    /// What a guard lets pass of it, a tenth above the rate so that it never meets what the shaper let through, in bits
     /// per second.
     pub fn guard_bps(&self) -> u64 {
         self.rate.bps.saturating_add(self.rate.bps / 10)
@@ -167,8 +167,9 @@ impl Shaper {
 pub struct Shaping {
     /// One for each direction that is shaped.
     pub shapers: Vec<Shaper>,
-    /// The host's end of the container's link, where what the container sends is checked once more, should it take its own
-    /// shaper away; none where there is no such end.
+    /// The host's end of the container's link, where attachments of earlier versions check once more what the container sends,
+    /// which they shape in the container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<LinkRef>,
     /// Which packets are shaped; none for all.
     pub subnets: Option<Subnets>,
@@ -190,9 +191,9 @@ impl Shaping {
         self.shapers.iter().find(|shaper| shaper.toward == toward)
     }
 
-    /// Whether nothing of it is on the host's side, so that it lives as long as somebody holds the container's namespace.
-    pub fn is_in_pod(&self) -> bool {
-        self.links().all(|link| link.ns == Ns::Pod)
+    /// Whether it is all in one namespace: in the container's it lives as long as somebody holds that.
+    pub fn is_all_in(&self, ns: Ns) -> bool {
+        self.links().all(|link| link.ns == ns)
     }
 }
 

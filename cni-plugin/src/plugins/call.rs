@@ -5,7 +5,7 @@
 use crate::cni::{AddResult, owner};
 use crate::plan::hostport::OWNER_LEN;
 use crate::plan::link::{LinkAttr, LinkRef};
-use crate::plan::step::Step;
+use crate::plan::step::{Ns, Step};
 use crate::plan::{IfName, Mac};
 use base16ct::lower::encode_string;
 use sha2::{Digest, Sha256, Sha512};
@@ -71,9 +71,10 @@ impl<'a> Call<'a> {
         owner::short(self.network, self.container_id, self.ifname.as_str())
     }
 
-    /// Where what comes in to the container's interface is queued, where it has no end on the host's side.
-    pub fn ifb(&self) -> LinkRef {
-        LinkRef::pod(named("ifb", &self.digest[18..24]))
+    /// The ifb in which what comes in by a link of that namespace is queued: from the container by the host's end of its
+    /// link, or to it where there is no such end.
+    pub fn ifb(&self, ns: Ns) -> LinkRef {
+        LinkRef { ns, name: named("ifb", &self.digest[18..24]) }
     }
 
     /// The ifb by which the reference `bandwidth` shapes what this container sends.
@@ -82,13 +83,13 @@ impl<'a> Call<'a> {
         named("bwp", &digest[..6])
     }
 
-    /// Writes on the host end whose it is, for GC after the record is lost: the owner behind the program's name, whole where
-    /// it fits.
-    pub fn mark_host_veth(&self) -> Step {
+    /// Writes on a link of the host whose it is, for GC after the record is lost: the owner behind the program's name, whole
+    /// where it fits.
+    pub fn mark(&self, at: LinkRef) -> Step {
         let whole = owner::whole(self.network, self.container_id, self.ifname.as_str());
         let is_short = ALIAS_PREFIX.len() + whole.len() <= ALIAS_LEN;
         let alias = format!("{ALIAS_PREFIX}{}", if is_short { whole } else { self.owner() });
-        Step::SetLink { at: LinkRef::host(self.host_veth()), to: LinkAttr::Alias(alias), from: None }
+        Step::SetLink { at, to: LinkAttr::Alias(alias), from: None }
     }
 }
 

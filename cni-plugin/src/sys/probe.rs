@@ -11,7 +11,7 @@ use super::sysctl;
 use crate::plan::hostport::{Entrance, HostPort, HostPorts, Protocol, Rewrite, Target};
 use crate::plan::link::LinkRef;
 use crate::plan::nft::{Firewall, Gate, MacCheck, Masquerade, PacketGuard, PacketLimit};
-use crate::plan::{Feature, IfName, Mac};
+use crate::plan::{Feature, IfName, Mac, Ns};
 use nix::errno::Errno;
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -87,7 +87,7 @@ const fn probe(feature: Feature, since: &'static str, needed_by: &'static str, c
     Probe { feature, since, needed_by, cost, how }
 }
 
-const NO_INGRESS: &str = "no limit on what such a pod receives";
+const NO_INGRESS: &str = "no limit on what a pod sends, or what one without a veth receives";
 
 /// Every question, in the order in which people read the answers.
 pub const PROBES: &[Probe] = &[
@@ -98,7 +98,7 @@ pub const PROBES: &[Probe] = &[
     probe(Feature::Ipvlan, "3.19", "ipvlan", "no ipvlan attachment", How::Link("ipvlan", Extra::Parent)),
     probe(Feature::Vlan, "", "vlan", "no vlan attachment", How::Link("vlan", Extra::ParentAndNumber(&[1, 1]))),
     probe(Feature::Dummy, "", "dummy", "no dummy attachment", How::Link("dummy", Extra::None)),
-    probe(Feature::Ifb, "", "bandwidth on macvlan, ipvlan", NO_INGRESS, How::Link("ifb", Extra::None)),
+    probe(Feature::Ifb, "", "bandwidth", NO_INGRESS, How::Link("ifb", Extra::None)),
     probe(Feature::Vxlan, "3.7", "flannel", "no vxlan overlay", How::Link("vxlan", Extra::Number(&[0, 1, 1, 0]))),
     probe(Feature::Vrf, "4.3", "vrf", "no vrf", How::Link("vrf", Extra::Number(&[0, 1, 1, 0]))),
     probe(Feature::Netkit, "6.7", "nothing yet", "nothing", How::Link("netkit", Extra::None)),
@@ -128,7 +128,7 @@ pub const PROBES: &[Probe] = &[
         "all flows of a pod wait for each other",
         How::Qdisc("fq_codel", ROOT),
     ),
-    probe(Feature::Mirred, "", "bandwidth on macvlan, ipvlan", NO_INGRESS, How::Redirect),
+    probe(Feature::Mirred, "", "bandwidth", NO_INGRESS, How::Redirect),
     probe(Feature::Bpf, "5.12", "bandwidth", "shaping by tbf only", How::Bpf(|| Ok(bpf::load_classifier()?))),
     probe(
         Feature::CgroupBpf,
@@ -210,7 +210,7 @@ impl Bench {
             How::Redirect => {
                 let index = self.parent.ok_or_else(|| said(Errno::ENODEV, "no link to try it on"))?;
                 let _ = self.tc(NEWQDISC, "clsact", CLSACT, 0);
-                self.socket()?.call(NEWTFILTER, CREATE, |out| tc::redirect(index, index, out)).map(drop)
+                self.socket()?.call(NEWTFILTER, CREATE, |out| tc::redirect(Ns::Host, index, index, out)).map(drop)
             }
             How::Sysctl(key) => match sysctl::read(key) {
                 Ok(Some(_)) => Ok(()),

@@ -8,7 +8,8 @@
 //! What goes through the bridge to the container and back otherwise passes it by both ways: from its own egress straight into
 //! the container's link, and from that link to its own ingress.
 //!
-//! Whatever the programs do not know how to lead passes unchanged: nf_tables knows the same ports.
+//! Whatever the programs do not know how to lead passes unchanged: nf_tables knows the same ports. So does what a container of
+//! limited rate sends to itself, and its answers go by the bridge: nothing goes past the queue that comes after `hp_in`.
 
 mod error;
 mod known;
@@ -24,7 +25,7 @@ use aya_ebpf::{
 };
 use braid_ebpf_types::hostport::{
     Address, Answer, BRIDGE, BRIDGE_PORT, Entrance, FLOWS, HAIRPIN, HOST_PORTS as MOST, ITSELF, Known, Mac, NEIGHBOUR,
-    NEIGHBOURS, Origin, POD, Target,
+    NEIGHBOURS, Origin, POD, SHAPED, Target,
 };
 use error::Quote;
 use known::{ANSWER, LED, NO_PROTOCOL, NOTHING, last, note, put, recall};
@@ -77,11 +78,11 @@ fn inward(skb: *mut __sk_buff) -> Option<i32> {
     }
     let Some(packet) = Packet::parse(skb, place) else { return error_inward(&Quote::parse(skb, place)?, place) };
     if place & POD != 0
-        && let Some(verdict) = turn_round(&packet)
+        && let Some(verdict) = turn_round(&packet, place)
     {
         return verdict;
     }
-    let Some((target, flags)) = way(&packet, index, is_port) else {
+    let Some((target, flags)) = way(&packet, index, place) else {
         stays(&packet, is_port);
         return None;
     };
@@ -90,15 +91,16 @@ fn inward(skb: *mut __sk_buff) -> Option<i32> {
 
 /// Where the packet's port leads from this link, if its address is the host's, and who the client is.
 #[inline(always)]
-fn way(packet: &Packet, index: u32, is_port: bool) -> Option<(&'static Target, u16)> {
+fn way(packet: &Packet, index: u32, place: u32) -> Option<(&'static Target, u16)> {
     let [client, addr] = &packet.ends.addrs;
     let target = target_of(addr, packet.ends.ports[1], packet.protocol)?;
     // SAFETY: the map's value, of which nothing changes but as a whole, and which outlives the run.
     let target = unsafe { &*target };
     if *client == target.addr {
-        return (index == target.link && target.flags & HAIRPIN != 0).then_some((target, ITSELF));
+        let turns = index == target.link && target.flags & HAIRPIN != 0 && place & SHAPED == 0;
+        return turns.then_some((target, ITSELF));
     }
-    if is_port {
+    if place & BRIDGE_PORT != 0 {
         return None;
     }
     if target.bridge == 0 || !is_within(client, target) {
@@ -172,7 +174,7 @@ fn leads_alike(one: &Origin, other: &Origin) -> bool {
 
 /// What a container sends as an answer; none for all else, and what is inside is the verdict.
 #[inline(always)]
-fn turn_round(packet: &Packet) -> Option<Option<i32>> {
+fn turn_round(packet: &Packet, place: u32) -> Option<Option<i32>> {
     let last = last()?;
     put(&answer_of(&packet.ends, packet.protocol), &mut last.answer);
     // SAFETY: the value is copied at once; who changes it changes it to what it is for the flow.
@@ -186,7 +188,7 @@ fn turn_round(packet: &Packet) -> Option<Option<i32>> {
     let Ends { addrs: [pod, peer], ports: [_, peer_port] } = packet.ends;
     if flags & (ITSELF | NEIGHBOUR) == 0 {
         note(packet.skb, ANSWER);
-        return Some(past_bridge_home(packet.skb, &last.origin));
+        return Some(if place & SHAPED == 0 { past_bridge_home(packet.skb, &last.origin) } else { None });
     }
     let is_itself = flags & ITSELF != 0;
     let to = Ends { addrs: [addr, if is_itself { pod } else { peer }], ports: [port, peer_port] };

@@ -25,6 +25,8 @@ pub const POD: u32 = 2;
 pub const BRIDGE_PORT: u32 = 4;
 /// Class id of a filter: its link is a bridge.
 pub const BRIDGE: u32 = 8;
+/// Class id of a filter: what the container sends waits behind it, and nothing may go past that queue.
+pub const SHAPED: u32 = 16;
 
 /// Key of a port of the host.
 #[repr(C)]

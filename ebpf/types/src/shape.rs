@@ -5,9 +5,9 @@ pub const SLOTS: u32 = 32;
 
 /// Place of the program: egress of the device that leads to the container.
 pub const TO_POD: u32 = 0;
-/// Place of the program: egress of the container's own device.
+/// Place of the program: egress of the container's own device, or of the ifb that has what comes in from it.
 pub const FROM_POD: u32 = 1;
-/// Place of the program: ingress of the device that leads to the container.
+/// Place of the program in attachments of earlier versions: ingress of the device that leads to the container.
 pub const GUARD: u32 = 3;
 /// How many places there are.
 pub const PLACES: usize = 3;
@@ -24,12 +24,12 @@ pub const fn index(place: u32) -> usize {
 /// hold both.
 pub const FLOWS: usize = 512;
 /// The `skb->priority` of packets that may pass others: `TC_PRIO_INTERACTIVE` in the low bits, so the first band of
-/// `pfifo_fast`, and class 1:16 of `htb`.
-pub const CLASS_SPARSE: u32 = 0x1_0016;
-/// The `skb->priority` of all others: `TC_PRIO_BULK`, the last band, and class 1:12.
-pub const CLASS_BULK: u32 = 0x1_0012;
-/// The class of `htb` for packets that are not shaped: 1:30.
-pub const CLASS_FREE: u32 = 0x1_0030;
+/// `pfifo_fast`, and class 1:b1a6 of `htb`. What an ifb gives back keeps it, so it is a class that nobody else has.
+pub const CLASS_SPARSE: u32 = 0x1_b1a6;
+/// The `skb->priority` of all others, as of a packet that nobody gave one: the second band, and no class of `htb`.
+pub const CLASS_BULK: u32 = 0;
+/// The class of `htb` for packets that are not shaped: 1:b1a0.
+pub const CLASS_FREE: u32 = 0x1_b1a0;
 /// The clocks count from here, so that no burst reaches back beyond zero: 146 years, in nanoseconds.
 pub const CLOCK_BASE_NS: u64 = 1 << 62;
 /// Fractional bits of [`Conf::byte_time`]: the largest packet at the lowest rate still fits into 64 bits.

@@ -1,32 +1,12 @@
 //! A container that tries to send past its shaper.
 
-use super::{BURST, BURST_F, RATE_F, limits, list, shaped};
+use super::{BURST, BURST_F, RATE_F, limits, list};
 use crate::conf;
 use braid_tests::{Call, Feature, Ns, Sandbox, Value, json, needs};
 use std::fs;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-#[test]
-fn a_container_that_takes_its_shaper_away_is_held_by_the_host() {
-    let host = Sandbox::new();
-    let pod = host.pod("a");
-    let call = shaped(&host, &pod, &conf::bridge(), &limits());
-    let result = call.add().result();
-    pod.run("tc qdisc del dev eth0 root");
-    pod.run("tc qdisc del dev eth0 clsact");
-    // Large packets, and each on its own.
-    for segments in [64, 1] {
-        pod.run(&format!("ip link set eth0 gso_max_segs {segments}"));
-        let (bits, seconds) = pod.send_to(host.host(), "10.1.0.1");
-        // A tenth above the rate, and a tenth of a second's worth at once.
-        let most = 1.1 * RATE_F * seconds + BURST_F + 0.11 * RATE_F;
-        assert!(bits < most, "{bits} bits in {seconds} s, {segments} segments");
-    }
-    call.prev(&result).del().ok();
-    host.assert_nothing_left();
-}
 
 /// Sends frames for so many seconds from a packet socket, all to one IPv4 destination: past queue and filters, with the tag of
 /// no VLAN as well, or as others.

@@ -1,6 +1,6 @@
 //! Shaping beside other users of a link, through CHECK, `braid status` and DEL, and limits that are refused.
 
-use super::{BURST, RATE, host_link, is_best, lacking, limits, queues, seen, shaped};
+use super::{BURST, RATE, host_link, ifb, is_best, lacking, limits, queues, seen, shaped};
 use crate::conf;
 use braid_tests::{Ns, Sandbox, Value, json, needs};
 use std::process::Command;
@@ -80,16 +80,18 @@ fn check_misses_a_program_and_a_queue() {
     let pod = host.pod("a");
     let call = shaped(&host, &pod, &conf::bridge(), &limits());
     let mut result = call.add().result();
-    let veth = host_link(&result);
+    let (veth, ifb) = (host_link(&result), ifb(&result));
     let damages = [
-        (host.host(), format!("tc filter del dev {veth} egress"), "no program"),
-        (host.host(), format!("tc filter del dev {veth} ingress"), "no program"),
-        (&*pod, "tc filter del dev eth0 egress".to_owned(), "no program"),
-        (&*pod, "tc qdisc del dev eth0 root".to_owned(), "queued by"),
+        (format!("tc filter del dev {veth} egress"), "no program"),
+        (format!("tc filter del dev {veth} ingress"), "does not leave through"),
+        (format!("tc filter del dev {ifb} egress"), "no program"),
+        (format!("tc qdisc del dev {ifb} root"), "queued by"),
+        (format!("ip link set {ifb} down"), &ifb),
+        (format!("ip link del {ifb}"), &ifb),
     ];
-    for (at, damage, why) in damages {
+    for (damage, why) in damages {
         call.check(&result).ok();
-        at.run(&damage);
+        host.run(&damage);
         call.check(&result).refused(999, &[why]);
         call.clone().prev(&result).del().ok();
         result = call.add().result();
@@ -110,8 +112,11 @@ fn a_plugin_of_its_own_shapes_and_ends_it_before_the_link_goes() {
     let before = (queues(host.host(), &veth), queues(&pod, "eth0"));
     let chained = json!({"cniVersion": "1.1.0", "name": "net", "type": "bandwidth"});
     let call = host.call("bandwidth", &pod, chained).with("runtimeConfig", json!({"bandwidth": limits()}));
-    assert_eq!(call.clone().prev(&result).add().result(), result);
-    assert!(is_best(&seen(host.host(), &veth).0) && is_best(&seen(&pod, "eth0").0));
+    let limited = call.clone().prev(&result).add().result();
+    assert!(is_best(&seen(host.host(), &veth).0) && seen(host.host(), &ifb(&limited)).0 == "tbf");
+    assert_eq!(queues(&pod, "eth0"), before.1);
+    let again = call.clone().with("name", "other").prev(&result).add();
+    again.refused(999, &[&veth, "already"]);
     assert_eq!(gso_max_size(), 5 * RATE / 8 / 1000, "5 ms of the rate");
     call.check(&result).ok();
     call.clone().prev(&result).del().ok();
@@ -173,7 +178,7 @@ fn both_links_of_a_macvlan_go_whatever_the_container_did_to_them() {
     ] {
         let call = shaped(&host, &pod, &conf::macvlan(), &limits());
         let result = call.add().result();
-        pod.run(&done.replace("IFB", result["interfaces"][1]["name"].as_str().unwrap()));
+        pod.run(&done.replace("IFB", &ifb(&result)));
         call.prev(&result).del().ok();
         assert_eq!(pod.link_names(), Vec::<String>::new(), "{done}");
         assert!(!pod.run("nft list tables").contains("braid"), "{done}");
@@ -191,15 +196,15 @@ fn attachments_share_a_program_and_are_held_to_their_own_rates() {
         let pod = host.pod(name);
         let call = shaped(&host, &pod, &conf::bridge(), &rates(bps));
         let result = call.add().result();
-        (pod, call, result)
+        (call, result)
     };
-    let program = |at: &Ns, link: &str| {
-        let filters = filters(at, link);
+    let program = |result: &Value| {
+        let filters = filters(host.host(), &ifb(result));
         filters.iter().map(|options| (options["prog"]["id"].clone(), options["flowid"].clone())).collect::<Vec<_>>()
     };
-    let (pod_a, a, result_a) = attach("a", RATE);
-    let (pod_b, b, result_b) = attach("b", 3 * RATE);
-    let (of_a, of_b) = (program(&pod_a, "eth0"), program(&pod_b, "eth0"));
+    let (a, result_a) = attach("a", RATE);
+    let (b, result_b) = attach("b", 3 * RATE);
+    let (of_a, of_b) = (program(&result_a), program(&result_b));
     assert_eq!((of_a.len(), of_b.len()), (1, 1));
     assert_eq!(of_a[0].0, of_b[0].0, "one program");
     assert_ne!(of_a[0].1, of_b[0].1, "two slots");
@@ -207,17 +212,17 @@ fn attachments_share_a_program_and_are_held_to_their_own_rates() {
     b.check(&result_b).ok();
     a.prev(&result_a).del().ok();
     b.check(&result_b).ok();
-    let (pod_c, c, mut result_c) = attach("c", 5 * RATE);
+    let (c, mut result_c) = attach("c", 5 * RATE);
     // After all that nobody had yet.
     for _ in 0..32 {
-        assert_eq!(program(&pod_c, "eth0")[0].0, of_a[0].0, "one program");
-        if program(&pod_c, "eth0") == of_a {
+        assert_eq!(program(&result_c)[0].0, of_a[0].0, "one program");
+        if program(&result_c) == of_a {
             break;
         }
         c.clone().prev(&result_c).del().ok();
         result_c = c.add().result();
     }
-    assert_eq!(program(&pod_c, "eth0"), of_a, "the slot that was left");
+    assert_eq!(program(&result_c), of_a, "the slot that was left");
     b.check(&result_b).ok();
     c.check(&result_c).ok();
     b.prev(&result_b).del().ok();
@@ -225,9 +230,9 @@ fn attachments_share_a_program_and_are_held_to_their_own_rates() {
     host.assert_nothing_left();
 }
 
-/// The number of the program that shapes what leaves the container.
-fn program_of(pod: &Ns) -> u64 {
-    filters(pod, "eth0")[0]["prog"]["id"].as_u64().unwrap()
+/// The number of the program that shapes what leaves through a link.
+fn program_of(at: &Ns, link: &str) -> u64 {
+    filters(at, link)[0]["prog"]["id"].as_u64().unwrap()
 }
 
 /// Waits for the kernel to free a program and its maps, after a grace period.
@@ -250,7 +255,10 @@ fn program_and_maps_go_with_the_last_device() {
             let pod = host.pod("a");
             let call = shaped(&host, &pod, &main, &limits());
             let result = call.add().result();
-            let program = program_of(&pod);
+            let program = match main["type"].as_str() {
+                Some("macvlan") => program_of(&pod, "eth0"),
+                _ => program_of(host.host(), &ifb(&result)),
+            };
             let maps = host.json(&format!("bpftool -j prog show id {program}"))["map_ids"].as_array().unwrap().clone();
             assert!(!maps.is_empty());
             match ends_with {
@@ -259,6 +267,10 @@ fn program_and_maps_go_with_the_last_device() {
                 _ => {
                     host.end(&pod);
                     std::fs::remove_file(pod.path()).unwrap();
+                    // A veth takes no ifb of the host along.
+                    if main["type"] == "bridge" {
+                        call.del().ok();
+                    }
                 }
             }
             until_freed(&host, program, &maps);
@@ -275,7 +287,7 @@ fn who_still_holds_a_namespace_that_was_left_shares_its_limit_with_nobody() {
     let left = host.pod("a");
     let first = shaped(&host, &left, &conf::macvlan(), &limits());
     first.add().result();
-    let program = program_of(&left);
+    let program = program_of(&left, "eth0");
     let _held = std::fs::File::open(left.path()).unwrap();
     host.end(&left);
     std::fs::remove_file(left.path()).unwrap();
@@ -283,7 +295,7 @@ fn who_still_holds_a_namespace_that_was_left_shares_its_limit_with_nobody() {
     let pod = host.pod("b");
     let second = shaped(&host, &pod, &conf::macvlan(), &limits());
     second.add().result();
-    assert_ne!(program_of(&pod), program);
+    assert_ne!(program_of(&pod, "eth0"), program);
     second.del().ok();
     host.assert_nothing_left();
 }
@@ -306,7 +318,12 @@ fn one_direction_leaves_the_other_alone() {
     let result = call.add().result();
     let (queue, out, inside) = seen(host.host(), &host_link(&result));
     assert!(is_best(&queue) && (out, inside) == (1, 0));
-    assert_eq!(seen(&pod, "eth0"), ("noqueue".to_owned(), 0, 0));
+    assert!(!host.link_names().iter().any(|name| name.starts_with("ifb")));
+    call.prev(&result).del().ok();
+    let call = shaped(&host, &pod, &conf::bridge(), &json!({"egressRate": RATE, "egressBurst": BURST}));
+    let result = call.add().result();
+    assert_eq!(seen(host.host(), &ifb(&result)), ("tbf".to_owned(), 1, 0));
+    assert_eq!(seen(host.host(), &host_link(&result)), ("noqueue".to_owned(), 0, 0));
     call.prev(&result).del().ok();
     host.assert_nothing_left();
 }
@@ -322,7 +339,8 @@ fn a_networks_own_limits_and_the_runtimes_need_no_plugin_of_that_type() {
         conf.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
         let call = host.call("braid", &pod, conf);
         let result = call.add().result();
-        assert!(is_best(&seen(host.host(), &host_link(&result)).0) && is_best(&seen(&pod, "eth0").0));
+        let [to_pod, from_pod] = [host_link(&result), ifb(&result)].map(|link| seen(host.host(), &link).0);
+        assert!(is_best(&to_pod) && from_pod == "tbf", "{to_pod} {from_pod}");
         call.check(&result).ok();
         call.prev(&result).del().ok();
         host.assert_nothing_left();

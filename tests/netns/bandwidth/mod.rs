@@ -1,6 +1,7 @@
 //! `bandwidth`: shaping by braid's own program.
 
 mod guard;
+mod inside;
 mod lifecycle;
 mod order;
 mod traffic;
@@ -38,6 +39,13 @@ fn host_link(result: &Value) -> String {
     let interfaces = result["interfaces"].as_array().unwrap();
     let veth = interfaces.iter().map(|interface| interface["name"].as_str().unwrap());
     veth.into_iter().find(|name| name.starts_with("veth")).unwrap().to_owned()
+}
+
+/// The ifb of the host that has what the container sends, or of the container that has what it receives.
+fn ifb(result: &Value) -> String {
+    let interfaces = result["interfaces"].as_array().unwrap();
+    let mut names = interfaces.iter().map(|interface| interface["name"].as_str().unwrap());
+    names.find(|name| name.starts_with("ifb")).unwrap().to_owned()
 }
 
 /// All that `tc` shows of a link.

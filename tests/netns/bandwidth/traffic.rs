@@ -1,6 +1,6 @@
 //! What arrives at a shaped container, and when.
 
-use super::{BURST, BURST_F, GOODPUT, RATE, RATE_F, host_link, is_best, lacking, limits, queues, seen, shaped};
+use super::{BURST, BURST_F, GOODPUT, RATE, RATE_F, host_link, ifb, is_best, lacking, limits, queues, seen, shaped};
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
 use std::io::{Read, Write};
@@ -25,11 +25,11 @@ fn a_container_is_held_to_its_rate_in_both_directions() {
         let result = call.add().result();
         let address = result["ips"][0]["address"].as_str().unwrap().split('/').next().unwrap().to_owned();
         let gateway = result["ips"][0]["gateway"].as_str().unwrap().to_owned();
-        let (veth, guarded) = (host_link(&result), 1);
-        let (queue, out, inside) = seen(host.host(), &veth);
-        assert!(is_best(&queue) && (out, inside) == (1, guarded), "{queue} {out} {inside}");
-        assert_eq!(seen(&pod, "eth0"), (queue, 1, 0));
-
+        let (queue, out, inside) = seen(host.host(), &host_link(&result));
+        assert!(is_best(&queue) && (out, inside) == (1, 0), "{queue} {out} {inside}");
+        // An ifb gives packets back with the departure time still on them.
+        assert_eq!(seen(host.host(), &ifb(&result)), ("tbf".to_owned(), 1, 0));
+        assert_eq!(queues(&pod, "eth0"), [json!("noqueue")]);
         assert_held((host.host(), &gateway), (&pod, &address));
         call.check(&result).ok();
         call.prev(&result).del().ok();
@@ -54,21 +54,23 @@ fn a_sender_on_the_node_is_held_back_and_loses_nothing() {
     host.assert_nothing_left();
 }
 
-/// On a kernel that lacks these features both ends are queued by `queue`, with or without a program.
+/// On a kernel that lacks these features both directions are queued by `queue`, with or without a program.
 fn assert_rung(lacks: &[&str], queue: &str, programs: usize) {
     let host = Sandbox::new();
     let pod = host.pod("a");
     lacking(lacks);
     let call = shaped(&host, &pod, &conf::bridge(), &limits());
     let result = call.add().result();
-    assert_eq!(seen(host.host(), &host_link(&result)), (queue.to_owned(), programs, programs));
-    assert_eq!(seen(&pod, "eth0"), (queue.to_owned(), programs, 0));
-    assert_eq!(queues(&pod, "eth0").contains(&json!("fq_codel")), lacks == ["bpf"]);
+    let ifb = ifb(&result);
+    for link in [&host_link(&result), &ifb] {
+        assert_eq!(seen(host.host(), link), (queue.to_owned(), programs, 0), "{link}");
+    }
+    assert_eq!(queues(host.host(), &ifb).contains(&json!("fq_codel")), lacks == ["bpf"]);
     call.check(&result).ok();
     assert_held((host.host(), "10.1.0.1"), (&pod, "10.1.0.2"));
     match queue {
-        "tbf" => pod.run("tc qdisc change dev eth0 root tbf rate 1gbit burst 100k limit 100k"),
-        _ => pod.run("tc class change dev eth0 classid 1:1 htb rate 1gbit"),
+        "tbf" => host.run(&format!("tc qdisc change dev {ifb} root tbf rate 1gbit burst 100k limit 100k")),
+        _ => host.run(&format!("tc class change dev {ifb} classid 1:1 htb rate 1gbit")),
     };
     call.check(&result).refused(999, &["1000000000", "20000000"]);
     call.prev(&result).del().ok();
@@ -85,13 +87,13 @@ fn without_fq_and_tbf_two_classes_of_htb_hold_the_rate() {
     assert_rung(&["fq", "tbf"], "htb", 1);
 }
 
-/// Attaches a container on a kernel without fq, sets the length of its link's transmit queue in packets, and limits it:
-/// both calls, and the last result.
+/// Attaches a container on a kernel without fq, sets the length of the transmit queue that leads to it in packets, and limits
+/// it: both calls, and the last result.
 fn of_tx_queue_len(host: &Sandbox, pod: &Ns, packets: u32) -> ([Call; 2], Value) {
     lacking(&["fq"]);
     let main = host.call("bridge", pod, conf::bridge());
     let result = main.add().result();
-    pod.run(&format!("ip link set eth0 txqueuelen {packets}"));
+    host.run(&format!("ip link set {} txqueuelen {packets}", host_link(&result)));
     let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "bandwidth"});
     let limit = host.call("bandwidth", pod, conf).with("runtimeConfig", json!({"bandwidth": limits()})).prev(&result);
     let result = limit.add().result();
@@ -102,19 +104,19 @@ fn of_tx_queue_len(host: &Sandbox, pod: &Ns, packets: u32) -> ([Call; 2], Value)
 fn packets_for_which_the_queue_has_no_room_are_counted() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    let (calls, _) = of_tx_queue_len(&host, &pod, 1);
-    pod.enter(|| {
-        let socket = UdpSocket::bind("10.1.0.2:0").unwrap();
+    let (calls, result) = of_tx_queue_len(&host, &pod, 1);
+    host.enter(|| {
+        let socket = UdpSocket::bind("10.1.0.1:0").unwrap();
         // The burst and more. What is dropped is nobody's error.
-        (0..200).for_each(|_| drop(socket.send_to(&[0; 1000], "10.1.0.1:9")));
+        (0..200).for_each(|_| drop(socket.send_to(&[0; 1000], "10.1.0.2:9")));
     });
-    let queues = pod.list("tc -j -s qdisc show dev eth0 root");
+    let queues = host.list(&format!("tc -j -s qdisc show dev {} root", host_link(&result)));
     let dropped = queues[0]["drops"].as_u64().unwrap();
     let braid = braid_tests::binary::braid().display();
     let all = host.json(&format!("{braid} status -o json"));
     let of_limit = all.as_array().unwrap().iter().find(|one| one["type"] == "bandwidth").unwrap();
     let directions = of_limit["bandwidth"].as_array().unwrap();
-    let shown = directions.iter().find(|one| one["direction"] == "egress").unwrap();
+    let shown = directions.iter().find(|one| one["direction"] == "ingress").unwrap();
     assert!(dropped > 0 && shown["dropped"].as_u64() >= Some(dropped), "{queues:?} {shown}");
     for call in &calls {
         call.del().ok();
@@ -127,7 +129,8 @@ fn a_link_without_a_transmit_queue_of_its_own_is_held_all_the_same() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let (calls, result) = of_tx_queue_len(&host, &pod, 0);
-    assert_eq!((seen(host.host(), &host_link(&result)).0, seen(&pod, "eth0").0), ("tbf".to_owned(), "htb".to_owned()));
+    let queues = [host_link(&result), ifb(&result)].map(|link| seen(host.host(), &link).0);
+    assert_eq!(queues, ["htb", "tbf"]);
     assert_held((host.host(), "10.1.0.1"), (&pod, "10.1.0.2"));
     calls[0].check(&result).ok();
     for call in &calls {
@@ -154,7 +157,7 @@ fn assert_child_is_held(main: &Value) {
     let pod = host.pod("a");
     let call = shaped(&host, &pod, main, &limits());
     let result = call.add().result();
-    let ifb = result["interfaces"][1]["name"].as_str().unwrap().to_owned();
+    let ifb = ifb(&result);
     let (sent, received) = (seen(&pod, "eth0"), seen(&pod, &ifb));
     // An ifb gives packets back with the departure time still on them.
     assert!(is_best(&sent.0) && received.0 == "tbf" && (sent.1, received.1) == (1, 1), "{sent:?} {received:?}");
@@ -223,7 +226,7 @@ fn only_the_named_subnets_are_held_or_all_but_those() {
         host.run("ip addr add 10.9.0.1/32 dev lo");
         pod.run("ip route add 10.9.0.0/16 via 10.1.0.1");
         // Behind a token bucket every packet would be held.
-        assert!(["fq", "htb"].contains(&&*seen(&pod, "eth0").0), "{key}");
+        assert_eq!(seen(host.host(), &ifb(&result)).0, "htb", "{key}");
         let sent = |from: &Ns, there: &Ns, to: &str| {
             let (bits, seconds) = from.send_to(there, to);
             bits / seconds
@@ -304,8 +307,8 @@ fn a_flood_of_small_packets_from_many_ports_is_held_with_all_others() {
     let pod = host.pod("a");
     let call = shaped(&host, &pod, &conf::bridge(), &limits());
     let result = call.add().result();
-    let veth = host_link(&result);
-    let received = || host.list(&format!("ip -j -s link show {veth}"))[0]["stats64"]["rx"]["bytes"].as_f64().unwrap();
+    let ifb = ifb(&result);
+    let received = || host.list(&format!("ip -j -s link show {ifb}"))[0]["stats64"]["tx"]["bytes"].as_f64().unwrap();
     let sockets = |count| pod.enter(|| (0..count).map(|_| UdpSocket::bind("0.0.0.0:0").unwrap()).collect::<Vec<_>>());
     let (small, large) = (sockets(200), sockets(1));
     let done = AtomicBool::new(false);

@@ -1,10 +1,10 @@
 //! `portmap`, beyond a question and its answer: large datagrams, errors on the way, and flows that look alike.
 
-use super::{BOTH, SERVICE, attach, bridge_nf, mapped, mapping, network, network_by, outside};
+use super::{BOTH, SERVICE, attach, bridge_nf, mapped, mapping, network, network_by, outside, tcp};
 use braid_tests::{Ns, Sandbox, Service, Transport, Value, json, needs, state};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(3);
 const BACKENDS: [&str; 2] = ["nftables", "ebpf"];
@@ -243,6 +243,49 @@ fn by_ebpf_a_clients_packets_and_their_answers_pass_the_bridge_by() {
                     assert!(is_straight || passed > 2 * QUESTIONS, "{backend}, {at}: {passed} passed");
                 }
             }
+        }
+    }
+}
+
+/// How many bits a container sends to a client outside as its answer, in two seconds.
+fn answers(pod: &Ns, outside: &Ns) -> u64 {
+    let listener = pod.enter(|| TcpListener::bind(("0.0.0.0", SERVICE))).unwrap();
+    let mut client = outside.enter(|| TcpStream::connect("192.0.2.1:8080")).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    let end = Instant::now() + Duration::from_secs(2);
+    std::thread::scope(|scope| {
+        scope.spawn(move || while server.write_all(&vec![0; 64 * 1024]).is_ok() {});
+        let (mut bytes, mut buffer) = (0, vec![0; 1 << 20]);
+        while Instant::now() < end {
+            bytes += client.read(&mut buffer).unwrap() as u64;
+        }
+        drop(client);
+        bytes * 8
+    })
+}
+
+#[test]
+fn answers_from_a_port_of_the_host_are_held_to_the_containers_limit() {
+    const RATE: u64 = 20_000_000;
+    let limits = json!({"type": "bandwidth", "egressRate": RATE, "egressBurst": RATE / 100});
+    for backend in BACKENDS {
+        // The limit comes with the port, or after it.
+        for with_it in [true, false] {
+            let host = Sandbox::new();
+            let outside = outside(&host);
+            let pod = host.pod("a");
+            let mut network = network_by("bridge", backend);
+            if with_it {
+                network["plugins"].as_array_mut().unwrap().push(limits.clone());
+            }
+            let result = mapped(&host, &pod, network, &tcp()).add().result();
+            if !with_it {
+                let mut alone = limits.clone();
+                (alone["cniVersion"], alone["name"]) = (json!("1.1.0"), json!("net"));
+                host.call("bandwidth", &pod, alone).prev(&result).add().result();
+            }
+            let bits = answers(&pod, &outside);
+            assert!(bits > RATE && bits < RATE * 5 / 2, "{backend}, {with_it}: {bits} bits in two seconds");
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::plan::step::Ns;
 use crate::sys::bpf::hostport::{Lead, Maps, NAMES, Programs, Shown, unpin_maps, unpin_programs};
 use crate::sys::netlink::{CREATE, EXCL, KernelError, Socket};
 use crate::sys::rtnl::{self, addr, link, tc};
-use braid_ebpf_types::hostport::{BRIDGE, BRIDGE_PORT, ETHERNET, POD};
+use braid_ebpf_types::hostport::{BRIDGE, BRIDGE_PORT, ETHERNET, POD, SHAPED};
 use nix::errno::Errno;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -39,7 +39,7 @@ pub(in crate::apply) fn add(
     let _held = lock()?;
     let link = kernel.index(&way.link)?;
     let bridge = way.bridge.as_ref().map(|at| kernel.index(at)).transpose()?;
-    let own = Places::from([(link, ETHERNET | POD | if bridge.is_some() { BRIDGE_PORT } else { 0 })]);
+    let own = Places::from([(link, class_of_pod(kernel, link, bridge.is_some())?)]);
     let maps = match (Maps::pinned()?, Programs::pinned()?) {
         (Some(maps), Some(programs)) => {
             let bridge = bridge.map(|index| (index, ETHERNET | BRIDGE)).into_iter().collect();
@@ -153,13 +153,37 @@ fn fact(kernel: &mut Kernel, Shown { to, owner, .. }: Shown) -> HostPortFact {
     HostPortFact { to: Some(to), holder: kernel.holder(&owner), owner }
 }
 
+/// What the filters of a container's link tell the programs.
+fn class_of_pod(kernel: &mut Kernel, index: u32, is_bridged: bool) -> Result<u32, KernelError> {
+    let filters = kernel.route(Ns::Host)?.dump(tc::GETTFILTER, |out| tc::dump_filters(index, Hook::Ingress, out));
+    let filters = missing(filters)?.unwrap_or_default();
+    let is_shaped = filters.iter().any(|filter| tc::parse_redirect(&filter.body).is_some());
+    let flags = [(is_bridged, BRIDGE_PORT), (is_shaped, SHAPED)];
+    Ok(flags.into_iter().filter(|(is, _)| *is).fold(ETHERNET | POD, |class, (_, flag)| class | flag))
+}
+
+/// Tells the programs of a container's link, where it runs them, that what comes in is shaped behind them from now on.
+pub(in crate::apply) fn shape(kernel: &mut Kernel, index: u32) -> Result<(), KernelError> {
+    if Programs::pinned()?.is_none() {
+        return Ok(());
+    }
+    let _held = lock()?;
+    let Some(programs) = Programs::pinned()? else { return Ok(()) };
+    let filters = kernel.route(Ns::Host)?.dump(tc::GETTFILTER, |out| tc::dump_filters(index, Hook::Ingress, out))?;
+    let mut own = filters.iter().filter(|filter| tc::hostport::parse(&filter.body).is_some());
+    match own.find_map(|filter| tc::parse_program(&filter.body)) {
+        Some((_, class)) => attach(kernel, &programs, &Places::from([(index, class | SHAPED)]), 0),
+        None => Ok(()),
+    }
+}
+
 /// Brings the programs to all links. They are pinned last: who finds no pins begins anew.
 fn start(kernel: &mut Kernel, own: &Places) -> Result<Maps, KernelError> {
     let (maps, programs) = Programs::make()?;
     let mut links = client_links(kernel)?;
     // Of an earlier braid, whose programs give way to these.
     for Shown { link, is_bridged, .. } in maps.list()? {
-        links.insert(link, ETHERNET | POD | if is_bridged { BRIDGE_PORT } else { 0 });
+        links.insert(link, class_of_pod(kernel, link, is_bridged)?);
     }
     links.retain(|link, _| !own.contains_key(link));
     attach(kernel, &programs, &links, 0)?;

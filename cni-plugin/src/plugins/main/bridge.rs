@@ -154,7 +154,7 @@ impl Bridge {
     /// the kernel does about a new carrier would hold up every later step.
     fn open_port(&self, call: &Call<'_>, facts: &Facts, ips: &[IpConfig]) -> Vec<Step> {
         let port = LinkRef::host(call.host_veth());
-        let mut steps = vec![call.mark_host_veth(), interface::up(&port)];
+        let mut steps = vec![call.mark(LinkRef::host(call.host_veth())), interface::up(&port)];
         if self.disable_container {
             return steps;
         }

@@ -68,7 +68,7 @@ impl Ptp {
     fn host(call: &Call<'_>, port: &LinkRef, ips: &[IpConfig]) -> Result<Vec<Step>, Error> {
         let mut steps = vec![Step::SetSysctl(interface::without_advertisements(port))];
         steps.extend(interface::without_detection(port, ips).map(Step::SetSysctl));
-        steps.extend([call.mark_host_veth(), interface::up(port)]);
+        steps.extend([call.mark(LinkRef::host(call.host_veth())), interface::up(port)]);
         for ip in ips {
             let net = IpNet::from(gateway(ip)?);
             steps.push(Step::EnsureAddr(Addr { at: port.clone(), net, no_prefix_route: false, no_dad: true }));

@@ -11,7 +11,7 @@ use crate::plan::ladder::{ASKED, LADDER, Queue};
 use crate::plan::link::{IpvlanMode, Link, LinkAttr, LinkKind, LinkRef};
 use crate::plan::nft::PacketGuard;
 use crate::plan::shaping::{Shaper, Shaping, Toward};
-use crate::plan::step::Step;
+use crate::plan::step::{Ns, Step};
 use crate::plan::xsk::XskGuard;
 use crate::plan::{Facts, Feature, Need};
 use crate::plugins::interface::host_links;
@@ -63,53 +63,59 @@ impl Bandwidth {
         Some(if serves || !has(Feature::Htb) { best } else { Queue::Htb })
     }
 
-    /// The shaping of a veth.
+    /// The shaping of a veth: all on the host's end, so that both the root queue of the container's end and the place of its
+    /// filters are the container's own. What comes in from it is sent through an ifb.
     fn of_veth(&self, call: &Call<'_>, queue: Queue, facts: &Facts, host: LinkRef, mtu: u32) -> Vec<Step> {
-        let to_pod = |rate| {
+        let to_pod = self.ingress.map(|rate| {
             let queue = with_room(queue, &host, facts);
             Shaper { at: host.clone(), toward: Toward::Pod, queue, rate, mtu }
-        };
-        let to_pod = self.ingress.map(to_pod);
-        let from_pod = self.sent(call, queue, facts, mtu);
-        let guard = from_pod.is_some().then_some(host).filter(|_| queue.has_program());
-        let shapers = to_pod.into_iter().chain(from_pod).collect();
-        vec![Step::AddShaping(Shaping { shapers, guard, subnets: self.subnets.clone() })]
+        });
+        let through = self.egress.map(|rate| (call.ifb(Ns::Host), host, rate));
+        let from_pod = through.as_ref().map(|(ifb, _, rate)| Shaper {
+            at: ifb.clone(),
+            toward: Toward::Network,
+            queue: self.untimed(queue, facts),
+            rate: *rate,
+            mtu,
+        });
+        let shaping = self.shaping(to_pod.into_iter().chain(from_pod));
+        match through {
+            Some((ifb, host, _)) => through_ifb(ifb.clone(), host, shaping, Some(call.mark(ifb))),
+            None => vec![Step::AddShaping(shaping)],
+        }
     }
 
     /// The shaping of an interface that has no end on the host's side: what comes in is sent through an ifb.
     fn of_pod(&self, call: &Call<'_>, queue: Queue, facts: &Facts, mtu: u32) -> Vec<Step> {
-        let ifb = call.ifb();
-        // What an ifb gives back still bears the departure time that `fq` went by, and a socket that asks when a packet
-        // came in would be told that.
-        let untimed = self.best(|feature| feature != Feature::Fq && facts.has(feature)).unwrap_or(queue);
-        let to_pod = |rate| Shaper { at: ifb.clone(), toward: Toward::Pod, queue: untimed, rate, mtu };
-        let shapers: Vec<Shaper> =
-            self.ingress.map(to_pod).into_iter().chain(self.sent(call, queue, facts, mtu)).collect();
-        let sent = shapers.iter().find(|shaper| shaper.toward == Toward::Network);
-        let guard = sent.filter(|_| facts.has(Feature::PacketGuard));
-        let guard = guard.and_then(|shaper| PacketGuard::of(shaper, self.subnets.as_ref())).map(Step::AddPacketGuard);
-        let guards: Vec<Step> =
-            guard.into_iter().chain(sent.into_iter().flat_map(|_| xsk_guard(call, facts))).collect();
-        let shaping = Step::AddShaping(Shaping { shapers, guard: None, subnets: self.subnets.clone() });
-        if self.ingress.is_none() {
-            return [shaping].into_iter().chain(guards).collect();
+        let ifb = call.ifb(Ns::Pod);
+        let untimed = self.untimed(queue, facts);
+        let to_pod =
+            self.ingress.map(|rate| Shaper { at: ifb.clone(), toward: Toward::Pod, queue: untimed, rate, mtu });
+        let queue = with_room(queue, &call.pod(), facts);
+        let from_pod = self.egress.map(|rate| Shaper { at: call.pod(), toward: Toward::Network, queue, rate, mtu });
+        let mut guards = Vec::new();
+        if let Some(shaper) = &from_pod {
+            let guard = PacketGuard::of(shaper, self.subnets.as_ref()).filter(|_| facts.has(Feature::PacketGuard));
+            guards.extend(guard.map(Step::AddPacketGuard));
+            guards.extend(xsk_guard(call, facts));
         }
-        let kind = LinkKind::Ifb;
-        let link = Link { at: ifb.clone(), mac: None, mtu: Some(IFB_MTU), up: false, master: None, kind };
-        let steps = [
-            Step::AddLink(link),
-            Step::SetLink { at: ifb.clone(), to: LinkAttr::TxQueueLen(PACKETS), from: None },
-            shaping,
-            Step::SetLink { at: ifb.clone(), to: LinkAttr::Up(true), from: None },
-            Step::AddRedirect { from: call.pod(), to: ifb },
-        ];
-        steps.into_iter().chain(guards).collect()
+        let shaping = self.shaping(to_pod.into_iter().chain(from_pod));
+        let mut steps = match self.ingress {
+            Some(_) => through_ifb(ifb, call.pod(), shaping, None),
+            None => vec![Step::AddShaping(shaping)],
+        };
+        steps.append(&mut guards);
+        steps
     }
 
-    /// The shaper of what the container sends.
-    fn sent(&self, call: &Call<'_>, queue: Queue, facts: &Facts, mtu: u32) -> Option<Shaper> {
-        let queue = with_room(queue, &call.pod(), facts);
-        self.egress.map(|rate| Shaper { at: call.pod(), toward: Toward::Network, queue, rate, mtu })
+    fn shaping(&self, shapers: impl Iterator<Item = Shaper>) -> Shaping {
+        Shaping { shapers: shapers.collect(), guard: None, subnets: self.subnets.clone() }
+    }
+
+    /// The queue of an ifb. What an ifb gives back still bears the departure time that `fq` went by, and a socket that asks
+    /// when a packet came in would be told that.
+    fn untimed(&self, queue: Queue, facts: &Facts) -> Queue {
+        self.best(|feature| feature != Feature::Fq && facts.has(feature)).unwrap_or(queue)
     }
 
     /// Refuses to shape what the subnets leave out.
@@ -132,6 +138,17 @@ impl Bandwidth {
         }
         Ok(())
     }
+}
+
+/// The steps by which what comes in from a link is shaped as it leaves through a new ifb.
+fn through_ifb(ifb: LinkRef, from: LinkRef, shaping: Shaping, mark: Option<Step>) -> Vec<Step> {
+    let set = |to| Step::SetLink { at: ifb.clone(), to, from: None };
+    let kind = LinkKind::Ifb;
+    let link = Link { at: ifb.clone(), mac: None, mtu: Some(IFB_MTU), up: false, master: None, kind };
+    let mut steps = vec![Step::AddLink(link), set(LinkAttr::TxQueueLen(PACKETS))];
+    steps.extend(mark);
+    steps.extend([Step::AddShaping(shaping), set(LinkAttr::Up(true)), Step::AddRedirect { from, to: ifb }]);
+    steps
 }
 
 /// What holds the container's `AF_XDP` sockets, the best that the kernel has; nothing where it has neither, or where the link
@@ -163,6 +180,11 @@ fn shapers(steps: &[Step]) -> impl Iterator<Item = &Shaper> {
 /// Refuses to replace a queue that somebody chose, who would not get it back, and to hang a program beside one where it
 /// would see the wrong packets.
 fn refuse_queued(steps: &[Step], facts: &Facts) -> Result<(), Error> {
+    let led =
+        |step: &Step| if let Step::AddRedirect { from, .. } = step { facts.shaped.get_key_value(from) } else { None };
+    if let Some((at, _)) = steps.iter().filter_map(led).find(|(_, fact)| fact.redirected_to.is_some()) {
+        return Err(Error::internal(format!("what comes in from link {at} leaves through another link already")));
+    }
     for Shaper { at, queue, .. } in shapers(steps) {
         let Some(fact) = facts.shaped.get(at) else { continue };
         if fact.is_chosen {
@@ -179,7 +201,7 @@ fn refuse_queued(steps: &[Step], facts: &Facts) -> Result<(), Error> {
 /// What to say where a container without an end on the host's side is limited and nothing holds some of its sockets.
 fn unguarded(steps: &[Step], facts: &Facts) -> Vec<String> {
     let is_sent_in_pod = |step: &Step| match step {
-        Step::AddShaping(shaping) => shaping.is_in_pod() && shaping.shaper(Toward::Network).is_some(),
+        Step::AddShaping(shaping) => shaping.is_all_in(Ns::Pod) && shaping.shaper(Toward::Network).is_some(),
         _ => false,
     };
     if !steps.iter().any(is_sent_in_pod) {
@@ -256,11 +278,13 @@ impl Plugin for Bandwidth {
         self.refuse_shaping_all(&steps)?;
         refuse_queued(&steps, facts)?;
         let mut steps = steps;
-        if steps.iter().any(|step| matches!(step, Step::AddLink(_))) {
-            let (name, sandbox) = (call.ifb().name.to_string(), call.sandbox.to_owned());
-            result.interfaces.push(Interface { name, sandbox, ..Interface::default() });
+        let ifb = steps.iter().find_map(|step| if let Step::AddLink(link) = step { Some(&link.at) } else { None });
+        if let Some(LinkRef { ns, name }) = ifb {
+            let sandbox = if *ns == Ns::Pod { call.sandbox.to_owned() } else { String::new() };
+            result.interfaces.push(Interface { name: name.to_string(), sandbox, ..Interface::default() });
         }
-        let gso = self.sent(call, queue, facts, pod.mtu).and_then(|shaper| shaper.gso_max_size());
+        let sent = shapers(&steps).find(|shaper| shaper.toward == Toward::Network);
+        let gso = sent.and_then(Shaper::gso_max_size);
         steps.extend(gso.filter(|size| *size < pod.gso_max_size).map(|size| Step::SetLink {
             at: call.pod(),
             to: LinkAttr::GsoMaxSize(size),
@@ -274,8 +298,9 @@ impl Plugin for Bandwidth {
             Step::DelPacketGuard(call.pod()),
             Step::DelXskGuardsOf(call.owner()),
             Step::DelLink(LinkRef::host(call.reference_ifb())),
+            Step::DelLink(call.ifb(Ns::Host)),
             // Last, so that it goes together with the link of the plugin before this one.
-            Step::DelLink(call.ifb()),
+            Step::DelLink(call.ifb(Ns::Pod)),
         ]
     }
 

@@ -3,8 +3,9 @@
 pub mod hostport;
 
 use super::{text_of, u32_of, u64_of};
-use crate::plan::redirect::{ALL_BUT_ARP, Instruction, LEN};
+use crate::plan::redirect::{self, Instruction};
 use crate::plan::shaping::{Hook, Traffic};
+use crate::plan::step::Ns;
 use crate::sys::netlink::{attr, attributes_of, find, nest};
 use std::os::fd::RawFd;
 
@@ -102,17 +103,17 @@ fn instruction(of: Instruction, out: &mut Vec<u8>) {
     out.extend_from_slice(&of.value.to_ne_bytes());
 }
 
-/// Body of `RTM_NEWTFILTER`: all that comes in leaves through the link with index `to`, except ARP: who comes up tells all
-/// neighbours, and goes on when the last one has taken that in. The filter is a classic program, since not every kernel has
-/// `cls_matchall`.
-pub fn redirect(index: u32, to: u32, out: &mut Vec<u8>) {
+/// Body of `RTM_NEWTFILTER`: what comes in leaves through the link with index `to`, both of this namespace. The filter is a
+/// classic program, since not every kernel has `cls_matchall`.
+pub fn redirect(ns: Ns, index: u32, to: u32, out: &mut Vec<u8>) {
     const ACT: u16 = 1;
     const OPS_LEN: u16 = 4;
     const OPS: u16 = 5;
-    filter(index, Hook::Ingress, out);
+    let filter = redirect::filter(ns);
+    redirect_filter(ns, index, out);
     nest(TCA_OPTIONS, out, |out| {
-        attr(OPS_LEN, &LEN.to_ne_bytes(), out);
-        nest(OPS, out, |out| ALL_BUT_ARP.into_iter().for_each(|of| instruction(of, out)));
+        attr(OPS_LEN, &u16::try_from(filter.len()).unwrap_or(u16::MAX).to_ne_bytes(), out);
+        nest(OPS, out, |out| filter.iter().for_each(|of| instruction(*of, out)));
         nest(ACT, out, |out| nest(1, out, |out| mirred(to, out)));
     });
 }
@@ -140,7 +141,12 @@ pub fn parse_redirect(body: &[u8]) -> Option<u32> {
     u32_of(parms.get(24..28)?)
 }
 
-/// Body of `RTM_DELTFILTER` for braid's own.
+/// Body of `RTM_DELTFILTER` for a redirect.
+pub fn redirect_filter(ns: Ns, index: u32, out: &mut Vec<u8>) {
+    filter_at(redirect::preference(ns), index, Hook::Ingress, out);
+}
+
+/// Body of `RTM_DELTFILTER` for a program that shapes.
 pub fn filter(index: u32, hook: Hook, out: &mut Vec<u8>) {
     filter_at(PREFERENCE, index, hook, out);
 }

@@ -6,8 +6,8 @@ use crate::sys::netlink::attributes_of;
 use crate::sys::rtnl::{text_of, u32_of};
 use std::os::fd::RawFd;
 
-/// Which of several filters is asked first: these after the guard, which drops. One that nobody else chooses, since filters of
-/// two kinds can't share it.
+/// Which of several filters is asked first: these before the redirect, after which no other is asked. One that nobody else
+/// chooses, since filters of two kinds can't share it.
 const PREFERENCE: u32 = 2842;
 
 /// Body of `RTM_NEWTFILTER`; `class_id` is what the program reads in each packet.
