@@ -1,6 +1,7 @@
 //! The inverse of each step, and of a whole list.
 
 use super::link::{LinkKind, LinkRef};
+use super::shaping::Shaping;
 use super::step::Step;
 
 impl Step {
@@ -23,6 +24,18 @@ impl Step {
             Self::AddMacCheck(check) => Self::DelMacCheck(check.clone()),
             _ => return None,
         })
+    }
+
+    /// The step, less what goes with these links; none where that is all of it.
+    fn without(mut self, gone: &[&LinkRef]) -> Option<Step> {
+        let links = self.lives_on();
+        if !links.is_empty() && links.iter().all(|link| gone.contains(link)) {
+            return None;
+        }
+        if let Self::DelShaping(Shaping { shapers, .. }) = &mut self {
+            shapers.retain(|shaper| !gone.contains(&&shaper.at));
+        }
+        Some(self)
     }
 
     /// The links without which the change does not exist either; none where it is no link's.
@@ -49,11 +62,7 @@ pub fn undo(steps: &[Step]) -> Vec<Step> {
             }
         }
     }
-    let survives = |step: &Step| {
-        let links = step.lives_on();
-        links.is_empty() || links.iter().any(|link| !gone.contains(link))
-    };
-    let undone = steps.iter().rev().filter_map(Step::inverse).filter(survives);
+    let undone = steps.iter().rev().filter_map(Step::inverse).filter_map(|step| step.without(&gone));
     // What holds the container's sockets lets go when there is nothing left to send through.
     let (last, mut undone): (Vec<Step>, Vec<Step>) = undone.partition(|step| matches!(step, Step::DelXskGuard(_)));
     undone.extend(last);
@@ -63,9 +72,11 @@ pub fn undo(steps: &[Step]) -> Vec<Step> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::ladder::Queue;
     use crate::plan::link::{Link, LinkAttr};
     use crate::plan::name::IfName;
     use crate::plan::nft::Masquerade;
+    use crate::plan::shaping::{Rate, Shaper, Toward};
     use crate::plan::step::Addr;
     use crate::plan::xsk::XskGuard;
 
@@ -114,6 +125,41 @@ mod tests {
         let guard = XskGuard { below: Some(LinkRef::host(name("lan"))), netns: 7, owner: String::new() };
         let steps = [veth(), Step::AddXskGuard(guard.clone())];
         assert_eq!(undo(&steps), [Step::DelLink(LinkRef::host(name("veth1"))), Step::DelXskGuard(guard)]);
+    }
+
+    #[test]
+    fn a_queue_goes_with_its_link_and_others_by_themselves() {
+        let (veth, ifb) = (LinkRef::host(name("veth1")), LinkRef::host(name("ifb1")));
+        let shaper = |at: &LinkRef| Shaper {
+            at: at.clone(),
+            toward: Toward::Pod,
+            queue: Queue::Fq,
+            rate: Rate { bps: 8_000, burst: 8_000 },
+            mtu: 1500,
+        };
+        let shaping =
+            |of: &[&LinkRef]| Shaping { shapers: of.iter().map(|at| shaper(at)).collect(), guard: None, subnets: None };
+        let kind = LinkKind::Ifb;
+        let new = Link { at: ifb.clone(), mac: None, mtu: None, up: false, master: None, kind };
+        let limits = [Step::AddLink(new), Step::AddShaping(shaping(&[&veth, &ifb]))];
+        assert_eq!(undo(&limits), [Step::DelShaping(shaping(&[&veth])), Step::DelLink(ifb.clone())]);
+        let all: Vec<Step> = [self::veth()].into_iter().chain(limits).collect();
+        assert_eq!(undo(&all), [Step::DelLink(ifb), Step::DelLink(veth)]);
+    }
+
+    #[test]
+    fn what_an_earlier_version_recorded_is_undone() {
+        let of = |place: &str, toward: &str| {
+            format!(
+                r#"{{"at":{place},"toward":"{toward}","queue":"fq","rate":{{"bps":8000,"burst":8000}},"mtu":1500}}"#
+            )
+        };
+        let (veth, eth) = (r#"{"ns":"host","name":"veth1"}"#, r#"{"ns":"pod","name":"eth0"}"#);
+        let shapers = [of(veth, "pod"), of(eth, "network")].join(",");
+        let text = format!(r#"{{"AddShaping":{{"shapers":[{shapers}],"guard":{veth},"subnets":null}}}}"#);
+        let step: Step = serde_json::from_str(&text).unwrap_or_else(|err| panic!("{err}: {text}"));
+        let undone: Vec<String> = undo(&[step]).iter().map(ToString::to_string).collect();
+        assert!(undone.concat().ends_with("host tc filter del dev veth1 ingress pref 1"), "{undone:?}");
     }
 
     #[test]
