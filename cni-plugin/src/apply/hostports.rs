@@ -36,9 +36,8 @@ pub(super) fn add(kernel: &mut Kernel, all: &HostPorts) -> Result<(), KernelErro
 }
 
 fn forget_flows(kernel: &mut Kernel, all: &HostPorts) -> Result<(), KernelError> {
-    let socket = kernel.nft()?;
-    let mut of_udp = all.ports.iter().map(|port| port.at).filter(|at| at.protocol == Protocol::Udp);
-    of_udp.try_for_each(|at| conntrack::forget_udp(socket, at.addr, at.port))
+    let of_udp = all.ports.iter().map(|port| port.at).filter(|at| at.protocol == Protocol::Udp);
+    conntrack::forget_udp(kernel.nft()?, of_udp.map(|at| (at.addr, at.port)))
 }
 
 /// Ends what eBPF has of them, and notes the elements of nf_tables that are still this owner's.

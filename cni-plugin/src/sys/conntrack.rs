@@ -4,7 +4,8 @@
 
 use super::netlink::{KernelError, NESTED, Socket, attr, find, nest};
 use nix::errno::Errno;
-use std::net::IpAddr;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 const GET: u16 = 1 << 8 | 1;
 const DELETE: u16 = 1 << 8 | 2;
@@ -16,36 +17,49 @@ const PROTO_DST_PORT: u16 = 3;
 const FILTER: u16 = 25;
 const FILTER_ORIG_FLAGS: u16 = 1;
 /// Of the filter's flags, those for the protocol's number and the destination port (Linux 5.8).
-const BY_PROTOCOL_AND_PORT: u32 = 1 << 3 | 1 << 5;
+const BY_PROTOCOL: u32 = 1 << 3;
+const BY_PORT: u32 = 1 << 5;
 const UDP: u8 = 17;
+/// `struct nfgenmsg`.
+const HEAD_LEN: usize = 4;
+/// Attributes of a tuple's destination.
+const V4_DST: u16 = 2;
+const V6_DST: u16 = 4;
 
-/// Forgets the connections of UDP to that port of this host, wherever they were led: their clients' next packets are led
+/// Forgets the connections of UDP to these ports of this host, wherever they were led: their clients' next packets are led
 /// anew. An unspecified address stands for all of its family.
-pub fn forget_udp(socket: &mut Socket, addr: IpAddr, port: u16) -> Result<(), KernelError> {
-    let family = if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
-    let family = u8::try_from(family).unwrap_or_default();
-    let head = [family, 0, 0, 0];
-    let found = socket.dump(GET, |out| {
+///
+/// The kernel goes through all that it keeps track of, of all namespaces, each time that it is asked: 20 ms. So it is asked
+/// once for each family, and shows only what goes to the port if that is one, or else all of UDP.
+pub fn forget_udp(socket: &mut Socket, ports: impl Iterator<Item = (IpAddr, u16)>) -> Result<(), KernelError> {
+    let (v4, v6) = ports.partition(|(addr, _)| addr.is_ipv4());
+    forget_of(socket, libc::AF_INET, &v4)?;
+    forget_of(socket, libc::AF_INET6, &v6)
+}
+
+fn forget_of(socket: &mut Socket, family: i32, ports: &BTreeSet<(IpAddr, u16)>) -> Result<(), KernelError> {
+    let Some((_, first)) = ports.first() else { return Ok(()) };
+    let head = [u8::try_from(family).unwrap_or_default(), 0, 0, 0];
+    let is_one = ports.iter().all(|(_, port)| port == first);
+    let request = |out: &mut Vec<u8>| {
         out.extend(head);
         nest(NESTED | TUPLE_ORIG, out, |out| {
             nest(NESTED | TUPLE_PROTO, out, |out| {
                 attr(PROTO_NUM, &[UDP], out);
-                attr(PROTO_DST_PORT, &port.to_be_bytes(), out);
+                attr(PROTO_DST_PORT, &first.to_be_bytes(), out);
             });
         });
-        nest(NESTED | FILTER, out, |out| attr(FILTER_ORIG_FLAGS, &BY_PROTOCOL_AND_PORT.to_ne_bytes(), out));
-    });
-    let found = match found {
+        let flags = BY_PROTOCOL | if is_one { BY_PORT } else { 0 };
+        nest(NESTED | FILTER, out, |out| attr(FILTER_ORIG_FLAGS, &flags.to_ne_bytes(), out));
+    };
+    let is_wanted = |body: &[u8]| original(body).is_some_and(|tuple| is_to(tuple, ports));
+    let found = match socket.dump_those(GET, request, is_wanted) {
         Ok(found) => found,
         // Nobody tracks connections, so none has to be forgotten.
         Err(err) if [Errno::EINVAL, Errno::EOPNOTSUPP].contains(&err.errno) => return Ok(()),
         Err(err) => return Err(err),
     };
-    for message in &found {
-        let Some(tuple) = original(message.body.get(head.len()..).unwrap_or_default()) else { continue };
-        if !is_to(tuple, addr, port) {
-            continue;
-        }
+    for tuple in found.iter().filter_map(|message| original(&message.body)) {
         let delete = |out: &mut Vec<u8>| {
             out.extend(head);
             attr(NESTED | TUPLE_ORIG, tuple, out);
@@ -59,29 +73,35 @@ pub fn forget_udp(socket: &mut Socket, addr: IpAddr, port: u16) -> Result<(), Ke
 }
 
 fn original(body: &[u8]) -> Option<&[u8]> {
-    find(TUPLE_ORIG, body)
+    find(TUPLE_ORIG, body.get(HEAD_LEN..)?)
 }
 
-/// Whether the tuple is one of UDP to the address and the port.
-fn is_to(tuple: &[u8], addr: IpAddr, port: u16) -> bool {
+/// Whether the tuple is one of UDP to one of the ports.
+fn is_to(tuple: &[u8], ports: &BTreeSet<(IpAddr, u16)>) -> bool {
     let protocol = find(TUPLE_PROTO, tuple).unwrap_or_default();
-    let (destination, bytes) = match addr {
-        IpAddr::V4(addr) => (2, addr.octets().to_vec()),
-        IpAddr::V6(addr) => (4, addr.octets().to_vec()),
-    };
-    let is_there = find(TUPLE_IP, tuple).and_then(|ip| find(destination, ip)).is_some_and(|found| found == bytes);
-    find(PROTO_NUM, protocol) == Some(&[UDP])
-        && find(PROTO_DST_PORT, protocol) == Some(&port.to_be_bytes())
-        && (addr.is_unspecified() || is_there)
+    let port = find(PROTO_DST_PORT, protocol).and_then(|port| Some(u16::from_be_bytes(*port.first_chunk()?)));
+    let (Some(port), Some(addr)) = (port, destination(tuple)) else { return false };
+    let all = if addr.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    find(PROTO_NUM, protocol) == Some(&[UDP]) && [addr, all].iter().any(|addr| ports.contains(&(*addr, port)))
+}
+
+fn destination(tuple: &[u8]) -> Option<IpAddr> {
+    let addrs = find(TUPLE_IP, tuple)?;
+    let v4 = || Some(IpAddr::from(*find(V4_DST, addrs)?.first_chunk::<4>()?));
+    let v6 = || Some(IpAddr::from(*find(V6_DST, addrs)?.first_chunk::<16>()?));
+    v4().or_else(v6)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn tuple(protocol: u8, port: u16) -> Vec<u8> {
+    fn tuple(to: &str, protocol: u8, port: u16) -> Vec<u8> {
         let mut out = Vec::new();
-        nest(TUPLE_IP, &mut out, |out| attr(2, &[192, 0, 2, 1], out));
+        nest(TUPLE_IP, &mut out, |out| match to.parse().expect("an address") {
+            IpAddr::V4(addr) => attr(V4_DST, &addr.octets(), out),
+            IpAddr::V6(addr) => attr(V6_DST, &addr.octets(), out),
+        });
         nest(TUPLE_PROTO, &mut out, |out| {
             attr(PROTO_NUM, &[protocol], out);
             attr(PROTO_DST_PORT, &port.to_be_bytes(), out);
@@ -89,14 +109,19 @@ mod tests {
         out
     }
 
+    fn is_to(tuple: &[u8], ports: &[(&str, u16)]) -> bool {
+        let ports = ports.iter().map(|(addr, port)| (addr.parse().expect("an address"), *port)).collect();
+        super::is_to(tuple, &ports)
+    }
+
     #[test]
     fn only_udp_to_the_port_and_the_address_is_forgotten() {
-        let at = |addr: &str| addr.parse::<IpAddr>().expect("an address");
-        assert!(is_to(&tuple(UDP, 53), at("0.0.0.0"), 53));
-        assert!(is_to(&tuple(UDP, 53), at("192.0.2.1"), 53));
-        assert!(!is_to(&tuple(UDP, 53), at("192.0.2.2"), 53));
-        assert!(!is_to(&tuple(UDP, 53), at("0.0.0.0"), 54));
-        assert!(!is_to(&tuple(6, 53), at("0.0.0.0"), 53));
-        assert!(!is_to(&[], at("0.0.0.0"), 53));
+        let at = tuple("192.0.2.1", UDP, 53);
+        assert!(is_to(&at, &[("0.0.0.0", 53)]));
+        assert!(is_to(&at, &[("192.0.2.2", 53), ("192.0.2.1", 53)]));
+        assert!(!is_to(&at, &[("192.0.2.2", 53), ("192.0.2.1", 54), ("::", 53)]));
+        assert!(is_to(&tuple("fd00::1", UDP, 53), &[("::", 53)]));
+        assert!(!is_to(&tuple("fd00::1", 6, 53), &[("::", 53)]));
+        assert!(!is_to(&[], &[("0.0.0.0", 53)]));
     }
 }

@@ -240,6 +240,16 @@ impl Socket {
 
     /// Lists a table of the kernel; starts again when it changed meanwhile.
     pub fn dump(&mut self, kind: u16, body: impl Fn(&mut Vec<u8>)) -> Result<Vec<Message>, KernelError> {
+        self.dump_those(kind, body, |_| true)
+    }
+
+    /// The same, of which only those are kept whose body is wanted.
+    pub fn dump_those(
+        &mut self,
+        kind: u16,
+        body: impl Fn(&mut Vec<u8>),
+        is_wanted: impl Fn(&[u8]) -> bool,
+    ) -> Result<Vec<Message>, KernelError> {
         for _ in 0..DUMP_TRIES {
             self.push(kind, NLM_F_DUMP, &body);
             self.send()?;
@@ -257,7 +267,8 @@ impl Socket {
                             error = refusal(header, body);
                             done = true;
                         }
-                        kind => messages.push(Message { kind, body: body.to_vec() }),
+                        kind if is_wanted(body) => messages.push(Message { kind, body: body.to_vec() }),
+                        _ => {}
                     }
                 })?;
             }

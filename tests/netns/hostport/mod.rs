@@ -3,6 +3,7 @@
 mod conditions;
 mod flows;
 mod loopback;
+mod many;
 mod martian;
 mod matrix;
 mod owners;

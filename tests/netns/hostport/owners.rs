@@ -212,7 +212,8 @@ fn assert_is_followed(containers: [(&str, Value); 2]) {
     outside.enter(|| client.connect("192.0.2.1:8080")).unwrap();
     for (name, network) in containers {
         let pod = host.pod(name);
-        let call = mapped(&host, &pod, network, &json!([mapping(Transport::Udp)]));
+        let one_more = json!({"hostPort": 8081, "containerPort": 81, "protocol": "udp"});
+        let call = mapped(&host, &pod, network, &json!([mapping(Transport::Udp), one_more]));
         let result = call.add().result();
         let service = Service::start(&pod, Transport::Udp, SERVICE);
         client.send(b"?").unwrap();
