@@ -9,7 +9,7 @@ pub mod loopback;
 use super::holder::{self, Sibling};
 use super::kernel::Kernel;
 use super::record;
-use crate::plan::hostport::{Entrance, Holder, HostPort, HostPortFact, HostPorts, Protocol};
+use crate::plan::hostport::{EbpfCounts, Entrance, Holder, HostPort, HostPortFact, HostPorts, Protocol};
 use crate::sys::conntrack;
 use crate::sys::netlink::KernelError;
 use crate::sys::nft::Spot;
@@ -58,6 +58,11 @@ pub(super) fn del_owner(kernel: &mut Kernel, owner: &str) -> Result<(), KernelEr
     let by_ebpf = ebpf::del_owner(kernel, owner);
     let at_loopback = loopback::del_owner(owner);
     hostport::del_owner(kernel.nft()?, owner).and(by_ebpf).and(at_loopback).and(handed_over)
+}
+
+/// How many ports eBPF leads.
+pub(super) fn count_ebpf() -> Result<EbpfCounts, KernelError> {
+    Ok(EbpfCounts { ports: ebpf::owners()?.len(), at_loopback: loopback::owners()?.len() })
 }
 
 /// All owners of a port.

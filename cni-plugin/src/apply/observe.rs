@@ -59,6 +59,7 @@ fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error
         Need::Firewalld => apart(|| read_firewalld(facts)),
         Need::Firewall(what) => apart(|| read_firewall(kernel, what, facts)),
         Need::EbpfPort(at) => apart(|| read_ebpf_port(kernel, at, facts)),
+        Need::EbpfCounts => apart(|| read_ebpf_counts(facts)),
         Need::HostPortHook(at) => apart(|| read_host_port_hook(kernel, at, facts)),
         Need::LoopbackPort(at) => apart(|| read_loopback_port(kernel, at, facts)),
         Need::LoopbackPrograms => apart(|| read_loopback_programs(facts)),
@@ -180,6 +181,12 @@ fn read_ebpf_port(kernel: &mut Kernel, at: &Entrance, facts: &mut Facts) -> Resu
     let found =
         ebpf::observe(kernel, at).map_err(|cause| Error::new(format!("look who has host port {at} in eBPF"), cause))?;
     facts.ebpf_ports.extend(found.map(|fact| (*at, fact)));
+    Ok(())
+}
+
+fn read_ebpf_counts(facts: &mut Facts) -> Result<(), Error> {
+    let counts = hostports::count_ebpf();
+    facts.ebpf_counts = counts.map_err(|cause| Error::new("count the host ports that eBPF leads", cause))?;
     Ok(())
 }
 

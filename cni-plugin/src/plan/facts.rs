@@ -2,7 +2,7 @@
 
 use super::advertised::Advertised;
 use super::feature::Feature;
-use super::hostport::{Entrance, HostPortFact};
+use super::hostport::{EbpfCounts, Entrance, HostPortFact};
 use super::ladder::Queue;
 use super::link::{ETHERNET_MTUS, Link, LinkAttr, LinkKind, LinkRef};
 use super::name::{IfName, Mac};
@@ -46,6 +46,8 @@ pub enum Need {
     Firewall(Firewall),
     /// Who has a port of the host in eBPF.
     EbpfPort(Entrance),
+    /// How many ports of the host eBPF leads.
+    EbpfCounts,
     /// Whether a link runs the programs for host ports.
     HostPortHook(LinkRef),
     /// Who has a port of the host at `::1`.
@@ -101,6 +103,8 @@ pub struct Facts {
     pub firewalls: BTreeMap<Firewall, Vec<String>>,
     /// The same in eBPF.
     pub ebpf_ports: BTreeMap<Entrance, HostPortFact>,
+    /// How many there are.
+    pub ebpf_counts: EbpfCounts,
     /// Links that run the programs for them.
     pub host_port_hooks: BTreeSet<LinkRef>,
     /// Ports of the host that lead somewhere from `::1`.
@@ -258,6 +262,7 @@ impl Facts {
             mac_checks,
             host_ports,
             ebpf_ports,
+            ebpf_counts,
             host_port_hooks,
             loopback_ports,
             has_loopback_programs,
@@ -284,6 +289,9 @@ impl Facts {
         self.mac_checks.extend(mac_checks);
         self.host_ports.extend(host_ports);
         self.ebpf_ports.extend(ebpf_ports);
+        if ebpf_counts != EbpfCounts::default() {
+            self.ebpf_counts = ebpf_counts;
+        }
         self.host_port_hooks.extend(host_port_hooks);
         self.loopback_ports.extend(loopback_ports);
         self.has_loopback_programs |= has_loopback_programs;

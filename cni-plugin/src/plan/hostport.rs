@@ -283,6 +283,18 @@ pub enum Holder {
     Somebody,
 }
 
+/// Most ports of a node that eBPF leads, and most that it leads from `[::1]`.
+pub const MOST_BY_EBPF: usize = 16_384;
+
+/// How many of a node's ports eBPF leads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EbpfCounts {
+    /// Where packets come in.
+    pub ports: usize,
+    /// From `[::1]`.
+    pub at_loopback: usize,
+}
+
 /// Longest text of an owner that an element keeps, which is the longest comment that `nft` accepts, in bytes.
 pub const OWNER_LEN: usize = 128;
 

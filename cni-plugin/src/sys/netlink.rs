@@ -213,7 +213,7 @@ impl Socket {
     ///
     /// `last_seq` is the sequence number of the request that asks for the acknowledgement.
     pub fn transact(&mut self, batch: &[u8], last_seq: u32) -> Result<(), KernelError> {
-        send(self.fd.as_raw_fd(), batch, MsgFlags::empty())?;
+        self.send_whole(batch)?;
         // Where each of many changes is refused, the refusals that don't fit are lost; the first one is there.
         self.is_lossy = true;
         let answer = self.answer_to_batch(last_seq);
@@ -305,9 +305,19 @@ impl Socket {
     }
 
     fn send(&mut self) -> Result<(), KernelError> {
-        let sent = send(self.fd.as_raw_fd(), &self.queued, MsgFlags::empty());
+        let sent = self.send_whole(&self.queued);
         self.queued.clear();
-        sent.map(drop).map_err(KernelError::from)
+        sent.map_err(KernelError::from)
+    }
+
+    /// Sends in one piece, however long it is: the kernel takes no more at once than the socket's buffer is said to hold
+    /// (v6.12 `netlink_sendmsg()`), 208 KiB unless somebody asks for more.
+    fn send_whole(&self, bytes: &[u8]) -> Result<(), Errno> {
+        let send = || send(self.fd.as_raw_fd(), bytes, MsgFlags::empty()).map(drop);
+        match send() {
+            Err(Errno::EMSGSIZE) => setsockopt(&self.fd, sockopt::SndBufForce, &bytes.len()).and_then(|()| send()),
+            sent => sent,
+        }
     }
 
     /// Reads one datagram and shows each message in it.
@@ -386,6 +396,17 @@ mod tests {
             out.extend([0; 8]);
         });
         assert_eq!(err.expect_err("no such link").errno, Errno::ENODEV);
+    }
+
+    #[test]
+    fn more_requests_than_the_sockets_buffer_holds_go_in_one_send() {
+        let mut socket = Socket::route().expect("a socket");
+        for _ in 0..20_000 {
+            // RTM_SETLINK of lo that changes nothing: struct ifinfomsg with ifi_index = 1.
+            socket.push(19, 0, |out| out.extend([0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]));
+        }
+        let outcomes = socket.flush().expect("sent and answered");
+        assert!(outcomes.len() == 20_000 && outcomes.iter().all(|outcome| outcome.error.is_none()));
     }
 
     #[test]

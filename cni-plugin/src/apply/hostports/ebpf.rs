@@ -5,7 +5,7 @@
 
 use super::super::kernel::Kernel;
 use super::super::lock::lock;
-use crate::plan::hostport::{Entrance, HostPort, HostPortFact, HostPorts, Way};
+use crate::plan::hostport::{Entrance, HostPort, HostPortFact, HostPorts, MOST_BY_EBPF, Way};
 use crate::plan::link::LinkRef;
 use crate::plan::shaping::Hook;
 use crate::plan::step::Ns;
@@ -64,6 +64,10 @@ pub(in crate::apply) fn add(
         };
         match maps.add(at, &lead) {
             Err(Errno::EEXIST) => replace(kernel, &maps, at, &lead, (all, leaving))?,
+            Err(Errno::E2BIG) => {
+                let full = format!("host port {at}: eBPF leads {MOST_BY_EBPF} host ports already, which is the most");
+                return Err(KernelError { ext_ack: Some(full), ..Errno::E2BIG.into() });
+            }
             other => other?,
         }
     }
@@ -126,7 +130,7 @@ pub(in crate::apply) fn observe(kernel: &mut Kernel, at: &Entrance) -> Result<Op
     Ok(maps.map(|maps| maps.find(at)).transpose()?.flatten().map(|shown| fact(kernel, shown)))
 }
 
-/// All owners of a port.
+/// The owner of each port.
 pub(super) fn owners() -> Result<Vec<String>, KernelError> {
     let maps = Maps::pinned()?;
     let all = maps.map(|maps| maps.list()).transpose()?.unwrap_or_default();

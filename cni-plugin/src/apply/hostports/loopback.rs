@@ -3,7 +3,7 @@
 
 use super::super::kernel::Kernel;
 use super::super::lock::lock;
-use crate::plan::hostport::{Entrance, HostPort, HostPortFact, HostPorts};
+use crate::plan::hostport::{Entrance, HostPort, HostPortFact, HostPorts, MOST_BY_EBPF};
 use crate::sys::bpf::loopback::{Ports, Shown, are_attached, is_started, start, stop};
 use crate::sys::netlink::KernelError;
 use crate::sys::netns;
@@ -69,7 +69,7 @@ pub(in crate::apply) fn is_led() -> Result<bool, KernelError> {
     are_attached().map_err(said)
 }
 
-/// All owners of a port.
+/// The owner of each port.
 pub(super) fn owners() -> Result<Vec<String>, KernelError> {
     let ports = Ports::pinned().map_err(said)?;
     Ok(ports.map(|ports| ports.owners()).transpose().map_err(said)?.unwrap_or_default())
@@ -77,5 +77,9 @@ pub(super) fn owners() -> Result<Vec<String>, KernelError> {
 
 /// Nothing else of the step is about eBPF at the root of cgroup2.
 fn said(errno: Errno) -> KernelError {
-    KernelError { ext_ack: Some(format!("at [::1], by eBPF: {}", errno.desc())), ..errno.into() }
+    let why = match errno {
+        Errno::E2BIG => format!("it leads {MOST_BY_EBPF} host ports from there already, which is the most"),
+        errno => errno.desc().to_owned(),
+    };
+    KernelError { ext_ack: Some(format!("at [::1], by eBPF: {why}")), ..errno.into() }
 }

@@ -5,17 +5,22 @@ mod conditions;
 use crate::cni::{AddResult, Error, Interface, Json, NetConf};
 use crate::ipam::Lease;
 use crate::plan::condition::Conditions;
-use crate::plan::hostport::{Backend, Entrance, HostPort, HostPorts, Protocol, Rewrite, Target, Way};
+use crate::plan::hostport::{
+    Backend, EbpfCounts, Entrance, HostPort, HostPorts, MOST_BY_EBPF, Protocol, Rewrite, Target, Way,
+};
 use crate::plan::link::{LinkAttr, LinkRef};
 use crate::plan::step::{Ns, Step, Sysctl};
 use crate::plan::{Facts, Feature, Mac, Need};
 use crate::plugins::interface::host_links;
 use crate::plugins::{Addresses, Call, Planned, Plugin};
 use ipnet::IpNet;
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Highest bit of a packet's mark.
 const LAST_MARK_BIT: i64 = 31;
+/// So many ports are worth the time to count those that eBPF leads; of fewer, its map says when it is full.
+const MANY: usize = 64;
 /// What eBPF needs of the kernel to lead clients.
 const BY_EBPF: &[Feature] = &[Feature::Clsact, Feature::ClsBpf, Feature::Bpf];
 /// What eBPF needs of the kernel to lead this host's own clients from `[::1]`.
@@ -78,7 +83,7 @@ impl Portmap {
 
     /// The ports of the container's first address of each family.
     fn ports(&self, call: &Call<'_>) -> Vec<HostPort> {
-        let mut ports: Vec<HostPort> = Vec::new();
+        let (mut ports, mut seen) = (Vec::new(), BTreeSet::new());
         for ip in call.prev.map(|prev| first_of_each_family(prev, call)).unwrap_or_default() {
             let addr = ip.addr();
             let all = || if addr.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -92,7 +97,7 @@ impl Portmap {
                 let conditional = !self.conditions.of(addr.is_ipv4()).is_empty();
                 let at = Entrance { addr: host, protocol: mapping.protocol, port: mapping.host_port, conditional };
                 let port = HostPort { at, to: SocketAddr::new(addr, mapping.container_port) };
-                if !ports.contains(&port) {
+                if seen.insert((port.at, port.to)) {
                     ports.push(port);
                 }
             }
@@ -118,6 +123,19 @@ impl Portmap {
             nets: first_of_each_family(prev, call),
             hairpin: self.snat,
         })
+    }
+
+    /// All that the step needs to know.
+    fn host_ports(&self, call: &Call<'_>, prev: &AddResult, facts: &Facts, ports: Vec<HostPort>) -> HostPorts {
+        HostPorts {
+            targets: self.targets(call, prev, facts, &ports),
+            owner: call.owner(),
+            container_id: call.container_id.to_owned(),
+            backend: self.backend(call, prev, facts),
+            loopback: is_at_loopback(&ports) && AT_LOOPBACK.iter().all(|feature| facts.has(*feature)),
+            conditions: self.conditions.clone(),
+            ports,
+        }
     }
 
     /// What differs from what `backend` asks for.
@@ -210,6 +228,24 @@ fn lacking(facts: &Facts) -> Option<String> {
     (!lacking.is_empty()).then(|| format!("the kernel lacks {}", lacking.join(", ")))
 }
 
+/// Refuses more ports than eBPF has room for, before anything is changed.
+fn refuse_crowd(all: &HostPorts, there: EbpfCounts) -> Result<(), Error> {
+    let wanted = EbpfCounts { ports: all.by_ebpf().count(), at_loopback: all.at_loopback().count() };
+    for (wanted, there, from) in
+        [(wanted.ports, there.ports, ""), (wanted.at_loopback, there.at_loopback, " from [::1]")]
+    {
+        let most = format!("eBPF leads {MOST_BY_EBPF} host ports of a node{from} at most");
+        if wanted > MOST_BY_EBPF {
+            return Err(Error::config(format!("{most}, and container {} asks for {wanted}", all.container_id)));
+        }
+        if wanted > 0 && wanted + there > MOST_BY_EBPF {
+            let more = format!("{there} already, and container {} asks for {wanted} more", all.container_id);
+            return Err(Error::internal(format!("{most}, {more}")));
+        }
+    }
+    Ok(())
+}
+
 /// Whether `[::1]` is part of one of the ports.
 fn is_at_loopback(ports: &[HostPort]) -> bool {
     ports.iter().any(|port| port.at.is_at_loopback())
@@ -268,6 +304,9 @@ impl Plugin for Portmap {
         if is_at_loopback(&ports) {
             needs.push(Need::Features(AT_LOOPBACK));
         }
+        if ports.len() >= MANY {
+            needs.push(Need::EbpfCounts);
+        }
         if self.snat {
             let ips = first_of_each_family(prev, call).into_iter();
             needs.extend(ips.map(|ip| Need::Sysctl(Ns::Host, bridge_nf(ip).to_owned())));
@@ -280,9 +319,12 @@ impl Plugin for Portmap {
             return Err(error.clone());
         }
         let ports = self.ports(call);
-        let is_twice = |at: usize, port: &HostPort| ports[..at].iter().any(|earlier| earlier.at == port.at);
-        if let Some((_, port)) = ports.iter().enumerate().find(|(at, port)| is_twice(*at, port)) {
+        let mut seen = BTreeSet::new();
+        if let Some(port) = ports.iter().find(|port| !seen.insert(port.at)) {
             return Err(Error::config(format!("\"portMappings\": host port {} is to lead to two ports", port.at)));
+        }
+        if let Some(prev) = call.prev.filter(|_| !ports.is_empty()) {
+            refuse_crowd(&self.host_ports(call, prev, facts, ports.clone()), facts.ebpf_counts)?;
         }
         let owner = call.owner();
         let refusal = ports
@@ -301,21 +343,11 @@ impl Plugin for Portmap {
         if ports.is_empty() {
             return Ok(Planned { result, ..Planned::default() });
         }
-        let targets = self.targets(call, &result, facts, &ports);
-        let mut steps: Vec<Step> = hairpin(&result, facts, &targets).into_iter().collect();
-        let has_loopback = targets.iter().any(|target| target.addr.is_ipv4());
-        let backend = self.backend(call, &result, facts);
-        let loopback = is_at_loopback(&ports) && AT_LOOPBACK.iter().all(|feature| facts.has(*feature));
-        let warnings = self.warning(call, &backend, facts).into_iter().collect();
-        steps.push(Step::AddHostPorts(HostPorts {
-            ports,
-            targets,
-            owner: call.owner(),
-            container_id: call.container_id.to_owned(),
-            backend,
-            loopback,
-            conditions: self.conditions.clone(),
-        }));
+        let all = self.host_ports(call, &result, facts, ports);
+        let mut steps: Vec<Step> = hairpin(&result, facts, &all.targets).into_iter().collect();
+        let has_loopback = all.targets.iter().any(|target| target.addr.is_ipv4());
+        let warnings = self.warning(call, &all.backend, facts).into_iter().collect();
+        steps.push(Step::AddHostPorts(all));
         // Behind the ports, whose table drops what comes from outside for 127.0.0.0/8.
         if has_loopback {
             steps.extend(route_localnet(&result, facts));

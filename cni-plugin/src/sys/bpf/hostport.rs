@@ -8,7 +8,7 @@ use super::object::{
 };
 use super::owned::{Owned, owner_of};
 use super::pins::{ensure, folder, make_folder, named, remove, remove_folder};
-use crate::plan::hostport::Entrance as At;
+use crate::plan::hostport::{Entrance as At, MOST_BY_EBPF};
 use braid_ebpf_types::hostport::{
     Address, Answer, Datagram, Entrance, FLOWS, FRAGMENTS, HAIRPIN, HOST_PORTS, Known, LOCAL_ADDRS, NEIGHBOURS,
     OWNER_LEN, Origin, Target,
@@ -22,6 +22,7 @@ use std::path::PathBuf;
 
 const IN: &[u8] = include_bytes!("hp_in.insns");
 const OUT: &[u8] = include_bytes!("hp_out.insns");
+const _: () = assert!(MOST_BY_EBPF == HOST_PORTS, "so many fit into a map");
 /// Which programs these are, of all that were ever made.
 const VERSION: u64 = fnv(IN) ^ fnv(OUT).rotate_left(1);
 /// Names of the programs and of their filters.
