@@ -247,3 +247,54 @@ fn a_container_without_ipv6_gets_its_ipv6_address_all_the_same() {
     attach(&host, &pod, host_local("fd00:1::/64")).add().result();
     assert_eq!(pod.addrs("eth0"), ["fd00:1::2/64"]);
 }
+
+#[test]
+fn leases_that_were_deleted_keep_their_addresses_while_their_containers_live() {
+    let subnet = "10.1.0.0/24";
+    let mut kept = host_local(subnet);
+    kept["dataDir"] = json!("/run/leases");
+    for (plugin, ipam, folder) in [
+        ("bridge", host_local(subnet), "/var/lib/cni/networks"),
+        ("braid", host_local(subnet), "/var/lib/cni/networks"),
+        ("bridge", kept, "/run/leases"),
+    ] {
+        let host = Sandbox::new();
+        let pods = ["a", "b", "c", "d"].map(|name| host.pod(name));
+        let call = |pod: &Ns| {
+            let conf = host.call("bridge", pod, conf::bridge()).with("ipam", ipam.clone());
+            let mut bridge = conf::bridge();
+            bridge["ipam"] = ipam.clone();
+            let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [bridge]});
+            if plugin == "braid" { host.call("braid", pod, list) } else { conf }
+        };
+        let result = call(&pods[0]).add().result();
+        call(&pods[1]).add().result();
+        host.end(&pods[1]);
+        fs::remove_dir_all(folder).unwrap();
+        call(&pods[0]).check(&result).refused(999, &["host-local: Failed to find"]);
+        let asked = call(&pods[2]).args("IgnoreUnknown=1;IP=10.1.0.2");
+        asked.add().refused(999, &["requested IP address 10.1.0.2 is not available"]);
+        assert_eq!(call(&pods[3]).add().result()["ips"][0]["address"], "10.1.0.3/24", "the dead one's");
+        assert_eq!(fs::read_to_string(format!("{folder}/net/10.1.0.2")).unwrap(), "a\r\neth0");
+        call(&pods[0]).check(&result).ok();
+        for pod in &pods {
+            call(pod).del().ok();
+        }
+        host.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_containers_second_interface_does_not_get_the_deleted_lease_of_its_first() {
+    let host = Sandbox::new();
+    let (pod, other) = (host.pod("a"), host.pod("b"));
+    let first = attach(&host, &pod, host_local("10.1.0.0/24"));
+    first.add().result();
+    fs::remove_dir_all("/var/lib/cni/networks").unwrap();
+    let second = first.clone().ifname("net1").add().result();
+    assert_eq!(second["ips"][0]["address"], "10.1.0.3/24");
+    assert_eq!(next(&host, "c", &host_local("10.1.0.0/24")), "10.1.0.4/24");
+    assert!(Path::new("/var/lib/cni/networks/net/10.1.0.2").is_file(), "no call is busy with it any more");
+    first.del().ok();
+    attach(&host, &other, host_local("10.1.0.0/24")).args("IgnoreUnknown=1;IP=10.1.0.2").add().result();
+}

@@ -252,16 +252,24 @@ pub fn list_dated() -> Result<Vec<(Record, SystemTime)>, Error> {
 /// Shows all readable records of containers that no call is busy with, and says whether none was busy. None becomes busy
 /// meanwhile.
 pub fn each_idle(mut visit: impl FnMut(&Record)) -> Result<bool, Error> {
+    each(|record, is_idle| {
+        if is_idle {
+            visit(record)
+        }
+    })
+}
+
+/// Shows all readable records, each with whether no call is busy with its container, and says whether none was busy. None
+/// becomes busy meanwhile.
+pub fn each(mut visit: impl FnMut(&Record, bool)) -> Result<bool, Error> {
     let mut all = true;
     for folder in entries(Path::new(ROOT)).map_err(|err| Error::io(format!("list {ROOT}"), &err))? {
         let Ok(file) = File::open(&folder) else { continue };
-        if file.try_lock().is_err() {
-            all = false;
-            continue;
-        }
+        let is_idle = file.try_lock().is_ok();
+        all &= is_idle;
         for path in entries(&folder).unwrap_or_default() {
             if path.extension().is_some_and(|extension| extension == "json") {
-                load(&path)?.iter().for_each(&mut visit);
+                load(&path)?.iter().for_each(|record| visit(record, is_idle));
             }
         }
     }

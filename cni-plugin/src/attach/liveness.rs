@@ -1,5 +1,6 @@
 //! What this node knows of a container's namespace: braid's records first, then libcni's cache.
 
+use super::recorded;
 use crate::apply::Error;
 use crate::apply::executor::{OnError, execute};
 pub use crate::apply::holder::netns_of;
@@ -8,11 +9,12 @@ use crate::apply::record::{self, Record};
 use crate::cni::owner;
 use crate::ipam::host_local::STATE_DIR;
 use crate::ipam::host_local::store::LeaseFile;
-use crate::ipam::liveness::{Death, LIBCNI_CACHE_DIR, LibcniCache, Liveness, Netns, owner_of};
+use crate::ipam::liveness::{Death, LIBCNI_CACHE_DIR, LibcniCache, Liveness, Netns, Recorded, owner_of};
 use crate::ipam::{Host, Owner};
 use crate::plan::Facts;
 use crate::plan::step::Step;
 use std::cell::OnceCell;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -43,7 +45,7 @@ impl Known {
         Host { state_dir: Path::new(STATE_DIR), liveness: self }
     }
 
-    fn recorded(&self, owner: &Owner) -> Option<Netns> {
+    fn recorded_netns(&self, owner: &Owner) -> Option<Netns> {
         let records = self.records.get_or_init(|| record::list().unwrap_or_default());
         let is_owners = |key: &record::Key| {
             key.network == self.cache.network && key.container_id == owner.container_id && key.ifname == owner.ifname
@@ -54,10 +56,28 @@ impl Known {
 
 impl Liveness for Known {
     fn netns_of(&self, owner: &Owner, leased: SystemTime) -> Netns {
-        match self.recorded(owner) {
+        match self.recorded_netns(owner) {
             Some(Netns::Unknown) | None => self.cache.netns_of(owner, leased),
             Some(known) => known,
         }
+    }
+
+    fn recorded(&self, path: &Path, is_missing: &dyn Fn(IpAddr) -> bool) -> Vec<Recorded> {
+        let mut missing = Vec::new();
+        let of_network = |record: &Record| record.key.network == self.cache.network;
+        let read = record::each(|record, is_idle| {
+            let mut ips = if of_network(record) { recorded::leased(record, path) } else { Vec::new() };
+            ips.retain(|ip| is_missing(*ip));
+            if !ips.is_empty() && netns_of(record) != Netns::Gone {
+                let (container_id, ifname) = (record.key.container_id.clone(), record.key.ifname.clone());
+                let owner = Owner { container_id, ifname };
+                missing.extend(ips.into_iter().map(|ip| Recorded { ip, owner: owner.clone(), is_idle }));
+            }
+        });
+        if let Err(err) = read {
+            eprintln!("{err}");
+        }
+        missing
     }
 
     fn reclaimed(&self, lease: &LeaseFile, why: Death) {

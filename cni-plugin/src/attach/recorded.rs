@@ -5,6 +5,9 @@ use crate::apply::record::Record;
 use crate::cni::{Attachment, Command, Error, NetConf, Request};
 use crate::ipam::{Ipam, host_local};
 use crate::plan::IfName;
+use crate::plan::step::{Ns, Step};
+use std::net::IpAddr;
+use std::path::Path;
 
 const PREV_RESULT: &str = "prevResult";
 
@@ -53,4 +56,16 @@ pub fn host_locals(chain: &Chain) -> impl Iterator<Item = (usize, &host_local::C
         From::Ours(Ipam::HostLocal(config)) => Some((at, config)),
         _ => None,
     })
+}
+
+/// The addresses that an attachment has of the data directory at `path`.
+pub fn leased(record: &Record, path: &Path) -> Vec<IpAddr> {
+    let Ok(chain) = chain(record) else { return Vec::new() };
+    let of_it = host_locals(&chain).filter(|(_, config)| config.path() == path);
+    let steps = of_it.filter_map(|(at, _)| record.parts.get(at)).flatten();
+    let address = |step: &Step| match step {
+        Step::AddAddr(addr) if addr.at.ns == Ns::Pod => Some(addr.net.addr()),
+        _ => None,
+    };
+    steps.filter_map(address).collect()
 }

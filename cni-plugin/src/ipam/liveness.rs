@@ -5,6 +5,7 @@ use super::host_local::store::{Holder, LeaseFile};
 use nix::sys::statfs::{NSFS_MAGIC, TMPFS_MAGIC, statfs};
 use std::fmt;
 use std::fs;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -54,11 +55,27 @@ impl fmt::Display for Death {
     }
 }
 
-/// What the caller knows of the host. Asked only when no address is free.
+/// A lease that the host's records know of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recorded {
+    /// Its address.
+    pub ip: IpAddr,
+    /// Who has it.
+    pub owner: Owner,
+    /// No call is busy with the owner, who may be about to go otherwise.
+    pub is_idle: bool,
+}
+
+/// What the caller knows of the host. Asked only when no address is free, or when it is in doubt which are.
 pub trait Liveness {
     /// What is known of the namespace of `owner`, who got an address at `leased`. An answer from before that moment is
     /// about an earlier container of the same name and must be [`Netns::Unknown`].
     fn netns_of(&self, owner: &Owner, leased: SystemTime) -> Netns;
+
+    /// The leases of the data directory at `path` that are missing there, of owners who are not known to be gone.
+    fn recorded(&self, _path: &Path, _is_missing: &dyn Fn(IpAddr) -> bool) -> Vec<Recorded> {
+        Vec::new()
+    }
 
     /// The clocks.
     fn clock(&self) -> Clock {

@@ -1,13 +1,15 @@
 //! The leases of one network under its lock: the files, which are the truth, and the index, kept in step with them.
 //!
 //! Each change goes to the files first. That breaks the index's seal, so a crash anywhere after it costs a scan and no
-//! address; [`Book::close`] seals again. Where the index cannot be kept (a full `/run`), a scan serves instead.
+//! address; [`Book::close`] seals again. Where the index cannot be kept (a full `/run`), a scan serves instead. An index that
+//! was not sealed says that somebody changed the files, who may have taken leases of the living away: these are restored.
 
+use super::Host;
 use super::allocator::{Span, spans};
 use super::index::Index;
-use super::store::{Holder, LeaseFile, Store};
+use super::store::{Holder, LeaseFile, Store, lease_key};
 use crate::cni::Error;
-use crate::ipam::liveness::{Clock, Death, Liveness, death_of};
+use crate::ipam::liveness::{Clock, Death, Liveness, Recorded, death_of};
 use crate::ipam::range::{RangeSet, from_bits, to_bits};
 use std::collections::HashSet;
 use std::fmt::Display;
@@ -22,6 +24,8 @@ pub struct Book {
     store: Store,
     view: View,
     changed: bool,
+    /// Addresses without a lease that this call must not give out.
+    avoided: Vec<IpAddr>,
 }
 
 /// Where look-ups are answered from.
@@ -33,33 +37,52 @@ enum View {
 
 impl Book {
     /// Opens the book of the data directory at `path`, `None` if there is no such directory.
-    pub fn open(path: &Path, state_dir: &Path) -> Result<Option<Self>, Error> {
+    pub fn open(path: &Path, host: Host<'_>) -> Result<Option<Self>, Error> {
         let store = Store::open(path).map_err(|e| failed("open", path.display(), &e))?;
-        store.map(|store| Self::of(store, state_dir)).transpose()
+        store.map(|store| Self::of(store, host)).transpose()
     }
 
     /// Opens the book of the data directory at `path`, which is made where it is missing.
-    pub fn open_or_create(path: &Path, state_dir: &Path) -> Result<Self, Error> {
+    pub fn open_or_create(path: &Path, host: Host<'_>) -> Result<Self, Error> {
         let store = Store::open_or_create(path).map_err(|e| failed("open", path.display(), &e))?;
-        Self::of(store, state_dir)
+        Self::of(store, host)
     }
 
-    fn of(store: Store, state_dir: &Path) -> Result<Self, Error> {
-        let sealed = store.changed().and_then(|changed| {
-            let index = Index::open(state_dir, store.path())?;
-            let is_sealed = index.is_sealed(changed)?;
-            Ok((index, is_sealed))
-        });
-        match sealed {
-            Ok((index, true)) => Ok(Self { store, view: View::Index(index), changed: false }),
-            Ok((index, false)) => {
-                let mut book = Self { store, view: View::Index(index), changed: false };
-                book.rescan()?;
-                Ok(book)
-            }
-            Err(_) => {
-                let leases = scan(&store)?;
-                Ok(Self { store, view: View::Scan(leases), changed: false })
+    /// Opens the book to read it alone: nothing is restored, and no index built.
+    pub fn open_to_read(path: &Path, state_dir: &Path) -> Result<Option<Self>, Error> {
+        let Some(store) = Store::open(path).map_err(|e| failed("open", path.display(), &e))? else { return Ok(None) };
+        let view = match index_of(&store, state_dir) {
+            Ok((index, true)) => View::Index(index),
+            _ => View::Scan(scan(&store)?),
+        };
+        Ok(Some(Self::new(store, view)))
+    }
+
+    fn of(store: Store, host: Host<'_>) -> Result<Self, Error> {
+        let (view, is_sealed) = match index_of(&store, host.state_dir) {
+            Ok((index, is_sealed)) => (View::Index(index), is_sealed),
+            Err(_) => (View::Scan(Vec::new()), false),
+        };
+        let mut book = Self::new(store, view);
+        if !is_sealed {
+            book.restore(host.liveness);
+            book.rescan()?;
+        }
+        Ok(book)
+    }
+
+    fn new(store: Store, view: View) -> Self {
+        Self { store, view, changed: false, avoided: Vec::new() }
+    }
+
+    /// Writes the leases again that are missing though the host's records know of them. One that a call is busy with may
+    /// be about to go, and one that can't be written is as good as none: these addresses are avoided, and the index stays
+    /// in doubt.
+    fn restore(&mut self, liveness: &dyn Liveness) {
+        let is_missing = |ip| matches!(self.store.read(ip), Ok(None));
+        for Recorded { ip, owner, is_idle } in liveness.recorded(self.store.path(), &is_missing) {
+            if !is_idle || self.store.create(ip, &lease_key(&owner.container_id, &owner.ifname)).is_err() {
+                self.avoided.push(ip);
             }
         }
     }
@@ -78,7 +101,9 @@ impl Book {
 
     /// Reads every lease anew and builds the index from them.
     pub fn rescan(&mut self) -> Result<Vec<LeaseFile>, Error> {
-        let leases = self.scan()?;
+        let mut leases = self.scan()?;
+        let avoided = |&ip: &IpAddr| LeaseFile { ip, holder: Holder::Other, written: SystemTime::now() };
+        leases.extend(self.avoided.iter().map(avoided));
         let rebuilt = if let View::Index(index) = &mut self.view { index.rebuild(&leases).is_ok() } else { false };
         if rebuilt {
             self.seal();
@@ -112,6 +137,9 @@ impl Book {
 
     /// Takes `ip` for `key`; false if it is taken.
     pub fn take(&mut self, ip: IpAddr, key: &str) -> Result<bool, Error> {
+        if self.avoided.contains(&ip) {
+            return Ok(false);
+        }
         let taken = self.store.create(ip, key).map_err(|e| self.failed("create lease", ip, &e))?;
         if taken {
             self.changed = true;
@@ -256,9 +284,11 @@ impl Book {
         matches!(self.store.read(ip), Ok(Some(LeaseFile { holder: Holder::Key(k), .. })) if k == key)
     }
 
-    /// An index that cannot be sealed is only built again by the next call.
+    /// An index that cannot be sealed, or is not to be, is only built again by the next call.
     fn seal(&self) {
-        if let View::Index(index) = &self.view {
+        if let View::Index(index) = &self.view
+            && self.avoided.is_empty()
+        {
             let _sealed = self.store.set_changed().and_then(|time| index.seal(time));
         }
     }
@@ -266,6 +296,14 @@ impl Book {
     fn failed(&self, what: &str, which: impl Display, e: &io::Error) -> Error {
         failed(what, format_args!("{which} in {}", self.store.path().display()), e)
     }
+}
+
+/// The index of a data directory, and whether it can be believed.
+fn index_of(store: &Store, state_dir: &Path) -> io::Result<(Index, bool)> {
+    let changed = store.changed()?;
+    let index = Index::open(state_dir, store.path())?;
+    let is_sealed = index.is_sealed(changed)?;
+    Ok((index, is_sealed))
 }
 
 fn scan(store: &Store) -> Result<Vec<LeaseFile>, Error> {

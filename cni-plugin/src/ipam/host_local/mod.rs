@@ -40,7 +40,7 @@ pub struct Host<'a> {
 /// Takes an address of each range set for `owner`. On an error nothing is held.
 pub fn reserve(config: &Config, owner: &Owner, host: Host<'_>) -> Result<Lease, Error> {
     let dns = config.resolv_conf.as_deref().map(resolv::read).transpose()?.unwrap_or_default();
-    let mut book = Book::open_or_create(&config.path(), host.state_dir)?;
+    let mut book = Book::open_or_create(&config.path(), host)?;
     let mut call = Call::new(&mut book, config, owner, host)?;
     let filled = call.fill().and_then(|()| call.note());
     let (ips, failed) = match filled {
@@ -53,7 +53,7 @@ pub fn reserve(config: &Config, owner: &Owner, host: Host<'_>) -> Result<Lease, 
 
 /// Frees what `owner` holds and says what that was. Holding nothing is success.
 pub fn release(config: &Config, owner: &Owner, host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
-    let Some(mut book) = Book::open(&config.path(), host.state_dir)? else { return Ok(Vec::new()) };
+    let Some(mut book) = Book::open(&config.path(), host)? else { return Ok(Vec::new()) };
     let mut key = lease_key(&owner.container_id, &owner.ifname);
     let mut ips = book.owned_by(&key)?;
     if ips.is_empty() {
@@ -78,7 +78,7 @@ pub fn release(config: &Config, owner: &Owner, host: Host<'_>) -> Result<Vec<IpA
 
 /// Whether `owner` holds any address.
 pub fn check(config: &Config, owner: &Owner, host: Host<'_>) -> Result<(), Error> {
-    if let Some(mut book) = Book::open(&config.path(), host.state_dir)?
+    if let Some(mut book) = Book::open_to_read(&config.path(), host.state_dir)?
         && (!book.owned_by(&lease_key(&owner.container_id, &owner.ifname))?.is_empty()
             || !book.owned_by(owner.container_id.trim())?.is_empty())
     {
@@ -91,7 +91,7 @@ pub fn check(config: &Config, owner: &Owner, host: Host<'_>) -> Result<(), Error
 /// Frees every lease whose owner is not in `valid` (container id and interface name), and those that name no owner.
 /// What no plugin wrote stays. Goes on after errors and reports them all.
 pub fn gc(config: &Config, valid: &[(String, String)], host: Host<'_>) -> Result<Vec<LeaseFile>, Error> {
-    let Some(mut book) = Book::open(&config.path(), host.state_dir)? else { return Ok(Vec::new()) };
+    let Some(mut book) = Book::open(&config.path(), host)? else { return Ok(Vec::new()) };
     let (mut freed, mut errors) = (Vec::new(), Vec::new());
     for lease in book.scan()?.into_iter().filter(|lease| !is_wanted(lease, valid)) {
         match book.free(lease.ip) {
@@ -116,7 +116,7 @@ pub fn status(config: &Config, host: Host<'_>) -> Result<Option<String>, Error> 
 
 /// The sentence that ADD would refuse with, where a range set has no address that is free or held by the dead.
 pub fn full(config: &Config, host: Host<'_>) -> Result<Option<String>, Error> {
-    let Some(mut book) = Book::open(&config.path(), host.state_dir)? else { return Ok(None) };
+    let Some(mut book) = Book::open_to_read(&config.path(), host.state_dir)? else { return Ok(None) };
     for set in &config.ranges {
         if !book.has_free(set)? && !book.has_dead(set, host.liveness)? {
             return Ok(Some(exhausted(set)));
@@ -135,7 +135,7 @@ pub fn surely_dead(path: &Path, liveness: &dyn Liveness) -> Result<Vec<(LeaseFil
 
 /// Frees the leases of the dead in the data directory at `path`, and says which.
 pub fn reclaim(path: &Path, host: Host<'_>) -> Result<Vec<(LeaseFile, Death)>, Error> {
-    let Some(mut book) = Book::open(path, host.state_dir)? else { return Ok(Vec::new()) };
+    let Some(mut book) = Book::open(path, host)? else { return Ok(Vec::new()) };
     book.reclaim(|_| true, host.liveness)
 }
 

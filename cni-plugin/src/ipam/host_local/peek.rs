@@ -14,10 +14,13 @@ use std::net::IpAddr;
 pub fn peek(config: &Config, host: Host<'_>) -> Result<Lease, Error> {
     let leases = super::read_leases(config)?;
     let dns = config.resolv_conf.as_deref().map(resolv::read).transpose()?.unwrap_or_default();
+    let is_missing = |ip| !leases.iter().any(|lease| lease.ip == ip);
+    let recorded = host.liveness.recorded(&config.path(), &is_missing);
+    let recorded: Vec<IpAddr> = recorded.into_iter().map(|one| one.ip).collect();
     let mut ips = Vec::new();
     for (number, set) in config.ranges.iter().enumerate() {
         let asked = config.requested.iter().copied().find(|ip| set.range_for(*ip).is_some());
-        let free = free_in(set, asked, store::read_mark(&config.path(), number), &leases, host);
+        let free = free_in(set, asked, store::read_mark(&config.path(), number), &leases, &recorded, host);
         let (ip, range) = free.and_then(|ip| Some((ip, set.range_for(ip)?))).ok_or_else(|| {
             let taken = |ip| format!("requested IP address {ip} is not available in range set {set}");
             Error::internal(asked.map_or_else(|| exhausted(set), taken))
@@ -33,14 +36,16 @@ fn free_in(
     asked: Option<IpAddr>,
     last: Option<IpAddr>,
     leases: &[LeaseFile],
+    recorded: &[IpAddr],
     host: Host<'_>,
 ) -> Option<IpAddr> {
     let clock = host.liveness.clock();
     let is_dead = |l: &LeaseFile| death_of(l, &clock, host.liveness).is_some();
-    let held = leases.iter().map(|lease| lease.ip).collect();
+    let held = leases.iter().map(|lease| lease.ip).chain(recorded.iter().copied()).collect();
     first_free(set, asked, last, &held).or_else(|| {
         let in_set = leases.iter().filter(|lease| set.range_for(lease.ip).is_some());
-        first_free(set, asked, last, &in_set.filter(|lease| !is_dead(lease)).map(|lease| lease.ip).collect())
+        let alive = in_set.filter(|lease| !is_dead(lease)).map(|lease| lease.ip);
+        first_free(set, asked, last, &alive.chain(recorded.iter().copied()).collect())
     })
 }
 
