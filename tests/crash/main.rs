@@ -7,7 +7,7 @@
 //!  storm  ─ many calls killed at once
 //! ```
 //!
-//! `BRAID_CRASH_STEP=9` tries every ninth point, from a different one each time.
+//! `BRAID_CRASH_STEP=9` tries every ninth point, from the one on that `BRAID_CRASH_OFFSET` says, the first by default.
 
 #![expect(clippy::expect_used, reason = "a helper fails its test by a panic")]
 

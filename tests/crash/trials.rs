@@ -4,7 +4,6 @@ use crate::points::{Fault, HUNG, Point, points, run};
 use crate::world::{World, ok};
 use braid_tests::{Answer, Call, Feature};
 use std::io::Write;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Words in an error about what a failed ADD could not take back.
 const CONFESSION: &str = "left behind until DEL or GC";
@@ -63,9 +62,9 @@ pub(crate) fn del(plugin: &'static str) {
 fn all(world: &World, plugin: &str, passes: &[(&'static str, Harm, Cleaner, bool)]) {
     let mut failures = Vec::new();
     let mut summary = format!("crash {plugin}");
-    for &(verb, harm, cleaner, is_fresh) in passes {
+    for (number, &(verb, harm, cleaner, is_fresh)) in passes.iter().enumerate() {
         let mut pass = Pass { world, verb, cleaner, is_fresh, count: 0, missed: 0, failures: Vec::new() };
-        pass.go(harm);
+        pass.go(harm, number);
         let (count, missed, failed) = (pass.count, pass.missed, pass.failures.len());
         let made = format!("{count} trials, {missed} not reached, {failed} failed");
         summary = format!("{summary}; {verb} {harm:?} then {cleaner:?}: {made}");
@@ -77,8 +76,8 @@ fn all(world: &World, plugin: &str, passes: &[(&'static str, Harm, Cleaner, bool
 }
 
 impl Pass<'_> {
-    fn go(&mut self, harm: Harm) {
-        for point in thinned(self.points()) {
+    fn go(&mut self, harm: Harm, number: usize) {
+        for point in thinned(self.points(), number) {
             let faults: Vec<Fault> = match harm {
                 Harm::Kill => vec![Fault::Kill],
                 Harm::Fail => point.errors().iter().map(|errno| Fault::Error(errno)).collect(),
@@ -181,10 +180,12 @@ impl Pass<'_> {
     }
 }
 
-/// Every `BRAID_CRASH_STEP`th point, from a different one each time.
-fn thinned(points: Vec<Point>) -> Vec<Point> {
-    let step = std::env::var("BRAID_CRASH_STEP").map_or(1, |step| step.parse().expect("BRAID_CRASH_STEP is a number"));
-    let clock = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock behind 1970");
-    let offset = usize::try_from(clock.subsec_micros()).expect("a small number") % step;
+/// Every `BRAID_CRASH_STEP`th point, from the `BRAID_CRASH_OFFSET`th on; a pass begins one further than the one before.
+fn thinned(points: Vec<Point>, pass: usize) -> Vec<Point> {
+    let number = |variable: &str, default| {
+        std::env::var(variable).map_or(default, |value| value.parse().expect("BRAID_CRASH_… is a number"))
+    };
+    let step = number("BRAID_CRASH_STEP", 1).max(1);
+    let offset = (number("BRAID_CRASH_OFFSET", 0) + pass) % step;
     points.into_iter().skip(offset).step_by(step).collect()
 }

@@ -1,6 +1,6 @@
 //! What a kernel or a machine may lack: found out by trying, never by version.
 
-use crate::binary;
+use crate::{binary, journal};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use std::io::Write;
@@ -152,6 +152,7 @@ fn run(tool: &str, args: &str) -> bool {
 /// Tells that a test did not run, past the harness, which would keep it to itself.
 pub fn tell_skip(test: &str, why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIP {test}: {why}");
+    journal::skip(test, why);
 }
 
 /// Tells braid, in the file where it keeps the kernel's answers, what this kernel has and lacks.

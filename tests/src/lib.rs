@@ -16,6 +16,7 @@
 pub mod binary;
 pub mod call;
 pub mod feature;
+mod journal;
 pub mod ns;
 pub mod outcome;
 mod real_host;

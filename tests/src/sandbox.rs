@@ -2,6 +2,7 @@
 
 use crate::binary;
 use crate::call::Call;
+use crate::journal;
 use crate::ns::Ns;
 use crate::real_host::RealHost;
 use crate::state::{self, State};
@@ -16,6 +17,7 @@ use std::ops::Deref;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Instant;
 
 /// Where a sandbox has its plugins, as links to the `braid` under test.
 pub const PLUGINS: &str = "/run/cni-bin";
@@ -33,6 +35,7 @@ pub struct Sandbox {
     pods: RefCell<Vec<Rc<Ns>>>,
     before: Before,
     real_host: RealHost,
+    start: Instant,
 }
 
 /// What this thread goes back to.
@@ -57,7 +60,7 @@ impl Sandbox {
             mnt: open("/proc/thread-self/ns/mnt"),
             folder: std::env::current_dir().expect("current folder"),
         };
-        let real_host = RealHost::look();
+        let (start, real_host) = (Instant::now(), RealHost::look());
         // Tests that call five hundred at once have more files open than most shells allow a process.
         let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("the limit of open files");
         setrlimit(Resource::RLIMIT_NOFILE, most, most).expect("as many open files as there may be");
@@ -67,7 +70,7 @@ impl Sandbox {
         host.run("ip link set lo up");
         // A new namespace has it from the machine's own, which may be a router.
         host.set_sysctl("net/ipv4/ip_forward", "0");
-        Self { host, pods: RefCell::default(), before, real_host }
+        Self { host, pods: RefCell::default(), before, real_host, start }
     }
 
     /// The namespace that stands for the node.
@@ -154,6 +157,7 @@ impl Drop for Sandbox {
             assert_eq!(strays, Vec::<String>::new(), "processes still run in the sandbox");
             assert_eq!(RealHost::look(), self.real_host, "the test changed the real host");
         }
+        journal::time(self.start.elapsed());
     }
 }
 

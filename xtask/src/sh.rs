@@ -1,6 +1,7 @@
 //! Running other programs: each failure names the command.
 
 use anyhow::{Context, Result, bail};
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -58,6 +59,10 @@ pub(crate) fn apt(needs: &[(&str, &str)]) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
+    // One at a time, as Debian's own lock demands, which does not wait.
+    fs::create_dir_all(cache())?;
+    let lock = File::create(cache().join("apt.lock")).context("create a lock for apt")?;
+    lock.lock().context("wait for another installation")?;
     eprintln!("installing {}", missing.join(" "));
     let install = |args: &[&str]| {
         run(cmd("apt-get", args).args(&missing).env("DEBIAN_FRONTEND", "noninteractive").stdout(Stdio::null()))

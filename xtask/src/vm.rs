@@ -7,10 +7,12 @@ mod initrd;
 mod kernel;
 
 use crate::sh;
+use crate::test::journal;
 use anyhow::{Context, Result, bail};
 use kernel::Kernel;
 use std::io::{Write, stdout};
 use std::panic::resume_unwind;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Debian 12's, Debian 13's and the newest that Debian 13 has as a backport.
@@ -26,6 +28,9 @@ pub(crate) struct Args {
     /// Of the tests, only those for which this machine's kernel may not speak
     #[arg(long)]
     lacking: bool,
+    /// Of the tests, only those that a run on this machine left out for its kernel, by that run's notes
+    #[arg(long, value_name = "NOTES", conflicts_with = "lacking")]
+    skipped: Option<PathBuf>,
     /// After how many minutes a guest is ended
     #[arg(long, default_value_t = 40)]
     timeout: u32,
@@ -45,7 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         ("xz", "xz-utils"),
         ("busybox", "busybox-static"),
     ])?;
-    let command = if args.command.is_empty() { tests(args.lacking)? } else { args.command.clone() };
+    let command = if args.command.is_empty() { tests(args)? } else { args.command.clone() };
     let mut fetched = Vec::<Kernel>::new();
     for wanted in kernels {
         let kernel = kernel::fetch(wanted).with_context(|| format!("get kernel {wanted}"))?;
@@ -103,8 +108,8 @@ fn side_by_side(kernels: &[Kernel], at_once: usize, run: impl Fn(&Kernel) -> Res
 /// namespace tests but those of input alone and of beside-the-reference on this machine, and the crash points of ipvlan,
 /// of which an emulated machine tries every ninth. With `lacking`, of the first ipvlan, bridge VLAN filtering, shaping,
 /// SCTP, host ports by eBPF, whose programs each kernel checks by its own rules, and what neighbours learn through a bridge's
-/// new port, which kernels open in their own ways.
-fn tests(lacking: bool) -> Result<Vec<String>> {
+/// new port, which kernels open in their own ways. With `skipped`, those of these notes.
+fn tests(args: &Args) -> Result<Vec<String>> {
     const BUILD: &[&str] = &["build", "--message-format", "json", "--package", "braid"];
     const TESTS: &[&str] = &["test", "--no-run", "--message-format", "json", "--package", "braid-tests"];
     let build =
@@ -116,16 +121,26 @@ fn tests(lacking: bool) -> Result<Vec<String>> {
     let built = build(TESTS)?;
     let (netns, crash) = (find(&built, "netns")?, find(&built, "crash")?);
     let reference = sh::cache().join("reference");
-    let run = if lacking {
+    let crash = format!("BRAID_CRASH_STEP=9 {crash}");
+    let run = if let Some(notes) = &args.skipped {
+        format!("{} && {}", exactly(&netns, notes, "netns")?, exactly(&crash, notes, "crash")?)
+    } else if args.lacking {
         let host_ports = "of_a_bridge_by_ebpf by_ebpf_a_client beside_the_bridge in_a_vlan of_sctp";
         let neighbours = "bridge::neighbours bridge::a_container";
-        format!("{netns} ipvlan ports:: bridge_with_vlans bandwidth:: {host_ports} {neighbours} doctor_finds")
+        let lacking = format!("ipvlan ports:: bridge_with_vlans bandwidth:: {host_ports} {neighbours} doctor_finds");
+        format!("{netns} {lacking} && {crash} ipvlan")
     } else {
-        format!("{netns} --skip hostile:: --skip parallel:: --skip reference:: && {netns} reference::ipvlan")
+        let all = format!("{netns} --skip hostile:: --skip parallel:: --skip reference::");
+        format!("{all} && {netns} reference::ipvlan && {crash} ipvlan")
     };
-    let crash = format!("BRAID_CRASH_STEP=9 {crash} ipvlan");
-    let script = format!("export BRAID_BIN={braid} BRAID_REFERENCE={}; {run} && {crash}", reference.display());
+    let script = format!("export BRAID_BIN={braid} BRAID_REFERENCE={}; {run}", reference.display());
     Ok(["sh", "-c", &script].map(String::from).to_vec())
+}
+
+/// Runs the tests of `target` that the notes left to other kernels, in the program `run`.
+fn exactly(run: &str, notes: &Path, target: &str) -> Result<String> {
+    let tests = journal::left_to_other_kernels(notes, target)?;
+    Ok(if tests.is_empty() { "true".to_owned() } else { format!("{run} --exact {}", tests.join(" ")) })
 }
 
 /// The executable of the target `name` in cargo's messages, one JSON object a line.

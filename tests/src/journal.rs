@@ -1,0 +1,29 @@
+//! Notes about a run for `cargo xtask test`, in the file that `$BRAID_TEST_JOURNAL` names; none without it.
+//!
+//! One line a note: `TIME <seconds> <test>`, `SKIP <test>: <why>`.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::time::Duration;
+
+/// Names the file.
+const VARIABLE: &str = "BRAID_TEST_JOURNAL";
+
+/// Notes how long the test of this thread took.
+pub(crate) fn time(took: Duration) {
+    let thread = std::thread::current();
+    note(&format!("TIME {:.1} {}", took.as_secs_f64(), thread.name().unwrap_or("?")));
+}
+
+/// Notes that a test was left out, and why.
+pub(crate) fn skip(test: &str, why: &str) {
+    note(&format!("SKIP {test}: {why}"));
+}
+
+/// Adds a line. Tests run in parallel: each line is one write to the file's end.
+fn note(line: &str) {
+    let Some(path) = std::env::var_os(VARIABLE) else { return };
+    let file = OpenOptions::new().create(true).append(true).open(&path);
+    let noted = file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
+    noted.unwrap_or_else(|err| panic!("write {}: {err}", path.display()));
+}

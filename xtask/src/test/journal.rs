@@ -1,0 +1,68 @@
+//! Notes that tests make of a run: `TIME <seconds> <test>`, `SKIP <test>: <why>`.
+
+use anyhow::{Context, Result};
+use std::fs;
+use std::path::Path;
+
+/// Tests that are named at the end.
+const SLOWEST: usize = 10;
+/// Why a test was left out that another kernel can run.
+const FOR_ANOTHER_KERNEL: &str = "run by cargo xtask vm";
+
+/// Begins a run: there are no notes yet.
+pub(super) fn begin(path: &Path) -> Result<()> {
+    fs::write(path, "").with_context(|| format!("write {}", path.display()))
+}
+
+/// The tests of the target `target` that this machine's kernel could not run.
+pub(crate) fn left_to_other_kernels(path: &Path, target: &str) -> Result<Vec<String>> {
+    Ok(left_to(&read(path)?, target))
+}
+
+fn left_to(notes: &str, target: &str) -> Vec<String> {
+    let name = |line: &str| {
+        let (test, why) = line.strip_prefix("SKIP ")?.split_once(": ")?;
+        let name = test.strip_prefix(target)?.strip_prefix("::")?;
+        why.contains(FOR_ANOTHER_KERNEL).then(|| name.to_owned())
+    };
+    notes.lines().filter_map(name).collect()
+}
+
+/// The slowest tests, a line each.
+pub(super) fn slowest(path: &Path) -> Result<Vec<String>> {
+    Ok(slowest_of(&read(path)?))
+}
+
+fn slowest_of(notes: &str) -> Vec<String> {
+    let time = |line: &str| {
+        let (seconds, test) = line.strip_prefix("TIME ")?.split_once(' ')?;
+        Some((seconds.parse::<f64>().ok()?, test.to_owned()))
+    };
+    let mut times: Vec<(f64, String)> = notes.lines().filter_map(time).collect();
+    times.sort_by(|one, other| other.0.total_cmp(&one.0));
+    times.iter().take(SLOWEST).map(|(seconds, test)| format!("{seconds:>7.1} s  {test}")).collect()
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("read {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOTES: &str = "TIME 0.4 a::b\nSKIP netns::ipvlan::a: needs ipvlan, run by cargo xtask vm 6.12\n\
+                         SKIP netns::x::y: needs bpftool, a package of that name\nTIME 12.5 c\n\
+                         SKIP crash::ipvlan_add: needs ipvlan, run by cargo xtask vm 6.12\n";
+
+    #[test]
+    fn another_kernel_runs_what_this_one_lacks() {
+        assert_eq!(left_to(NOTES, "netns"), ["ipvlan::a"]);
+        assert_eq!(left_to(NOTES, "crash"), ["ipvlan_add"]);
+    }
+
+    #[test]
+    fn the_slowest_test_comes_first() {
+        assert_eq!(slowest_of(NOTES), ["   12.5 s  c", "    0.4 s  a::b"]);
+    }
+}
