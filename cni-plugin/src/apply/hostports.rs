@@ -118,7 +118,15 @@ fn settle(kernel: &mut Kernel, all: &HostPorts, leaving: Option<&str>) -> Result
         match hostport::add_in_place_of(socket, &gone, &own) {
             // Somebody was faster: the next look shows who.
             Err(err) if [Errno::EEXIST, Errno::ENOENT].contains(&err.errno) => {}
-            other => return other.map(|()| own),
+            Err(err) => return Err(err),
+            Ok(()) => {
+                // Before nf_tables is asked, eBPF would go on to lead to who is gone.
+                for owner in &dead {
+                    ebpf::del_owner(kernel, owner)?;
+                    loopback::del_owner(owner)?;
+                }
+                return Ok(own);
+            }
         }
     }
     Err(Errno::EEXIST.into())

@@ -69,17 +69,20 @@ fn assert_is_taken_over(network: &Value) {
 
 #[test]
 fn the_port_of_a_container_that_died_is_the_next_ones_and_a_late_del_leaves_it_alone() {
-    of_each_backend(|network| assert_outlives(&network));
+    of_each_backend(|network| assert_outlives(&network, &network));
+    for (one, other) in [("ebpf", "nftables"), ("nftables", "ebpf")] {
+        assert_outlives(&network_by("bridge", one), &network_by("bridge", other));
+    }
 }
 
-fn assert_outlives(network: &Value) {
+fn assert_outlives(one: &Value, other: &Value) {
     let host = Sandbox::new();
     let outside = outside(&host);
     let (a, b) = (host.pod("a"), host.pod("b"));
-    let dead = mapped(&host, &a, network.clone(), &json!(BOTH.map(mapping)));
+    let dead = mapped(&host, &a, one.clone(), &json!(BOTH.map(mapping)));
     dead.add().result();
     host.end(&a);
-    let next = mapped(&host, &b, network.clone(), &json!(BOTH.map(mapping)));
+    let next = mapped(&host, &b, other.clone(), &json!(BOTH.map(mapping)));
     let result = next.add().result();
     next.check(&result).ok();
     let reaches = || {
