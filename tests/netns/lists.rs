@@ -5,7 +5,8 @@ use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
 use std::fs;
 use std::path::Path;
 
-/// A foreign plugin that writes down each call and passes the result on; `FAIL` in its configuration makes a verb fail.
+/// A foreign plugin that writes down each call and passes the result on; `fail` in its configuration makes a verb fail, and
+/// so does a file ([`fail`]).
 const SPY: &str = r#"#!/bin/sh
 conf=$(cat)
 at=/run/spy
@@ -13,6 +14,7 @@ echo "$CNI_COMMAND" >>$at.order.$(basename "$0")
 echo "$(basename "$0") $CNI_COMMAND" >>$at.order
 env | grep ^CNI_ | sort >$at.env.$CNI_COMMAND
 printf %s "$conf" >$at.conf.$CNI_COMMAND
+[ -e $at.fail.$(basename "$0").$CNI_COMMAND ] && conf="\"fail\":\"$CNI_COMMAND\""
 case "$conf" in *"\"fail\":\"$CNI_COMMAND\""*)
     echo '{"code": 107, "msg": "spy was told to fail", "details": "by the test"}'
     exit 1 ;;
@@ -188,18 +190,82 @@ fn a_native_plugin_that_fails_after_a_foreign_one_takes_that_one_back_too() {
     assert_eq!(pod.link_names(), Vec::<String>::new());
 }
 
+/// A bridge with host-local between two foreign plugins.
+fn between_spies() -> Value {
+    json!([{"type": "spy"}, conf::bridge(), {"type": "tuning", "mtu": 1400}, {"type": "spy2"}])
+}
+
+/// Has a foreign plugin fail at a verb, until the file that this returns is removed.
+fn fail(spy: &str, verb: &str) -> String {
+    let file = format!("/run/spy.fail.{spy}.{verb}");
+    fs::write(&file, "").unwrap();
+    file
+}
+
 #[test]
-fn del_goes_on_behind_a_foreign_plugin_that_fails_and_tells_of_it() {
+fn del_goes_on_behind_a_plugin_that_fails_and_the_next_one_does_only_what_failed() {
+    for again in ["DEL", "GC"] {
+        let host = Sandbox::new();
+        let pod = host.pod("a");
+        let call = call(&host, &pod, &between_spies());
+        call.add().result();
+        let broken = ["spy", "spy2"].map(|spy| fail(spy, "DEL"));
+        call.del().refused(107, &["spy was told to fail"]);
+        assert_eq!(order()[2..], ["spy2 DEL", "spy DEL"]);
+        assert_eq!(pod.link_names(), Vec::<String>::new());
+        let record = "/run/braid/attachments/a/eth0:net:braid.json";
+        let left = host.leftovers();
+        assert!(left.iter().all(|left| record.starts_with(left.as_str())), "the address is free: {left:?}");
+        // The first of them works again, and is done with.
+        fs::remove_file(&broken[0]).unwrap();
+        call.del().refused(107, &["spy was told to fail"]);
+        assert_eq!(order()[4..], ["spy2 DEL", "spy DEL"]);
+        // Somebody else has the address and a link of that name by now.
+        let other = host.call("bridge", &pod, conf::bridge()).with("name", "other");
+        let result = other.add().result();
+        fs::remove_file(&broken[1]).unwrap();
+        let answer = if again == "DEL" { call.del() } else { call.gc(&[]) };
+        answer.ok();
+        assert_eq!(order()[6..].iter().filter(|call| call.ends_with("DEL")).collect::<Vec<_>>(), ["spy2 DEL"]);
+        other.check(&result).ok();
+        other.del().ok();
+        host.assert_nothing_left();
+    }
+}
+
+#[test]
+fn an_address_is_kept_as_long_as_its_link_is_there() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    let failing = json!([conf::bridge(), {"type": "spy", "fail": "DEL"}]);
-    let call = call(&host, &pod, &failing);
-    call.add().result();
-    call.del().refused(107, &["spy was told to fail"]);
-    assert_eq!(pod.link_names(), Vec::<String>::new());
-    // The record says what it is called with, so it is the plugin that is repaired.
-    host.script("spy", &SPY.replace("fail", "never"));
+    let call = call(&host, &pod, &between_spies());
+    let result = call.add().result();
+    let port = result["interfaces"][1]["name"].as_str().unwrap();
+    // The one link that the kernel does not delete.
+    host.run(&format!("ip link del {port}"));
+    host.run(&format!("ip link set lo down name {port}"));
+    call.del().refused(999, &[&format!("ip link del {port}")]);
+    assert_eq!(order()[2..], ["spy2 DEL", "spy DEL"]);
+    let has_lease = || host.leftovers().iter().any(|left| left.ends_with("/10.1.0.2"));
+    assert!(has_lease());
+    host.run(&format!("ip link set {port} name lo up"));
     call.del().ok();
+    assert_eq!(order().len(), 4, "the foreign ones were done with: {:?}", order());
+    host.assert_nothing_left();
+}
+
+#[test]
+fn a_foreign_plugin_that_fails_to_take_an_add_back_is_asked_again() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = call(&host, &pod, &between_spies());
+    fail("spy2", "ADD");
+    let broken = fail("spy", "DEL");
+    let error = call.add().error();
+    assert!(error.code == 107 && error.msg.contains("left behind until DEL or GC"), "{error:?}");
+    assert_eq!(order(), ["spy ADD", "spy2 ADD", "spy2 DEL", "spy DEL"]);
+    fs::remove_file(broken).unwrap();
+    call.gc(&[]).ok();
+    assert_eq!(order()[4..], ["spy DEL", "spy GC", "spy2 GC"]);
     host.assert_nothing_left();
 }
 

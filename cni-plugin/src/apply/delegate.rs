@@ -32,13 +32,15 @@ pub struct Call<'a> {
 /// The file of a plugin that the call with this key runs: the first regular one named so in `path`.
 pub fn find(plugin: &str, path: &[PathBuf], key: &Key) -> Result<PathBuf, Error> {
     let (file, meta) = look_up(plugin, path)?;
-    leads_back(plugin, &file, &meta, key).map_or(Ok(file), Err)
+    is_itself(plugin, &file, &meta).or_else(|| is_under_way(plugin, &file, key)).map_or(Ok(file), Err)
 }
 
-/// Says why the plugin would only start this program again, for ever.
-pub fn circle(plugin: &str, path: &[PathBuf], key: &Key) -> Option<Error> {
+/// Says why the plugin would only start this program again, for ever. One that an ADD `is_begun` with was another file
+/// than this program.
+pub fn circle(plugin: &str, path: &[PathBuf], key: &Key, is_begun: bool) -> Option<Error> {
     let (file, meta) = look_up(plugin, path).ok()?;
-    leads_back(plugin, &file, &meta, key)
+    let itself = if is_begun { None } else { is_itself(plugin, &file, &meta) };
+    itself.or_else(|| is_under_way(plugin, &file, key))
 }
 
 fn look_up(plugin: &str, path: &[PathBuf]) -> Result<(PathBuf, Metadata), Error> {
@@ -56,15 +58,16 @@ fn look_up(plugin: &str, path: &[PathBuf]) -> Result<(PathBuf, Metadata), Error>
     found.ok_or_else(|| Error::internal(format!("failed to find plugin {plugin:?} in path {}", text_of(path))))
 }
 
-fn leads_back(plugin: &str, file: &Path, meta: &Metadata, key: &Key) -> Option<Error> {
-    let file_text = file.display();
-    if executable::is_own(file, meta) {
-        let sentence = format!("type {plugin:?}: {file_text} is braid itself, which has no plugin of this type");
-        return Some(Error::internal(sentence));
-    }
+fn is_itself(plugin: &str, file: &Path, meta: &Metadata) -> Option<Error> {
+    let sentence = || format!("type {plugin:?}: {} is braid itself, which has no plugin of this type", file.display());
+    executable::is_own(file, meta).then(|| Error::internal(sentence()))
+}
+
+fn is_under_way(plugin: &str, file: &Path, key: &Key) -> Option<Error> {
     let Key { network, container_id, ifname, .. } = key;
     let of = format!("network {network:?} container {container_id:?} interface {ifname:?}");
-    let sentence = || format!("type {plugin:?}: {file_text} has called braid, which would run it again for {of}");
+    let file = file.display();
+    let sentence = || format!("type {plugin:?}: {file} has called braid, which would run it again for {of}");
     within::runs(plugin, key).then(|| Error::internal(sentence()))
 }
 

@@ -32,6 +32,8 @@ pub struct Timing {
 pub struct Report {
     /// Which steps had an effect that is ours, or may have had one, in the order applied.
     pub applied: Vec<usize>,
+    /// Which steps failed, in the order tried.
+    pub failed: Vec<usize>,
     /// What went wrong; the first entry is the reason the rest was not tried, unless all were to be tried.
     pub errors: Vec<Error>,
     /// How long each send took, where that is asked for ([`Kernel::time`]).
@@ -191,7 +193,8 @@ impl Run<'_> {
             Err(err) => {
                 // Nobody knows whether it was done, or how much of it. Undoing what was not is success.
                 let is_unknown = err.unanswered || steps.iter().any(is_several);
-                self.report.applied.extend(range.filter(|_| is_unknown));
+                self.report.applied.extend(range.clone().filter(|_| is_unknown));
+                self.report.failed.extend(range);
                 let doing = steps.iter().map(Step::to_string).collect::<Vec<_>>().join("; ");
                 self.report.errors.push(Error::new(doing, err));
             }
@@ -280,20 +283,25 @@ impl Run<'_> {
         let written = self.timed(at, |_| all.len(), |run| sysctls::write(run.kernel, ns, &all, run.facts));
         match written {
             Ok(results) => (at..).zip(results).for_each(|(at, result)| self.sysctl_written(at, result)),
-            Err(err) => self.report.errors.push(err),
+            Err(err) => {
+                self.report.failed.extend(at..at + all.len());
+                self.report.errors.push(err);
+            }
         }
         all.len()
     }
 
     fn sysctl_written(&mut self, at: usize, result: std::io::Result<bool>) {
         let step @ (Step::SetSysctl(sysctl) | Step::EnsureSysctl(sysctl)) = &self.steps[at] else { return };
-        match result {
-            Ok(true) => self.report.applied.push(at),
-            Ok(false) if sysctl.optional => {}
-            Err(err) if sysctl.optional => eprintln!("{step}: {err}"),
-            Ok(false) => self.report.errors.push(Error::new(step.to_string(), Errno::ENOENT)),
-            Err(err) => self.report.errors.push(Error::io(step.to_string(), &err)),
-        }
+        let error = match result {
+            Ok(true) => return self.report.applied.push(at),
+            Ok(false) if sysctl.optional => return,
+            Err(err) if sysctl.optional => return eprintln!("{step}: {err}"),
+            Ok(false) => Error::new(step.to_string(), Errno::ENOENT),
+            Err(err) => Error::io(step.to_string(), &err),
+        };
+        self.report.failed.push(at);
+        self.report.errors.push(error);
     }
 }
 

@@ -81,6 +81,12 @@ impl fmt::Display for Error {
     }
 }
 
+impl From<Error> for crate::cni::Error {
+    fn from(err: Error) -> Self {
+        Self::internal(err.to_string())
+    }
+}
+
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.cause)

@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 use std::cell::Cell;
 use std::fs::{self, File, TryLockError};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -68,6 +69,10 @@ pub struct Record {
     pub conf: Json,
     /// The steps of each plugin of the list, in order; none for a foreign one.
     pub parts: Vec<Vec<Step>>,
+    /// Since taking it back failed in part: the plugins of the list whose addresses, or whose own work where they are
+    /// foreign, are still to be given back. The steps are then those that could not be undone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left: Option<Vec<usize>>,
 }
 
 impl Record {
@@ -82,12 +87,19 @@ impl Record {
             path: Vec::new(),
             conf,
             parts: Vec::new(),
+            left: None,
         }
     }
 
     /// Whether a namespace with this cookie may be the one that was there.
     pub fn is_of(&self, cookie: Option<u64>) -> bool {
         self.netns_cookie.is_none() || cookie.is_none() || self.netns_cookie == cookie
+    }
+
+    /// Forgets the steps of some parts but for those that one of `inverses` takes back.
+    pub fn keep(&mut self, parts: Range<usize>, inverses: &[Step]) {
+        let is_kept = |step: &Step| step.inverse().is_some_and(|inverse| inverses.contains(&inverse));
+        self.parts[parts].iter_mut().for_each(|part| part.retain(is_kept));
     }
 
     /// All steps in order.
@@ -145,6 +157,17 @@ impl Folder {
     /// The record of a call; `None` where there is none, or one that is cut off or of another layout.
     pub fn load(&self, key: &Key) -> Result<Option<Record>, Error> {
         load(&self.file(key))
+    }
+
+    /// Forgets a record when nothing failed, or stores what is left of it. All errors are returned.
+    pub fn settle<E: From<Error>>(&self, key: &Key, left: Option<&Record>, mut errors: Vec<E>) -> Vec<E> {
+        let settled = match left {
+            _ if errors.is_empty() => self.remove(key),
+            Some(record) => self.store(record),
+            None => Ok(()),
+        };
+        errors.extend(settled.err().map(E::from));
+        errors
     }
 
     /// Writes a record in one piece.

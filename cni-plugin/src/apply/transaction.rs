@@ -7,9 +7,6 @@ use super::record::{Folder, Record};
 use crate::plan::facts::Facts;
 use crate::plan::order::ordered;
 use crate::plan::step::Step;
-use crate::plan::undo::undo;
-use std::fmt;
-use std::fmt::Write;
 
 /// A call's changes so far.
 #[derive(Debug)]
@@ -18,44 +15,17 @@ pub struct Transaction<'a> {
     record: Record,
     /// How many parts an earlier call of the same chain recorded.
     earlier: usize,
-    /// The steps so far, in the order in which they are carried out.
-    steps: Vec<Step>,
-    /// Which of them were.
-    applied: Vec<usize>,
+    /// The inverses of what was carried out.
+    inverses: Vec<Step>,
     /// How long each send took, with the steps that it carried.
     pub timings: Vec<(Vec<Step>, Timing)>,
 }
-
-/// Why a call failed, and what could not be taken back.
-#[derive(Debug)]
-pub struct Failure {
-    /// The first failure.
-    pub error: Error,
-    /// What is left and why; empty when everything was taken back.
-    pub leftovers: Vec<Error>,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.error)?;
-        if !self.leftovers.is_empty() {
-            let mut text = String::new();
-            for left in &self.leftovers {
-                let _ = write!(text, "; {left}");
-            }
-            write!(f, "; left behind until DEL or GC{text}")?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for Failure {}
 
 impl<'a> Transaction<'a> {
     /// Starts from a record, which holds no step yet, or those of an earlier call.
     pub fn new(folder: &'a Folder, record: Record) -> Self {
         let earlier = record.parts.len();
-        Self { folder, earlier, record, steps: Vec::new(), applied: Vec::new(), timings: Vec::new() }
+        Self { folder, earlier, record, inverses: Vec::new(), timings: Vec::new() }
     }
 
     /// Records the steps of each plugin, then applies them all.
@@ -65,12 +35,11 @@ impl<'a> Transaction<'a> {
         self.folder.store(&self.record)?;
         kernel.set_record(self.folder.file(&self.record.key));
         let report = execute(kernel, &steps, facts, OnError::Stop);
-        self.applied.extend(report.applied.into_iter().map(|at| self.steps.len() + at));
+        self.inverses.extend(report.applied.into_iter().filter_map(|at| steps[at].inverse()));
         for timing in report.timings {
             let sent = steps.iter().skip(timing.first).take(timing.count).cloned().collect();
             self.timings.push((sent, timing));
         }
-        self.steps.extend(steps);
         report.errors.into_iter().next().map_or(Ok(()), Err)
     }
 
@@ -80,19 +49,24 @@ impl<'a> Transaction<'a> {
         self.folder.store(&self.record)
     }
 
-    /// Takes back what was applied, newest first, and forgets it when nothing is left.
-    pub fn roll_back(mut self, kernel: &mut Kernel) -> Vec<Error> {
-        let applied: Vec<Step> = self.applied.iter().map(|at| self.steps[*at].clone()).collect();
-        let report = execute(kernel, &undo(&applied), &Facts::default(), OnError::GoOn);
-        let mut leftovers = report.errors;
-        if leftovers.is_empty() {
-            self.record.parts.truncate(self.earlier);
-            let forgotten = match self.earlier {
-                0 => self.folder.remove(&self.record.key),
-                _ => self.folder.store(&self.record),
-            };
-            leftovers.extend(forgotten.err());
+    /// The record of what this call did, and not of what it was about to do.
+    pub fn done(&self) -> Record {
+        let mut done = self.record.clone();
+        done.parts.drain(..self.earlier);
+        done.keep(0..done.parts.len(), &self.inverses);
+        done
+    }
+
+    /// Goes back to the record before, with what is left of [`Transaction::done`] behind it where there were errors.
+    pub fn end<E: From<Error>>(mut self, left: Record, mut errors: Vec<E>) -> Vec<E> {
+        if self.earlier == 0 {
+            return self.folder.settle(&left.key, Some(&left), errors);
         }
-        leftovers
+        self.record.parts.truncate(self.earlier);
+        if !errors.is_empty() {
+            self.record.parts.extend(left.parts);
+        }
+        errors.extend(self.folder.store(&self.record).err().map(E::from));
+        errors
     }
 }

@@ -1,17 +1,20 @@
 //! ADD: one transaction for all plugins of the chain.
 
 use super::chain::{self, Chain, From, Work};
-use super::del::{self, give_back};
+use super::del;
 use super::gc::is_alive;
 use super::liveness::Known;
 use super::planner::Planner;
+use super::take_back::TakeBack;
 use crate::apart::apart;
 use crate::apply::executor::Timing;
+use crate::apply::holder::netns_of;
 use crate::apply::kernel::Kernel;
 use crate::apply::record::{Folder, Record};
 use crate::apply::repair;
 use crate::apply::transaction::Transaction;
 use crate::cni::{AddResult, Attachment, Command, Error, Request};
+use crate::ipam::liveness::Netns;
 use crate::ipam::{Ipam, Lease};
 use crate::plan::link::LinkRef;
 use crate::plan::step::Step;
@@ -126,10 +129,12 @@ fn start_record(
     let earlier = if folder.is_new() { None } else { folder.load(&key).map_err(internal)? };
     if let Some(earlier) = earlier {
         if !earlier.is_of(record.netns_cookie) {
-            apart(|| end_elsewhere(&earlier, chain, attachment, folder))?;
-        } else if chain.makes_interface() {
-            refuse_attached(attachment, attachment.netns.as_deref(), kernel)?;
-            apart(|| del::take_back(&earlier, chain, attachment, folder, kernel))?;
+            apart(|| end_elsewhere(earlier, chain, attachment, folder))?;
+        } else if chain.makes_interface() || earlier.left.is_some() {
+            if chain.makes_interface() {
+                refuse_attached(attachment, attachment.netns.as_deref(), kernel)?;
+            }
+            apart(|| del::take_back(earlier, chain, attachment, folder, kernel))?;
         } else {
             return Ok(earlier);
         }
@@ -138,8 +143,9 @@ fn start_record(
 }
 
 /// Takes back what an earlier ADD of the container did in another namespace, unless it is attached there.
-fn end_elsewhere(earlier: &Record, chain: &Chain, attachment: &Attachment, folder: &Folder) -> Result<(), Error> {
-    let netns = earlier.netns.as_deref().filter(|_| is_alive(earlier)).and_then(|path| NetNs::open(path).ok());
+fn end_elsewhere(earlier: Record, chain: &Chain, attachment: &Attachment, folder: &Folder) -> Result<(), Error> {
+    let netns =
+        earlier.netns.as_deref().filter(|_| netns_of(&earlier) != Netns::Gone).and_then(|path| NetNs::open(path).ok());
     let mut kernel = Kernel::open(netns).map_err(internal)?;
     refuse_attached(attachment, earlier.netns.as_deref(), &mut kernel)?;
     let there = Attachment { netns: earlier.netns.clone().filter(|_| kernel.has_pod()), ..attachment.clone() };
@@ -211,15 +217,16 @@ impl Run<'_> {
 
     /// Takes everything back and says what went wrong, and what could not be taken back.
     fn fail(self, error: Error, kernel: &mut Kernel) -> Error {
-        let leftovers = self.transaction.roll_back(kernel);
-        let mut sentences: Vec<String> = leftovers.iter().map(ToString::to_string).collect();
-        let Planner { chain, attachment, .. } = self.planner;
-        for at in (0..self.done).rev() {
-            sentences.extend(give_back(chain, at, attachment, None, true).err().map(|err| err.to_string()));
-        }
-        if sentences.is_empty() {
+        let Self { planner: Planner { chain, attachment, .. }, done, transaction, .. } = self;
+        let mut record = transaction.done();
+        record.left = Some((0..done).collect());
+        let mut taking = TakeBack { chain, attachment, record: Some(record), prev: None };
+        let errors = taking.run(kernel);
+        let leftovers = taking.record.map_or(Vec::new(), |left| transaction.end(left, errors));
+        if leftovers.is_empty() {
             return error;
         }
+        let sentences: Vec<String> = leftovers.iter().map(ToString::to_string).collect();
         let msg = format!("{}; left behind until DEL or GC: {}", error.msg, sentences.join("; "));
         Error { msg, ..error }
     }

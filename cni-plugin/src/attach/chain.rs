@@ -169,13 +169,13 @@ impl Chain {
     }
 
     /// Says which foreign plugin or IPAM would only start this program again, for ever.
-    pub fn circle(&self, plugin: &str, attachment: &Attachment) -> Option<Error> {
-        delegate::circle(plugin, &self.path, &self.key(attachment))
+    pub fn circle(&self, plugin: &str, attachment: &Attachment, is_begun: bool) -> Option<Error> {
+        delegate::circle(plugin, &self.path, &self.key(attachment), is_begun)
     }
 
     /// [`Chain::circle`] of any of them.
     pub fn refuse_circles(&self, attachment: &Attachment) -> Result<(), Error> {
-        self.foreign().find_map(|plugin| self.circle(plugin, attachment)).map_or(Ok(()), Err)
+        self.foreign().find_map(|plugin| self.circle(plugin, attachment, false)).map_or(Ok(()), Err)
     }
 
     /// The configuration that item `at` is called with as a foreign program.

@@ -93,9 +93,9 @@ fn alive(chain: &Chain, records: &[Record]) -> Vec<(String, String)> {
     alive
 }
 
-/// Whether the container's namespace may still be in use.
+/// Whether the container's namespace may still be in use, and nobody has begun to take the attachment back.
 pub fn is_alive(record: &Record) -> bool {
-    netns_of(record) != Netns::Gone
+    record.left.is_none() && netns_of(record) != Netns::Gone
 }
 
 /// DEL with what the record remembers of the call.

@@ -4,7 +4,7 @@
 //!  request ─► chain: items, native or foreign, each with its IPAM
 //!  add     ─► for each run of native plugins: observe, refuse, reserve, plan (planner) ─► one transaction
 //!  preview ─► the same plans, with addresses looked up and not reserved: nothing is changed
-//!  del, gc ─► inverses of the record, newest first; from names alone where no record is left
+//!  del, gc ─► take_back: inverses of the record, newest first; from names alone where no record is left
 //!  check   ─► every step of the record holds, and what the result says is there
 //!  status  ─► store, kernel, parents, addresses: could an ADD work now?
 //! ```
@@ -20,6 +20,7 @@ pub mod planner;
 pub mod preview;
 pub mod recorded;
 pub mod status;
+pub mod take_back;
 
 use crate::apart::apart;
 use crate::apply::delegate;
@@ -49,7 +50,8 @@ pub fn answer(request: &Request, face: &str, deliver: &mut Deliver<'_>) -> Resul
 /// Answers VERSION. A name that leads to this program and is none of its types serves no other verb.
 pub fn version(face: &str, path: &[PathBuf]) -> Result<String, Error> {
     let is_ours = face == BRAID || plugins::TYPES.contains(&face) || ipam::TYPES.contains(&face);
-    let circle = if is_ours { None } else { apart(|| delegate::circle(face, path, &Key::of_no_container("", face))) };
+    let circle =
+        if is_ours { None } else { apart(|| delegate::circle(face, path, &Key::of_no_container("", face), false)) };
     circle.map_or_else(|| Ok(version_reply(&Version::ALL)), Err)
 }
 
