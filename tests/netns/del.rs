@@ -278,7 +278,8 @@ fn what_another_call_is_about_to_take_away_goes_along() {
 fn a_call_that_is_stopped_in_its_turn_holds_up_no_other_for_long() {
     let host = Sandbox::new();
     let call = bridged(&host);
-    let turn = fs::File::open("/run/braid/attachments").unwrap();
+    fs::create_dir_all("/run/braid/lock").unwrap();
+    let turn = fs::File::create("/run/braid/lock/links").unwrap();
     turn.lock().unwrap();
     call.del().ok();
     host.assert_nothing_left();

@@ -20,6 +20,7 @@ mod hostport;
 mod interop;
 mod ipvlan;
 mod lists;
+mod locks;
 mod loopback;
 mod macvlan;
 mod masquerade;

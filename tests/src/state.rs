@@ -82,10 +82,12 @@ impl State {
     }
 }
 
-/// Folders that stay, an index that is worth nothing after a reboot, and what was found out about the kernel.
+/// Folders and locks that stay, an index that is worth nothing after a reboot, and what was found out about the kernel.
 fn is_cache(path: &str) -> bool {
-    let files = ["attachments", "kernel", "leaving", "program", "repair.lock"];
-    path.strip_prefix("/run/braid/").is_some_and(|file| files.contains(&file)) || path.starts_with("/run/braid/ipam")
+    let files = ["attachments", "kernel", "leaving", "program"];
+    let is_below = |folder: &&str| path.starts_with(folder);
+    path.strip_prefix("/run/braid/").is_some_and(|file| files.contains(&file))
+        || ["/run/braid/ipam", "/run/braid/lock"].iter().any(is_below)
 }
 
 fn name_of(item: &Value, at: usize) -> String {

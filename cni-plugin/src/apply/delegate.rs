@@ -79,7 +79,7 @@ fn text_of(path: &[PathBuf]) -> String {
 /// Runs `plugin` with `conf` and returns what it printed; `Json::Null` where it printed nothing.
 pub fn run(plugin: &str, conf: &Json, call: &Call<'_>) -> Result<Json, Error> {
     let file = find(plugin, call.path, call.key)?;
-    let fail = |what: &str, err: &std::io::Error| Error::internal(format!("{what} {}: {err}", file.display()));
+    let fail = |what: &str, err: &io::Error| Error::because_of(format!("{what} {}: {err}", file.display()), err);
     let (within, calls) = within::variable(plugin, call.key);
     let mut process = Process::new(&file);
     process

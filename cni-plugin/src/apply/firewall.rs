@@ -2,7 +2,7 @@
 
 use super::hostports;
 use super::kernel::Kernel;
-use super::record;
+use super::lock::Lock;
 use crate::plan::nft::{Firewall, Gate};
 use crate::sys::firewalld;
 use crate::sys::netlink::KernelError;
@@ -13,7 +13,7 @@ use std::net::IpAddr;
 /// Has the host forward for the container; what others would drop first.
 pub(super) fn add(kernel: &mut Kernel, what: &Firewall) -> Result<(), KernelError> {
     let is_shut = !shut(kernel, what)?.is_empty();
-    let _held = (is_shut || what.isolation.is_some()).then(record::lock_all).transpose()?;
+    let _held = (is_shut || what.isolation.is_some()).then(|| Lock::Rules.hold_for_step()).transpose()?;
     let socket = kernel.nft()?;
     isolation::add(socket, what)?;
     if what.is_within() {
@@ -50,7 +50,7 @@ pub(super) fn del(kernel: &mut Kernel, what: &Firewall) -> Result<(), KernelErro
     let own = firewall::owned(socket, what)?;
     nft::del_all(socket, &own)?;
     if what.isolation.is_some() {
-        let _held = record::lock_all()?;
+        let _held = Lock::Rules.hold_for_step()?;
         isolation::del(socket, what)?;
     }
     Ok(())
@@ -60,7 +60,7 @@ pub(super) fn del(kernel: &mut Kernel, what: &Firewall) -> Result<(), KernelErro
 pub(super) fn del_owner(kernel: &mut Kernel, owner: &str) -> Result<(), KernelError> {
     let socket = kernel.nft()?;
     firewall::del_owner(socket, owner)?;
-    let _held = record::lock_all()?;
+    let _held = Lock::Rules.hold_for_step()?;
     isolation::del_owner(socket, owner)
 }
 

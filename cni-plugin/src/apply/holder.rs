@@ -9,8 +9,6 @@ use crate::ipam::liveness::{Netns, netns_at};
 use crate::plan::hostport::{Holder, HostPorts};
 use crate::plan::step::Step;
 use crate::sys::netns::{self, NetNs};
-use crate::sys::signal;
-use nix::errno::Errno;
 use std::collections::BTreeSet;
 
 /// Seconds to wait for a call that is busy with a dead container. Two calls that wait for each other both give up.
@@ -70,9 +68,6 @@ pub(super) struct Quiet {
 pub(super) fn quiet<'a>(own: &str, owners: impl IntoIterator<Item = &'a str>) -> Result<Quiet, Error> {
     let mut containers: BTreeSet<String> = owners.into_iter().filter_map(record::container_of).collect();
     record::container_of(own).map(|own| containers.remove(&own));
-    let lock = |id: &String| {
-        let given_up = |errno: Errno| Error::new(format!("wait for a call that is busy with container {id}"), errno);
-        signal::interrupted_after(PATIENCE, || Folder::lock(id)).map_err(given_up)?
-    };
-    Ok(Quiet { _folders: containers.iter().map(lock).collect::<Result<_, _>>()? })
+    let folders = containers.iter().map(|id| Folder::lock_within(id, PATIENCE));
+    Ok(Quiet { _folders: folders.collect::<Result<_, _>>()? })
 }

@@ -8,6 +8,7 @@ pub mod loopback;
 
 use super::holder::{self, Sibling};
 use super::kernel::Kernel;
+use super::lock::Lock;
 use super::record;
 use crate::plan::hostport::{EbpfCounts, Entrance, Holder, HostPort, HostPortFact, HostPorts, Protocol};
 use crate::sys::conntrack;
@@ -106,7 +107,7 @@ fn settle(kernel: &mut Kernel, all: &HostPorts, leaving: Option<&str>) -> Result
     const ROUNDS: usize = 8;
     let dead = dead(kernel, all)?;
     let _quiet = holder::quiet(&all.owner, dead.iter().map(String::as_str)).map_err(|err| err.cause)?;
-    let _held = record::lock_all()?;
+    let _held = Lock::Rules.hold_for_step()?;
     for _ in 0..ROUNDS {
         kernel.forget_holders();
         let own = with(all, wanted(kernel, all, leaving)?);

@@ -58,7 +58,8 @@ impl Error {
 
     /// A failed file operation.
     pub fn io(doing: impl Into<String>, err: &io::Error) -> Self {
-        let errno = err.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
+        let otherwise = if err.kind() == io::ErrorKind::TimedOut { Errno::ETIMEDOUT } else { Errno::EIO };
+        let errno = err.raw_os_error().map_or(otherwise, Errno::from_raw);
         let ext_ack = err.raw_os_error().is_none().then(|| err.to_string());
         Self { doing: doing.into(), cause: KernelError { ext_ack, ..errno.into() } }
     }
@@ -83,7 +84,13 @@ impl fmt::Display for Error {
 
 impl From<Error> for crate::cni::Error {
     fn from(err: Error) -> Self {
-        Self::internal(err.to_string())
+        Self::because(err.to_string(), err.cause.passes())
+    }
+}
+
+impl From<KernelError> for crate::cni::Error {
+    fn from(err: KernelError) -> Self {
+        Self::because(err.to_string(), err.passes())
     }
 }
 

@@ -6,7 +6,7 @@
 use super::{Error, within};
 use crate::cni::{Json, Text, owner};
 use crate::plan::step::Step;
-use crate::sys::netlink::KernelError;
+use crate::sys::lock::{wait, wait_for};
 use crate::sys::room;
 use base16ct::lower::encode_string;
 use serde::{Deserialize, Serialize};
@@ -124,12 +124,21 @@ pub struct Folder {
 impl Folder {
     /// Makes and locks the container's folder.
     pub fn lock(container_id: &str) -> Result<Self, Error> {
+        Self::lock_by(container_id, wait)
+    }
+
+    /// The same with a bound of its own, in seconds.
+    pub fn lock_within(container_id: &str, seconds: u32) -> Result<Self, Error> {
+        Self::lock_by(container_id, |file| wait_for(file, seconds))
+    }
+
+    fn lock_by(container_id: &str, wait: impl Fn(&File) -> io::Result<()>) -> Result<Self, Error> {
         let path = Path::new(ROOT).join(part_name(container_id));
         let fail = |err: io::Error| Error::io(format!("lock {}", path.display()), &err);
         let may_be_within = within::holds(container_id);
         loop {
             let is_new = make(&path).map_err(fail)?;
-            match lock(&path, may_be_within) {
+            match lock(&path, may_be_within, &wait) {
                 Ok(Some((lock, is_within))) => {
                     return Ok(Self { path, _lock: lock, is_within, is_new, is_settled: Cell::new(false) });
                 }
@@ -234,14 +243,14 @@ fn make(path: &Path) -> io::Result<bool> {
 
 /// Waits for a folder, unless it is held by the call that runs this one, which is what the result says besides; `None` where
 /// the call that held it took it away.
-fn lock(path: &Path, may_be_within: bool) -> io::Result<Option<(File, bool)>> {
+fn lock(path: &Path, may_be_within: bool, wait: impl Fn(&File) -> io::Result<()>) -> io::Result<Option<(File, bool)>> {
     let lock = match File::open(path) {
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };
     match lock.try_lock() {
         Err(TryLockError::WouldBlock) if may_be_within => return Ok(Some((lock, true))),
-        Err(TryLockError::WouldBlock) => lock.lock()?,
+        Err(TryLockError::WouldBlock) => wait(&lock)?,
         tried => tried?,
     }
     let held = lock.metadata()?;
@@ -346,16 +355,6 @@ fn part_name(text: &str) -> String {
         return text.to_owned();
     }
     format!("sha256-{}", encode_string(&Sha256::digest(text.as_bytes())))
-}
-
-/// Holds off every other call that does the same, until it is closed.
-pub fn lock_all() -> Result<File, KernelError> {
-    let open = || match File::open(ROOT) {
-        Err(err) if err.kind() == io::ErrorKind::NotFound => fs::create_dir_all(ROOT).and_then(|()| File::open(ROOT)),
-        opened => opened,
-    };
-    let lock = || open().and_then(|root| root.lock().map(|()| root));
-    lock().map_err(|err| Error::io(format!("lock {ROOT}"), &err).cause)
 }
 
 /// The records of an owner ([`owner`]'s text). None where the text can't be taken apart, or a record not be read: then nobody

@@ -1,6 +1,7 @@
 //! Making again what somebody flushed: `nft flush ruleset` is how the node's own rules are loaded anew.
 
 use super::kernel::Kernel;
+use super::lock::Lock;
 use super::record::{self, Record};
 use super::{Error, elements, firewall, hostports};
 use crate::apart::apart;
@@ -10,12 +11,8 @@ use crate::sys::netlink::KernelError;
 use crate::sys::nft::state::{self, State, Table};
 use crate::sys::nft::{gate, hostport, masquerade};
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io;
 use std::net::IpAddr;
 
-/// Locked by the one call that repairs.
-const LOCK: &str = "/run/braid/repair.lock";
 /// Which table these features need.
 const NEEDS: [(Table, &[Feature]); 2] =
     [(Table::Inet, &[Feature::NfTables, Feature::Masquerade]), (Table::Bridge, &[Feature::MacCheck])];
@@ -32,7 +29,7 @@ pub fn rules(kernel: &mut Kernel, features: &[Feature], is_alive: impl Fn(&Recor
 
 fn rebuild(kernel: &mut Kernel, features: &[Feature], is_alive: impl Fn(&Record) -> bool) -> Vec<Error> {
     let mut errors = Vec::new();
-    let all = locked().map_err(|err| Error::io(format!("lock {LOCK}"), &err)).and_then(|_held| {
+    let all = Lock::Repair.hold().and_then(|_held| {
         let fail = |cause: KernelError| Error::new("put back what somebody flushed", cause);
         // Somebody may have been faster.
         let lost = lost(kernel, features).map_err(fail)?;
@@ -54,12 +51,6 @@ fn rebuild(kernel: &mut Kernel, features: &[Feature], is_alive: impl Fn(&Record)
     });
     errors.extend(all.err());
     errors
-}
-
-fn locked() -> io::Result<File> {
-    std::fs::create_dir_all("/run/braid")?;
-    let file = File::create(LOCK)?;
-    file.lock().map(|()| file)
 }
 
 fn lost(kernel: &mut Kernel, features: &[Feature]) -> Result<Vec<(Table, State)>, KernelError> {
@@ -126,6 +117,6 @@ fn open(kernel: &mut Kernel, addr: IpAddr, admin: &str) -> Result<(), KernelErro
     if gate::shut(socket, &[addr], admin)?.is_empty() {
         return Ok(());
     }
-    let _held = record::lock_all()?;
+    let _held = Lock::Rules.hold_for_step()?;
     gate::open(socket, &[addr], admin)
 }

@@ -4,6 +4,7 @@
 //! of them does. A slot belongs to an attachment as long as its record is there, so that nothing has to be given back.
 
 use crate::sys::bpf::shape::{Program, VERSION};
+use crate::sys::lock::wait;
 use braid_ebpf_types::shape::SLOTS;
 use nix::errno::Errno;
 use std::ffi::OsStr;
@@ -79,7 +80,7 @@ fn still_there(last: Last) -> Option<Program> {
 /// Opens it, and holds it against others until it is closed.
 fn open(path: &Path) -> io::Result<File> {
     let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
-    file.lock()?;
+    wait(&file)?;
     Ok(file)
 }
 

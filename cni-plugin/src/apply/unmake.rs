@@ -7,19 +7,15 @@
 
 use super::kernel::Kernel;
 use super::leaving::{Note, Notes};
-use super::record;
+use super::lock::Lock;
 use crate::plan::link::LinkRef;
 use crate::plan::step::Ns;
 use crate::sys::netlink::{KernelError, Outcome, Socket};
 use crate::sys::rtnl::{self, link};
-use crate::sys::signal;
 use nix::errno::Errno;
-use std::fs::File;
 
 /// The group of links that are going away; nobody else's by its number alone (`ip link show group 11641296`).
 const GROUP: u32 = 0x00b1_a1d0;
-/// Seconds to wait for a turn. On a busy node the kernel takes one or two to take links away.
-const PATIENCE: u32 = 4;
 
 /// Takes links of one namespace away; what became of each.
 pub(super) fn links(kernel: &mut Kernel, ns: Ns, links: &[LinkRef]) -> Vec<Result<(), KernelError>> {
@@ -78,7 +74,7 @@ fn by_group(kernel: &mut Kernel, links: &[LinkRef]) -> Result<Vec<Result<(), Ker
         notes.of_others(kernel.route(Ns::Host)?);
         return Ok(results);
     }
-    if let Some(_turn) = turn()
+    if let Ok(_turn) = Lock::Links.hold()
         && (notes.are_gone() || take(kernel.route(Ns::Host)?, &notes)?)
     {
         return Ok(results);
@@ -104,13 +100,4 @@ fn take(socket: &mut Socket, notes: &Notes) -> Result<bool, KernelError> {
         note.end();
     }
     Ok(notes.are_gone())
-}
-
-/// Waits until no other call takes links of the host away: the folder of all records stands for them. None after
-/// [`PATIENCE`]: what holds a call up must not hold up all others.
-fn turn() -> Option<File> {
-    // The lock ends with the file.
-    let folder = File::open(record::ROOT).ok()?;
-    let locked = signal::interrupted_after(PATIENCE, || folder.lock());
-    locked.ok()?.ok().map(|()| folder)
 }

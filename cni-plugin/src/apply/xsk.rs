@@ -5,7 +5,7 @@ mod bind;
 
 use super::Error;
 use super::kernel::Kernel;
-use super::lock::lock;
+use super::lock::Lock;
 use crate::plan::link::LinkRef;
 use crate::plan::step::Ns;
 use crate::plan::xsk::{Hold, XskGuard};
@@ -16,7 +16,7 @@ use nix::errno::Errno;
 
 /// Holds those of the container.
 pub(super) fn add(kernel: &mut Kernel, guard: &XskGuard) -> Result<(), KernelError> {
-    let _held = lock()?;
+    let _held = Lock::Ebpf.hold_for_step()?;
     match &guard.below {
         Some(at) => below::add(kernel, at, guard),
         None => bind::add(guard),
@@ -43,7 +43,7 @@ pub(super) fn narrow(kernel: &mut Kernel, guard: &XskGuard, at: &LinkRef, was_th
     if was_there && sockets(kernel)? > 0 {
         return Err(said(Errno::EBUSY, format!("an AF_XDP socket of the container may have link {at} already")));
     }
-    let _held = lock()?;
+    let _held = Lock::Ebpf.hold_for_step()?;
     bind::narrow(guard, index)
 }
 
@@ -54,7 +54,7 @@ fn sockets(kernel: &Kernel) -> Result<u64, KernelError> {
 
 /// Ends what an attachment has.
 pub(super) fn del(kernel: &mut Kernel, guard: &XskGuard) -> Result<(), KernelError> {
-    let _held = lock()?;
+    let _held = Lock::Ebpf.hold_for_step()?;
     match &guard.below {
         Some(at) => below::del(kernel, at, guard),
         None => bind::release(|holds| holds.release(guard.netns, &guard.owner)),
@@ -64,11 +64,11 @@ pub(super) fn del(kernel: &mut Kernel, guard: &XskGuard) -> Result<(), KernelErr
 /// Ends all of an owner's, and what a call that was killed had begun.
 pub(super) fn del_owner(kernel: &mut Kernel, owner: &str) -> Result<(), KernelError> {
     if bind::is_begun()? {
-        let _held = lock()?;
+        let _held = Lock::Ebpf.hold_for_step()?;
         bind::release(|holds| holds.release_all(owner))?;
     }
     if below::is_begun(kernel)? {
-        let _held = lock()?;
+        let _held = Lock::Ebpf.hold_for_step()?;
         below::del_owner(kernel, owner)?;
     }
     Ok(())
@@ -83,7 +83,7 @@ pub fn owners(kernel: &mut Kernel) -> Result<Vec<String>, KernelError> {
 /// Takes away what holds nobody.
 pub fn sweep() -> Result<(), KernelError> {
     if bind::is_begun()? {
-        let _held = lock()?;
+        let _held = Lock::Ebpf.hold_for_step()?;
         bind::release(|_| Ok(()))?;
     }
     Ok(())

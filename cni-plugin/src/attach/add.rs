@@ -58,7 +58,7 @@ fn attach(request: &Request, chain: &Chain, deliver: &mut Deliver<'_>, is_timed:
     for err in repair::rules(&mut kernel, &chain.features(), is_alive) {
         eprintln!("{err}");
     }
-    let folder = Folder::lock(&attachment.container_id).map_err(internal)?;
+    let folder = Folder::lock(&attachment.container_id).map_err(Error::from)?;
     let record = start_record(request, chain, attachment, &folder, &mut kernel)?;
     let planner = Planner::new(chain, attachment, request.conf.version, request.conf.prev_result.clone());
     let mut run = Run { request, planner, done: 0, transaction: Transaction::new(&folder, record) };
@@ -95,7 +95,7 @@ fn reserve_alone(
 pub fn open_kernel(attachment: &Attachment, may_be_own: bool) -> Result<Kernel, Error> {
     let path = attachment.netns.as_deref().unwrap_or(Path::new(""));
     let netns = NetNs::open(path).map_err(|err| Error::netns(err.to_string()))?;
-    let kernel = Kernel::open(Some(netns)).map_err(internal)?;
+    let kernel = Kernel::open(Some(netns)).map_err(Error::from)?;
     if !may_be_own {
         refuse_own(&kernel)?;
     }
@@ -104,7 +104,7 @@ pub fn open_kernel(attachment: &Attachment, may_be_own: bool) -> Result<Kernel, 
 
 /// Refuses to work on the plugin's own namespace as if it were a container's.
 pub fn refuse_own(kernel: &Kernel) -> Result<(), Error> {
-    if let Some(netns) = kernel.own_netns().map_err(internal)? {
+    if let Some(netns) = kernel.own_netns().map_err(Error::from)? {
         let sentence = "plugin's netns and netns from CNI_NETNS should not be the same";
         return Err(Error::netns(format!("{sentence}: {}", netns.path().display())));
     }
@@ -126,7 +126,7 @@ fn start_record(
     record.netns_cookie = kernel.pod_cookie();
     record.args.clone_from(&attachment.args);
     record.path.clone_from(&request.path);
-    let earlier = if folder.is_new() { None } else { folder.load(&key).map_err(internal)? };
+    let earlier = if folder.is_new() { None } else { folder.load(&key).map_err(Error::from)? };
     if let Some(earlier) = earlier {
         if !earlier.is_of(record.netns_cookie) {
             apart(|| end_elsewhere(earlier, chain, attachment, folder))?;
@@ -146,7 +146,7 @@ fn start_record(
 fn end_elsewhere(earlier: Record, chain: &Chain, attachment: &Attachment, folder: &Folder) -> Result<(), Error> {
     let netns =
         earlier.netns.as_deref().filter(|_| netns_of(&earlier) != Netns::Gone).and_then(|path| NetNs::open(path).ok());
-    let mut kernel = Kernel::open(netns).map_err(internal)?;
+    let mut kernel = Kernel::open(netns).map_err(Error::from)?;
     refuse_attached(attachment, earlier.netns.as_deref(), &mut kernel)?;
     let there = Attachment { netns: earlier.netns.clone().filter(|_| kernel.has_pod()), ..attachment.clone() };
     del::take_back(earlier, chain, &there, folder, &mut kernel)
@@ -161,10 +161,6 @@ fn refuse_attached(attachment: &Attachment, netns: Option<&Path>, kernel: &mut K
     let (id, name) = (&attachment.container_id, attachment.ifname.as_str());
     let netns = netns.unwrap_or(Path::new("")).display();
     Err(Error::internal(format!("interface {name:?} of container {id} is already attached in {netns}")))
-}
-
-fn internal(err: impl std::fmt::Display) -> Error {
-    Error::internal(err.to_string())
 }
 
 /// One ADD on its way through the chain.
@@ -196,7 +192,7 @@ impl Run<'_> {
 
     fn foreign(&mut self, at: usize) -> Result<(), Error> {
         let Planner { chain, attachment, prev, .. } = &mut self.planner;
-        self.transaction.will_delegate().map_err(internal)?;
+        self.transaction.will_delegate().map_err(Error::from)?;
         self.done = at + 1;
         let plugin = &chain.items[at].conf.plugin;
         let result = chain.delegate(plugin, at, Command::Add, Some(attachment), prev.as_ref())?;
@@ -212,7 +208,7 @@ impl Run<'_> {
         let planned = planner.native(items, kernel, &mut reserve);
         planner.warnings.drain(..).for_each(|warning| eprintln!("network {:?}: {warning}", chain.network()));
         let planned = planned?;
-        self.transaction.run(kernel, planned.parts, &planned.observed).map_err(internal)
+        self.transaction.run(kernel, planned.parts, &planned.observed).map_err(Error::from)
     }
 
     /// Takes everything back and says what went wrong, and what could not be taken back.

@@ -32,19 +32,15 @@ pub fn check(request: &Request, chain: &Chain) -> Result<(), Error> {
             return Err(Error::config("Required prevResult missing"));
         }
         let record = Folder::lock(&attachment.container_id).and_then(|folder| folder.load(&chain.key(attachment)));
-        let record = record.map_err(internal)?;
+        let record = record.map_err(Error::from)?;
         let steps: Vec<Step> = record.iter().flat_map(|record| record.steps().cloned()).collect();
-        let facts = observe(&mut kernel, &needs(&steps, attachment)).map_err(internal)?;
+        let facts = observe(&mut kernel, &needs(&steps, attachment)).map_err(Error::from)?;
         errors.extend(prev.and_then(|prev| check_result(chain, attachment, prev, &facts).err()));
         let missing = steps.iter().enumerate().filter(|(at, step)| !is_overwritten(step, &steps[at + 1..]));
         let missing = missing.filter_map(|(_, step)| verify::holds(step, &facts).err());
         errors.extend(missing.map(|what| Error::internal(format!("network {:?}: {what}", chain.network()))));
     }
     joined(errors)
-}
-
-fn internal(err: impl std::fmt::Display) -> Error {
-    Error::internal(err.to_string())
 }
 
 /// What other programs and the IPAM have to say about item `at`.

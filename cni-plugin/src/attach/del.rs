@@ -6,6 +6,7 @@ use super::joined;
 use super::liveness::Known;
 use super::recorded;
 use super::take_back::TakeBack;
+use crate::apply;
 use crate::apply::kernel::Kernel;
 use crate::apply::record::{Folder, Record};
 use crate::cni::{Attachment, Error, Request};
@@ -22,11 +23,11 @@ pub fn del(request: &Request, face: &str) -> Result<(), Error> {
     if let Some(ipam) = chain::ipam_alone_for_release(face, &request.conf)? {
         return ipam.release(&chain::owner(attachment), Known::of(&request.conf.name).host()).map(drop);
     }
-    let mut kernel = Kernel::open(netns_of(attachment)?).map_err(internal)?;
-    let is_own = !request.netns_override && kernel.own_netns().map_err(internal)?.is_some();
-    let folder = Folder::lock(&attachment.container_id).map_err(internal)?;
+    let mut kernel = Kernel::open(netns_of(attachment)?).map_err(Error::from)?;
+    let is_own = !request.netns_override && kernel.own_netns().map_err(Error::from)?.is_some();
+    let folder = Folder::lock(&attachment.container_id).map_err(Error::from)?;
     let key = Chain::key_of(face, &request.conf, attachment);
-    let record = folder.load(&key).map_err(internal)?;
+    let record = folder.load(&key).map_err(Error::from)?;
     let chain = recorded::chain_of(record.as_ref(), face, request)?;
     let attachment = match &record {
         // ADD would have refused the own one: the container's is gone, and the path leads elsewhere.
@@ -40,7 +41,7 @@ pub fn del(request: &Request, face: &str) -> Result<(), Error> {
     let mut taking = TakeBack { chain: &chain, attachment, record, prev: request.conf.prev_result.as_ref() };
     let errors = taking.run(&mut kernel);
     joined(folder.settle(&key, taking.record.as_ref(), errors))?;
-    folder.close().map_err(internal)
+    folder.close().map_err(Error::from)
 }
 
 /// Takes back what a record describes, for an ADD that begins again, perhaps with another `chain`.
@@ -70,10 +71,6 @@ fn netns_of(attachment: &Attachment) -> Result<Option<NetNs>, Error> {
     match attachment.netns.as_deref().map(NetNs::open) {
         None | Some(Err(NetNsError::Gone(_))) => Ok(None),
         Some(Ok(netns)) => Ok(Some(netns)),
-        Some(Err(err)) => Err(internal(err)),
+        Some(Err(err)) => Err(apply::Error::from(err).into()),
     }
-}
-
-fn internal(err: impl std::fmt::Display) -> Error {
-    Error::internal(err.to_string())
 }

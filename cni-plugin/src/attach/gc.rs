@@ -33,7 +33,7 @@ pub fn gc(request: &Request, chain: &Chain) -> Result<(), Error> {
     let network = chain.network();
     let mut errors = Vec::new();
     mend(chain)?;
-    let records = record::list().map_err(internal)?;
+    let records = record::list().map_err(Error::from)?;
     let records: Vec<Record> = records.into_iter().filter(|record| record.key.network == network).collect();
     let valid = match &request.conf.valid_attachments {
         Some(valid) => valid.clone(),
@@ -54,13 +54,13 @@ pub fn gc(request: &Request, chain: &Chain) -> Result<(), Error> {
         }
     }
     errors.extend(sweep(network, &valid).err());
-    errors.extend(record::sweep_empty().map_err(internal).err());
+    errors.extend(record::sweep_empty().map_err(Error::from).err());
     joined(errors)
 }
 
 /// Puts back what was flushed, and opens what was shut; says on standard error what it could not.
 pub fn mend(chain: &Chain) -> Result<(), Error> {
-    let mut kernel = Kernel::open(None).map_err(internal)?;
+    let mut kernel = Kernel::open(None).map_err(Error::from)?;
     let features = chain.features();
     let mut errors = repair::rules(&mut kernel, &features, is_alive);
     errors.extend(repair::gates(&mut kernel, &features));
@@ -68,10 +68,6 @@ pub fn mend(chain: &Chain) -> Result<(), Error> {
         eprintln!("{err}");
     }
     Ok(())
-}
-
-fn internal(err: impl std::fmt::Display) -> Error {
-    Error::internal(err.to_string())
 }
 
 fn pair(key: &record::Key) -> (String, String) {
@@ -111,10 +107,10 @@ fn sweep(network: &str, valid: &[(String, String)]) -> Result<(), Error> {
         |(id, ifname): &(String, String)| [owner::short(network, id, ifname), owner::whole(network, id, ifname)];
     let kept: HashSet<String> = valid.iter().flat_map(texts).collect();
     let is_lost = |text: &str| owner::is_of_network(text, network) && !kept.contains(text);
-    let mut kernel = Kernel::open(None).map_err(internal)?;
+    let mut kernel = Kernel::open(None).map_err(Error::from)?;
     let messages = kernel.route(crate::plan::Ns::Host).and_then(|socket| socket.dump(rtnl::GETLINK, link::link_dump));
     let mut steps = Vec::new();
-    for message in messages.map_err(internal)? {
+    for message in messages.map_err(Error::from)? {
         let Some((name, fact)) = link::parse(&message.body) else { continue };
         let Ok(name) = IfName::parse(&name) else { continue };
         if fact.alias.strip_prefix(ALIAS_PREFIX).is_some_and(is_lost) {
@@ -136,6 +132,6 @@ fn sweep(network: &str, valid: &[(String, String)]) -> Result<(), Error> {
     steps.extend(lost.map(|(port, owner)| Step::DelMacCheck(MacCheck { port, mac: Mac([0; 6]), owner })));
     let go_on = crate::apply::executor::OnError::GoOn;
     let report = crate::apply::executor::execute(&mut kernel, &steps, &Facts::default(), go_on);
-    let idle = xsk::sweep().err().map(internal);
-    joined(report.errors.into_iter().map(internal).chain(idle).collect())
+    let idle = xsk::sweep().err().map(Error::from);
+    joined(report.errors.into_iter().map(Error::from).chain(idle).collect())
 }

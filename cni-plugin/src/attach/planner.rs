@@ -126,6 +126,6 @@ fn read_more(kernel: &mut Kernel, mut needs: Vec<Need>, before: &mut Native) -> 
             _ => true,
         });
     }
-    before.observed.merge(observe(kernel, &needs).map_err(|err| Error::internal(err.to_string()))?);
+    before.observed.merge(observe(kernel, &needs).map_err(Error::from)?);
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use super::{Json, Version};
 use std::fmt;
+use std::io;
 
 /// Error codes of the CNI specification 1.1.0, section 5, and `8`, which only the reference code has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,6 +141,18 @@ impl Error {
     /// Code 999: whatever else went wrong while working.
     pub fn internal(msg: impl Into<String>) -> Self {
         Self::new(Code::Internal, msg)
+    }
+
+    /// Code 11 for what passes by itself, code 999 for what does not.
+    pub fn because(msg: impl Into<String>, passes: bool) -> Self {
+        Self::new(if passes { Code::TryAgain } else { Code::Internal }, msg)
+    }
+
+    /// [`Error::because`] of a failed file or process.
+    pub fn because_of(msg: impl Into<String>, err: &io::Error) -> Self {
+        use io::ErrorKind::{ExecutableFileBusy, Interrupted, ResourceBusy, TimedOut, WouldBlock};
+        let passes = matches!(err.kind(), ExecutableFileBusy | Interrupted | ResourceBusy | TimedOut | WouldBlock);
+        Self::because(msg, passes)
     }
 
     /// The same error with `details`.

@@ -3,6 +3,7 @@
 use super::dbus::{Bus, Object, Refusal, is_true};
 use super::netlink::KernelError;
 use nix::errno::Errno;
+use std::io::ErrorKind;
 use std::net::IpAddr;
 
 /// Its name on the bus.
@@ -32,7 +33,7 @@ pub fn remove_source(zone: &str, addr: IpAddr) -> Result<(), KernelError> {
     match call("removeSource", zone, addr) {
         // firewalld's own word that it is not there, or the bus's that nobody has its name.
         Err(Refusal::Error { .. }) => Ok(()),
-        Err(Refusal::Io(err)) if err.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(Refusal::Io(err)) if err.kind() == ErrorKind::NotFound => Ok(()),
         other => other.map(drop).map_err(|err| failed(&err)),
     }
 }
@@ -43,11 +44,15 @@ pub fn has_source(zone: &str, addr: IpAddr) -> Result<bool, KernelError> {
 }
 
 fn call(member: &str, zone: &str, addr: IpAddr) -> Result<Vec<u8>, Refusal> {
-    let no_bus = || Refusal::Io(std::io::Error::new(std::io::ErrorKind::NotFound, "there is no system bus"));
+    let no_bus = || Refusal::Io(std::io::Error::new(ErrorKind::NotFound, "there is no system bus"));
     let source = format!("{addr}/{}", if addr.is_ipv4() { 32 } else { 128 });
     Bus::connect()?.ok_or_else(no_bus)?.call(ZONES, member, &[zone, &source])
 }
 
 fn failed(err: &Refusal) -> KernelError {
-    KernelError { ext_ack: Some(format!("firewalld: {err}")), ..Errno::EPROTO.into() }
+    let errno = match err {
+        Refusal::Io(err) if matches!(err.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Errno::ETIMEDOUT,
+        _ => Errno::EPROTO,
+    };
+    KernelError { ext_ack: Some(format!("firewalld: {err}")), ..errno.into() }
 }

@@ -10,6 +10,7 @@
 //!  carrier ─ whether a link is up                     writers ─ who has a file open for writing
 //!  heap   ─ memory that goes with the process         clock ─ the time
 //!  xdp_sockets ─ how many there are of AF_XDP         executable ─ the file that runs
+//!  lock   ─ waiting for one, with a bound
 //! ```
 
 pub mod bpf;
@@ -22,6 +23,7 @@ pub mod executable;
 pub mod firewalld;
 pub mod heap;
 mod kernel_error;
+pub mod lock;
 pub mod netlink;
 pub mod netns;
 pub mod nft;

@@ -4,7 +4,7 @@
 //! between a call brings them to its own container's link and bridge; what comes in elsewhere is led by nf_tables.
 
 use super::super::kernel::Kernel;
-use super::super::lock::lock;
+use super::super::lock::Lock;
 use crate::plan::hostport::{Entrance, HostPort, HostPortFact, HostPorts, MOST_BY_EBPF, Way};
 use crate::plan::link::LinkRef;
 use crate::plan::shaping::Hook;
@@ -36,7 +36,7 @@ pub(in crate::apply) fn add(
     way: &Way,
     leaving: Option<&str>,
 ) -> Result<(), KernelError> {
-    let _held = lock()?;
+    let _held = Lock::Ebpf.hold_for_step()?;
     let link = kernel.index(&way.link)?;
     let bridge = way.bridge.as_ref().map(|at| kernel.index(at)).transpose()?;
     let own = Places::from([(link, class_of_pod(kernel, link, bridge.is_some())?)]);
@@ -93,7 +93,7 @@ fn replace(
 pub(super) fn del(kernel: &mut Kernel, all: &HostPorts) -> Result<(), KernelError> {
     if Maps::pinned()?.is_none() {
         // Somebody took the pins away, and the links still run what they were pins of.
-        let _held = lock()?;
+        let _held = Lock::Ebpf.hold_for_step()?;
         return if Maps::pinned()?.is_none() { stop(kernel) } else { Ok(()) };
     }
     change(kernel, |maps| all.by_ebpf().try_for_each(|port| maps.del(&port.at, &all.owner)))
@@ -109,7 +109,7 @@ pub(in crate::apply) fn keep_apart(owner: &str) -> Result<(), KernelError> {
     if Maps::pinned()?.is_none() {
         return Ok(());
     }
-    let _held = lock()?;
+    let _held = Lock::Ebpf.hold_for_step()?;
     Ok(Maps::pinned()?.map_or(Ok(()), |maps| maps.keep_apart(owner))?)
 }
 
@@ -118,7 +118,7 @@ fn change(kernel: &mut Kernel, work: impl FnOnce(&Maps) -> Result<(), Errno>) ->
     if Maps::pinned()?.is_none() {
         return Ok(());
     }
-    let _held = lock()?;
+    let _held = Lock::Ebpf.hold_for_step()?;
     let Some(maps) = Maps::pinned()? else { return Ok(()) };
     work(&maps)?;
     if maps.are_empty()? { stop(kernel) } else { Ok(()) }
@@ -171,7 +171,7 @@ pub(in crate::apply) fn shape(kernel: &mut Kernel, index: u32) -> Result<(), Ker
     if Programs::pinned()?.is_none() {
         return Ok(());
     }
-    let _held = lock()?;
+    let _held = Lock::Ebpf.hold_for_step()?;
     let Some(programs) = Programs::pinned()? else { return Ok(()) };
     let filters = kernel.route(Ns::Host)?.dump(tc::GETTFILTER, |out| tc::dump_filters(index, Hook::Ingress, out))?;
     let mut own = filters.iter().filter(|filter| tc::hostport::parse(&filter.body).is_some());

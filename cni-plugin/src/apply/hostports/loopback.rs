@@ -2,7 +2,7 @@
 //! Who has a port is decided by nf_tables before; here the last one to come has it.
 
 use super::super::kernel::Kernel;
-use super::super::lock::lock;
+use super::super::lock::Lock;
 use crate::plan::hostport::{Entrance, HostPort, HostPortFact, HostPorts, MOST_BY_EBPF};
 use crate::sys::bpf::loopback::{Ports, Shown, are_attached, is_started, start, stop};
 use crate::sys::netlink::KernelError;
@@ -14,7 +14,7 @@ pub(super) fn add(all: &HostPorts) -> Result<(), KernelError> {
     if all.at_loopback().next().is_none() {
         return Ok(());
     }
-    let _held = lock()?;
+    let _held = Lock::Ebpf.hold_for_step()?;
     set(all).map_err(said)
 }
 
@@ -32,7 +32,7 @@ pub(super) fn del(all: &HostPorts) -> Result<(), KernelError> {
     if all.at_loopback().next().is_none() {
         return Ok(());
     }
-    let _held = lock()?;
+    let _held = Lock::Ebpf.hold_for_step()?;
     end(|ports| all.at_loopback().try_for_each(|port| ports.del(&port.at, &all.owner))).map_err(said)
 }
 
@@ -41,7 +41,7 @@ pub(super) fn del_owner(owner: &str) -> Result<(), KernelError> {
     if Ports::pinned().map_err(said)?.is_none() {
         return Ok(());
     }
-    let _held = lock()?;
+    let _held = Lock::Ebpf.hold_for_step()?;
     end(|ports| ports.del_owner(owner)).map_err(said)
 }
 

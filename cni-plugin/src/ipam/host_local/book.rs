@@ -311,7 +311,7 @@ fn scan(store: &Store) -> Result<Vec<LeaseFile>, Error> {
 }
 
 fn failed(what: &str, which: impl Display, e: &io::Error) -> Error {
-    Error::internal(format!("{what} {which}: {e}"))
+    Error::because_of(format!("{what} {which}: {e}"), e)
 }
 
 /// `error`, with what went wrong while cleaning up after it.

@@ -1,7 +1,7 @@
 //! Leases as files in the reference plugin's format: one per address, a round-robin mark per range set, one lock.
 
 use super::index::hash;
-use crate::sys::{clock, room};
+use crate::sys::{clock, lock, room};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::Mode;
@@ -78,13 +78,9 @@ impl Store {
             Err(e) => return Err(e),
         };
         let mode = Mode::from_bits_truncate(0o750);
-        let lock = File::from(openat(&dir, "lock", OFlag::O_RDONLY | OFlag::O_CREAT | OFlag::O_CLOEXEC, mode)?);
-        while let Err(e) = lock.lock() {
-            if e.kind() != io::ErrorKind::Interrupted {
-                return Err(e);
-            }
-        }
-        Ok(Some(Self { dir, path: path.to_owned(), _lock: lock }))
+        let file = File::from(openat(&dir, "lock", OFlag::O_RDONLY | OFlag::O_CREAT | OFlag::O_CLOEXEC, mode)?);
+        lock::wait(&file)?;
+        Ok(Some(Self { dir, path: path.to_owned(), _lock: file }))
     }
 
     /// Like [`Store::open`], but makes the directory and its parents (0755) where they are missing.

@@ -1,0 +1,116 @@
+//! Locks that another call holds: each holds up only those that do the same, and nobody without a bound.
+
+use crate::conf;
+use braid_tests::{Answer, Call, Ns, Sandbox, Value, json};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::{major, minor};
+use nix::unistd::Pid;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// A list that shares most with the node: a bridge kept apart from others, a port, and the forwarding.
+fn list(backend: &str) -> Value {
+    let ports = json!({"type": "portmap", "backend": backend, "capabilities": {"portMappings": true}});
+    let firewall = json!({"type": "firewall", "ingressPolicy": "same-bridge"});
+    json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [conf::bridge(), ports, firewall]})
+}
+
+fn call(host: &Sandbox, pod: &Ns, backend: &str) -> Call {
+    let mapping = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
+    host.call("braid", pod, list(backend)).with("runtimeConfig", json!({"portMappings": mapping}))
+}
+
+/// Holds a lock as a call that is stopped would.
+fn hold(path: &str) -> File {
+    let path = Path::new(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let file = if path.is_dir() { File::open(path) } else { File::create(path) }.unwrap();
+    file.lock().unwrap();
+    file
+}
+
+/// Runs a call that waits for the lock, and has its time pass. What it waits for afterwards is a matter of a second.
+fn at_its_end(held: &File, call: impl FnOnce() -> Answer + Send) -> Answer {
+    std::thread::scope(|scope| {
+        let calling = scope.spawn(call);
+        let waiting = loop {
+            match waiting(held) {
+                Some(pid) => break Some(pid),
+                None if calling.is_finished() => break None,
+                None => std::thread::yield_now(),
+            }
+        };
+        waiting.map(|pid| kill(pid, Signal::SIGALRM)).transpose().unwrap();
+        calling.join().unwrap()
+    })
+}
+
+/// The process that waits for a lock on the file: `2: -> FLOCK  ADVISORY  WRITE 317 00:2e:17 0 EOF`.
+fn waiting(held: &File) -> Option<Pid> {
+    let meta = held.metadata().unwrap();
+    let file = format!("{:02x}:{:02x}:{}", major(meta.dev()), minor(meta.dev()), meta.ino());
+    let locks = fs::read_to_string("/proc/locks").unwrap();
+    let mut lines = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let line = lines.find(|words| words[1] == "->" && words.len() > 6 && words[6] == file)?;
+    line[5].parse().ok().map(Pid::from_raw)
+}
+
+#[test]
+fn deleting_links_holds_up_no_add() {
+    let host = Sandbox::new();
+    host.run("iptables -P FORWARD DROP");
+    let pod = host.pod("a");
+    let call = call(&host, &pod, "nftables");
+    let _turn = hold("/run/braid/lock/links");
+    // What an older braid held for the same.
+    fs::create_dir_all("/run/braid/attachments").unwrap();
+    let _older = hold("/run/braid/attachments");
+    let result = call.clone().under("timeout 60").add().result();
+    call.check(&result).ok();
+    call.del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn an_add_that_waits_for_too_long_is_to_be_tried_again() {
+    for path in ["/var/lib/cni/networks/net/lock", "/run/braid/attachments/a", "/run/braid/lock/rules"] {
+        let host = Sandbox::new();
+        let pod = host.pod("a");
+        let call = call(&host, &pod, "nftables");
+        if path.starts_with("/run/braid/attachments") {
+            fs::create_dir_all(path).unwrap();
+        }
+        let held = hold(path);
+        at_its_end(&held, || call.add()).refused(11, &["another call has held it"]);
+        assert_eq!(pod.link_names(), Vec::<String>::new());
+        drop(held);
+        // What could not be taken back without the lock is taken back now.
+        call.del().ok();
+        host.assert_nothing_left();
+        let result = call.add().result();
+        let held = hold(path);
+        if path.starts_with("/run/braid/attachments") {
+            at_its_end(&held, || call.check(&result)).refused(11, &["another call has held it"]);
+        }
+        at_its_end(&held, || call.del()).refused(11, &["another call has held it"]);
+        drop(held);
+        call.del().ok();
+        host.assert_nothing_left();
+    }
+}
+
+#[test]
+fn what_ebpf_does_for_the_node_is_waited_for_by_those_who_change_it_alone() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let held = hold("/run/braid/lock/ebpf");
+    let other = call(&host, &pod, "nftables");
+    other.add().result();
+    other.del().ok();
+    let call = call(&host, &pod, "ebpf");
+    at_its_end(&held, || call.add()).refused(11, &["/run/braid/lock/ebpf: another call has held it"]);
+    drop(held);
+    call.del().ok();
+    host.assert_nothing_left();
+}
