@@ -32,9 +32,10 @@ pub struct Timing {
 pub struct Report {
     /// Which steps had an effect that is ours, or may have had one, in the order applied.
     pub applied: Vec<usize>,
-    /// Which steps failed, in the order tried.
-    pub failed: Vec<usize>,
-    /// What went wrong; the first entry is the reason the rest was not tried, unless all were to be tried.
+    /// Which steps failed, in the order tried, and what the kernel said. The first entry is the reason the rest was not
+    /// tried, unless all were to be tried.
+    pub failed: Vec<(usize, KernelError)>,
+    /// The same as errors, neighbours that failed for one reason together.
     pub errors: Vec<Error>,
     /// How long each send took, where that is asked for ([`Kernel::time`]).
     pub timings: Vec<Timing>,
@@ -57,11 +58,11 @@ pub fn execute(kernel: &mut Kernel, steps: &[Step], facts: &Facts, on_error: OnE
         at += if is_there_already(step, facts) { 1 } else { run.step(at, step) };
         if run.is_over() {
             run.drop_queue();
-            return run.report;
+            return run.end();
         }
     }
     run.flush();
-    run.report
+    run.end()
 }
 
 /// Whether the facts show a shared thing as the step wants it.
@@ -97,7 +98,14 @@ impl Run<'_> {
 
     /// Whether a failure has ended the run.
     fn is_over(&self) -> bool {
-        self.on_error == OnError::Stop && !self.report.errors.is_empty()
+        self.on_error == OnError::Stop && !self.report.failed.is_empty()
+    }
+
+    fn end(mut self) -> Report {
+        let groups = self.report.failed.chunk_by(|(_, err), (_, next)| err == next);
+        let steps = |group: &[(usize, KernelError)]| group.iter().map(|(at, _)| &self.steps[*at]).collect::<Vec<_>>();
+        self.report.errors = groups.map(|group| Error::of_steps(steps(group), group[0].1.clone())).collect();
+        self.report
     }
 
     /// Forgets what is queued: nobody knows of it, so nobody would take it back.
@@ -177,7 +185,7 @@ impl Run<'_> {
     #[inline(never)] // Each `work` in a place of its own: see `apart`.
     fn at_once(&mut self, at: usize, count: usize, work: impl FnOnce(&mut Self) -> Result<(), KernelError>) -> usize {
         self.flush();
-        if self.report.errors.is_empty() || !is_making(&self.steps[at]) {
+        if self.report.failed.is_empty() || !is_making(&self.steps[at]) {
             let result = self.timed(at, |_| count, work);
             self.account(at..at + count, result);
         }
@@ -194,9 +202,7 @@ impl Run<'_> {
                 // Nobody knows whether it was done, or how much of it. Undoing what was not is success.
                 let is_unknown = err.unanswered || steps.iter().any(is_several);
                 self.report.applied.extend(range.clone().filter(|_| is_unknown));
-                self.report.failed.extend(range);
-                let doing = steps.iter().map(Step::to_string).collect::<Vec<_>>().join("; ");
-                self.report.errors.push(Error::new(doing, err));
+                self.report.failed.extend(range.map(|at| (at, err.clone())));
             }
         }
     }
@@ -283,25 +289,21 @@ impl Run<'_> {
         let written = self.timed(at, |_| all.len(), |run| sysctls::write(run.kernel, ns, &all, run.facts));
         match written {
             Ok(results) => (at..).zip(results).for_each(|(at, result)| self.sysctl_written(at, result)),
-            Err(err) => {
-                self.report.failed.extend(at..at + all.len());
-                self.report.errors.push(err);
-            }
+            Err(err) => self.report.failed.extend((at..at + all.len()).map(|at| (at, err.clone().within_step()))),
         }
         all.len()
     }
 
     fn sysctl_written(&mut self, at: usize, result: std::io::Result<bool>) {
         let step @ (Step::SetSysctl(sysctl) | Step::EnsureSysctl(sysctl)) = &self.steps[at] else { return };
-        let error = match result {
+        let cause = match result {
             Ok(true) => return self.report.applied.push(at),
             Ok(false) if sysctl.optional => return,
             Err(err) if sysctl.optional => return eprintln!("{step}: {err}"),
-            Ok(false) => Error::new(step.to_string(), Errno::ENOENT),
-            Err(err) => Error::io(step.to_string(), &err),
+            Ok(false) => Errno::ENOENT.into(),
+            Err(err) => Error::io("", &err).cause,
         };
-        self.report.failed.push(at);
-        self.report.errors.push(error);
+        self.report.failed.push((at, cause));
     }
 }
 

@@ -6,6 +6,7 @@
 pub mod ebpf;
 pub mod loopback;
 
+use super::Error;
 use super::holder::{self, Sibling};
 use super::kernel::Kernel;
 use super::lock::Lock;
@@ -23,7 +24,7 @@ use std::collections::BTreeSet;
 pub(super) fn add(kernel: &mut Kernel, all: &HostPorts) -> Result<(), KernelError> {
     // First, so that no flow begins in nf_tables that eBPF would then lead through another entry of conntrack.
     if let Some(way) = all.way() {
-        let has_siblings = !holder::siblings(&all.container_id, &all.owner).map_err(|err| err.cause)?.is_empty();
+        let has_siblings = !holder::siblings(&all.container_id, &all.owner).map_err(Error::within_step)?.is_empty();
         let own = if has_siblings { Cow::Owned(with(all, wanted(kernel, all, None)?)) } else { Cow::Borrowed(all) };
         ebpf::add(kernel, &own, way, None)?;
     }
@@ -78,7 +79,7 @@ pub fn owners(kernel: &mut Kernel) -> Result<Vec<String>, KernelError> {
 
 /// Has the ports of an owner that goes lead to the container's other attachments that ask for them.
 fn hand_over(kernel: &mut Kernel, container_id: &str, leaving: &str) -> Result<(), KernelError> {
-    for Sibling { ports: all, is_apart } in holder::siblings(container_id, leaving).map_err(|err| err.cause)? {
+    for Sibling { ports: all, is_apart } in holder::siblings(container_id, leaving).map_err(Error::within_step)? {
         let own = settle(kernel, &all, Some(leaving))?;
         if own.ports.is_empty() {
             continue;
@@ -106,7 +107,7 @@ fn hand_over(kernel: &mut Kernel, container_id: &str, leaving: &str) -> Result<(
 fn settle(kernel: &mut Kernel, all: &HostPorts, leaving: Option<&str>) -> Result<HostPorts, KernelError> {
     const ROUNDS: usize = 8;
     let dead = dead(kernel, all)?;
-    let _quiet = holder::quiet(&all.owner, dead.iter().map(String::as_str)).map_err(|err| err.cause)?;
+    let _quiet = holder::quiet(&all.owner, dead.iter().map(String::as_str)).map_err(Error::within_step)?;
     let _held = Lock::Rules.hold_for_step()?;
     for _ in 0..ROUNDS {
         kernel.forget_holders();

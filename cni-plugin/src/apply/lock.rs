@@ -61,9 +61,6 @@ impl Lock {
 
     /// The same within a step, whose own text says what is being done.
     pub(super) fn hold_for_step(self) -> Result<File, KernelError> {
-        self.hold().map_err(|Error { doing, cause }| KernelError {
-            ext_ack: Some(format!("{doing}: {}", cause.sentence())),
-            ..cause
-        })
+        self.hold().map_err(Error::within_step)
     }
 }

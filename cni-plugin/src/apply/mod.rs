@@ -35,6 +35,8 @@ mod wait;
 mod within;
 pub mod xsk;
 
+use crate::cni::bounds::listed;
+use crate::plan::Step;
 use crate::sys::netlink::KernelError;
 use crate::sys::netns::NetNsError;
 use nix::errno::Errno;
@@ -54,6 +56,24 @@ impl Error {
     /// A failure of `doing`.
     pub fn new(doing: impl Into<String>, cause: impl Into<KernelError>) -> Self {
         Self { doing: doing.into(), cause: cause.into() }
+    }
+
+    /// A failure of steps, which are named by their commands.
+    pub fn of_steps<'a>(steps: impl IntoIterator<Item = &'a Step>, cause: KernelError) -> Self {
+        let commands =
+            steps.into_iter().flat_map(|step| step.to_string().lines().map(str::to_owned).collect::<Vec<_>>());
+        Self { doing: listed(commands), cause }
+    }
+
+    /// The same error said from further out: `outer: inner`.
+    fn context(self, outer: &str) -> Self {
+        Self { doing: format!("{outer}: {}", self.doing), ..self }
+    }
+
+    /// What the kernel said, for a step whose own text says what was being done.
+    fn within_step(self) -> KernelError {
+        let sentence = format!("{}: {}", self.doing, self.cause.sentence());
+        KernelError { ext_ack: Some(sentence), ..self.cause }
     }
 
     /// A failed file operation.

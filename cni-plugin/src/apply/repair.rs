@@ -74,7 +74,7 @@ fn put_back(kernel: &mut Kernel, record: &Record, lost: &[(Table, State)]) -> Ve
             _ if !is_lost(Table::Inet) => Ok(()),
             _ => put_back_inet(kernel, step),
         };
-        errors.extend(made.err().map(|cause| Error::new(format!("put back: {step}"), cause)));
+        errors.extend(made.err().map(|cause| Error::of_steps([step], cause).context("put back")));
     }
     errors
 }

@@ -219,12 +219,7 @@ impl Run<'_> {
         let mut taking = TakeBack { chain, attachment, record: Some(record), prev: None };
         let errors = taking.run(kernel);
         let leftovers = taking.record.map_or(Vec::new(), |left| transaction.end(left, errors));
-        if leftovers.is_empty() {
-            return error;
-        }
-        let sentences: Vec<String> = leftovers.iter().map(ToString::to_string).collect();
-        let msg = format!("{}; left behind until DEL or GC: {}", error.msg, sentences.join("; "));
-        Error { msg, ..error }
+        error.and_left_behind(&leftovers)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use super::add::open_kernel;
 use super::chain::{self, Chain, From, Work};
-use super::joined;
 use super::liveness::Known;
 use crate::apply::observe::observe;
 use crate::apply::record::Folder;
@@ -40,7 +39,7 @@ pub fn check(request: &Request, chain: &Chain) -> Result<(), Error> {
         let missing = missing.filter_map(|(_, step)| verify::holds(step, &facts).err());
         errors.extend(missing.map(|what| Error::internal(format!("network {:?}: {what}", chain.network()))));
     }
-    joined(errors)
+    Error::joined(&errors)
 }
 
 /// What other programs and the IPAM have to say about item `at`.

@@ -2,7 +2,6 @@
 
 use super::add::refuse_own;
 use super::chain::{self, Chain};
-use super::joined;
 use super::liveness::Known;
 use super::recorded;
 use super::take_back::TakeBack;
@@ -40,7 +39,7 @@ pub fn del(request: &Request, face: &str) -> Result<(), Error> {
     };
     let mut taking = TakeBack { chain: &chain, attachment, record, prev: request.conf.prev_result.as_ref() };
     let errors = taking.run(&mut kernel);
-    joined(folder.settle(&key, taking.record.as_ref(), errors))?;
+    Error::joined(&folder.settle(&key, taking.record.as_ref(), errors))?;
     folder.close().map_err(Error::from)
 }
 
@@ -56,7 +55,7 @@ pub fn take_back(
     let chain = recorded.as_ref().unwrap_or(chain);
     let mut taking = TakeBack { chain, attachment, record: Some(record), prev: None };
     let errors = taking.run(kernel);
-    joined(folder.settle(&key, taking.record.as_ref(), errors))
+    Error::joined(&folder.settle(&key, taking.record.as_ref(), errors))
 }
 
 /// Whether the path leads to another namespace than the recorded one. Asked where something would be done there: to enter

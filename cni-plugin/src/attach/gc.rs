@@ -2,7 +2,6 @@
 
 use super::chain::{Chain, From, Work};
 use super::del::del;
-use super::joined;
 use super::liveness::{Known, netns_of};
 use super::recorded::{self, host_locals};
 use crate::apply::hostports;
@@ -55,7 +54,7 @@ pub fn gc(request: &Request, chain: &Chain) -> Result<(), Error> {
     }
     errors.extend(sweep(network, &valid).err());
     errors.extend(record::sweep_empty().map_err(Error::from).err());
-    joined(errors)
+    Error::joined(&errors)
 }
 
 /// Puts back what was flushed, and opens what was shut; says on standard error what it could not.
@@ -133,5 +132,5 @@ fn sweep(network: &str, valid: &[(String, String)]) -> Result<(), Error> {
     let go_on = crate::apply::executor::OnError::GoOn;
     let report = crate::apply::executor::execute(&mut kernel, &steps, &Facts::default(), go_on);
     let idle = xsk::sweep().err().map(Error::from);
-    joined(report.errors.into_iter().map(Error::from).chain(idle).collect())
+    Error::joined(&report.errors.into_iter().map(Error::from).chain(idle).collect::<Vec<_>>())
 }

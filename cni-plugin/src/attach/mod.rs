@@ -54,13 +54,3 @@ pub fn version(face: &str, path: &[PathBuf]) -> Result<String, Error> {
         if is_ours { None } else { apart(|| delegate::circle(face, path, &Key::of_no_container("", face), false)) };
     circle.map_or_else(|| Ok(version_reply(&Version::ALL)), Err)
 }
-
-/// Makes one error of several: the first one's code, all sentences.
-fn joined(errors: Vec<Error>) -> Result<(), Error> {
-    let mut errors = errors.into_iter();
-    let Some(mut first) = errors.next() else { return Ok(()) };
-    for error in errors {
-        first.msg = format!("{}; {error}", first.msg);
-    }
-    Err(first)
-}

@@ -2,7 +2,6 @@
 
 use super::chain::{Chain, From, Work};
 use super::gc::mend;
-use super::joined;
 use super::liveness::Known;
 use super::recorded::{self, host_locals};
 use crate::apply::features;
@@ -27,7 +26,7 @@ pub fn status(_request: &Request, chain: &Chain) -> Result<(), Error> {
         }
         Err(err) => errors.push(not_available(err)),
     }
-    joined(errors)
+    Error::joined(&errors)
 }
 
 /// What the plugins ask of the kernel and this one has not.

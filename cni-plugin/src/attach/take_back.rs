@@ -71,7 +71,7 @@ impl TakeBack<'_> {
         let steps = if self.record.is_some() { undo(&done) } else { self.remnants(items) };
         let report = execute(kernel, &steps, &Facts::default(), OnError::GoOn);
         errors.extend(report.errors.into_iter().map(Error::from));
-        let mut failed: Vec<Step> = report.failed.into_iter().map(|at| steps[at].clone()).collect();
+        let mut failed: Vec<Step> = report.failed.into_iter().map(|(at, _)| steps[at].clone()).collect();
         if !kernel.has_pod() {
             for step in &done {
                 let Step::AddShaping(shaping) = step else { continue };

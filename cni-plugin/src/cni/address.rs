@@ -1,6 +1,6 @@
 //! Addresses as Go reads them: no leading zeros, no zone, IPv4-mapped IPv6 is IPv4, host bits are kept.
 
-use super::error::shortened;
+use super::bounds::shortened;
 use super::{Error, Json};
 use ipnet::IpNet;
 use std::net::IpAddr;

@@ -1,5 +1,6 @@
 //! The error a runtime reads: code, message, details. The code is chosen here and nowhere else.
 
+use super::bounds::{bounded, sentences};
 use super::{Json, Version};
 use std::fmt;
 use std::io;
@@ -80,7 +81,7 @@ pub struct Error {
 impl Error {
     /// An error of any code, without details.
     pub fn new(code: Code, msg: impl Into<String>) -> Self {
-        Self { code, msg: msg.into(), details: String::new() }
+        Self { code, msg: bounded(msg.into()), details: String::new() }
     }
 
     /// Code 1: the configuration's version is not supported.
@@ -158,15 +159,51 @@ impl Error {
     /// The same error with `details`.
     #[must_use]
     pub fn with_details(mut self, details: impl Into<String>) -> Self {
-        self.details = details.into();
+        self.details = bounded(details.into());
         self
     }
 
     /// The same error said from further out: `outer: inner`. The code stays.
     #[must_use]
     pub fn context(mut self, outer: impl fmt::Display) -> Self {
-        self.msg = format!("{outer}: {}", self.msg);
+        self.msg = bounded(format!("{outer}: {}", self.msg));
         self
+    }
+
+    /// One error of several: all sentences, each once. It passes by itself if all of them do, or the code is the first that
+    /// does not.
+    pub fn joined(errors: &[Self]) -> Result<(), Self> {
+        let lasting = errors.iter().find(|error| error.code != Code::TryAgain);
+        let Some(Self { code, .. }) = lasting.or(errors.first()) else { return Ok(()) };
+        let msg = sentences(distinct(errors.iter().map(|error| error.msg.as_str())));
+        let details = errors.iter().map(|error| error.details.as_str()).filter(|details| !says(&msg, details));
+        Err(Self::new(*code, &msg).with_details(sentences(distinct(details))))
+    }
+
+    /// The same error with what `left` says besides: `why; left behind until DEL or GC: left`.
+    #[must_use]
+    pub fn and_left_behind(mut self, left: &[Self]) -> Self {
+        if !left.is_empty() {
+            let more = self.news(left);
+            let colon = if more.is_empty() { "" } else { ": " };
+            self.msg = bounded(format!("{}; left behind until DEL or GC{colon}{more}", self.msg));
+        }
+        self
+    }
+
+    /// The same error with what went wrong while cleaning up after it, as details.
+    #[must_use]
+    pub fn and_cleanup(self, cleanup: &[Self]) -> Self {
+        let more = self.news(cleanup);
+        let details = sentences([&self.details, &more].into_iter().filter(|text| !text.is_empty()));
+        self.with_details(details)
+    }
+
+    /// The sentences of other errors that this one does not say.
+    fn news(&self, others: &[Self]) -> String {
+        let own = self.to_string();
+        let all = others.iter().flat_map(|error| [error.msg.as_str(), &error.details]);
+        sentences(distinct(all.filter(|sentence| !says(&own, sentence))))
     }
 
     /// The document for standard output; `version` is the configuration's, or the newest where that is unknown.
@@ -193,19 +230,29 @@ impl Error {
         json.expect_object("the plugin's error")?;
         let code = json.u32("code")?.unwrap_or(0);
         let (msg, details) = (json.string("msg")?, json.string("details")?);
-        Ok(Self { code: Code::from_number(code), msg, details })
+        // One that says all of it in both says it once.
+        let details = if says(&msg, &details) { String::new() } else { details };
+        Ok(Self::new(Code::from_number(code), msg).with_details(details))
     }
 }
 
-/// Longest piece of a stranger's text that a message repeats, in characters.
-const SHOWN_CHARS: usize = 60;
+/// Whether a text holds this sentence whole: by itself, among others, or behind a context.
+fn says(text: &str, sentence: &str) -> bool {
+    let begins = |at: usize| at == 0 || [": ", "; "].iter().any(|before| text[..at].ends_with(before));
+    let ends = |at: usize| at == text.len() || text[at..].starts_with("; ");
+    text.match_indices(sentence).any(|(at, _)| begins(at) && ends(at + sentence.len()))
+}
 
-/// `text` for a message: whole, or its first 60 characters and `...`.
-pub fn shortened(text: &str) -> String {
-    match text.char_indices().nth(SHOWN_CHARS) {
-        Some((end, _)) => format!("{}...", &text[..end]),
-        None => text.to_owned(),
+/// The sentences, none of which repeats another one.
+fn distinct<'a>(sentences: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut all: Vec<&str> = Vec::new();
+    for sentence in sentences.filter(|sentence| !sentence.is_empty()) {
+        if !all.iter().any(|said| says(said, sentence)) {
+            all.retain(|said| !says(sentence, said));
+            all.push(sentence);
+        }
     }
+    all
 }
 
 impl fmt::Display for Error {
@@ -238,6 +285,40 @@ mod tests {
         let error = Error::config("vlan 5000 is outside 1-4094").with_details("d").context("network \"storage\"");
         assert_eq!(error.to_string(), "network \"storage\": vlan 5000 is outside 1-4094; d");
         assert_eq!(error.code, Code::InvalidConfig);
+    }
+
+    #[test]
+    fn several_errors_are_one_that_repeats_no_sentence() {
+        let [wait, lost] = [Error::try_again("lock x: held"), Error::internal("link a: EPERM").with_details("d")];
+        let same = lost.clone().context("container c");
+        let joined = |errors: &[Error]| Error::joined(errors).expect_err("an error");
+        assert_eq!(Error::joined(&[]), Ok(()));
+        assert_eq!(joined(&[wait.clone(), wait.clone()]), wait);
+        let all = Error::internal("lock x: held; container c: link a: EPERM").with_details("d");
+        assert_eq!(joined(&[wait.clone(), lost.clone(), same, lost.clone()]), all);
+        let near = Error::internal("link a: EPERMANENT");
+        assert_eq!(joined(&[lost.clone(), near]).msg, "link a: EPERM; link a: EPERMANENT");
+        let many: Vec<Error> = (0..500).map(|at| Error::internal(format!("link {at}: EPERM"))).collect();
+        assert!(joined(&many).msg.ends_with(" more)") && joined(&many).msg.len() < 2048);
+    }
+
+    #[test]
+    fn what_is_left_behind_is_said_once() {
+        let error = Error::internal("spy failed").with_details("d");
+        let left = error.clone().and_left_behind(&[error.clone(), Error::internal("link a: EPERM")]);
+        assert_eq!(left.to_string(), "spy failed; left behind until DEL or GC: link a: EPERM; d");
+        let left = error.clone().and_left_behind(std::slice::from_ref(&error));
+        assert_eq!(left.msg, "spy failed; left behind until DEL or GC");
+        assert_eq!(error.clone().and_left_behind(&[]), error);
+    }
+
+    #[test]
+    fn no_error_is_longer_than_somebody_reads() {
+        let long = "x".repeat(1 << 20);
+        let read = |error: Error| error.to_stdout(Version::V1_1_0).len();
+        assert!(read(Error::internal(&long).with_details(&long).context(&long)) < 5000);
+        let foreign = format!(r#"{{"code":107,"msg":"{long}","details":"{long}"}}"#);
+        assert!(read(Error::from_stdout(foreign.as_bytes()).expect("an error")) < 5000);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! A key matches in any ASCII case; of several matches the last that is not `null` wins; `null` counts as absent. A value
 //! of the wrong type is an error of code 6 that names key, expected type and value.
 
-use super::error::shortened;
+use super::bounds::shortened;
 use super::{Error, Json};
 
 impl Json {

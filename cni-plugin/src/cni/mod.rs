@@ -7,6 +7,7 @@
 
 pub mod address;
 pub mod args;
+pub mod bounds;
 pub mod error;
 mod fields;
 pub mod json;

@@ -1,6 +1,6 @@
 //! One plugin's configuration and the checks on the names in it.
 
-use super::error::shortened;
+use super::bounds::shortened;
 use super::result::result_version;
 use super::{AddResult, Dns, Error, Json, Version};
 

@@ -1,6 +1,6 @@
 //! The result of ADD and how its three JSON layouts are read; `layout` writes them.
 
-use super::error::shortened;
+use super::bounds::shortened;
 use super::version::Family;
 use super::{Error, Json, Version};
 use ipnet::IpNet;

@@ -1,6 +1,6 @@
 //! The versions of the CNI specification that braid speaks.
 
-use super::error::shortened;
+use super::bounds::shortened;
 use super::{Error, Json};
 use std::fmt;
 

@@ -316,6 +316,5 @@ fn failed(what: &str, which: impl Display, e: &io::Error) -> Error {
 
 /// `error`, with what went wrong while cleaning up after it.
 pub fn also(error: Error, cleanup: impl IntoIterator<Item = Error>) -> Error {
-    let more: Vec<String> = cleanup.into_iter().map(|e| e.to_string()).collect();
-    if more.is_empty() { error } else { error.with_details(more.join("; ")) }
+    error.and_cleanup(&cleanup.into_iter().collect::<Vec<_>>())
 }

@@ -1,0 +1,79 @@
+//! Texts in a message, cut to what somebody can read: strangers' words, long lists, the message itself.
+
+/// Longest piece of a stranger's text that a message repeats, in characters.
+const SHOWN_CHARS: usize = 60;
+/// Longest message, and longest details, in bytes.
+const MOST_BYTES: usize = 2048;
+/// Longest list within a message, in bytes.
+const LIST_BYTES: usize = 512;
+
+/// `text` for a message: whole, or its first 60 characters and `...`.
+pub fn shortened(text: &str) -> String {
+    match text.char_indices().nth(SHOWN_CHARS) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// The items behind each other, as far as half a kilobyte goes: `a; b; (400 more)`. A long one is cut as well.
+pub fn listed<T: AsRef<str>>(items: impl IntoIterator<Item = T>) -> String {
+    listed_within(LIST_BYTES, items)
+}
+
+/// The same as a whole message.
+pub fn sentences<T: AsRef<str>>(all: impl IntoIterator<Item = T>) -> String {
+    listed_within(MOST_BYTES - LIST_BYTES, all)
+}
+
+fn listed_within<T: AsRef<str>>(most: usize, items: impl IntoIterator<Item = T>) -> String {
+    let (mut text, mut more) = (String::new(), 0_usize);
+    for item in items {
+        let item = item.as_ref();
+        if more > 0 || !text.is_empty() && text.len() + item.len() > most {
+            more += 1;
+            continue;
+        }
+        text.push_str(if text.is_empty() { "" } else { "; " });
+        text.push_str(&cut(item, most));
+    }
+    if more > 0 { format!("{text}; ({more} more)") } else { text }
+}
+
+/// A whole message, or its beginning and its end, where the cause stands.
+pub fn bounded(text: String) -> String {
+    if text.len() <= MOST_BYTES { text } else { cut(&text, MOST_BYTES) }
+}
+
+fn cut(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let head = &text[..text.floor_char_boundary(most / 2)];
+    let tail = &text[text.ceil_char_boundary(text.len() - most / 4)..];
+    format!("{head}... ({} bytes more) ...{tail}", text.len() - head.len() - tail.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_list_says_how_many_more_there_are() {
+        let items: Vec<String> = (0..402).map(|port| format!("port {port}")).collect();
+        let text = listed(&items);
+        assert!(text.starts_with("port 0; port 1; ") && text.ends_with(" more)"), "{text}");
+        let shown = text.matches("port").count();
+        assert!(text.ends_with(&format!("; ({} more)", 402 - shown)) && text.len() < 600, "{text}");
+        assert_eq!(listed(["a", "b"]), "a; b");
+        assert_eq!(listed([""; 0]), "");
+    }
+
+    #[test]
+    fn what_is_cut_keeps_both_ends_and_its_characters_whole() {
+        let text = format!("begin {} the cause", "é".repeat(4000));
+        let cut = bounded(text.clone());
+        assert!(cut.starts_with("begin é") && cut.ends_with("é the cause") && cut.len() < MOST_BYTES, "{cut}");
+        assert_eq!(bounded("short".to_owned()), "short");
+        assert!(listed([text]).len() < 600);
+    }
+}
