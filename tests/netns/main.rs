@@ -26,6 +26,7 @@ mod loopback;
 mod macvlan;
 mod masquerade;
 mod mtu;
+mod no_ipv6;
 mod parallel;
 mod ports;
 mod protocol;

@@ -2,6 +2,7 @@
 
 use super::chain::{self, Chain, From, Work};
 use super::del;
+use super::families::Ask;
 use super::gc::is_alive;
 use super::liveness::Known;
 use super::planner::Planner;
@@ -204,7 +205,7 @@ impl Run<'_> {
     fn native(&mut self, items: Range<usize>, kernel: &mut Kernel) -> Result<(), Error> {
         let Self { planner, done, .. } = self;
         let (chain, attachment) = (planner.chain, planner.attachment);
-        let mut reserve = |at: usize, prev: Option<&AddResult>| lease(chain, attachment, at, prev, done);
+        let mut reserve = |ask: &Ask<'_>| lease(chain, attachment, ask, done);
         let planned = planner.native(items, kernel, &mut reserve);
         planner.warnings.drain(..).for_each(|warning| eprintln!("network {:?}: {warning}", chain.network()));
         let planned = planned?;
@@ -223,20 +224,15 @@ impl Run<'_> {
     }
 }
 
-/// Reserves the addresses of item `at`; from then on a failure has to give them back, which `done` notes.
-fn lease(
-    chain: &Chain,
-    attachment: &Attachment,
-    at: usize,
-    prev: Option<&AddResult>,
-    done: &mut usize,
-) -> Result<Option<Lease>, Error> {
+/// Reserves the addresses of an item; from then on a failure has to give them back, which `done` notes.
+fn lease(chain: &Chain, attachment: &Attachment, ask: &Ask<'_>, done: &mut usize) -> Result<Option<Lease>, Error> {
+    let at = ask.at;
     let lease = match &chain.items[at].addresses {
         From::Nobody => return Ok(None),
-        From::Ours(ipam) => ipam.reserve(&chain::owner(attachment), Known::of(chain.network()).host())?,
+        From::Ours(ipam) => ask.of(ipam)?.reserve(&chain::owner(attachment), Known::of(chain.network()).host())?,
         From::Foreign(ipam) => {
             *done = at + 1;
-            let result = chain.delegate(ipam, at, Command::Add, Some(attachment), prev)?;
+            let result = chain.delegate(ipam, at, Command::Add, Some(attachment), ask.prev)?;
             chain::lease_of(result.unwrap_or_default())
         }
     };

@@ -13,6 +13,7 @@ pub mod add;
 pub mod chain;
 pub mod check;
 pub mod del;
+mod families;
 pub mod gc;
 pub mod leases;
 pub mod liveness;

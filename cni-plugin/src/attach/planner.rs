@@ -1,13 +1,14 @@
 //! Planning neighbouring native plugins of a chain, for ADD and for the dry run alike.
 
-use super::chain::{Chain, Work};
+use super::chain::{Chain, From, Item, Work};
+use super::families::Ask;
 use crate::apply::kernel::Kernel;
 use crate::apply::observe::observe;
 use crate::cni::{AddResult, Attachment, Error, Version};
 use crate::ipam::Lease;
 use crate::plan::step::Step;
 use crate::plan::{Facts, Need};
-use crate::plugins::{Call, Planned};
+use crate::plugins::{Call, Planned, ipv6};
 use std::ops::Range;
 
 /// One attachment on its way through the chain.
@@ -41,8 +42,8 @@ impl Native {
     }
 }
 
-/// Gives item `at` of the chain its addresses; it is lent the result so far.
-pub type Leases<'l> = dyn FnMut(usize, Option<&AddResult>) -> Result<Option<Lease>, Error> + 'l;
+/// Gives an item of the chain its addresses.
+pub type Leases<'l> = dyn FnMut(&Ask<'_>) -> Result<Option<Lease>, Error> + 'l;
 
 impl<'a> Planner<'a> {
     /// Starts from the result of an earlier call, where there is one.
@@ -93,13 +94,16 @@ impl<'a> Planner<'a> {
         read_more(kernel, plugin.needs(&call), before)?;
         let mut facts = before.facts();
         plugin.refuse(&call, &facts)?;
-        let lease = leases(at, self.prev.as_ref())?;
+        let ask = Ask { at, prev: self.prev.as_ref(), no_ipv6: no_ipv6(kernel, item, &call, before)? };
+        let lease = leases(&ask)?.map(|lease| ask.left_of(&item.addresses, lease)).transpose()?;
+        let (lease, warning) = lease.map_or((None, None), |(lease, warning)| (Some(lease), warning));
         let needs = lease.as_ref().map(|lease| plugin.needs_of(lease)).filter(|needs| !needs.is_empty());
         if let Some(needs) = needs {
             read_more(kernel, needs, before)?;
             facts = before.facts();
         }
-        let planned = plugin.plan(&call, &facts, lease)?;
+        let mut planned = plugin.plan(&call, &facts, lease)?;
+        planned.warnings.extend(warning);
         planned.result.convertible(self.version).map(|()| planned)
     }
 }
@@ -112,6 +116,24 @@ pub fn call<'a>(
     prev: Option<&'a AddResult>,
 ) -> Call<'a> {
     Call::new(chain.network(), &attachment.container_id, &attachment.ifname, sandbox, prev)
+}
+
+/// Why the item's container can't have IPv6, where its IPAM may give it and the node has none.
+fn no_ipv6(kernel: &mut Kernel, item: &Item, call: &Call<'_>, before: &mut Native) -> Result<Option<String>, Error> {
+    let may_give = match &item.addresses {
+        From::Nobody => false,
+        From::Ours(ipam) => ipam.has_ipv6(),
+        From::Foreign(_) => true,
+    };
+    let Work::Native(plugin) = &item.work else { return Ok(None) };
+    if !may_give {
+        return Ok(None);
+    }
+    let at = plugin.gateway_at(call);
+    if let Some(need) = ipv6::need(at.as_ref(), &before.facts()) {
+        read_more(kernel, vec![need], before)?;
+    }
+    Ok(ipv6::off(at.as_ref(), &before.facts()))
 }
 
 /// Reads what a plugin needs and no earlier one asked for; a link that an earlier one makes is not there to be read.

@@ -1,11 +1,12 @@
 //! The dry run: what an ADD would do, with addresses looked up and not reserved.
 
 use super::chain::{Chain, From, Item, Work};
+use super::families::Ask;
 use super::liveness::Known;
 use super::planner::Planner;
 use crate::apply::executor::is_there_already;
 use crate::apply::kernel::Kernel;
-use crate::cni::{AddResult, Error, Request};
+use crate::cni::{Error, Request};
 use crate::ipam::Lease;
 use crate::plan::Step;
 use crate::plugins::Addresses;
@@ -52,9 +53,9 @@ fn natives(
 ) -> Result<(), Error> {
     let chain = planner.chain;
     let mut notes: Vec<Vec<Line>> = vec![Vec::new(); items.len()];
-    let mut look_up = |at: usize, _prev: Option<&AddResult>| {
-        let (lease, found) = look_up(chain, &chain.items[at])?;
-        notes[at] = found;
+    let mut look_up = |ask: &Ask<'_>| {
+        let (lease, found) = look_up(chain, &chain.items[ask.at], ask)?;
+        notes[ask.at] = found;
         Ok(lease)
     };
     let planned = planner.native(items, kernel, &mut look_up)?;
@@ -67,11 +68,11 @@ fn natives(
 }
 
 /// What the item's IPAM would give, and what there is to say about it.
-fn look_up(chain: &Chain, item: &Item) -> Result<(Option<Lease>, Vec<Line>), Error> {
+fn look_up(chain: &Chain, item: &Item, ask: &Ask<'_>) -> Result<(Option<Lease>, Vec<Line>), Error> {
     match &item.addresses {
         From::Nobody => Ok((None, Vec::new())),
         From::Ours(ipam) => {
-            let lease = ipam.peek(Known::of(chain.network()).host())?;
+            let lease = ask.of(ipam)?.peek(Known::of(chain.network()).host())?;
             let notes = addresses(&item.conf.ipam, chain, &lease);
             Ok((Some(lease), notes))
         }

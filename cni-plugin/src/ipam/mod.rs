@@ -15,6 +15,7 @@ pub use host_local::Host;
 pub use lease::{Lease, Owner};
 
 use crate::cni::{AddResult, Error, NetConf};
+use range::RangeSet;
 use std::net::IpAddr;
 
 /// The types that are done in this process.
@@ -46,6 +47,32 @@ impl Ipam {
             "static" => Some(Self::Static(static_ip::Config::default())),
             _ => None,
         })
+    }
+
+    /// Whether it may give an IPv6 address.
+    pub fn has_ipv6(&self) -> bool {
+        match self {
+            Self::HostLocal(config) => config.ranges.iter().any(|set| !set.is_ipv4()),
+            Self::Static(config) => config.addresses.iter().any(|ip| ip.address.addr().is_ipv6()),
+        }
+    }
+
+    /// The same without IPv6; `None` where nothing is left.
+    pub fn without_ipv6(&self) -> Option<Self> {
+        let mut ipam = self.clone();
+        let (routes, is_empty) = match &mut ipam {
+            Self::HostLocal(config) => {
+                config.ranges.retain(RangeSet::is_ipv4);
+                config.requested.retain(IpAddr::is_ipv4);
+                (&mut config.routes, config.ranges.is_empty())
+            }
+            Self::Static(config) => {
+                config.addresses.retain(|ip| ip.address.addr().is_ipv4());
+                (&mut config.routes, config.addresses.is_empty())
+            }
+        };
+        routes.retain(|route| route.dst.addr().is_ipv4());
+        (!is_empty).then_some(ipam)
     }
 
     /// ADD: what `owner` gets. On an error nothing is held.

@@ -145,6 +145,8 @@ pub struct LinkFact {
     pub mtu: u32,
     /// MTUs that it can have.
     pub mtus: RangeInclusive<u32>,
+    /// IPv6 is on; none where the kernel shows nothing of IPv6, as for a link that is too small for it.
+    pub has_ipv6: Option<bool>,
     /// Administratively up.
     pub up: bool,
     /// Operationally up.
@@ -371,6 +373,7 @@ impl LinkFact {
             mac,
             mtu,
             mtus: ETHERNET_MTUS,
+            has_ipv6: None,
             up,
             oper_up: up,
             running: up,

@@ -4,6 +4,7 @@
 
 pub mod call;
 pub mod interface;
+pub mod ipv6;
 pub mod main;
 pub mod meta;
 pub mod mtu;
@@ -13,6 +14,7 @@ pub use call::Call;
 use crate::apart::apart;
 use crate::cni::{AddResult, Error, Json, NetConf};
 use crate::ipam::Lease;
+use crate::plan::link::LinkRef;
 use crate::plan::{Facts, Feature, Need, Step};
 use std::fmt::Debug;
 
@@ -49,6 +51,11 @@ pub trait Plugin: Debug {
     /// Refuses what can't work on this host, before an address is reserved.
     fn refuse(&self, _call: &Call<'_>, _facts: &Facts) -> Result<(), Error> {
         Ok(())
+    }
+
+    /// The link of the host that carries the container's gateways, so that IPv6 has to be on there.
+    fn gateway_at(&self, _call: &Call<'_>) -> Option<LinkRef> {
+        None
     }
 
     /// What has to be read before [`Plugin::plan`], once the addresses are known.

@@ -280,6 +280,10 @@ impl Plugin for Bridge {
         needs
     }
 
+    fn gateway_at(&self, _call: &Call<'_>) -> Option<LinkRef> {
+        self.gateway_link().ok().filter(|_| self.is_gateway)
+    }
+
     fn needs_of(&self, lease: &Lease) -> Vec<Need> {
         let forwards = self.is_gateway.then(|| interface::forwarding_needs(&lease.ips));
         forwards.flatten().into_iter().collect()

@@ -101,6 +101,10 @@ impl Plugin for Ptp {
         vec![Need::Link(call.pod())]
     }
 
+    fn gateway_at(&self, call: &Call<'_>) -> Option<LinkRef> {
+        Some(LinkRef::host(call.host_veth()))
+    }
+
     fn needs_of(&self, lease: &Lease) -> Vec<Need> {
         interface::forwarding_needs(&lease.ips).into_iter().collect()
     }

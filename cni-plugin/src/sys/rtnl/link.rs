@@ -45,6 +45,7 @@ mod ifla {
 }
 
 const AF_INET: u16 = 2;
+const AF_INET6: u16 = 10;
 const IFF_UP: u32 = 0x1;
 const IFF_RUNNING: u32 = 0x40;
 const IFF_PROMISC: u32 = 0x100;
@@ -306,11 +307,21 @@ pub fn parse(body: &[u8]) -> Option<(String, LinkFact)> {
             ifla::GSO_MAX_SIZE => fact.gso_max_size = u32_of(value)?,
             ifla::OPERSTATE => fact.oper_up = value.first() == Some(&OPER_UP),
             ifla::IFALIAS => fact.alias = text_of(value),
+            ifla::AF_SPEC => fact.has_ipv6 = is_ipv6_on(value),
             ifla::LINKINFO => link_info(value, &mut fact),
             _ => {}
         }
     }
     Some((name, fact))
+}
+
+/// By `DEVCONF_DISABLE_IPV6` of `IFLA_INET6_CONF` (include/uapi/linux/ipv6.h): as `/proc/sys/net/ipv6/conf/<link>` has it.
+fn is_ipv6_on(spec: &[u8]) -> Option<bool> {
+    const INET6_CONF: u16 = 2;
+    const DISABLE_IPV6: usize = 26;
+    let of = |kind: u16, value| attributes_of(value).find(|(other, _)| *other == kind).map(|(_, value)| value);
+    let values = of(INET6_CONF, of(AF_INET6, spec)?)?;
+    values.get(4 * DISABLE_IPV6..).and_then(u32_of).map(|value| value == 0)
 }
 
 fn mac_of(value: &[u8]) -> Option<Mac> {

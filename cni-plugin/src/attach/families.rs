@@ -1,0 +1,45 @@
+//! Addresses on a node that has no IPv6: the IPv4 half of what an IPAM would give.
+
+use super::chain::From;
+use crate::cni::{AddResult, Error};
+use crate::ipam::{Ipam, Lease};
+use std::borrow::Cow;
+
+/// Which addresses are asked for.
+#[derive(Debug)]
+pub struct Ask<'a> {
+    /// Of which item of the chain.
+    pub at: usize,
+    /// The result so far.
+    pub prev: Option<&'a AddResult>,
+    /// The reason why there is to be no IPv6 among them; `None` where there may be.
+    pub no_ipv6: Option<String>,
+}
+
+impl Ask<'_> {
+    /// The IPAM without its IPv6 ranges, of which nothing is reserved then.
+    pub fn of<'i>(&self, ipam: &'i Ipam) -> Result<Cow<'i, Ipam>, Error> {
+        match &self.no_ipv6 {
+            Some(why) => ipam.without_ipv6().map(Cow::Owned).ok_or_else(|| nothing_left(why)),
+            None => Ok(Cow::Borrowed(ipam)),
+        }
+    }
+
+    /// What is left of a lease, for an IPAM that is another program; with what the operator should know.
+    pub fn left_of(&self, from: &From, mut lease: Lease) -> Result<(Lease, Option<String>), Error> {
+        let Some(why) = &self.no_ipv6 else { return Ok((lease, None)) };
+        let given = lease.ips.len();
+        lease.ips.retain(|ip| ip.address.addr().is_ipv4());
+        lease.routes.retain(|route| route.dst.addr().is_ipv4());
+        if given > 0 && lease.ips.is_empty() {
+            return Err(nothing_left(why));
+        }
+        let is_less = matches!(from, From::Ours(_)) || lease.ips.len() < given;
+        let warning = || format!("this node has no IPv6 ({why}): the container gets its IPv4 addresses alone");
+        Ok((lease, is_less.then(warning)))
+    }
+}
+
+fn nothing_left(why: &str) -> Error {
+    Error::internal(format!("all addresses are IPv6, and this node has none ({why})"))
+}
