@@ -286,7 +286,7 @@ pub fn list_dated() -> Result<Vec<(Record, SystemTime)>, Error> {
 pub fn each_idle(mut visit: impl FnMut(&Record)) -> Result<bool, Error> {
     each(|record, is_idle| {
         if is_idle {
-            visit(record)
+            visit(record);
         }
     })
 }
