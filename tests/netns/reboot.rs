@@ -17,7 +17,7 @@ fn attach(host: &Sandbox, pod: &Ns) -> Call {
 }
 
 /// What libcni keeps of an ADD.
-fn remember(pod: &Ns) {
+pub(crate) fn remember(pod: &Ns) {
     let record = json!({
         "kind": "cniCacheV1", "networkName": "net", "containerId": pod.name(), "ifName": "eth0", "netns": pod.path()
     });

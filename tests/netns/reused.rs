@@ -2,6 +2,7 @@
 //! second alone.
 
 use crate::conf;
+use crate::reboot::remember;
 use braid_tests::{Call, Ns, Sandbox, Value, json, state};
 use std::fs;
 use std::rc::Rc;
@@ -156,4 +157,95 @@ fn the_rules_of_a_container_of_the_same_name_in_another_network_are_its_own() {
     assert_eq!(state::elements(&host), before);
     new.prev(&result).del().ok();
     host.assert_nothing_left();
+}
+
+/// A masqueraded configuration with these addresses.
+fn with_addresses(mut conf: Value, ipam: Value) -> Value {
+    conf["ipMasq"] = json!(true);
+    conf["ipam"] = ipam;
+    conf
+}
+
+#[test]
+fn an_address_asked_for_by_name_goes_from_a_dead_container_to_the_next_one_and_stays_there() {
+    let host_local =
+        json!({"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]]});
+    let fixed = json!({"type": "static", "addresses": [
+        {"address": "10.1.0.50/24", "gateway": "10.1.0.1"}, {"address": "fd00:1::50/64", "gateway": "fd00:1::1"}]});
+    for (conf, ipam) in
+        [(conf::bridge(), &host_local), (conf::ptp(), &host_local), (conf::bridge(), &fixed), (conf::ptp(), &fixed)]
+    {
+        for (is_in_args, is_known) in [(true, true), (false, true), (true, false)] {
+            let host = Sandbox::new();
+            let call = |pod: &Ns| {
+                let call = host.call(conf["type"].as_str().unwrap(), pod, with_addresses(conf.clone(), ipam.clone()));
+                match (ipam["type"] == "static", is_in_args) {
+                    (true, true) => call
+                        .with("ipam", json!({"type": "static"}))
+                        .args("IgnoreUnknown=1;IP=10.1.0.50/24,fd00:1::50/64;GATEWAY=10.1.0.1,fd00:1::1"),
+                    (true, false) => call,
+                    (false, true) => call.args("IgnoreUnknown=1;IP=10.1.0.50"),
+                    (false, false) => call.with("runtimeConfig", json!({"ips": ["10.1.0.50", "fd00:1::50"]})),
+                }
+            };
+            let (first, second) = (host.pod("a"), host.pod("b"));
+            let (old, new) = (call(&first), call(&second));
+            let of_old = old.add().result();
+            if !is_known {
+                remember(&first);
+                fs::remove_dir_all("/run/braid").unwrap();
+            }
+            host.end(&first);
+            let result = new.add().result();
+            assert_eq!(result["ips"][0]["address"], "10.1.0.50/24");
+            // What the kernel does a moment later.
+            let port = |result: &Value| {
+                let interfaces = result["interfaces"].as_array().unwrap().iter();
+                let name = interfaces.filter_map(|one| one["name"].as_str()).find(|name| name.starts_with("veth"));
+                name.unwrap().to_owned()
+            };
+            let _ = host.try_run(&format!("ip link del {}", port(&of_old)));
+            let seen = || (state::elements(&host), host.link_names(), host.routes("-4"), leases());
+            let before = seen();
+            old.prev(&of_old).del().ok();
+            assert_eq!(seen(), before, "{conf} {ipam} {is_in_args} {is_known}");
+            assert!(second.can_ping("10.1.0.1"), "{conf} {ipam}");
+            new.check(&result).ok();
+            new.prev(&result).del().ok();
+            host.assert_nothing_left();
+        }
+    }
+}
+
+/// The leases of the second container.
+fn leases() -> Vec<(String, String)> {
+    let files = fs::read_dir("/var/lib/cni/networks/net").into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut leases: Vec<_> =
+        files.map(|path| (path.display().to_string(), fs::read_to_string(&path).unwrap())).collect();
+    leases.retain(|(_, text)| text == "b\r\neth0");
+    leases.sort();
+    leases
+}
+
+#[test]
+fn a_path_that_a_later_namespace_is_mounted_at_keeps_no_address_for_the_first() {
+    let host = Sandbox::new();
+    let first = host.pod("a");
+    let call = |pod: &Ns, id: &str| {
+        host.call("bridge", pod, conf::bridge()).container(id).args("IgnoreUnknown=1;IP=10.1.0.50")
+    };
+    call(&first, "a").add().result();
+    remember(&first);
+    // libcni alone knows of it, as of what the reference attached.
+    fs::remove_dir_all("/run/braid").unwrap();
+    call(&host.pod("b"), "b").add().refused(999, &["requested IP address 10.1.0.50 is not available"]);
+    first.run("ip link del eth0");
+    // An hour passes.
+    let then = std::time::SystemTime::now() - std::time::Duration::from_hours(1);
+    for file in ["/var/lib/cni/results/net-a-eth0", "/var/lib/cni/networks/net/10.1.0.50"] {
+        fs::File::open(file).unwrap().set_modified(then).unwrap();
+    }
+    let second = again(&host, &first);
+    call(&second, "new").add().result();
+    assert_eq!(fs::read_to_string("/var/lib/cni/networks/net/10.1.0.50").unwrap(), "new\r\neth0");
 }

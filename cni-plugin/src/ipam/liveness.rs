@@ -99,7 +99,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Longest error of the readings: `/proc/uptime` counts in 10 ms, and clocks are slewed.
+    /// Longest error of readings: `/proc/uptime` counts in 10 ms, and clocks are slewed.
     const MARGIN: Duration = Duration::from_secs(2);
 
     /// Reads the clocks; two or three file accesses.
@@ -174,8 +174,7 @@ impl Liveness for LibcniCache {
     fn netns_of(&self, owner: &Owner, leased: SystemTime) -> Netns {
         let Some((path, written)) = self.netns_path(owner, leased) else { return Netns::Unknown };
         match netns_at(&path) {
-            // No namespace outlives the kernel: what is at that path now is another one.
-            Netns::Alive if self.clock().boot_began().is_some_and(|began| written < began) => Netns::Unknown,
+            Netns::Alive if mounted_at(&path).is_some_and(|since| since > written + Clock::MARGIN) => Netns::Gone,
             known => known,
         }
     }
@@ -215,6 +214,13 @@ pub fn netns_at(path: &Path) -> Netns {
         Ok(_) | Err(nix::errno::Errno::ENOENT | nix::errno::Errno::ENOTDIR) => Netns::Gone,
         Err(_) => Netns::Unknown,
     }
+}
+
+/// When the network namespace that is mounted at `path` was made. The kernel makes the inode with the namespace's first use,
+/// and a mount keeps it; behind a link, as those of /proc are, it may be made anew for each who looks.
+fn mounted_at(path: &Path) -> Option<SystemTime> {
+    let meta = fs::symlink_metadata(path).ok()?;
+    if meta.is_file() { meta.modified().ok() } else { None }
 }
 
 #[cfg(test)]
