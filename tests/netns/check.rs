@@ -195,3 +195,100 @@ fn of_an_ipam_called_alone_asks_for_no_namespace_and_neither_does_any_other_verb
         }
     }
 }
+
+/// What a test calls a plugin with, and a link for it to stand on.
+fn recordless(host: &Sandbox, pod: &Ns, plugin: &str) -> Call {
+    let conf = match plugin {
+        "bridge" => conf::bridge(),
+        "ptp" => conf::ptp(),
+        "macvlan" => conf::macvlan(),
+        "loopback" => json!({"cniVersion": "1.1.0", "name": "net", "type": "loopback"}),
+        other => json!({"cniVersion": "1.1.0", "name": "net", "type": other, "mtu": 1400, "promisc": true,
+            "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}, "capabilities": {"bandwidth": true},
+            "prevResult": {"cniVersion": "1.1.0", "ips": [{"address": "10.9.0.2/24", "interface": 0}],
+                "interfaces": [{"name": "eth0", "sandbox": pod.path(), "mac": "c2:00:00:00:00:01"}]}}),
+    };
+    if plugin == "macvlan" {
+        host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
+    }
+    if conf.get("prevResult").is_some() {
+        pod.run("ip link add eth0 address c2:00:00:00:00:01 type veth peer name far");
+        pod.run("ip addr add 10.9.0.2/24 dev eth0");
+    }
+    let call = host.call(plugin, pod, conf);
+    if plugin == "loopback" { call.ifname("lo") } else { call }
+}
+
+/// Each damage that the configuration and the result tell by themselves, whoever made the attachment.
+const TOLD: &[(&str, At, &str, &str)] = &[
+    ("bridge", At::Pod, "ip link set eth0 down", "eth0"),
+    ("bridge", At::Pod, "ip link del eth0", "eth0"),
+    ("bridge", At::Host, "ip link set PORT down", "PORT"),
+    ("bridge", At::Host, "ip link set PORT nomaster", "is no port of br0"),
+    ("bridge", At::Host, "ip link set PORT address c2:00:00:00:00:99", "PORT"),
+    ("bridge", At::Host, "ip link set br0 address c2:00:00:00:00:99", "br0"),
+    ("bridge", At::Host, "ip link set br0 down", "br0"),
+    ("bridge", At::Host, "ip addr del 10.1.0.1/24 dev br0", "10.1.0.1/24"),
+    ("bridge", At::Host, "sysctl -w net.ipv4.ip_forward=0", "net/ipv4/ip_forward"),
+    ("ptp", At::Pod, "ip link set eth0 down", "eth0"),
+    ("ptp", At::Host, "ip link set PORT down", "PORT"),
+    ("ptp", At::Host, "ip route del 10.2.0.2", "10.2.0.2/32"),
+    ("macvlan", At::Pod, "ip link set eth0 down", "eth0"),
+    ("macvlan", At::Pod, "ip link set eth0 type macvlan mode private", "mode"),
+    ("macvlan", At::Pod, "ip link del eth0", "eth0"),
+    ("loopback", At::Pod, "ip link set lo down", "lo"),
+    ("tuning", At::Pod, "ip link set eth0 mtu 1300", "eth0"),
+    ("tuning", At::Pod, "ip link set eth0 promisc off", "eth0"),
+    ("tuning", At::Pod, "sysctl -w net.ipv4.conf.eth0.arp_filter=0", "arp_filter"),
+    ("tuning", At::Pod, "ip link del eth0", "eth0"),
+    ("firewall", At::Pod, "ip link del eth0", "eth0"),
+    ("firewall", At::Pod, "ip link set eth0 address c2:00:00:00:00:99", "c2:00:00:00:00:99"),
+    ("portmap", At::Pod, "ip addr del 10.9.0.2/24 dev eth0", "10.9.0.2/24"),
+    ("bandwidth", At::Pod, "ip link del eth0", "eth0"),
+];
+
+fn told_without_a_record(is_reference: bool) {
+    for (plugin, at, damage, word) in TOLD {
+        if is_reference && ["firewall", "portmap", "bandwidth"].contains(plugin) {
+            continue;
+        }
+        let host = Sandbox::new();
+        let pod = host.pod("a");
+        let call = recordless(&host, &pod, plugin);
+        let result = if is_reference { call.clone().reference() } else { call.clone() }.add().result();
+        let _ = std::fs::remove_dir_all("/run/braid");
+        call.check(&result).ok();
+        let ends = result["interfaces"].as_array().into_iter().flatten();
+        let end = ends.filter_map(|one| one["name"].as_str()).find(|name| name.starts_with("veth"));
+        let port = end.unwrap_or_default();
+        let ns: &Ns = if matches!(at, At::Host) { host.host() } else { &pod };
+        ns.run(&damage.replace("PORT", port));
+        let answer = call.check(&result);
+        assert_eq!(answer.code, 1, "{plugin}: CHECK did not see: {damage}");
+        answer.refused(999, &[&word.replace("PORT", port)]);
+    }
+}
+
+#[test]
+fn without_a_record_the_configuration_and_the_result_tell_each_damage() {
+    told_without_a_record(false);
+}
+
+#[test]
+fn what_a_reference_plugin_made_is_checked_in_the_same_way() {
+    braid_tests::needs!(Reference);
+    told_without_a_record(true);
+}
+
+#[test]
+fn a_check_behind_the_del_fails() {
+    for plugin in ["bridge", "ptp", "macvlan", "loopback"] {
+        let host = Sandbox::new();
+        let pod = host.pod("a");
+        let call = recordless(&host, &pod, plugin);
+        let result = call.add().result();
+        call.check(&result).ok();
+        call.del().ok();
+        assert_eq!(call.check(&result).code, 1, "{plugin}");
+    }
+}

@@ -22,6 +22,7 @@ pub mod preview;
 pub mod recorded;
 pub mod status;
 pub mod take_back;
+mod told;
 
 use crate::apart::apart;
 use crate::apply::delegate;

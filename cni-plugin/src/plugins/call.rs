@@ -2,7 +2,7 @@
 //!
 //! Every name is a pure function of network, container id and interface, so that cleaning up needs no memory.
 
-use crate::cni::{AddResult, owner};
+use crate::cni::{AddResult, Interface, owner};
 use crate::plan::hostport::OWNER_LEN;
 use crate::plan::link::{LinkAttr, LinkRef};
 use crate::plan::step::{Ns, Step};
@@ -30,6 +30,8 @@ pub struct Call<'a> {
     pub prev: Option<&'a AddResult>,
     /// Of container id and interface: what their names are made of.
     digest: [u8; 32],
+    /// The host end of the container's veth where it has another name and address.
+    host_end: Option<(IfName, Mac)>,
 }
 
 impl<'a> Call<'a> {
@@ -42,7 +44,17 @@ impl<'a> Call<'a> {
         prev: Option<&'a AddResult>,
     ) -> Self {
         let digest = digest(&[container_id, ifname.as_str()]);
-        Self { network, container_id, ifname, sandbox, prev, digest }
+        Self { network, container_id, ifname, sandbox, prev, digest, host_end: None }
+    }
+
+    /// The same with the host end that the result names, right before the container's interface.
+    #[must_use]
+    pub fn with_told_host_end(mut self) -> Self {
+        let interfaces = self.prev.map_or(&[][..], |prev| &prev.interfaces);
+        let is_own = |pair: &&[Interface]| pair[0].sandbox.is_empty() && pair[1].name == self.ifname.as_str();
+        let told = interfaces.windows(2).find(is_own).map(|pair| &pair[0]);
+        self.host_end = told.and_then(|end| IfName::parse(&end.name).ok().zip(Mac::parse(&end.mac)));
+        self
     }
 
     /// The container's interface.
@@ -52,13 +64,13 @@ impl<'a> Call<'a> {
 
     /// The host end of the container's veth.
     pub fn host_veth(&self) -> IfName {
-        veth_name(&self.digest[..8])
+        self.host_end.as_ref().map_or_else(|| veth_name(&self.digest[..8]), |(name, _)| name.clone())
     }
 
     /// The host end's hardware address. Its first byte is high, so that a bridge, which takes the lowest address of
     /// its ports, does not change its own when the port comes or goes.
     pub fn host_mac(&self) -> Mac {
-        mac(0xfe, &self.digest[8..13])
+        self.host_end.as_ref().map_or_else(|| mac(0xfe, &self.digest[8..13]), |(_, mac)| *mac)
     }
 
     /// The container's hardware address where none is asked for; locally administered.

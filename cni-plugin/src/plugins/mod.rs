@@ -72,6 +72,11 @@ pub trait Plugin: Debug {
     /// The kind of the container's interface, for CHECK; `None` where the plugin made none.
     fn kind(&self) -> Option<&'static str>;
 
+    /// Whether configuration and result tell what is to be there, whoever made it.
+    fn is_told(&self) -> bool {
+        true
+    }
+
     /// What an ADD asks of the kernel, for STATUS.
     fn features(&self) -> Vec<Feature> {
         Vec::new()

@@ -118,6 +118,11 @@ impl Plugin for Ipvlan {
         vec![Feature::Ipvlan]
     }
 
+    /// Without `master` the parent was an interface of a result that is no more.
+    fn is_told(&self) -> bool {
+        self.parent.name.is_some()
+    }
+
     fn kind(&self) -> Option<&'static str> {
         Some("ipvlan")
     }

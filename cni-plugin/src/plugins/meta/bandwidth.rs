@@ -304,6 +304,10 @@ impl Plugin for Bandwidth {
         ]
     }
 
+    fn is_told(&self) -> bool {
+        false
+    }
+
     fn kind(&self) -> Option<&'static str> {
         None
     }

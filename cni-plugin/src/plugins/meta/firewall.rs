@@ -195,6 +195,10 @@ impl Plugin for Firewall {
         vec![Step::DelFirewallOf(call.owner()), Step::DelReferenceFirewall { addrs, zone: self.zone.clone() }]
     }
 
+    fn is_told(&self) -> bool {
+        false
+    }
+
     fn kind(&self) -> Option<&'static str> {
         None
     }

@@ -360,6 +360,10 @@ impl Plugin for Portmap {
         vec![Step::DelHostPortsOf(call.owner()), Step::DelReferencePorts { network, container_id }]
     }
 
+    fn is_told(&self) -> bool {
+        false
+    }
+
     fn kind(&self) -> Option<&'static str> {
         None
     }
