@@ -204,7 +204,7 @@ fn fail(spy: &str, verb: &str) -> String {
 
 #[test]
 fn del_goes_on_behind_a_plugin_that_fails_and_the_next_one_does_only_what_failed() {
-    for again in ["DEL", "GC"] {
+    for again in ["DEL", "GC", "GC without a list"] {
         let host = Sandbox::new();
         let pod = host.pod("a");
         let call = call(&host, &pod, &between_spies());
@@ -224,7 +224,11 @@ fn del_goes_on_behind_a_plugin_that_fails_and_the_next_one_does_only_what_failed
         let other = host.call("bridge", &pod, conf::bridge()).with("name", "other");
         let result = other.add().result();
         fs::remove_file(&broken[1]).unwrap();
-        let answer = if again == "DEL" { call.del() } else { call.gc(&[]) };
+        let answer = match again {
+            "DEL" => call.del(),
+            "GC" => call.gc(&[]),
+            _ => call.run("GC"),
+        };
         answer.ok();
         assert_eq!(order()[6..].iter().filter(|call| call.ends_with("DEL")).collect::<Vec<_>>(), ["spy2 DEL"]);
         other.check(&result).ok();

@@ -27,11 +27,16 @@ pub fn netns_of(record: &Record) -> Netns {
     }
 }
 
+/// Whether the container's namespace may still be in use, and nobody has begun to take the attachment back.
+pub fn is_alive(record: &Record) -> bool {
+    record.left.is_none() && netns_of(record) != Netns::Gone
+}
+
 /// Who has what this owner's text stands at.
 pub(super) fn of(owner: &str) -> Holder {
     match record::of_owner(owner) {
         None => Holder::Somebody,
-        Some(records) => match records.into_iter().find(|record| netns_of(record) != Netns::Gone) {
+        Some(records) => match records.into_iter().find(is_alive) {
             None => Holder::Nobody,
             Some(record) => Holder::Container(record.key.container_id),
         },
@@ -51,7 +56,7 @@ pub(super) fn siblings(container_id: &str, but: &str) -> Result<Vec<Sibling>, Er
     for record in record::of_container(container_id, but)? {
         let is_other = |step: &&Step| matches!(step, Step::AddHostPorts(ports) if ports.owner != but);
         let Some(Step::AddHostPorts(ports)) = record.steps().find(is_other) else { continue };
-        if netns_of(&record) != Netns::Gone {
+        if is_alive(&record) {
             let is_apart = |step: &Step| matches!(step, Step::AddFirewall(what) if what.is_within());
             siblings.push(Sibling { ports: ports.clone(), is_apart: record.steps().any(is_apart) });
         }

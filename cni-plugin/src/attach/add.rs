@@ -3,13 +3,12 @@
 use super::chain::{self, Chain, From, Work};
 use super::del;
 use super::families::Ask;
-use super::gc::is_alive;
 use super::liveness::Known;
 use super::planner::Planner;
 use super::take_back::TakeBack;
 use crate::apart::apart;
 use crate::apply::executor::Timing;
-use crate::apply::holder::netns_of;
+use crate::apply::holder::{is_alive, netns_of};
 use crate::apply::kernel::Kernel;
 use crate::apply::record::{Folder, Record};
 use crate::apply::repair;

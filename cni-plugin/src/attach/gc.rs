@@ -2,8 +2,9 @@
 
 use super::chain::{Chain, From, Work};
 use super::del::del;
-use super::liveness::{Known, netns_of};
+use super::liveness::Known;
 use super::recorded::{self, host_locals};
+use crate::apply::holder::is_alive;
 use crate::apply::hostports;
 use crate::apply::kernel::Kernel;
 use crate::apply::record::{self, Record};
@@ -86,11 +87,6 @@ fn alive(chain: &Chain, records: &[Record]) -> Vec<(String, String)> {
         }
     }
     alive
-}
-
-/// Whether the container's namespace may still be in use, and nobody has begun to take the attachment back.
-pub fn is_alive(record: &Record) -> bool {
-    record.left.is_none() && netns_of(record) != Netns::Gone
 }
 
 /// DEL with what the record remembers of the call.

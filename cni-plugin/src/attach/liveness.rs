@@ -3,6 +3,7 @@
 use super::recorded;
 use crate::apply::Error;
 use crate::apply::executor::{OnError, execute};
+use crate::apply::holder::is_alive;
 pub use crate::apply::holder::netns_of;
 use crate::apply::kernel::Kernel;
 use crate::apply::record::{self, Record};
@@ -68,7 +69,7 @@ impl Liveness for Known {
         let read = record::each(|record, is_idle| {
             let mut ips = if of_network(record) { recorded::leased(record, path) } else { Vec::new() };
             ips.retain(|ip| is_missing(*ip));
-            if !ips.is_empty() && netns_of(record) != Netns::Gone {
+            if !ips.is_empty() && is_alive(record) {
                 let (container_id, ifname) = (record.key.container_id.clone(), record.key.ifname.clone());
                 let owner = Owner { container_id, ifname };
                 missing.extend(ips.into_iter().map(|ip| Recorded { ip, owner: owner.clone(), is_idle }));

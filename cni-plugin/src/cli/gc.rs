@@ -1,8 +1,9 @@
 //! `braid gc`: takes back every attachment whose network namespace is gone, with its addresses, and every lease of the dead.
 
 use super::{FAILURE, Outcome, SUCCESS, conf, output};
+use crate::apply::holder::is_alive;
 use crate::apply::record::{self, Record};
-use crate::attach::gc::{collect, is_alive};
+use crate::attach::gc::collect;
 use crate::attach::leases;
 use crate::ipam::Owner;
 use crate::ipam::host_local::store::LeaseFile;
