@@ -192,7 +192,7 @@ fn addresses_and_numbers_that_make_no_sense() {
         local(key, json!(bad)).add().refused(6, &[key, bad]);
     }
     for (key, bad, words) in [
-        ("subnet", json!("10.1.0.0/31"), "too small to allocate from"),
+        ("subnet", json!("10.1.0.0/32"), "too small to allocate from"),
         ("subnet", json!("10.1.0.7/24"), "host bits set"),
         ("rangeStart", json!("10.2.0.1"), "RangeStart 10.2.0.1 not in network"),
         ("rangeEnd", json!("10.2.0.1"), "RangeEnd 10.2.0.1 not in network"),
