@@ -15,7 +15,7 @@ use std::path::Path;
 /// A case as it is written. All keys but `conf` may be absent.
 ///
 /// `args`: `CNI_ARGS`. `ifname`: default `eth0`. `prev`: the result before. `lease`: what the IPAM gave, as a result.
-/// `lacks`: what the kernel has not. `host` and `pod`: links by name, numbered from 2 in each; `peer` is such a number. `sysctl`: values by `host` or `pod` and key. `default`: links of default routes.
+/// `lacks`: what the kernel has not. `host` and `pod`: links by name, numbered from 2 in each; `peer` is such a number. `files`: texts by path. `sysctl`: values by `host` or `pod` and key. `default`: links of default routes.
 pub(crate) struct Case(Value);
 
 impl Case {
@@ -70,6 +70,8 @@ impl Case {
         let said = |feature: &Feature| lacks.contains(&feature.name()).then(|| "not here".to_owned());
         let features = ASKED.iter().chain(&[Feature::CgroupBpf]).map(|feature| (*feature, said(feature))).collect();
         let mut facts = Facts { boot_id: "a boot".to_owned(), netns: Some(7), features, ..Facts::default() };
+        let files = self.entries(&["files"]).into_iter();
+        facts.files.extend(files.map(|(path, text)| (path, text.as_str().unwrap().to_owned())));
         for (ns, key) in [(Ns::Host, "host"), (Ns::Pod, "pod")] {
             for (at, (link, given)) in self.entries(&[key]).into_iter().enumerate() {
                 let link = LinkRef { ns, name: name(&link) };

@@ -20,6 +20,7 @@ mod hostile;
 mod hostport;
 mod interop;
 mod ipvlan;
+mod legacy;
 mod lists;
 mod locks;
 mod loopback;

@@ -32,6 +32,8 @@ pub enum Feature {
     XskGuard,
     /// What shows programs of eBPF.
     Bpftool,
+    /// Tables of the older iptables, and its program.
+    IptablesLegacy,
     /// The reference plugins.
     Reference,
 }
@@ -60,11 +62,20 @@ impl Feature {
             Self::XskBind => (!asks_programs()).then(|| format!("needs LSM programs and AF_XDP, {run_by}")),
             Self::XskGuard => (!tells_namespaces()).then(|| "needs Linux 6.13 and AF_XDP".to_owned()),
             Self::Bpftool => (!has_bpftool()).then(|| "needs bpftool, a package of that name".to_owned()),
+            Self::IptablesLegacy => {
+                (!has_iptables_legacy()).then(|| "needs iptables-legacy, and its tables".to_owned())
+            }
             Self::Reference => binary::reference()
                 .is_none()
                 .then(|| "needs the reference plugins in $BRAID_REFERENCE, built by cargo xtask bench".to_owned()),
         }
     }
+}
+
+fn has_iptables_legacy() -> bool {
+    ["/proc/net/ip_tables_names", "/proc/net/ip6_tables_names", "/usr/sbin/iptables-legacy"]
+        .iter()
+        .all(|path| std::fs::exists(path).unwrap_or(false))
 }
 
 /// Whether the kernel asks programs before it binds a socket, and has sockets of `AF_XDP`.

@@ -1,8 +1,8 @@
 //! What the host forwards for containers: kernel, records and who else drops together.
 
-use super::hostports;
 use super::kernel::Kernel;
 use super::lock::Lock;
+use super::{hostports, legacy};
 use crate::plan::nft::{Firewall, Gate};
 use crate::sys::firewalld;
 use crate::sys::netlink::KernelError;
@@ -23,7 +23,10 @@ pub(super) fn add(kernel: &mut Kernel, what: &Firewall) -> Result<(), KernelErro
     // Before firewalld is told: whose an address is there is known from here alone.
     firewall::add(socket, what)?;
     match &what.gate {
-        Gate::Chains { admin } if is_shut => gate::open(socket, &what.addrs, admin),
+        Gate::Chains { admin } if is_shut => {
+            gate::open(socket, &what.addrs, admin)?;
+            legacy::open(&what.legacy)
+        }
         Gate::Chains { .. } => Ok(()),
         Gate::Firewalld { zone } => what.addrs.iter().try_for_each(|addr| firewalld::add_source(zone, *addr)),
     }
@@ -32,7 +35,11 @@ pub(super) fn add(kernel: &mut Kernel, what: &Firewall) -> Result<(), KernelErro
 /// The chains that would drop the addresses' packets, each as a sentence.
 fn shut(kernel: &mut Kernel, what: &Firewall) -> Result<Vec<String>, KernelError> {
     match &what.gate {
-        Gate::Chains { admin } => gate::shut(kernel.nft()?, &what.addrs, admin),
+        Gate::Chains { admin } => {
+            let mut shut = gate::shut(kernel.nft()?, &what.addrs, admin)?;
+            shut.extend(legacy::shut(&what.legacy)?);
+            Ok(shut)
+        }
         Gate::Firewalld { .. } => Ok(Vec::new()),
     }
 }

@@ -18,6 +18,7 @@ pub mod holder;
 pub mod hostports;
 pub mod kernel;
 mod leaving;
+mod legacy;
 mod lock;
 mod make;
 pub mod observe;

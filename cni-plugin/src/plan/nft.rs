@@ -5,6 +5,7 @@ use super::name::{IfName, Mac};
 use super::shaping::{Shaper, Subnets};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::net::IpAddr;
 
 /// What the host forwards for a container, and what not.
@@ -16,9 +17,43 @@ pub struct Firewall {
     pub isolation: Option<Isolation>,
     /// Who is to let them through.
     pub gate: Gate,
+    /// Tables of the older iptables, which may drop as well.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub legacy: Vec<Legacy>,
     /// Network, container id and interface.
     pub owner: String,
 }
+
+/// A table of the older iptables, which nf_tables does not show.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Legacy {
+    /// For IPv4; otherwise for IPv6.
+    pub is_ipv4: bool,
+    /// Its name, for example `filter`.
+    pub name: String,
+}
+
+impl Legacy {
+    /// The program that changes it.
+    pub fn program(&self) -> &'static str {
+        if self.is_ipv4 { "iptables-legacy" } else { "ip6tables-legacy" }
+    }
+
+    /// The command that lets through what braid marks, as rule number `place` of FORWARD. It waits 5 s for the tables' lock.
+    pub fn insert(&self, place: usize) -> String {
+        let (program, table) = (self.program(), &self.name);
+        format!("{program} -w 5 -t {table} -I FORWARD {place} -m mark --mark {MARK:#x}/{MARK:#x} -j ACCEPT")
+    }
+}
+
+impl fmt::Display for Legacy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} -t {}", self.program(), self.name)
+    }
+}
+
+/// The bit of a packet's mark that says that a container's packet is let through.
+pub const MARK: u32 = 0x1000;
 
 impl Firewall {
     /// Whether also what one port of the bridge sends another is dropped.

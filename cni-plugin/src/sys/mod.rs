@@ -10,7 +10,7 @@
 //!  carrier ─ whether a link is up                     writers ─ who has a file open for writing
 //!  heap   ─ memory that goes with the process         clock ─ the time
 //!  xdp_sockets ─ how many there are of AF_XDP         executable ─ the file that runs
-//!  lock   ─ waiting for one, with a bound
+//!  lock   ─ waiting for one, with a bound             iptables ─ tables of the older iptables
 //! ```
 
 pub mod bpf;
@@ -22,6 +22,7 @@ pub mod dbus;
 pub mod executable;
 pub mod firewalld;
 pub mod heap;
+pub mod iptables;
 mod kernel_error;
 pub mod lock;
 pub mod netlink;

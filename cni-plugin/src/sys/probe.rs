@@ -315,7 +315,7 @@ fn led(socket: &mut Socket) -> Result<(), KernelError> {
 fn let_through(socket: &mut Socket) -> Result<(), KernelError> {
     let addrs = vec![Ipv4Addr::new(10, 0, 0, 1).into()];
     let gate = Gate::Chains { admin: String::new() };
-    firewall::add(socket, &Firewall { addrs, isolation: None, gate, owner: String::new() })
+    firewall::add(socket, &Firewall { addrs, isolation: None, gate, legacy: Vec::new(), owner: String::new() })
 }
 
 fn mac_checked(socket: &mut Socket) -> Result<(), KernelError> {

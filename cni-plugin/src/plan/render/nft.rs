@@ -129,6 +129,8 @@ fn firewall(f: &mut fmt::Formatter<'_>, verb: &str, all: &Firewall) -> fmt::Resu
         }
         Gate::Chains { admin } if verb == "add" => {
             lines.push(format!("# chains that drop what is forwarded let braid's mark through, behind {admin}"));
+            let tables = all.legacy.iter().map(|table| format!("# where {table} drops that: {}", table.insert(1)));
+            lines.extend(tables);
         }
         Gate::Chains { .. } => {}
     }

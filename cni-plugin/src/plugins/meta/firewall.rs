@@ -3,7 +3,7 @@
 use crate::cni::{AddResult, Error, NetConf};
 use crate::ipam::Lease;
 use crate::plan::link::LinkAttr;
-use crate::plan::nft::{Firewall as Rules, Gate, Isolation};
+use crate::plan::nft::{Firewall as Rules, Gate, Isolation, Legacy};
 use crate::plan::step::Step;
 use crate::plan::{Facts, Feature, IfName, Need};
 use crate::plugins::interface::host_links;
@@ -103,8 +103,20 @@ impl Firewall {
         } else {
             Gate::Chains { admin: self.admin_chain.clone() }
         };
-        Ok(Some(Rules { addrs, isolation, gate, owner: call.owner() }))
+        let legacy = if matches!(gate, Gate::Chains { .. }) { legacy(&addrs, facts) } else { Vec::new() };
+        Ok(Some(Rules { addrs, isolation, gate, legacy, owner: call.owner() }))
     }
+}
+
+/// The tables of the older iptables for the families of the addresses; one of NAT does not drop.
+fn legacy(addrs: &[IpAddr], facts: &Facts) -> Vec<Legacy> {
+    let of = |(path, is_ipv4): (&str, bool)| {
+        let tables = facts.files.get(path).filter(|_| addrs.iter().any(|addr| addr.is_ipv4() == is_ipv4));
+        let names: Vec<&str> = tables.map(|tables| tables.lines().collect()).unwrap_or_default();
+        let dropping = names.into_iter().filter(|name| ["filter", "mangle", "security"].contains(name));
+        dropping.map(|name| Legacy { is_ipv4, name: name.to_owned() }).collect::<Vec<_>>()
+    };
+    LEGACY.into_iter().flat_map(of).collect()
 }
 
 fn policy(text: &str) -> Result<Policy, Error> {
@@ -174,20 +186,12 @@ impl Plugin for Firewall {
         let Some(rules) = self.rules(call, facts)? else {
             return Ok(Planned { result, ..Planned::default() });
         };
-        let is_legacy = |(path, is_v4): &(&str, bool)| {
-            let has_filter = facts.files.get(*path).is_some_and(|tables| tables.lines().any(|table| table == "filter"));
-            has_filter && rules.addrs.iter().any(|addr| addr.is_ipv4() == *is_v4)
-        };
-        let warning = |(path, _): &(&str, bool)| {
-            format!("{path} shows rules of iptables-legacy: firewall can't let packets through where those drop them")
-        };
-        let warnings = LEGACY.iter().filter(|entry| is_legacy(entry)).map(warning).collect();
         let port = || host_links(&result).find(|at| facts.link(at).is_some_and(|fact| fact.kind == "veth"));
         let is_within = rules.isolation.as_ref().is_some_and(|isolation| isolation.within);
         let isolate = |at| Step::EnsureAttr { at, to: LinkAttr::Isolated(true) };
         let mut steps: Vec<Step> = is_within.then(port).flatten().map(isolate).into_iter().collect();
         steps.push(Step::AddFirewall(rules));
-        Ok(Planned { steps, result, warnings })
+        Ok(Planned { steps, result, warnings: Vec::new() })
     }
 
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {

@@ -28,12 +28,10 @@ use super::hostport;
 use super::masquerade::TABLE;
 use super::read::{element, elements};
 use super::{Spot, bytes, del_element, first_that_fits, owners_in};
-use crate::plan::nft::Firewall;
+use crate::plan::nft::{Firewall, MARK as BIT};
 use crate::sys::netlink::{KernelError, Socket};
 use std::net::IpAddr;
 
-/// The bit of a packet's mark.
-pub(super) const BIT: u32 = 0x1000;
 const FAMILY: Family = Family::Inet;
 const CHAIN: &str = "firewall";
 const EARLY: &str = "firewall-early";

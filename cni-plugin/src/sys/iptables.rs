@@ -1,0 +1,154 @@
+//! Tables of the older iptables, which nf_tables does not show, read as its own program does.
+//!
+//! A table is a row of entries, chain by chain, each with its matches and a target behind it; the last entry of a chain of
+//! the kernel's is its policy (`include/uapi/linux/netfilter/x_tables.h`, `netfilter_ipv4/ip_tables.h` and its like for IPv6).
+
+#![expect(unsafe_code, reason = "an option's value is handed over as a pointer")]
+
+use crate::plan::nft::MARK;
+use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// `IPT_SO_GET_INFO` and `IP6T_SO_GET_INFO`.
+const GET_INFO: i32 = 64;
+/// `IPT_SO_GET_ENTRIES` and `IP6T_SO_GET_ENTRIES`.
+const GET_ENTRIES: i32 = 65;
+/// Length of a table's name.
+const NAME_LEN: usize = 32;
+/// Length of `struct ipt_getinfo`: name, valid hooks, for each of five hooks its first entry and its policy, number and size.
+const INFO_LEN: usize = NAME_LEN + 4 + 4 * 5 + 4 * 5 + 4 + 4;
+/// `NF_INET_FORWARD`.
+const FORWARD: usize = 2;
+/// What stands before the entries in `struct ipt_get_entries`: name and size, aligned for their counters.
+const ENTRIES_HEAD: usize = 40;
+/// Verdicts of a standard target: `NF_DROP` and `NF_ACCEPT`, negative and one less.
+const DROP: i32 = -1;
+const ACCEPT: i32 = -2;
+
+/// What differs between IPv4 and IPv6.
+struct Layout {
+    family: AddressFamily,
+    level: i32,
+    /// What an entry asks of addresses and links: all 0 for every packet.
+    ip_len: usize,
+    /// Length of an entry without matches and target.
+    entry_len: usize,
+}
+
+const V4: Layout = Layout { family: AddressFamily::Inet, level: libc::IPPROTO_IP, ip_len: 84, entry_len: 112 };
+const V6: Layout = Layout { family: AddressFamily::Inet6, level: libc::IPPROTO_IPV6, ip_len: 136, entry_len: 168 };
+
+/// What a FORWARD chain does with packets that nobody decided about, and with those that are let through by their mark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Forward {
+    /// Number of the rule, from 1, before which a rule comes in time: the last one if that drops all, or one more than all if
+    /// the policy drops. None where nothing is dropped in that way.
+    pub dropper: Option<usize>,
+    /// A rule accepts what has the mark of a container's packets.
+    pub passes_mark: bool,
+}
+
+/// Reads the FORWARD chain of a table that is there; `None` where the table has no such chain.
+pub fn forward(is_ipv4: bool, table: &str) -> Result<Option<Forward>, Errno> {
+    let layout = if is_ipv4 { V4 } else { V6 };
+    let socket = socket(layout.family, SockType::Raw, SockFlag::SOCK_CLOEXEC, nix::sys::socket::SockProtocol::Raw)?;
+    let mut info = named(table, INFO_LEN);
+    get(&socket, &layout, GET_INFO, &mut info)?;
+    let number = |at: usize| word(&info, at).map_or(0, |bytes| u32::from_ne_bytes(bytes) as usize);
+    let (hooks, first, policy) = (number(32), number(36 + 4 * FORWARD), number(56 + 4 * FORWARD));
+    if hooks & (1 << FORWARD) == 0 {
+        return Ok(None);
+    }
+    let mut entries = named(table, ENTRIES_HEAD + number(80));
+    entries[NAME_LEN..NAME_LEN + 4].copy_from_slice(&info[80..84]);
+    get(&socket, &layout, GET_ENTRIES, &mut entries)?;
+    Ok(Some(walk(&entries[ENTRIES_HEAD..], first, policy, &layout)))
+}
+
+fn named(table: &str, len: usize) -> Vec<u8> {
+    let mut value = table.as_bytes()[..table.len().min(NAME_LEN - 1)].to_vec();
+    value.resize(len, 0);
+    value
+}
+
+fn get(socket: &OwnedFd, layout: &Layout, option: i32, value: &mut [u8]) -> Result<(), Errno> {
+    let mut len = libc::socklen_t::try_from(value.len()).unwrap_or(0);
+    // SAFETY: the kernel reads and writes as many bytes as `len` says, which are there, or refuses.
+    let done =
+        unsafe { libc::getsockopt(socket.as_raw_fd(), layout.level, option, value.as_mut_ptr().cast(), &raw mut len) };
+    Errno::result(done).map(drop)
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<[u8; 4]> {
+    bytes.get(at..)?.first_chunk().copied()
+}
+
+fn short(bytes: &[u8], at: usize) -> Option<usize> {
+    bytes.get(at..)?.first_chunk().map(|bytes| u16::from_ne_bytes(*bytes).into())
+}
+
+/// The entries from the one at `at` to the policy.
+fn walk(table: &[u8], mut at: usize, policy: usize, layout: &Layout) -> Forward {
+    let mut forward = Forward::default();
+    let (mut number, mut drops_all) = (0, false);
+    while let Some(entry) = table.get(at..).and_then(|entry| Entry::read(entry, layout)) {
+        if at >= policy {
+            let place = if drops_all { number } else { number + 1 };
+            forward.dropper = (drops_all || entry.verdict == Some(DROP)).then_some(place);
+            break;
+        }
+        forward.passes_mark |= entry.verdict == Some(ACCEPT) && entry.asks_mark;
+        number += 1;
+        drops_all = entry.is_for_all && (entry.rejects || entry.verdict == Some(DROP));
+        at += entry.len;
+    }
+    forward
+}
+
+/// One rule.
+struct Entry {
+    len: usize,
+    is_for_all: bool,
+    asks_mark: bool,
+    rejects: bool,
+    verdict: Option<i32>,
+}
+
+impl Entry {
+    fn read(entry: &[u8], layout: &Layout) -> Option<Self> {
+        // `target_offset` and `next_offset`, behind a word of the kernel's own.
+        let (target, len) = (short(entry, layout.ip_len + 4)?, short(entry, layout.ip_len + 6)?);
+        let matches = entry.get(layout.entry_len..target)?;
+        let is_standard = name(entry, target) == b"";
+        // A target begins with its size, 29 bytes of name and a revision.
+        let verdict = word(entry, target + 32).map(i32::from_ne_bytes).filter(|_| is_standard);
+        let is_for_all = matches.is_empty() && entry.get(..layout.ip_len)?.iter().all(|byte| *byte == 0);
+        let rejects = name(entry, target) == b"REJECT";
+        let is_next = len > 0;
+        is_next.then(|| Self { len, is_for_all, asks_mark: asks_mark(matches), rejects, verdict })
+    }
+}
+
+fn name(bytes: &[u8], at: usize) -> &[u8] {
+    let name = bytes.get(at + 2..at + 31).unwrap_or_default();
+    name.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+/// Whether the matches ask for the mark of a container's packets, beside a comment at most.
+fn asks_mark(mut matches: &[u8]) -> bool {
+    let mut asks = false;
+    while let Some(len) = short(matches, 0).filter(|len| *len > 0) {
+        match name(matches, 0) {
+            // `struct xt_mark_mtinfo1`: mark, mask, and whether it is turned round.
+            b"mark" => {
+                let is_bit = |at| word(matches, at) == Some(MARK.to_ne_bytes());
+                asks = is_bit(32) && is_bit(36) && matches.get(40) == Some(&0);
+            }
+            b"comment" => {}
+            _ => return false,
+        }
+        matches = matches.get(len..).unwrap_or_default();
+    }
+    asks
+}
