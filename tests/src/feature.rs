@@ -60,7 +60,9 @@ impl Feature {
             Self::BridgeNf => (!std::fs::exists("/proc/sys/net/bridge/bridge-nf-call-iptables").unwrap_or(false))
                 .then(|| "needs br_netfilter, a module of the kernel".to_owned()),
             Self::XskBind => (!asks_programs()).then(|| format!("needs LSM programs and AF_XDP, {run_by}")),
-            Self::XskGuard => (!tells_namespaces()).then(|| "needs Linux 6.13 and AF_XDP".to_owned()),
+            Self::XskGuard => {
+                (!tells_namespaces()).then(|| "needs Linux 6.13 and AF_XDP, run by cargo xtask vm newest".to_owned())
+            }
             Self::Bpftool => (!has_bpftool()).then(|| "needs bpftool, a package of that name".to_owned()),
             Self::IptablesLegacy => {
                 (!has_iptables_legacy()).then(|| "needs iptables-legacy, and its tables".to_owned())

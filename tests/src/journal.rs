@@ -9,10 +9,13 @@ use std::time::Duration;
 /// Names the file.
 const VARIABLE: &str = "BRAID_TEST_JOURNAL";
 
-/// Notes how long the test of this thread took.
+/// Notes how long the test of this thread had a sandbox.
 pub(crate) fn time(took: Duration) {
+    let own = std::env::current_exe().unwrap_or_default();
+    // cargo names a test's program after its target, with a hash behind.
+    let target = own.file_name().and_then(|name| name.to_str()?.split('-').next()).unwrap_or("?");
     let thread = std::thread::current();
-    note(&format!("TIME {:.1} {}", took.as_secs_f64(), thread.name().unwrap_or("?")));
+    note(&format!("TIME {:.1} {target}::{}", took.as_secs_f64(), thread.name().unwrap_or("?")));
 }
 
 /// Notes that a test was left out, and why.

@@ -222,7 +222,7 @@ fn conflist(name: &str) -> String {
 }
 
 /// Makes sure of strace and of the reference plugins; returns the plugins' directory.
-fn setup() -> Result<PathBuf> {
+pub(crate) fn setup() -> Result<PathBuf> {
     sh::apt(&[("strace", "strace")])?;
     let dir = sh::cache().join("reference");
     if dir.join("bridge").is_file() {

@@ -1,20 +1,25 @@
-//! `cargo xtask test`: all tests, the quick ones first. Each stage is a verb of this program or of cargo.
+//! `cargo xtask test`: all tests, in stages, each a process with a limit. Lanes of them run side by side:
 //!
 //! ```text
-//!  default  check ─ setup ─ unit, golden, netns ─ crash, e2e ──────────────┬─ cluster
-//!           └─ Kubernetes is built beside them    └─ another kernel beside ┘
-//!  --quick  without other kernels and the cluster       --all  every crash point, all kernels, both clusters
+//!  in front   tools ─ check ─ build ─ netns ─ crash ─ e2e ─────── cluster
+//!  behind     reference ──────────────┘ ╎                          │ │
+//!  behind     release ─ kubernetes ─────╎──────────────────────────┘ │
+//!  behind                               other kernels ───────────────┘
 //! ```
+//!
+//! The tests mostly wait, and those behind take what time that leaves. `--quick` is without the last two lanes and the cluster.
 
-mod background;
 pub(crate) mod journal;
+mod lane;
+mod stage;
 
 use crate::cluster::own;
-use crate::{build, dist, sh, tools};
+use crate::{bench, build, dist, sh, tools};
 use anyhow::{Context, Result};
-use background::Background;
+use lane::Lane;
+use stage::Stage;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::Duration;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -24,6 +29,9 @@ pub(crate) struct Args {
     /// Every crash point, Debian's kernels 6.1, 6.12 and newest, and both clusters
     #[arg(long, conflicts_with = "quick")]
     all: bool,
+    /// One stage alone, in this process
+    #[arg(long, hide = true)]
+    stage: Option<String>,
 }
 
 /// What the tests call: program and Debian package.
@@ -47,108 +55,106 @@ const CRASH_STEP: u64 = 8;
 const QUICK_CRASH_STEP: u64 = 61;
 /// Most tests wait for the kernel or for traffic: so many run for each processor at once.
 const THREADS: usize = 2;
-/// Minutes after which a stage is ended: each needs a third of it on two slow processors.
-const LIMIT_MIN: u32 = 30;
-/// The same for `--all`.
-const LIMIT_ALL_MIN: u32 = 150;
+/// After so long a run is ended: CI ends one after 90 minutes, and does not tell where it was.
+const LIMIT: Duration = Duration::from_mins(80);
+/// What the tests on this machine's kernel need.
+const READY: &[&str] = &["tools", "build", "reference"];
+/// With `--all` a stage, and the run, may take so many times as long.
+const ALL: u32 = 5;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let mut run = Run::begin(args)?;
-    let ended = run.all();
-    run.tell();
-    ended?;
-    println!("all passed in {} s", run.start.elapsed().as_secs());
-    Ok(())
+    let lanes = lanes(args);
+    if let Some(name) = &args.stage {
+        let stage = lanes.iter().flat_map(|lane| &lane.stages).find(|stage| stage.name == name);
+        return (stage.with_context(|| format!("no stage {name:?}"))?.work)(args);
+    }
+    journal::begin(&journal()?)?;
+    let option =
+        [(args.quick, "--quick"), (args.all, "--all")].into_iter().find_map(|(is_set, name)| is_set.then_some(name));
+    let limit = if args.all { LIMIT * ALL } else { LIMIT };
+    let ended = lane::run(&lanes, limit, |stage, limit, is_behind| stage.run(option, limit, is_behind));
+    println!("\nthe slowest tests, in their sandboxes:\n{}", journal::slowest(&journal()?)?.join("\n"));
+    lane::tell(&ended)
 }
 
-/// One run, with what it has noted so far.
-struct Run<'a> {
-    args: &'a Args,
-    start: Instant,
-    stages: Vec<(&'static str, u64)>,
-    journal: PathBuf,
+fn lanes(args: &Args) -> Vec<Lane> {
+    let stage = |name, after, minutes, work| {
+        let limit = Duration::from_mins(minutes);
+        Stage { name, after, limit: if args.all { limit * ALL } else { limit }, work }
+    };
+    let mut front = vec![
+        stage("tools", &[], 10, |_| sh::apt(TOOLS).and_then(|()| tools::podman())),
+        stage("check", &[], 15, |_| xtask(&["check"])),
+        stage("build", &[], 15, |_| build_tests()),
+        stage("netns", READY, 20, units_and_netns),
+        stage("crash", READY, 15, crash),
+        stage("e2e", READY, 10, e2e),
+    ];
+    let mut behind = vec![vec![stage("reference", &[], 10, |_| reference())]];
+    if !args.quick {
+        front.push(stage("cluster", &["kubernetes", "release", "reference", "kernels"], 20, cluster));
+        behind.push(vec![
+            stage("release", &[], 15, |_| dist::braid_or_glibc().map(drop)),
+            stage("kubernetes", &[], 40, |_| xtask(&["cluster", "build"])),
+        ]);
+        behind.push(vec![stage("kernels", &["build", "netns"], 30, other_kernels)]);
+    }
+    let behind = behind.into_iter().map(|stages| Lane { stages, is_behind: true });
+    behind.chain([Lane { stages: front, is_behind: false }]).collect()
 }
 
-impl<'a> Run<'a> {
-    fn begin(args: &'a Args) -> Result<Self> {
-        let journal = background::folder()?.join("journal");
-        journal::begin(&journal)?;
-        Ok(Self { args, start: Instant::now(), stages: Vec::new(), journal })
-    }
+fn xtask(args: &[&str]) -> Result<()> {
+    sh::run(&mut sh::xtask(args.iter().copied())?)
+}
 
-    fn all(&mut self) -> Result<()> {
-        let (quick, all) = (self.args.quick, self.args.all);
-        let limit = if all { LIMIT_ALL_MIN } else { LIMIT_MIN };
-        let kubernetes = (!quick).then(|| Background::start("Kubernetes", limit, &["cluster", "build"])).transpose()?;
-        self.stage("tools", || sh::apt(TOOLS))?;
-        self.stage("check", || xtask(&["check"]))?;
-        self.stage("reference plugins", || xtask(&["bench", "--setup"]))?;
-        self.stage("cnitool and podman", || tools::cnitool().and_then(|_| tools::podman()))?;
-        self.stage("build", || sh::run(&mut sh::cmd("cargo", ["test", "--workspace", "--no-run"])))?;
-        self.tests(
-            "unit and netns",
-            &["--workspace", "--lib", "--bins", "--test", "golden", "--test", "netns"],
-            limit,
-        )?;
-        let kernels = (!quick).then(|| self.other_kernels(limit)).transpose()?;
-        self.tests("crash", &["--package", "braid-tests", "--test", "crash"], limit)?;
-        self.tests("e2e", &["--package", "braid-tests", "--test", "e2e"], limit)?;
-        for background in [kubernetes, kernels].into_iter().flatten() {
-            self.stages.push(background.join()?);
-        }
-        if !quick {
-            self.stage("cluster", || cluster(all))?;
-        }
-        Ok(())
-    }
+fn journal() -> Result<PathBuf> {
+    Ok(stage::folder()?.join("journal"))
+}
 
-    fn stage(&mut self, name: &'static str, work: impl FnOnce() -> Result<()>) -> Result<()> {
-        println!("=== {name}");
-        let start = Instant::now();
-        work().with_context(|| format!("stage {name:?}"))?;
-        self.stages.push((name, start.elapsed().as_secs()));
-        Ok(())
-    }
+fn build_tests() -> Result<()> {
+    sh::run(&mut sh::cmd("cargo", ["build", "--package", "braid"]))?;
+    sh::run(&mut sh::cmd("cargo", ["test", "--workspace", "--no-run"]))
+}
 
-    /// Tests on this machine's kernel.
-    fn tests(&mut self, name: &'static str, targets: &[&str], limit_min: u32) -> Result<()> {
-        let mut test =
-            sh::cmd("timeout", ["--foreground", "-k10", &format!("{limit_min}m"), "cargo", "test", "--no-fail-fast"]);
-        test.args(targets).env("BRAID_CNITOOL", tools::cnitool()?).env("BRAID_TEST_JOURNAL", &self.journal);
-        let processors = std::thread::available_parallelism().context("count the processors")?;
-        test.env("RUST_TEST_THREADS", (processors.get() * THREADS).to_string());
-        let step = match self.args {
-            Args { all: true, .. } => 1,
-            Args { quick: true, .. } => QUICK_CRASH_STEP,
-            _ => CRASH_STEP,
-        };
-        let offset = commit_number() % step;
-        if name == "crash" {
-            println!("every {step}th crash point: BRAID_CRASH_STEP={step} BRAID_CRASH_OFFSET={offset}");
-        }
-        test.env("BRAID_CRASH_STEP", step.to_string()).env("BRAID_CRASH_OFFSET", offset.to_string());
-        self.stage(name, || sh::run(&mut test))
-    }
+fn reference() -> Result<()> {
+    bench::setup()?;
+    tools::cnitool().map(drop)
+}
 
-    /// What this machine's kernel lacks, on the newest one; with `--all`, what each kernel does in its own way, on three.
-    fn other_kernels(&self, limit_min: u32) -> Result<Background> {
-        let minutes = limit_min.to_string();
-        let journal = self.journal.to_string_lossy();
-        let common = ["vm", "--timeout", &minutes];
-        let wanted: &[&str] = if self.args.all { &["--all", "--lacking"] } else { &["newest", "--skipped", &journal] };
-        Background::start("other kernels", limit_min + 1, &[&common, wanted].concat())
-    }
+fn units_and_netns(args: &Args) -> Result<()> {
+    tests(args, &["--workspace", "--lib", "--bins", "--test", "golden", "--test", "netns"])
+}
 
-    /// Says what took how long.
-    fn tell(&self) {
-        for (name, seconds) in &self.stages {
-            println!("{name:18} passed {seconds:>5} s");
-        }
-        let slowest = journal::slowest(&self.journal).unwrap_or_default();
-        if !slowest.is_empty() {
-            println!("the slowest tests:\n{}", slowest.join("\n"));
-        }
-    }
+fn e2e(args: &Args) -> Result<()> {
+    tests(args, &["--package", "braid-tests", "--test", "e2e"])
+}
+
+/// A sample of the crash points, of which each commit takes others.
+fn crash(args: &Args) -> Result<()> {
+    let (step, offset) = crash_points(args);
+    println!("every {step}. crash point from {offset} on: BRAID_CRASH_STEP={step} BRAID_CRASH_OFFSET={offset}");
+    tests(args, &["--package", "braid-tests", "--test", "crash"])
+}
+
+/// Tests on this machine's kernel.
+fn tests(args: &Args, targets: &[&str]) -> Result<()> {
+    let processors = std::thread::available_parallelism().context("count the processors")?;
+    let (step, offset) = crash_points(args);
+    let mut test = sh::cmd("cargo", ["test", "--no-fail-fast"]);
+    test.args(targets).env("BRAID_CNITOOL", tools::cnitool()?).env("BRAID_TEST_JOURNAL", journal()?);
+    test.env("RUST_TEST_THREADS", (processors.get() * THREADS).to_string());
+    test.env("BRAID_CRASH_STEP", step.to_string()).env("BRAID_CRASH_OFFSET", offset.to_string());
+    sh::run(&mut test)
+}
+
+/// Of how many crash points one is tried, and the first one.
+fn crash_points(args: &Args) -> (u64, u64) {
+    let step = match args {
+        Args { all: true, .. } => 1,
+        Args { quick: true, .. } => QUICK_CRASH_STEP,
+        _ => CRASH_STEP,
+    };
+    (step, commit_number() % step)
 }
 
 /// Another number for each commit, so that the crash points tried differ: 0 outside a checkout.
@@ -157,20 +163,26 @@ fn commit_number() -> u64 {
     commit.get(..8).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or_default()
 }
 
-fn xtask(args: &[&str]) -> Result<()> {
-    sh::run(&mut sh::xtask(args.iter().copied())?)
+/// What this machine's kernel lacks, on the newest one; with `--all`, what each kernel does in its own way, on three.
+fn other_kernels(args: &Args) -> Result<()> {
+    let journal = journal()?;
+    let mut vm = if args.all {
+        sh::xtask(["vm", "--all", "--lacking", "--timeout", "150"])?
+    } else {
+        sh::xtask(["vm", "newest", "--skipped", &journal.to_string_lossy()])?
+    };
+    sh::run(vm.env("BRAID_TEST_JOURNAL", &journal))
 }
 
 /// A real Kubernetes whose pods are attached by the drop-in names in an unchanged conflist, where the `DaemonSet` has
-/// brought braid to nodes with the reference plugins; with `all`, first one by type `braid`.
-fn cluster(all: bool) -> Result<()> {
-    let plugins = build::linked(&dist::braid_or_glibc()?)?;
+/// brought braid to nodes with the reference plugins; with `--all`, first one by type `braid`.
+fn cluster(args: &Args) -> Result<()> {
     let pass = |plugins: &Path, conflist, checks: &[&[&str]]| {
         let nodes = own::Nodes { plugins, conflist, kube_proxy: true };
         own::with(nodes, || checks.iter().try_for_each(|verb| xtask(&[&["cluster"], *verb].concat())))
     };
-    if all {
-        pass(&plugins, "braid", CHECKS)?;
+    if args.all {
+        pass(&build::linked(&dist::braid_or_glibc()?)?, "braid", CHECKS)?;
     }
     let deployed = [&[&["deploy"][..]], CHECKS, &[&["deploy", "--remove"]]].concat();
     pass(&sh::cache().join("reference"), "reference", &deployed)

@@ -1,6 +1,7 @@
 //! Notes that tests make of a run: `TIME <seconds> <test>`, `SKIP <test>: <why>`.
 
 use anyhow::{Context, Result};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -25,10 +26,11 @@ fn left_to(notes: &str, target: &str) -> Vec<String> {
         let name = test.strip_prefix(target)?.strip_prefix("::")?;
         why.contains(FOR_ANOTHER_KERNEL).then(|| name.to_owned())
     };
-    notes.lines().filter_map(name).collect()
+    let names: BTreeSet<String> = notes.lines().filter_map(name).collect();
+    names.into_iter().collect()
 }
 
-/// The slowest tests, a line each.
+/// The slowest tests, a line each with the time of all its sandboxes.
 pub(super) fn slowest(path: &Path) -> Result<Vec<String>> {
     Ok(slowest_of(&read(path)?))
 }
@@ -38,9 +40,13 @@ fn slowest_of(notes: &str) -> Vec<String> {
         let (seconds, test) = line.strip_prefix("TIME ")?.split_once(' ')?;
         Some((seconds.parse::<f64>().ok()?, test.to_owned()))
     };
-    let mut times: Vec<(f64, String)> = notes.lines().filter_map(time).collect();
-    times.sort_by(|one, other| other.0.total_cmp(&one.0));
-    times.iter().take(SLOWEST).map(|(seconds, test)| format!("{seconds:>7.1} s  {test}")).collect()
+    let mut times = BTreeMap::<String, f64>::new();
+    for (seconds, test) in notes.lines().filter_map(time) {
+        *times.entry(test).or_default() += seconds;
+    }
+    let mut times: Vec<(String, f64)> = times.into_iter().collect();
+    times.sort_by(|one, other| other.1.total_cmp(&one.1));
+    times.iter().take(SLOWEST).map(|(test, seconds)| format!("{seconds:>7.1} s  {test}")).collect()
 }
 
 fn read(path: &Path) -> Result<String> {
@@ -53,7 +59,8 @@ mod tests {
 
     const NOTES: &str = "TIME 0.4 a::b\nSKIP netns::ipvlan::a: needs ipvlan, run by cargo xtask vm 6.12\n\
                          SKIP netns::x::y: needs bpftool, a package of that name\nTIME 12.5 c\n\
-                         SKIP crash::ipvlan_add: needs ipvlan, run by cargo xtask vm 6.12\n";
+                         SKIP crash::ipvlan_add: needs ipvlan, run by cargo xtask vm 6.12\nTIME 13.0 a::b\n\
+                         SKIP netns::ipvlan::a: needs ipvlan, run by cargo xtask vm 6.12\n";
 
     #[test]
     fn another_kernel_runs_what_this_one_lacks() {
@@ -62,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_test_comes_first() {
-        assert_eq!(slowest_of(NOTES), ["   12.5 s  c", "    0.4 s  a::b"]);
+    fn the_slowest_test_comes_first_with_all_its_sandboxes() {
+        assert_eq!(slowest_of(NOTES), ["   13.4 s  a::b", "   12.5 s  c"]);
     }
 }

@@ -1,0 +1,63 @@
+//! One stage of a run: a process of its own, which is ended with all that it has started.
+
+use super::Args;
+use crate::{build, sh};
+use anyhow::{Context, Result, bail};
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Seconds between the request to end and the end by force.
+const GRACE_S: u32 = 20;
+/// Lines of a failed stage's log that are shown.
+const SHOWN_LINES: usize = 100;
+
+pub(super) struct Stage {
+    pub(super) name: &'static str,
+    /// Those that must have passed before.
+    pub(super) after: &'static [&'static str],
+    /// After this it is ended: three times what it takes on two processors, downloads and builds included.
+    pub(super) limit: Duration,
+    pub(super) work: fn(&Args) -> Result<()>,
+}
+
+impl Stage {
+    /// Runs it in a process of its own. Behind others it yields to them, and what it says is kept in a file.
+    pub(super) fn run(&self, option: Option<&str>, limit: Duration, is_behind: bool) -> Result<()> {
+        let own = std::env::current_exe().context("find this program")?;
+        let nice = if is_behind { "19" } else { "0" };
+        // `timeout` is told when this program has ended, and passes that on to all that the stage has started.
+        let mut command = sh::cmd("setpriv", ["--pdeathsig", "TERM", "nice", "-n", nice, "timeout"]);
+        command.args([format!("--kill-after={GRACE_S}"), limit.as_secs().to_string()]);
+        command.arg(own).arg("test").args(option).args(["--stage", self.name]);
+        let log = folder()?.join(format!("{}.log", self.name));
+        if is_behind {
+            println!("=== {}, in the background: {}", self.name, log.display());
+            let output = File::create(&log).with_context(|| format!("create {}", log.display()))?;
+            command.stdout(output.try_clone()?).stderr(output);
+        } else {
+            println!("=== {}", self.name);
+        }
+        let start = Instant::now();
+        let status = command.status().with_context(|| format!("start {command:?}"))?;
+        if status.success() {
+            return Ok(());
+        }
+        if is_behind {
+            let said = fs::read_to_string(&log).unwrap_or_default();
+            let lines: Vec<&str> = said.lines().collect();
+            println!("{}", lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n"));
+        }
+        if start.elapsed() >= limit {
+            bail!("not done within {} minutes", limit.as_secs() / 60);
+        }
+        bail!("{status}")
+    }
+}
+
+/// Where a run keeps its notes.
+pub(super) fn folder() -> Result<PathBuf> {
+    let folder = build::target_dir().join("test");
+    fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
+    Ok(folder)
+}
