@@ -9,7 +9,7 @@ const TRACE: &str = "/run/strace";
 /// A call makes fewer, even the first one on a boot, which asks the kernel what it can.
 const MOST: usize = 700;
 /// How long a call under strace may take; one that hangs is ended with [`HUNG`].
-const PATIENCE_S: u32 = 20;
+const PATIENCE_S: u32 = 120;
 /// Exit code of `timeout` when it had to end its command.
 pub(crate) const HUNG: i32 = 124;
 /// Exit code of a process that was killed.
