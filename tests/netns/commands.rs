@@ -232,7 +232,7 @@ fn doctor_finds_on_this_kernel_what_ip_finds_and_changes_nothing() {
     }
     let mut shaping = checks.as_array().unwrap().iter().filter(|check| check["name"] == "shaping");
     let by = shaping.next().unwrap()["detail"].as_str().unwrap();
-    assert!(by.starts_with(if Feature::Fq.missing().is_none() { "by fq" } else { "by tbf with eBPF, since" }), "{by}");
+    assert!(by.starts_with(if Feature::Fq.is_here() { "by fq" } else { "by tbf with eBPF, since" }), "{by}");
     assert!(said("doctor").lines().count() > 10);
 }
 

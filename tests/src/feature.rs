@@ -39,6 +39,15 @@ pub enum Feature {
 }
 
 impl Feature {
+    /// Whether it is here. Where it is not, the test of this thread shows less, and notes that for another kernel.
+    pub fn is_here(self) -> bool {
+        let missing = self.missing();
+        if let Some(why) = &missing {
+            journal::skip(&journal::test(), why);
+        }
+        missing.is_none()
+    }
+
     /// Why a test that needs it can't run here; `None` where it can.
     pub fn missing(self) -> Option<String> {
         static KERNEL: [OnceLock<bool>; 6] = [const { OnceLock::new() }; 6];

@@ -11,14 +11,18 @@ const VARIABLE: &str = "BRAID_TEST_JOURNAL";
 
 /// Notes how long the test of this thread had a sandbox.
 pub(crate) fn time(took: Duration) {
+    note(&format!("TIME {:.1} {}", took.as_secs_f64(), test()));
+}
+
+/// The test of this thread, whose name the harness gives to the thread, behind its target.
+pub(crate) fn test() -> String {
     let own = std::env::current_exe().unwrap_or_default();
     // cargo names a test's program after its target, with a hash behind.
     let target = own.file_name().and_then(|name| name.to_str()?.split('-').next()).unwrap_or("?");
-    let thread = std::thread::current();
-    note(&format!("TIME {:.1} {target}::{}", took.as_secs_f64(), thread.name().unwrap_or("?")));
+    format!("{target}::{}", std::thread::current().name().unwrap_or("?"))
 }
 
-/// Notes that a test was left out, and why.
+/// Notes that a test, or a part of it, was left out, and why.
 pub(crate) fn skip(test: &str, why: &str) {
     note(&format!("SKIP {test}: {why}"));
 }

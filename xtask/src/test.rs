@@ -1,10 +1,10 @@
 //! `cargo xtask test`: all tests, in stages, each a process with a limit. Lanes of them run side by side:
 //!
 //! ```text
-//!  in front   tools ─ check ─ build ─ netns ─ crash ─ e2e ─────── cluster
-//!  behind     reference ──────────────┘ ╎                          │ │
-//!  behind     release ─ kubernetes ─────╎──────────────────────────┘ │
-//!  behind                               other kernels ───────────────┘
+//!  in front   tools ─ check ─ build ─ netns ─ crash ─ e2e ─ cluster
+//!  behind     reference ────────────────┘ │                   │
+//!  behind     release ─ kubernetes ───────│───────────────────┘
+//!  behind                                 └─ kernels
 //! ```
 //!
 //! The tests mostly wait, and those behind take what time that leaves. `--quick` is without the last two lanes and the cluster.
@@ -78,9 +78,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 fn lanes(args: &Args) -> Vec<Lane> {
-    let stage = |name, after, minutes, work| {
+    let stage = |name, needs, minutes, work| {
         let limit = Duration::from_mins(minutes);
-        Stage { name, after, limit: if args.all { limit * ALL } else { limit }, work }
+        Stage { name, needs, after: None, limit: if args.all { limit * ALL } else { limit }, work }
     };
     let mut front = vec![
         stage("tools", &[], 10, |_| sh::apt(TOOLS).and_then(|()| tools::podman())),
@@ -92,12 +92,14 @@ fn lanes(args: &Args) -> Vec<Lane> {
     ];
     let mut behind = vec![vec![stage("reference", &[], 10, |_| reference())]];
     if !args.quick {
-        front.push(stage("cluster", &["kubernetes", "release", "reference", "kernels"], 20, cluster));
+        front.push(stage("cluster", &["kubernetes", "release", "reference"], 20, cluster));
         behind.push(vec![
             stage("release", &[], 15, |_| dist::braid_or_glibc().map(drop)),
             stage("kubernetes", &[], 40, |_| xtask(&["cluster", "build"])),
         ]);
-        behind.push(vec![stage("kernels", &["build", "netns"], 30, other_kernels)]);
+        // What it has to try, the tests on this kernel note.
+        let after = Some("netns");
+        behind.push(vec![Stage { after, ..stage("kernels", &["build"], 30, other_kernels) }]);
     }
     let behind = behind.into_iter().map(|stages| Lane { stages, is_behind: true });
     behind.chain([Lane { stages: front, is_behind: false }]).collect()
@@ -141,7 +143,7 @@ fn tests(args: &Args, targets: &[&str]) -> Result<()> {
     let processors = std::thread::available_parallelism().context("count the processors")?;
     let (step, offset) = crash_points(args);
     let mut test = sh::cmd("cargo", ["test", "--no-fail-fast"]);
-    test.args(targets).env("BRAID_CNITOOL", tools::cnitool()?).env("BRAID_TEST_JOURNAL", journal()?);
+    test.args(targets).env("BRAID_CNITOOL", tools::cnitool()?).env(journal::VARIABLE, journal()?);
     test.env("RUST_TEST_THREADS", (processors.get() * THREADS).to_string());
     test.env("BRAID_CRASH_STEP", step.to_string()).env("BRAID_CRASH_OFFSET", offset.to_string());
     sh::run(&mut test)
@@ -171,7 +173,7 @@ fn other_kernels(args: &Args) -> Result<()> {
     } else {
         sh::xtask(["vm", "newest", "--skipped", &journal.to_string_lossy()])?
     };
-    sh::run(vm.env("BRAID_TEST_JOURNAL", &journal))
+    sh::run(vm.env(journal::VARIABLE, &journal))
 }
 
 /// A real Kubernetes whose pods are attached by the drop-in names in an unchanged conflist, where the `DaemonSet` has

@@ -101,7 +101,7 @@ const MOST: u64 = 4 * (SLOW as u64) * 11 / 10 + BURST;
 /// A macvlan and, where there are such, an ipvlan in each mode.
 pub(super) fn children() -> Vec<Value> {
     let mut all = vec![conf::macvlan()];
-    if Feature::Ipvlan.missing().is_none() {
+    if Feature::Ipvlan.is_here() {
         all.extend(["l2", "l3"].map(|mode| {
             let mut ipvlan = conf::macvlan();
             (ipvlan["type"], ipvlan["mode"]) = (json!("ipvlan"), json!(mode));

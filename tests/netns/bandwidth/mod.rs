@@ -77,5 +77,5 @@ fn lacking(lacks: &[&str]) {
 
 /// Whether it is the first rung of the ladder that this kernel has.
 fn is_best(queue: &str) -> bool {
-    queue == if Feature::Fq.missing().is_none() { "fq" } else { "tbf" }
+    queue == if Feature::Fq.is_here() { "fq" } else { "tbf" }
 }

@@ -2,9 +2,12 @@
 
 use anyhow::{Context, Result};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::Path;
 
+/// Names the file to the tests.
+pub(crate) const VARIABLE: &str = "BRAID_TEST_JOURNAL";
 /// Tests that are named at the end.
 const SLOWEST: usize = 10;
 /// Why a test was left out that another kernel can run.
@@ -13,6 +16,18 @@ const FOR_ANOTHER_KERNEL: &str = "run by cargo xtask vm";
 /// Begins a run: there are no notes yet.
 pub(super) fn begin(path: &Path) -> Result<()> {
     fs::write(path, "").with_context(|| format!("write {}", path.display()))
+}
+
+/// Adds the times of tests on another kernel, of which these are the notes, to the notes of this run if there is one.
+pub(crate) fn add_times(notes: &str, kernel: &str) -> Result<()> {
+    let Some(path) = std::env::var_os(VARIABLE) else { return Ok(()) };
+    let mut file = File::options().append(true).open(&path).with_context(|| format!("open {}", path.display()))?;
+    Ok(file.write_all(times_on(notes, kernel).as_bytes())?)
+}
+
+fn times_on(notes: &str, kernel: &str) -> String {
+    let times = notes.lines().filter(|line| line.starts_with("TIME ")).map(|line| format!("{line} on {kernel}\n"));
+    times.collect()
 }
 
 /// The tests of the target `target` that this machine's kernel could not run.
@@ -66,6 +81,11 @@ mod tests {
     fn another_kernel_runs_what_this_one_lacks() {
         assert_eq!(left_to(NOTES, "netns"), ["ipvlan::a"]);
         assert_eq!(left_to(NOTES, "crash"), ["ipvlan_add"]);
+    }
+
+    #[test]
+    fn a_time_on_another_kernel_names_it() {
+        assert_eq!(times_on(NOTES, "7.3"), "TIME 0.4 a::b on 7.3\nTIME 12.5 c on 7.3\nTIME 13.0 a::b on 7.3\n");
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub(super) fn run(
 ) -> Vec<Ended> {
     let board = Board { start: Instant::now(), ended: Mutex::default(), changed: Condvar::new() };
     let one = |stage: &Stage, is_behind| {
-        let missing = board.wait_for(stage.after);
+        let missing = board.wait_for(stage);
         let (from, begin) = (board.start.elapsed(), Instant::now());
         let left = limit.saturating_sub(from);
         let result = match missing {
@@ -73,13 +73,13 @@ struct Board {
 }
 
 impl Board {
-    /// Waits until all of them have ended; the first that failed.
-    fn wait_for(&self, names: &'static [&'static str]) -> Option<&'static str> {
+    /// Waits until all have ended that the stage comes after; the first that it needs and that failed.
+    fn wait_for(&self, stage: &Stage) -> Option<&'static str> {
         let mut ended = self.lock();
-        while !names.iter().all(|name| ended.contains_key(name)) {
+        while !stage.needs.iter().chain(&stage.after).all(|name| ended.contains_key(name)) {
             ended = self.changed.wait(ended).unwrap_or_else(PoisonError::into_inner);
         }
-        names.iter().find(|name| ended[*name].failure.is_some()).copied()
+        stage.needs.iter().find(|name| ended[*name].failure.is_some()).copied()
     }
 
     fn note(&self, ended: Ended) {
@@ -114,8 +114,8 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_mins(1);
 
-    fn stage(name: &'static str, after: &'static [&'static str]) -> Stage {
-        Stage { name, after, limit: MINUTE, work: |_| Ok(()) }
+    fn stage(name: &'static str, needs: &'static [&'static str]) -> Stage {
+        Stage { name, needs, after: None, limit: MINUTE, work: |_| Ok(()) }
     }
 
     fn lanes() -> [Lane; 2] {
@@ -141,6 +141,15 @@ mod tests {
         let all = [("a", None), ("x", Some("no network")), ("b", Some(b)), ("c", Some(c)), ("d", None)];
         assert_eq!(failures(&ended), all);
         assert!(tell(&ended).unwrap_err().to_string().ends_with(": x, b, c"));
+    }
+
+    #[test]
+    fn a_stage_that_only_comes_after_one_runs_though_that_failed() {
+        let last = Stage { after: Some("x"), ..stage("y", &[]) };
+        let mut lanes = lanes();
+        lanes[0].stages.insert(1, last);
+        let ended = run(&lanes, MINUTE, |stage, _, _| if stage.name == "x" { bail!("no network") } else { Ok(()) });
+        assert_eq!(failures(&ended)[..3], [("a", None), ("x", Some("no network")), ("y", None)]);
     }
 
     #[test]

@@ -15,7 +15,9 @@ const SHOWN_LINES: usize = 100;
 pub(super) struct Stage {
     pub(super) name: &'static str,
     /// Those that must have passed before.
-    pub(super) after: &'static [&'static str],
+    pub(super) needs: &'static [&'static str],
+    /// One that must have ended, whatever became of it.
+    pub(super) after: Option<&'static str>,
     /// After this it is ended: three times what it takes on two processors, downloads and builds included.
     pub(super) limit: Duration,
     pub(super) work: fn(&Args) -> Result<()>,

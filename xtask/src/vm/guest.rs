@@ -3,6 +3,7 @@
 use super::initrd;
 use super::kernel::Kernel;
 use crate::sh;
+use crate::test::journal;
 use anyhow::{Context, Result, bail};
 use std::fmt::Write as _;
 use std::fs;
@@ -12,6 +13,9 @@ use std::process::{Command, Stdio};
 
 /// Environment of the caller that the command in the guest gets as well.
 const ENVIRONMENT: [&str; 4] = ["PATH", "HOME", "RUST_BACKTRACE", "BRAID_CACHE"];
+
+/// Where the tests in the guest leave their notes.
+const NOTES: &str = "/tmp/journal";
 
 /// Runs `command` in the caller's folder on `kernel`, its output on the terminal, the kernel before each line, and returns
 /// its exit code.
@@ -37,7 +41,9 @@ fn boot(kernel: &Kernel, command: &[String], timeout_minutes: u32, dir: &Path) -
         bail!("ended after {timeout_minutes} minutes");
     }
     let text = fs::read_to_string(&code).unwrap_or_default();
-    text.trim().parse().with_context(|| format!("the guest ended without an exit code (qemu: {status})"))
+    let (notes, code) = text.trim().rsplit_once('\n').unwrap_or(("", text.trim()));
+    journal::add_times(notes, &kernel.release)?;
+    code.trim().parse().with_context(|| format!("the guest ended without an exit code (qemu: {status})"))
 }
 
 /// Copies `terminal` to `to`, line by line, each behind `label`.
@@ -47,7 +53,7 @@ fn show(terminal: impl Read, label: &str, to: &mut impl Write) -> Result<()> {
     Ok(())
 }
 
-/// The guest's last process: the command, its exit code to the second serial line, power off.
+/// The guest's last process: the command, its tests' notes and its exit code to the second serial line, power off.
 fn script(command: &[String]) -> Result<String> {
     let mut script = String::new();
     for name in ENVIRONMENT {
@@ -58,7 +64,8 @@ fn script(command: &[String]) -> Result<String> {
     let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
     let dir = std::env::current_dir()?;
     writeln!(script, "export PATH=$PATH:/usr/sbin:/sbin\ncd {}", quoted(&dir.to_string_lossy()))?;
-    writeln!(script, "{} </dev/null\necho $? >/dev/ttyS1", words.join(" "))?;
+    writeln!(script, "export {}={NOTES}\n{} </dev/null\ncode=$?", journal::VARIABLE, words.join(" "))?;
+    writeln!(script, "[ ! -f {NOTES} ] || cat {NOTES} >/dev/ttyS1\necho $code >/dev/ttyS1")?;
     // stty returns when the line has sent what was written to it.
     script += "stty -F /dev/ttyS0 -echo\nstty -F /dev/ttyS1 -echo\n/bin/busybox poweroff -f\n";
     Ok(script)
