@@ -348,7 +348,9 @@ impl Facts {
         let parent = below.and_then(|below| self.links.get(below));
         let mtu = link.mtu.or(parent.map(|parent| parent.mtu)).unwrap_or(1500);
         let mut fact = LinkFact::planned(link.kind.name(), link.mac, mtu, link.up);
-        fact.mtus = *fact.mtus.start()..=parent.map_or(*fact.mtus.end(), |parent| parent.mtu);
+        if let (LinkKind::Macvlan { .. }, Some(parent)) = (&link.kind, parent) {
+            fact.mtus = *fact.mtus.start()..=parent.mtu;
+        }
         self.below.extend(below.filter(|below| below.ns == Ns::Host).map(|below| (link.at.clone(), below.clone())));
         match &link.kind {
             LinkKind::Veth { peer, peer_mac } => {

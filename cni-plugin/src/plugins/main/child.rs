@@ -7,6 +7,13 @@ use crate::plan::step::Ns;
 use crate::plan::{Facts, IfName, Need};
 use crate::plugins::{interface, mtu};
 
+/// Kind of a child. The kernel gives a macvlan no larger MTU than its parent's, and an ipvlan any.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Child {
+    Macvlan,
+    Ipvlan,
+}
+
 /// The keys `master` and `linkInContainer`.
 #[derive(Debug, Clone)]
 pub(super) struct Parent {
@@ -43,11 +50,22 @@ impl Parent {
         }
     }
 
-    /// The MTU asked for, which the parent's bounds. A child without one of its own gets the parent's, which must do for `ips`.
-    pub(super) fn mtu(&self, wanted: Option<i64>, ips: &[IpConfig], facts: &Facts) -> Result<Option<u32>, Error> {
+    /// The MTU asked for, within the bounds of `kind`. A child without one of its own gets the parent's, which must do for
+    /// `ips`.
+    pub(super) fn mtu(
+        &self,
+        wanted: Option<i64>,
+        kind: Child,
+        ips: &[IpConfig],
+        facts: &Facts,
+    ) -> Result<Option<u32>, Error> {
         let (at, parent) = self.find(facts)?;
-        let whose = format!(", the MTU of master {:?}", at.name.as_str());
-        let bounds = *ETHERNET_MTUS.start()..=parent.mtu;
+        let (bounds, whose) = match kind {
+            Child::Macvlan => {
+                (*ETHERNET_MTUS.start()..=parent.mtu, format!(", the MTU of master {:?}", at.name.as_str()))
+            }
+            Child::Ipvlan => (ETHERNET_MTUS, String::new()),
+        };
         let mtu = wanted.map(|mtu| mtu::within(mtu, &bounds, &whose)).transpose()?;
         mtu::refuse_ipv6_below(mtu.or(Some(parent.mtu)), ips).map(|()| mtu)
     }

@@ -1,6 +1,6 @@
 //! `ipvlan`: a child of a link that shares its parent's hardware address.
 
-use super::child::Parent;
+use super::child::{Child, Parent};
 use crate::cni::{AddResult, Dns, Error, Interface, NetConf};
 use crate::ipam::Lease;
 use crate::plan::link::{IpvlanMode, Link, LinkKind};
@@ -70,7 +70,7 @@ impl Plugin for Ipvlan {
     }
 
     fn refuse(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
-        self.parent(call)?.mtu(self.mtu, &[], facts)?;
+        self.parent(call)?.mtu(self.mtu, Child::Ipvlan, &[], facts)?;
         interface::refuse_taken(call, facts)
     }
 
@@ -90,7 +90,7 @@ impl Plugin for Ipvlan {
         let mut steps = vec![Step::AddLink(Link {
             at: call.pod(),
             mac: None,
-            mtu: self.parent(call)?.mtu(self.mtu, &ips, facts)?,
+            mtu: self.parent(call)?.mtu(self.mtu, Child::Ipvlan, &ips, facts)?,
             up: false,
             master: None,
             kind: LinkKind::Ipvlan { parent, mode: self.mode },

@@ -1,6 +1,6 @@
 //! `macvlan`: a child of a link, with a hardware address of its own.
 
-use super::child::Parent;
+use super::child::{Child, Parent};
 use crate::cni::{AddResult, Dns, Error, Interface, NetConf};
 use crate::ipam::Lease;
 use crate::plan::link::{Link, LinkKind, MacvlanMode};
@@ -67,7 +67,7 @@ impl Plugin for Macvlan {
     }
 
     fn refuse(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
-        self.parent.mtu(self.mtu, &[], facts)?;
+        self.parent.mtu(self.mtu, Child::Macvlan, &[], facts)?;
         interface::refuse_taken(call, facts)
     }
 
@@ -78,7 +78,7 @@ impl Plugin for Macvlan {
         let mut steps = vec![Step::AddLink(Link {
             at: call.pod(),
             mac: explicit,
-            mtu: self.parent.mtu(self.mtu, lease.as_ref().map_or(&[], |lease| &lease.ips), facts)?,
+            mtu: self.parent.mtu(self.mtu, Child::Macvlan, lease.as_ref().map_or(&[], |lease| &lease.ips), facts)?,
             up: false,
             master: None,
             kind: LinkKind::Macvlan { parent, mode: self.mode, bc_queue_len: self.bc_queue_len },
