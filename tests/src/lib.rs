@@ -13,6 +13,7 @@
 
 #![expect(clippy::expect_used, clippy::missing_panics_doc, reason = "a helper fails its test by a panic")]
 
+pub mod arriving;
 pub mod binary;
 pub mod call;
 pub mod feature;

@@ -1,5 +1,6 @@
 //! One network namespace: the sandbox's host, a container, or the world outside.
 
+use crate::arriving::PATIENCE;
 use nix::sched::{CloneFlags, setns, unshare};
 use serde_json::Value;
 use std::fs::File;
@@ -160,7 +161,7 @@ impl Ns {
     fn wait(&self, is_done: impl Fn() -> bool, shown: impl Fn() -> String) {
         let start = Instant::now();
         while !is_done() {
-            assert!(start.elapsed() < Duration::from_secs(10), "{}: {}", self.name, shown());
+            assert!(start.elapsed() < PATIENCE, "{}: {}", self.name, shown());
             std::thread::sleep(Duration::from_millis(5));
         }
     }

@@ -1,73 +1,71 @@
 //! Real packets between namespaces.
 
+use crate::arriving::{Arrival, Arriving, PATIENCE, assert_rate, flood};
 use crate::ns::Ns;
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-/// Longest wait for an answer that is expected.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// In seconds. Longest wait of a server for somebody whose own patience ends before.
-const SERVERS_PATIENCE: i64 = 10;
+const SERVERS_PATIENCE: i64 = 90;
 
 impl Ns {
-    /// Whether `to` answers a ping, asked for 5 seconds at most.
+    /// Whether `to` answers a ping, asked for a minute at most.
     pub fn can_ping(&self, to: &str) -> bool {
-        self.try_run(&format!("ping -q -c 1 -i 0.2 -w 5 {to}")).is_ok()
+        self.try_run(&format!("ping -q -c 1 -i 0.2 -w {} {to}", PATIENCE.as_secs())).is_ok()
     }
 
     /// Whether `to` stays silent: three pings within a second.
     pub fn cannot_ping(&self, to: &str) -> bool {
-        self.try_run(&format!("ping -q -c 3 -i 0.2 -W 1 {to}")).is_err()
+        self.try_run(&format!("ping -q -c 3 -i 0.2 -W 0.5 {to}")).is_err()
     }
 
-    /// Sends as fast as it can to `server` in `there` for two seconds; returns how many bits arrived, and in how many
-    /// seconds from the first connect.
-    #[track_caller]
-    pub fn send_to(&self, there: &Ns, server: &str) -> (f64, f64) {
-        self.send_for(Duration::from_secs(2), there, server)
+    /// [`Ns::can_ping`] where that is right, [`Ns::cannot_ping`] where it is not.
+    pub fn can_ping_only_if(&self, is_right: bool, to: &str) -> bool {
+        if is_right { self.can_ping(to) } else { self.cannot_ping(to) }
     }
 
-    /// Sends like [`Ns::send_to`] and judges what arrives, in bits a second: never more than `most`, and `burst` bits at once, and
-    /// at least `least` in one of three attempts. A machine that stands still for a second lets less arrive, but no more.
+    /// Sends so many bytes to `server` in `there`, as fast as it can. Returns what came when.
     #[track_caller]
-    pub fn assert_sends(&self, there: &Ns, server: &str, least: f64, (most, burst): (f64, f64)) {
-        let mut seen = Vec::new();
-        while seen.len() < 3 && seen.last().is_none_or(|rate| *rate <= least) {
-            let (bits, seconds) = self.send_to(there, server);
-            assert!(bits < most * seconds + burst, "{} sends {bits} bits in {seconds} s to {server}", self.name());
-            seen.push(bits / seconds);
-        }
-        let enough = seen.last().is_some_and(|rate| *rate > least);
-        assert!(enough, "{} sends {seen:?} bit/s to {server}, never {least}", self.name());
+    pub fn send(&self, there: &Ns, server: &str, bytes: usize) -> Vec<Arrival> {
+        let (mut sending, receiving) = self.connection_to(there, server);
+        let arriving = Arriving::new(receiving);
+        let all: Vec<_> = std::thread::scope(|scope| {
+            scope.spawn(move || sending.write_all(&vec![0; bytes]).expect("bytes are taken"));
+            arriving.collect()
+        });
+        assert_eq!(all.iter().map(|arrival| arrival.bytes).sum::<usize>(), bytes, "{} to {server}", self.name());
+        all
     }
 
-    /// Like [`Ns::send_to`], for so long. Bytes must come at least every 5 seconds.
+    /// Runs `work` while it sends as fast as it can to `server` in `there`.
     #[track_caller]
-    pub fn send_for(&self, measured: Duration, there: &Ns, server: &str) -> (f64, f64) {
-        let (listener, to) = listen(there, server);
-        let start = Instant::now();
-        let mut sending = self.enter(|| TcpStream::connect_timeout(&to, PATIENCE)).expect("connect");
-        let (mut stream, _) = listener.accept().expect("a connection");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a time limit");
+    pub fn while_sending<T>(&self, there: &Ns, server: &str, work: impl FnOnce() -> T) -> T {
+        let (sending, receiving) = self.connection_to(there, server);
+        let arriving = Arriving::new(receiving);
+        let end = arriving.end();
         std::thread::scope(|scope| {
-            // Ends when the other side does.
-            let sender = scope.spawn(move || while sending.write_all(&vec![0; 64 * 1024]).is_ok() {});
-            let mut buffer = vec![0; 1 << 20];
-            let mut bytes = 0;
-            while start.elapsed() < measured {
-                bytes += stream.read(&mut buffer).expect("bytes");
-            }
-            let time = start.elapsed();
-            drop((stream, listener));
-            sender.join().expect("the sender's thread");
-            #[expect(clippy::cast_precision_loss, reason = "a rate to three digits")]
-            let bits = (bytes * 8) as f64;
-            (bits, time.as_secs_f64())
+            let _end = end;
+            scope.spawn(move || flood(sending));
+            scope.spawn(move || arriving.count());
+            work()
         })
+    }
+
+    /// [`assert_rate`] of what it sends to `server` in `there`.
+    #[track_caller]
+    pub fn assert_sends(&self, there: &Ns, server: &str, least: f64, limit: (f64, f64)) {
+        let (sending, receiving) = self.connection_to(there, server);
+        assert_rate(sending, receiving, least, limit);
+    }
+
+    fn connection_to(&self, there: &Ns, server: &str) -> (TcpStream, TcpStream) {
+        let (listener, to) = listen(there, server);
+        let sending = self.enter(|| TcpStream::connect_timeout(&to, PATIENCE)).expect("connect");
+        let (receiving, _) = listener.accept().expect("a connection");
+        (sending, receiving)
     }
 
     /// Has one processor take in what comes to the namespace's links. Left to itself the kernel takes a packet in where it was sent,

@@ -121,7 +121,7 @@ fn what_a_packet_socket_sends_past_the_queue_of_a_child_is_held() {
         if main["mode"] == "l3" {
             held.far.run("ip route add 10.3.0.2/32 via 10.3.0.253");
         }
-        held.pod.send_to(&held.far, "10.3.0.254");
+        held.pod.send(&held.far, "10.3.0.254", 100_000);
         assert_eq!(guarded(), 0, "{main}: what the IP stack sends meets the queue alone");
         call.check(&result).ok();
         let bits = held.escapes("10.3.0.254");

@@ -2,6 +2,7 @@
 
 use super::{BURST, RATE, host_link, ifb, is_best, lacking, limits, queues, seen, shaped};
 use crate::conf;
+use braid_tests::arriving::PATIENCE;
 use braid_tests::{Ns, Sandbox, Value, json, needs};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -240,7 +241,7 @@ fn until_freed(host: &Sandbox, program: u64, maps: &[Value]) {
     let is_there = |what: &str, id: &str| host.try_run(&format!("bpftool {what} show id {id}")).is_ok();
     let start = Instant::now();
     while is_there("prog", &program.to_string()) || maps.iter().any(|map| is_there("map", &map.to_string())) {
-        assert!(start.elapsed() < Duration::from_secs(10), "program {program}, maps {maps:?}");
+        assert!(start.elapsed() < PATIENCE, "program {program}, maps {maps:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -356,7 +357,7 @@ fn status_and_top_show_what_the_device_counted() {
         lacking(lacks);
         let call = shaped(&host, &pod, &conf::bridge(), &limits());
         let result = call.add().result();
-        pod.send_to(host.host(), "10.1.0.1");
+        pod.send(host.host(), "10.1.0.1", 2_000_000);
         let status = host.json(&format!("{braid} status -o json"));
         let directions = status[0]["bandwidth"].as_array().unwrap();
         let counted = |link: &Value| link["stats64"]["tx"]["bytes"].as_f64().unwrap();
@@ -373,7 +374,7 @@ fn status_and_top_show_what_the_device_counted() {
         assert!(table.contains("20M") && table.contains("egress"), "{table}");
         let top = host.run(&format!("{braid} top -n 1 -d 0.2"));
         assert!(top.lines().count() == 3 && top.contains("ingress"), "{top}");
-        let to_its_end = format!("timeout 10 {braid} top -d 0.1 | head -n 1");
+        let to_its_end = format!("timeout 60 {braid} top -d 0.1 | head -n 1");
         let ended = host.enter(|| Command::new("bash").args(["-o", "pipefail", "-c", &to_its_end]).output()).unwrap();
         assert!(ended.status.success() && !ended.stdout.is_empty(), "{ended:?}");
         call.prev(&result).del().ok();

@@ -79,7 +79,7 @@ fn what_an_xdp_socket_sends_past_a_limit_is_held_at_the_link_below() {
         let is_lost = main["mode"] == "l3" && dropped == 0;
         assert!(dropped >= sent.0 || is_lost, "{main}: {dropped} of {}", sent.0);
         call.check(&result).ok();
-        held.pod.send_to(&held.far, "10.3.0.254");
+        held.pod.send(&held.far, "10.3.0.254", 100_000);
         assert_eq!(guarded(), dropped, "{main}: what the IP stack sends is not held there");
         let_go(&held.host, "lan");
         let free = leaves(&held, &held.pod);
