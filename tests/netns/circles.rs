@@ -24,7 +24,7 @@ fn single() -> Value {
 /// Who starts itself for ever is ended.
 fn call(host: &Sandbox, plugin: &str, pod: &Ns, conf: Value) -> Call {
     host.call("braid", pod, conf.clone()).run("VERSION").result();
-    host.call(plugin, pod, conf).under("timeout 20")
+    host.call(plugin, pod, conf).under("timeout 60")
 }
 
 /// Every verb that an attachment which was never made must be refused by.
@@ -117,7 +117,7 @@ fn a_plan_and_a_trial_of_a_type_that_is_braid_itself_say_what_add_says() {
     fs::write("/run/conf", list().to_string()).unwrap();
     for verb in ["plan", "try"] {
         let mut command = Command::new("timeout");
-        command.args(["20", binary::braid().to_str().unwrap(), verb, "/run/conf"]).env("CNI_PATH", "/run/cni-bin");
+        command.args(["60", binary::braid().to_str().unwrap(), verb, "/run/conf"]).env("CNI_PATH", "/run/cni-bin");
         let output = command.output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         let is_told = said.contains("type \"other\": /run/cni-bin/other is braid itself");

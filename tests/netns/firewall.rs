@@ -183,8 +183,8 @@ fn a_policy_keeps_bridges_apart_and_containers_of_one() {
         let _outside = outside(&host);
         let (pods, attached) = three(&host, policy);
         let [a, _, _] = pods.as_slice() else { panic!("three") };
-        assert_eq!(a.can_ping("10.1.0.3"), sibling, "{policy}");
-        assert_eq!(a.can_ping("10.2.0.2"), stranger, "{policy}");
+        assert!(a.can_ping_only_if(sibling, "10.1.0.3"), "{policy}");
+        assert!(a.can_ping_only_if(stranger, "10.2.0.2"), "{policy}");
         assert!(a.can_ping("192.0.2.2") && a.can_ping("10.1.0.1"), "{policy}");
         let one_stays: Vec<_> = attached
             .into_iter()
@@ -200,7 +200,7 @@ fn a_policy_keeps_bridges_apart_and_containers_of_one() {
             .collect();
         let pod = host.pod("d");
         let open = attach(&host, &pod, network(1, &with_policy(policy)));
-        assert_eq!(a.can_ping("10.1.0.4"), sibling, "{policy}, of one that is left");
+        assert!(a.can_ping_only_if(sibling, "10.1.0.4"), "{policy}, of one that is left");
         detach(open);
         one_stays.into_iter().for_each(detach);
         assert_eq!(state::elements(&host), Vec::<String>::new(), "{policy}");
@@ -215,7 +215,7 @@ fn a_policy_holds_where_the_hosts_ip_sees_what_a_bridge_carries() {
         let host = Sandbox::new();
         host.set_sysctl("net/bridge/bridge-nf-call-iptables", "1");
         let (pods, attached) = three(&host, policy);
-        assert_eq!(pods[0].can_ping("10.1.0.3"), sibling, "{policy}");
+        assert!(pods[0].can_ping_only_if(sibling, "10.1.0.3"), "{policy}");
         assert!(pods[0].cannot_ping("10.2.0.2"), "{policy}");
         attached.into_iter().for_each(detach);
     }
@@ -335,7 +335,7 @@ fn an_own_rule_that_leads_to_a_container_is_not_let_through_with_braids() {
     let attached = attach(&host, &pod, network(1, &firewall()));
     host.run("iptables -t nat -A PREROUTING -p tcp --dport 8080 -j DNAT --to-destination 10.1.0.2:80");
     let _service = Service::start(&pod, Transport::Tcp, 80);
-    assert!(outside.ask(Transport::Tcp, "192.0.2.1:8080").is_err());
+    assert!(outside.asks_in_vain(Transport::Tcp, "192.0.2.1:8080"));
     detach(attached);
 }
 

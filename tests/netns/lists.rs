@@ -353,7 +353,7 @@ fn asks_braid(host: &Sandbox, pod: &Ns, text: &str) -> Call {
     let plugins = json!([{"type": "theirs", "master": "eth0", "ipam": ipam}]);
     let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": plugins});
     // Who waits for himself waits for ever.
-    host.call("braid", pod, list).under("timeout 20")
+    host.call("braid", pod, list).under("timeout 60")
 }
 
 #[test]
@@ -396,7 +396,7 @@ fn a_plugin_of_ours_that_gives_no_addresses_is_no_ipam() {
     let pod = host.pod("a");
     for plugin in ["bridge", "braid", "tuning"] {
         let call = host.call("bridge", &pod, conf::bridge()).with("ipam", json!({"type": plugin}));
-        call.under("timeout 20").add().refused(7, &["\"ipam\"", plugin]);
+        call.under("timeout 60").add().refused(7, &["\"ipam\"", plugin]);
         host.assert_nothing_left();
     }
 }

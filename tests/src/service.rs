@@ -1,5 +1,6 @@
 //! A service in a container, and clients who tell whether and as whom they reached it.
 
+use crate::arriving::PATIENCE;
 use crate::ns::Ns;
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrIn, SockaddrIn6, bind, connect, listen,
@@ -14,10 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Longest wait for an answer; one that never comes costs as much.
-const PATIENCE: Duration = Duration::from_millis(1500);
-/// The same of SCTP, which sends again after three seconds what is lost first (`net.sctp.rto_initial`).
-const PATIENCE_OF_SCTP: Duration = Duration::from_secs(5);
+/// Wait for an answer that must not come.
+const IN_VAIN: Duration = Duration::from_millis(500);
 /// How often a service looks whether it is to end.
 const TURN: Duration = Duration::from_millis(20);
 
@@ -48,15 +47,11 @@ impl Service {
             Transport::Tcp | Transport::Sctp => {
                 let listen = || if transport == Transport::Tcp { TcpListener::bind(any) } else { listen_sctp(any) };
                 let listener = ns.enter(|| again_while_in_use(listen)).expect("listen");
-                listener.set_nonblocking(true).expect("a socket");
+                setsockopt(&listener, sockopt::ReceiveTimeout, &time_val(TURN)).expect("a socket");
                 std::thread::spawn(move || {
                     while !is_over.load(Ordering::Relaxed) {
-                        match listener.accept() {
-                            Ok((mut stream, from)) => {
-                                let _gone = stream.write_all(said(from).as_bytes());
-                            }
-                            Err(_) => std::thread::sleep(TURN),
-                        }
+                        let Ok((mut stream, from)) = listener.accept() else { continue };
+                        let _gone = stream.write_all(said(from).as_bytes());
                     }
                 })
             }
@@ -96,6 +91,10 @@ fn again_while_in_use<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     }
 }
 
+fn time_val(time: Duration) -> TimeVal {
+    TimeVal::milliseconds(i64::try_from(time.as_millis()).unwrap_or(i64::MAX))
+}
+
 fn said(from: SocketAddr) -> String {
     from.ip().to_canonical().to_string()
 }
@@ -103,11 +102,21 @@ fn said(from: SocketAddr) -> String {
 impl Ns {
     /// Asks the service that answers at `to`; who it took the client for, or why no answer came.
     pub fn ask(&self, transport: Transport, to: &str) -> Result<IpAddr, String> {
+        self.ask_for(PATIENCE, transport, to)
+    }
+
+    /// Whether nobody answers at `to` at once, which a busy machine can only have seem so: ask those who hold the answer back to
+    /// let it pass, and it comes.
+    pub fn asks_in_vain(&self, transport: Transport, to: &str) -> bool {
+        self.ask_for(IN_VAIN, transport, to).is_err()
+    }
+
+    fn ask_for(&self, patience: Duration, transport: Transport, to: &str) -> Result<IpAddr, String> {
         let to: SocketAddr = to.parse().expect("an address and a port");
         let answer = self.enter(|| match transport {
-            Transport::Tcp => ask_stream(TcpStream::connect_timeout(&to, PATIENCE)?, PATIENCE),
-            Transport::Sctp => ask_stream(connect_sctp(to)?, PATIENCE_OF_SCTP),
-            Transport::Udp => ask_udp(to),
+            Transport::Tcp => ask_stream(TcpStream::connect_timeout(&to, patience)?, patience),
+            Transport::Sctp => ask_stream(connect_sctp(to, patience)?, patience),
+            Transport::Udp => ask_udp(to, patience),
         });
         let said = answer.map_err(|err| err.to_string())?;
         said.parse().map_err(|err| format!("{said:?}: {err}"))
@@ -130,11 +139,10 @@ fn listen_sctp(at: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-fn connect_sctp(to: SocketAddr) -> io::Result<TcpStream> {
+fn connect_sctp(to: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
     let socket = sctp(to)?;
     // As long as the kernel waits for an association, too.
-    let patience = TimeVal::milliseconds(i64::try_from(PATIENCE_OF_SCTP.as_millis()).unwrap_or(i64::MAX));
-    setsockopt(&socket, sockopt::SendTimeout, &patience)?;
+    setsockopt(&socket, sockopt::SendTimeout, &time_val(patience))?;
     match to {
         SocketAddr::V4(to) => connect(socket.as_raw_fd(), &SockaddrIn::from(to))?,
         SocketAddr::V6(to) => connect(socket.as_raw_fd(), &SockaddrIn6::from(to))?,
@@ -149,12 +157,12 @@ fn ask_stream(mut stream: TcpStream, patience: Duration) -> io::Result<String> {
     Ok(text)
 }
 
-fn ask_udp(to: SocketAddr) -> io::Result<String> {
+fn ask_udp(to: SocketAddr, patience: Duration) -> io::Result<String> {
     let any: IpAddr = if to.is_ipv4() { [0, 0, 0, 0].into() } else { [0; 16].into() };
     let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
     // Of a connected socket the kernel hands over only what comes from there.
     socket.connect(to)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(patience))?;
     socket.send(b"?")?;
     let mut text = [0; 64];
     let len = socket.recv(&mut text)?;

@@ -2,9 +2,9 @@
 
 use super::loopback::AT;
 use super::{BOTH, SERVICE, mapped, mapping, network, outside, reaches};
+use braid_tests::arriving::PATIENCE;
 use braid_tests::{Call, Ns, Sandbox, Service, Transport, Value, json, state};
 use std::net::UdpSocket;
-use std::time::Duration;
 
 const BACKENDS: [[&str; 2]; 4] =
     [["nftables", "nftables"], ["ebpf", "ebpf"], ["ebpf", "nftables"], ["nftables", "ebpf"]];
@@ -120,7 +120,7 @@ fn a_client_of_udp_follows_from_one_to_the_other_at_once() {
         let calls = both(&host, &pod, backends, ["net", "other"]);
         let results = [calls[0].add().result(), calls[1].add().result()];
         let client = outside.enter(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
-        client.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
         outside.enter(|| client.connect("192.0.2.1:8080")).unwrap();
         let _service = Service::start(&pod, Transport::Udp, SERVICE);
         let answered = || {
