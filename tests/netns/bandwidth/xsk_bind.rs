@@ -146,7 +146,7 @@ fn a_link_that_an_xdp_socket_has_is_not_limited() {
             std::thread::sleep(Duration::from_millis(10));
         }
         let before = held.host.state();
-        call.add().refused(999, &["AF_XDP", "eth0"]);
+        call.add().refused(11, &["AF_XDP", "eth0"]);
         before.assert_same(&held.host.state());
         fs::remove_file("/run/hold").unwrap();
         assert_eq!(socket.join().unwrap(), NO_ERROR);
