@@ -99,7 +99,7 @@ fn lanes(args: &Args) -> Vec<Lane> {
         ]);
         // What it has to try, the tests on this kernel note.
         let after = Some("netns");
-        behind.push(vec![Stage { after, ..stage("kernels", &["build"], 30, other_kernels) }]);
+        behind.push(vec![Stage { after, ..stage("kernels", &["build", "release"], 30, other_kernels) }]);
     }
     let behind = behind.into_iter().map(|stages| Lane { stages, is_behind: true });
     behind.chain([Lane { stages: front, is_behind: false }]).collect()

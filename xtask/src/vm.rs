@@ -6,8 +6,8 @@ mod guest;
 mod initrd;
 mod kernel;
 
-use crate::sh;
 use crate::test::journal;
+use crate::{dist, sh};
 use anyhow::{Context, Result, bail};
 use kernel::Kernel;
 use std::io::{Write, stdout};
@@ -110,16 +110,12 @@ fn side_by_side(kernels: &[Kernel], at_once: usize, run: impl Fn(&Kernel) -> Res
 /// SCTP, host ports by eBPF, whose programs each kernel checks by its own rules, and what neighbours learn through a bridge's
 /// new port, which kernels open in their own ways. With `skipped`, those of these notes.
 fn tests(args: &Args) -> Result<Vec<String>> {
-    const BUILD: &[&str] = &["build", "--message-format", "json", "--package", "braid"];
     const TESTS: &[&str] = &["test", "--no-run", "--message-format", "json", "--package", "braid-tests"];
-    let build =
-        |args: &[&str]| sh::read(&mut sh::cmd("cargo", args)).with_context(|| format!("cargo {}", args.join(" ")));
-    let find = |messages: &str, name: &str| {
-        executable(messages, name).with_context(|| format!("cargo names no executable for {name:?}"))
-    };
-    let braid = find(&build(BUILD)?, "braid")?;
-    let built = build(TESTS)?;
-    let (netns, crash) = (find(&built, "netns")?, find(&built, "crash")?);
+    // An emulated machine needs seconds for what the compiler could have made short.
+    let braid = dist::braid_or_glibc()?;
+    let built = sh::read(&mut sh::cmd("cargo", TESTS)).with_context(|| format!("cargo {}", TESTS.join(" ")))?;
+    let find = |name: &str| executable(&built, name).with_context(|| format!("cargo names no executable for {name:?}"));
+    let (netns, crash) = (find("netns")?, find("crash")?);
     let reference = sh::cache().join("reference");
     let crash = format!("BRAID_CRASH_STEP=9 {crash}");
     let run = if let Some(notes) = &args.skipped {
@@ -133,7 +129,7 @@ fn tests(args: &Args) -> Result<Vec<String>> {
         let all = format!("{netns} --skip hostile:: --skip parallel:: --skip reference::");
         format!("{all} && {netns} reference::ipvlan && {crash} ipvlan")
     };
-    let script = format!("export BRAID_BIN={braid} BRAID_REFERENCE={}; {run}", reference.display());
+    let script = format!("export BRAID_BIN={} BRAID_REFERENCE={}; {run}", braid.display(), reference.display());
     Ok(["sh", "-c", &script].map(String::from).to_vec())
 }
 
