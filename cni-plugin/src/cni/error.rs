@@ -180,14 +180,19 @@ impl Error {
         Err(Self::new(*code, &msg).with_details(sentences(distinct(details))))
     }
 
-    /// The same error with what `left` says besides: `why; left behind until DEL or GC: left`.
+    /// The same error with what `left` says besides: `why; left behind until DEL or GC: left`. A call of braid within this
+    /// one may have said so of its own.
     #[must_use]
     pub fn and_left_behind(mut self, left: &[Self]) -> Self {
-        if !left.is_empty() {
-            let more = self.news(left);
-            let colon = if more.is_empty() { "" } else { ": " };
-            self.msg = bounded(format!("{}; left behind until DEL or GC{colon}{more}", self.msg));
+        const LEFT: &str = "left behind until DEL or GC";
+        if left.is_empty() {
+            return self;
         }
+        let more = self.news(left);
+        let is_said = says(&self.msg, LEFT) || self.msg.contains(&format!("; {LEFT}: "));
+        let said = if is_said { self.msg } else { format!("{}; {LEFT}", self.msg) };
+        let before = if said.ends_with(LEFT) { ": " } else { "; " };
+        self.msg = if more.is_empty() { bounded(said) } else { bounded(format!("{said}{before}{more}")) };
         self
     }
 
@@ -309,6 +314,10 @@ mod tests {
         assert_eq!(left.to_string(), "spy failed; left behind until DEL or GC: link a: EPERM; d");
         let left = error.clone().and_left_behind(std::slice::from_ref(&error));
         assert_eq!(left.msg, "spy failed; left behind until DEL or GC");
+        let outer = left.and_left_behind(&[Error::internal("link a: EPERM")]);
+        assert_eq!(outer.msg, "spy failed; left behind until DEL or GC: link a: EPERM");
+        let outermost = outer.and_left_behind(&[Error::internal("link b: EPERM"), Error::internal("spy failed")]);
+        assert_eq!(outermost.msg, "spy failed; left behind until DEL or GC: link a: EPERM; link b: EPERM");
         assert_eq!(error.clone().and_left_behind(&[]), error);
     }
 
