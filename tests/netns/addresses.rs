@@ -194,6 +194,19 @@ fn routes_are_programmed_with_all_that_version_1_1_lets_them_say() {
 }
 
 #[test]
+fn what_a_route_asks_for_beyond_the_kernels_bounds_is_what_the_kernel_made_of_it() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let mut ipam = host_local("10.1.0.0/24");
+    ipam["routes"] = json!([{"dst": "192.0.2.0/24", "mtu": 70_000, "advmss": 70_000}]);
+    let call = attach(&host, &pod, ipam);
+    let result = call.add().result();
+    let route = pod.routes("-4").into_iter().find(|route| route["dst"] == "192.0.2.0/24").unwrap_or_default();
+    assert_eq!(route["metrics"], json!([{"mtu": 65_520, "advmss": 65_495}]), "{route}");
+    call.check(&result).ok();
+}
+
+#[test]
 fn two_routes_to_one_destination_both_stay() {
     let host = Sandbox::new();
     let pod = host.pod("a");

@@ -100,6 +100,9 @@ fn sysctls(link: &LinkRef, has_v6: bool, dad: Dad) -> Vec<Step> {
 /// A result's route in the kernel's terms; without a next hop of its own it takes the first gateway of its family, unless
 /// its scope says that the destination is on the link.
 fn program(link: &LinkRef, route: &Route, ips: &[IpConfig]) -> step::Route {
+    // The kernel has a bound for either, and lowers to it what is above (v6.12 `net/ipv4/metrics.c`).
+    const MOST_MTU: u32 = 65_535 - 15;
+    const MOST_ADVMSS: u32 = 65_535 - 40;
     let same_family = |gw: &IpAddr| gw.is_ipv4() == route.dst.addr().is_ipv4();
     let scope = route.scope.unwrap_or(0);
     let gateway = || ips.iter().filter(|_| scope < SCOPE_LINK).filter_map(|ip| ip.gateway).find(same_family);
@@ -112,8 +115,8 @@ fn program(link: &LinkRef, route: &Route, ips: &[IpConfig]) -> step::Route {
         table: table(route).unwrap_or(MAIN_TABLE),
         scope,
         priority: set(route.priority),
-        mtu: set(route.mtu),
-        advmss: set(route.advmss),
+        mtu: set(route.mtu.min(MOST_MTU)),
+        advmss: set(route.advmss.min(MOST_ADVMSS)),
     }
 }
 
