@@ -26,10 +26,11 @@ fn reaches(pod: &Ns) -> [bool; 2] {
 }
 
 /// Rules by which the node drops what it forwards, in each family.
-const DROPPERS: [&[&str]; 4] = [
+const DROPPERS: [&[&str]; 5] = [
     &["-P FORWARD DROP"],
     &["-A FORWARD -i lo -j ACCEPT", "-A FORWARD -j DROP"],
     &["-A FORWARD -j REJECT"],
+    &["-A FORWARD -j REJECT", "-A FORWARD -i lo -j ACCEPT"],
     &["-t mangle -P FORWARD DROP", "-P FORWARD DROP"],
 ];
 

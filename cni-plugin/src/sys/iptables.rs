@@ -42,10 +42,10 @@ const V6: Layout = Layout { family: AddressFamily::Inet6, level: libc::IPPROTO_I
 /// What a FORWARD chain does with packets that nobody decided about, and with those that are let through by their mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Forward {
-    /// Number of the rule, from 1, before which a rule comes in time: the last one if that drops all, or one more than all if
+    /// Number of the rule, from 1, before which a rule comes in time: the first one that drops all, or one more than all if
     /// the policy drops. None where nothing is dropped in that way.
     pub dropper: Option<usize>,
-    /// A rule accepts what has the mark of a container's packets.
+    /// A rule before that accepts what has the mark of a container's packets.
     pub passes_mark: bool,
 }
 
@@ -91,16 +91,15 @@ fn short(bytes: &[u8], at: usize) -> Option<usize> {
 /// The entries from the one at `at` to the policy.
 fn walk(table: &[u8], mut at: usize, policy: usize, layout: &Layout) -> Forward {
     let mut forward = Forward::default();
-    let (mut number, mut drops_all) = (0, false);
+    let mut number = 1;
     while let Some(entry) = table.get(at..).and_then(|entry| Entry::read(entry, layout)) {
-        if at >= policy {
-            let place = if drops_all { number } else { number + 1 };
-            forward.dropper = (drops_all || entry.verdict == Some(DROP)).then_some(place);
+        let drops_all = entry.is_for_all && (entry.rejects || entry.verdict == Some(DROP));
+        if drops_all || at >= policy {
+            forward.dropper = drops_all.then_some(number);
             break;
         }
         forward.passes_mark |= entry.verdict == Some(ACCEPT) && entry.asks_mark;
         number += 1;
-        drops_all = entry.is_for_all && (entry.rejects || entry.verdict == Some(DROP));
         at += entry.len;
     }
     forward
