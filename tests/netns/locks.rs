@@ -93,6 +93,11 @@ fn an_add_that_waits_for_too_long_is_to_be_tried_again() {
         if path.starts_with("/run/braid/attachments") {
             at_its_end(&held, || call.check(&result)).refused(11, &["another call has held it"]);
         }
+        // What passes by itself leaves the node ready.
+        let status = at_its_end(&held, || call.status());
+        status.ok();
+        let is_busy = path.starts_with("/var/lib/cni");
+        assert_eq!(status.stderr.contains("another call has held it"), is_busy, "{}", status.stderr);
         at_its_end(&held, || call.del()).refused(11, &["another call has held it"]);
         drop(held);
         call.del().ok();

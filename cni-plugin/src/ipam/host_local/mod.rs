@@ -17,7 +17,7 @@ pub mod store;
 use super::liveness::{Death, Liveness, death_of, owner_of};
 use super::range::RangeSet;
 use super::{Lease, Owner};
-use crate::cni::{Error, IpConfig};
+use crate::cni::{Code, Error, IpConfig};
 use book::{Book, also};
 pub use config::Config;
 pub use peek::peek;
@@ -105,13 +105,16 @@ pub fn gc(config: &Config, valid: &[(String, String)], host: Host<'_>) -> Result
     first_of(errors).map_or(Ok(freed), Err)
 }
 
-/// Whether the store can be written (else code 50), and what [`full`] says. A full range is no failure: the runtime would
-/// take the node for not ready, and evict those who hold the addresses.
+/// Whether the store can be written (else code 50), and what [`full`] says. A full range is no failure, and one that another
+/// call is busy with is none either: the runtime would take the node for not ready, and evict those who hold the addresses.
 pub fn status(config: &Config, host: Host<'_>) -> Result<Option<String>, Error> {
     let path = config.path();
     let existing = path.ancestors().find(|p| p.exists()).unwrap_or(&path);
     store::takes_leases(existing).map_err(|e| Error::not_available(format!("write to {}: {e}", existing.display())))?;
-    full(config, host).map_err(|e| Error::not_available(e.to_string()))
+    match full(config, host) {
+        Err(e) if e.code == Code::TryAgain => Ok(Some(e.msg)),
+        found => found.map_err(|e| Error::not_available(e.to_string())),
+    }
 }
 
 /// The sentence that ADD would refuse with, where a range set has no address that is free or held by the dead.
