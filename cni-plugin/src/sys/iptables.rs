@@ -22,6 +22,8 @@ const INFO_LEN: usize = NAME_LEN + 4 + 4 * 5 + 4 * 5 + 4 + 4;
 const FORWARD: usize = 2;
 /// What stands before the entries in `struct ipt_get_entries`: name and size, aligned for their counters.
 const ENTRIES_HEAD: usize = 40;
+/// Chains that are followed into each other; the kernel allows more.
+const MOST_JUMPS: u8 = 8;
 /// Verdicts of a standard target: `NF_DROP` and `NF_ACCEPT`, negative and one less.
 const DROP: i32 = -1;
 const ACCEPT: i32 = -2;
@@ -93,7 +95,7 @@ fn walk(table: &[u8], mut at: usize, policy: usize, layout: &Layout) -> Forward 
     let mut forward = Forward::default();
     let mut number = 1;
     while let Some(entry) = table.get(at..).and_then(|entry| Entry::read(entry, layout)) {
-        let drops_all = entry.is_for_all && (entry.rejects || entry.verdict == Some(DROP));
+        let drops_all = drops_all(table, &entry, layout, MOST_JUMPS);
         if drops_all || at >= policy {
             forward.dropper = drops_all.then_some(number);
             break;
@@ -103,6 +105,27 @@ fn walk(table: &[u8], mut at: usize, policy: usize, layout: &Layout) -> Forward 
         at += entry.len;
     }
     forward
+}
+
+/// Whether nothing passes the rule, by itself or in the chain to which it sends everything.
+fn drops_all(table: &[u8], entry: &Entry, layout: &Layout, jumps: u8) -> bool {
+    let chain = || entry.verdict.and_then(|verdict| usize::try_from(verdict).ok()).filter(|_| jumps > 0);
+    let is_end = entry.rejects || entry.verdict == Some(DROP);
+    entry.is_for_all && (is_end || chain().is_some_and(|at| chain_drops_all(table, at, layout, jumps - 1)))
+}
+
+/// Whether a rule of the chain at `at` drops everything before one ends it.
+fn chain_drops_all(table: &[u8], mut at: usize, layout: &Layout, jumps: u8) -> bool {
+    while let Some(entry) = table.get(at..).and_then(|entry| Entry::read(entry, layout)) {
+        if drops_all(table, &entry, layout, jumps) {
+            return true;
+        }
+        if entry.is_for_all && entry.verdict.is_some_and(|verdict| verdict < 0) {
+            return false;
+        }
+        at += entry.len;
+    }
+    false
 }
 
 /// One rule.
