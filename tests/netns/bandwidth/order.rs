@@ -7,6 +7,7 @@ use braid_tests::{Ns, Sandbox, Value, json};
 use nix::sys::socket::{setsockopt, sockopt};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Bytes of a request that takes more than a segment.
@@ -195,16 +196,37 @@ fn send_16(from: &Ns, there: &Ns, to: &str, bytes: usize) -> Vec<Vec<Arrival>> {
 
 #[test]
 fn what_a_connection_sends_again_passes_nothing_that_it_sent_before() {
+    /// So many that some would pass others.
+    const AGAIN: u64 = 100;
+    let pause = || std::thread::sleep(Duration::from_millis(20));
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = shaped(&host, &pod, &conf::bridge(), &slow());
     let result = call.add().result();
     for (from, there, to) in [(host.host(), &*pod, "10.1.0.2"), (&*pod, host.host(), "10.1.0.1")] {
-        send_16(from, there, to, 15_000);
-        let again = counted(from, "TcpRetransSegs");
+        let again = || counted(from, "TcpRetransSegs");
+        let (start, before) = (Instant::now(), again());
+        let is_enough = || again() - before >= AGAIN || start.elapsed() > PATIENCE;
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|| {
+                    from.while_sending(there, to, || {
+                        while !done.load(Ordering::Relaxed) {
+                            pause()
+                        }
+                    })
+                });
+            }
+            while !is_enough() {
+                pause();
+            }
+            done.store(true, Ordering::Relaxed);
+        });
         // RFC 7323: an older packet after a newer one is dropped.
         let refused = counted(there, "TcpExtPAWSEstab");
-        assert!(refused == 0 && again > 0, "{refused} packets refused, {again} sent again to {to}");
+        let again = again() - before;
+        assert!(refused == 0 && again >= AGAIN, "{refused} packets refused, {again} sent again to {to}");
     }
     call.prev(&result).del().ok();
     host.assert_nothing_left();
