@@ -94,7 +94,7 @@ fn lanes(args: &Args) -> Vec<Lane> {
     if !args.quick {
         front.push(stage("cluster", &["kubernetes", "release", "reference"], 20, cluster));
         behind.push(vec![
-            stage("release", &[], 15, |_| dist::braid_or_glibc().map(drop)),
+            stage("release", &[], 40, |_| dist::braid_or_glibc().map(drop)),
             stage("kubernetes", &[], 40, |_| xtask(&["cluster", "build"])),
         ]);
         // What it has to try, the tests on this kernel note.
