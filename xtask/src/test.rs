@@ -1,13 +1,14 @@
 //! `cargo xtask test`: all tests, in stages, each a process with a limit. Lanes of them run side by side:
 //!
 //! ```text
-//!  in front   tools ─ check ─ build ─ netns ─ crash ─ e2e ─ cluster
-//!  behind     reference ────────────────┘ │                   │
-//!  behind     release ─ kubernetes ───────│───────────────────┘
-//!  behind                                 └─ kernels
+//!  in front   tools ─ check ─ build ─ netns (1) ─ crash ─ e2e ─ cluster (1, 2, 3)
+//!  behind     reference (1) ─ release (2)
+//!  behind     kubernetes (3)
+//!  behind     kernels (after netns, 2)
 //! ```
 //!
-//! The tests mostly wait, and those behind take what time that leaves. `--quick` is without the last two lanes and the cluster.
+//! A number is of a stage that another one needs. The tests mostly wait, and those behind take the time that this leaves.
+//! `--quick` has neither the cluster nor what it and another kernel need.
 
 pub(crate) mod journal;
 mod lane;
@@ -90,13 +91,11 @@ fn lanes(args: &Args) -> Vec<Lane> {
         stage("crash", READY, 15, crash),
         stage("e2e", READY, 10, e2e),
     ];
-    let mut behind = vec![vec![stage("reference", &[], 10, |_| reference())]];
+    let mut behind = vec![vec![stage("reference", &[], 15, |_| reference())]];
     if !args.quick {
         front.push(stage("cluster", &["kubernetes", "release", "reference"], 20, cluster));
-        behind.push(vec![
-            stage("release", &[], 40, |_| dist::braid_or_glibc().map(drop)),
-            stage("kubernetes", &[], 40, |_| xtask(&["cluster", "build"])),
-        ]);
+        behind[0].push(stage("release", &[], 40, |_| dist::braid_or_glibc().map(drop)));
+        behind.push(vec![stage("kubernetes", &[], 40, |_| xtask(&["cluster", "build"]))]);
         // What it has to try, the tests on this kernel note.
         let after = Some("netns");
         behind.push(vec![Stage { after, ..stage("kernels", &["build", "release"], 30, other_kernels) }]);

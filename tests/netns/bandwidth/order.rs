@@ -213,9 +213,9 @@ fn what_a_connection_sends_again_passes_nothing_that_it_sent_before() {
                 scope.spawn(|| {
                     from.while_sending(there, to, || {
                         while !done.load(Ordering::Relaxed) {
-                            pause()
+                            pause();
                         }
-                    })
+                    });
                 });
             }
             while !is_enough() {
