@@ -51,6 +51,11 @@ impl Service {
                 std::thread::spawn(move || {
                     while !is_over.load(Ordering::Relaxed) {
                         let Ok((mut stream, from)) = listener.accept() else { continue };
+                        if transport == Transport::Sctp {
+                            // A client that gets to run only when the association ends again waits in vain for its beginning
+                            // (v6.12 net/sctp/socket.c, `sctp_wait_for_connect()`).
+                            std::thread::sleep(TURN);
+                        }
                         let _gone = stream.write_all(said(from).as_bytes());
                     }
                 })
