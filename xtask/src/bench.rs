@@ -36,7 +36,7 @@ const MANY_PORTS: u64 = 1000;
 const NONE: (&str, u64) = ("leases", 0);
 /// Factor by which ADD may take longer with limits on a veth, what comes from which goes through an ifb: to register that
 /// takes 0.09 ms of 1.2.
-const LIMITED_VETH: f64 = 1.45;
+const LIMITED_VETH: f64 = 1.3;
 /// Interfaces beside the bridge on which limits are measured, and the same factor; a macvlan without limits takes less.
 const LIMITED: [(&str, f64); 2] = [("ptp", LIMITED_VETH), ("macvlan", 1.6)];
 const SHAPED: [&str; 4] = ["shaped-bridge", "shaped-ptp", "shaped-macvlan", "shaped-ipvlan"];
