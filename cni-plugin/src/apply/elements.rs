@@ -36,7 +36,7 @@ fn add_new(kernel: &mut Kernel, step: &Step) -> Result<(), KernelError> {
     }
 }
 
-/// Whose the step's elements are to be, and whose they are.
+/// Owners of the step's elements: the wanted one, and those that have them.
 fn owners<'a>(kernel: &mut Kernel, step: &'a Step) -> Result<(&'a str, Vec<String>), KernelError> {
     let socket = kernel.nft()?;
     Ok(match step {

@@ -1,4 +1,4 @@
-//! Who stands behind the owner that an element names: a record, and a container that lives.
+//! The container behind the owner that an element names: its record, and whether it lives.
 //!
 //! What belongs to a dead container is anybody's who needs it. Its DEL may come at any moment, and reads what is still its
 //! own before it takes that away; so who takes something over first waits until no call is busy with the dead container.
@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 /// Seconds to wait for a call that is busy with a dead container. Two calls that wait for each other both give up.
 const PATIENCE: u32 = 4;
 
-/// What became of the namespace that a record names.
+/// Tells what became of the namespace that a record names.
 pub fn netns_of(record: &Record) -> Netns {
     let Some(path) = &record.netns else { return Netns::Gone };
     let is_it = || match NetNs::open(path).map(|netns| netns.run(netns::cookie)) {
@@ -27,12 +27,12 @@ pub fn netns_of(record: &Record) -> Netns {
     }
 }
 
-/// Whether the container's namespace may still be in use, and nobody has begun to take the attachment back.
+/// Tells whether the container's namespace may still be in use, and nobody has begun to take the attachment back.
 pub fn is_alive(record: &Record) -> bool {
     record.left.is_none() && netns_of(record) != Netns::Gone
 }
 
-/// Who has what this owner's text stands at.
+/// Finds the holder of what this owner's text stands at.
 pub(super) fn of(owner: &str) -> Holder {
     match record::of_owner(owner) {
         None => Holder::Somebody,
@@ -50,7 +50,7 @@ pub(super) struct Sibling {
     pub(super) is_apart: bool,
 }
 
-/// What the living attachments of a container ask for, but for one owner; the oldest first.
+/// Ports that the living attachments of a container ask for, but for one owner; the oldest first.
 pub(super) fn siblings(container_id: &str, but: &str) -> Result<Vec<Sibling>, Error> {
     let mut siblings = Vec::new();
     for record in record::of_container(container_id, but)? {

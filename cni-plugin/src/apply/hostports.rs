@@ -62,7 +62,7 @@ pub(super) fn del_owner(kernel: &mut Kernel, owner: &str) -> Result<(), KernelEr
     hostport::del_owner(kernel.nft()?, owner).and(by_ebpf).and(at_loopback).and(handed_over)
 }
 
-/// How many ports eBPF leads.
+/// Counts the ports that eBPF leads.
 pub(super) fn count_ebpf() -> Result<EbpfCounts, KernelError> {
     Ok(EbpfCounts { ports: ebpf::owners()?.len(), at_loopback: loopback::owners()?.len() })
 }
