@@ -17,6 +17,9 @@ const BURST: u64 = 160_000;
 /// The same as a measured number.
 const RATE_F: f64 = 20_000_000.0;
 const BURST_F: f64 = 160_000.0;
+/// Bits that may come at once: a token bucket holds the largest packet, with its headers once for each segment, and what gathers
+/// in a millisecond, where that is more than the burst.
+const AT_ONCE: f64 = 600_000.0;
 /// What TCP gets of it at an MTU of 1500: 1448 of 1514 bytes.
 const GOODPUT: f64 = 19_128_000.0;
 

@@ -203,6 +203,8 @@ fn what_a_connection_sends_again_passes_nothing_that_it_sent_before() {
     let pod = host.pod("a");
     let call = shaped(&host, &pod, &conf::bridge(), &slow());
     let result = call.add().result();
+    host.host().receive_in_order();
+    pod.receive_in_order();
     for (from, there, to) in [(host.host(), &*pod, "10.1.0.2"), (&*pod, host.host(), "10.1.0.1")] {
         let again = || counted(from, "TcpRetransSegs");
         let (start, before) = (Instant::now(), again());
