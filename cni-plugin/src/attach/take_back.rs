@@ -10,7 +10,7 @@ use crate::apply::shape;
 use crate::cni::{AddResult, Attachment, Command, Error};
 use crate::plan::Facts;
 use crate::plan::step::Step;
-use crate::plan::undo::undo;
+use crate::plan::undo::{in_turn, undo};
 use std::ops::Range;
 
 /// An attachment that is taken back.
@@ -100,7 +100,7 @@ impl TakeBack<'_> {
             Work::Native(plugin) => Some(plugin),
             _ => None,
         });
-        plugins.flat_map(|plugin| plugin.remnants(&call)).collect()
+        in_turn(plugins.flat_map(|plugin| plugin.remnants(&call)).collect())
     }
 
     /// Whether a link of item `at` could not be taken away.

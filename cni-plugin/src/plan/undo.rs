@@ -2,7 +2,7 @@
 
 use super::link::{LinkKind, LinkRef};
 use super::shaping::Shaping;
-use super::step::Step;
+use super::step::{Ns, Step};
 
 impl Step {
     /// The step that takes this one back; none where nothing of this attachment would be left.
@@ -62,11 +62,19 @@ pub fn undo(steps: &[Step]) -> Vec<Step> {
             }
         }
     }
-    let undone = steps.iter().rev().filter_map(Step::inverse).filter_map(|step| step.without(&gone));
-    // What holds the container's sockets lets go when there is nothing left to send through.
-    let (last, mut undone): (Vec<Step>, Vec<Step>) = undone.partition(|step| matches!(step, Step::DelXskGuard(_)));
-    undone.extend(last);
-    undone
+    in_turn(steps.iter().rev().filter_map(Step::inverse).filter_map(|step| step.without(&gone)).collect())
+}
+
+/// The order in which things go away, otherwise the given one. Links go at once when the rest is gone, those of one namespace
+/// together, since each request for them takes several RCU grace periods. The hold on the container's sockets goes when there is nothing left to send
+/// through.
+pub fn in_turn(mut steps: Vec<Step>) -> Vec<Step> {
+    steps.sort_by_key(|step| match step {
+        Step::DelLink(at) => (1, at.ns),
+        Step::DelXskGuard(_) | Step::DelXskGuardsOf(_) => (2, Ns::Host),
+        _ => (0, Ns::Host),
+    });
+    steps
 }
 
 #[cfg(test)]
@@ -118,6 +126,21 @@ mod tests {
             undo(&steps),
             [Step::DelMasquerade(masquerade), Step::DelAddr(bridge_addr), Step::DelLink(LinkRef::host(name("veth1")))]
         );
+    }
+
+    #[test]
+    fn all_links_go_at_once_when_the_rest_is_gone() {
+        let ifb = LinkRef::host(name("ifb1"));
+        let kind = LinkKind::Ifb;
+        let masquerade = Masquerade {
+            source: "10.1.0.2".parse().expect("an address"),
+            network: "10.1.0.0/24".parse().expect("a net"),
+            owner: String::new(),
+        };
+        let new = Link { at: ifb.clone(), mac: None, mtu: None, up: false, master: None, kind };
+        let steps = [veth(), Step::AddMasquerade(masquerade.clone()), Step::AddLink(new)];
+        let veth = LinkRef::host(name("veth1"));
+        assert_eq!(undo(&steps), [Step::DelMasquerade(masquerade), Step::DelLink(ifb), Step::DelLink(veth)]);
     }
 
     #[test]

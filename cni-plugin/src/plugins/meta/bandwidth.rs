@@ -299,7 +299,6 @@ impl Plugin for Bandwidth {
             Step::DelXskGuardsOf(call.owner()),
             Step::DelLink(LinkRef::host(call.reference_ifb())),
             Step::DelLink(call.ifb(Ns::Host)),
-            // Last, so that it goes together with the link of the plugin before this one.
             Step::DelLink(call.ifb(Ns::Pod)),
         ]
     }
