@@ -40,9 +40,9 @@ impl Compiler {
         Ok(Self::debian())
     }
 
-    /// A build by this compiler, which may use what stable ones allow only on this word.
-    pub(crate) fn build(&self) -> Command {
-        let mut build = sh::cmd(&self.cargo, ["build", "--release", "--quiet", "--locked"]);
+    /// A release build by this compiler, which may use what stable ones allow only on this word.
+    pub(crate) fn cargo(&self, verb: &str) -> Command {
+        let mut build = sh::cmd(&self.cargo, [verb, "--release", "--quiet", "--locked"]);
         build.env("RUSTC", &self.rustc).env("RUSTC_BOOTSTRAP", "1");
         for name in CALLERS_OWN {
             build.env_remove(name);

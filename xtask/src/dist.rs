@@ -6,8 +6,8 @@
 #![expect(clippy::print_stdout, reason = "a tool that people read")]
 
 use crate::compiler::Compiler;
-use crate::{build, sh};
-use anyhow::{Context, Result, bail};
+use crate::{build, order, sh};
+use anyhow::{Context, Result, anyhow, bail};
 use std::env::consts::ARCH;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,22 +26,28 @@ pub(crate) fn run(_: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Builds it; installs what that takes, where it can.
+/// Builds it with the functions that calls run side by side; installs what that takes, where it can.
 pub(crate) fn braid() -> Result<PathBuf> {
-    Toolchain::find().map_or_else(Toolchain::install, Ok)?.build()
+    let toolchain = Toolchain::find().map_or_else(Toolchain::install, Ok)?;
+    // The same code twice, and only its last crate: first with names for the trace, then by the list of that.
+    let list = if nix::unistd::Uid::effective().is_root() {
+        toolchain.build(&["strip=none"]).and_then(|braid| order::list(&braid))
+    } else {
+        Err(anyhow!("to trace calls takes root"))
+    };
+    match list {
+        Ok(list) => toolchain.build(&[&format!("link-arg=-Wl,-T,{}", list.display())]),
+        Err(err) => {
+            eprintln!("the functions that calls run do not lie side by side, an ADD takes a tenth longer: {err:#}");
+            toolchain.build(&[])
+        }
+    }
 }
 
-/// Builds it with the names of its functions, for whom wants to know which of them run.
-pub(crate) fn with_symbols() -> Result<PathBuf> {
-    let mut build = Toolchain::find().map_or_else(Toolchain::install, Ok)?.command()?;
-    sh::run(build.env("CARGO_PROFILE_RELEASE_STRIP", "none"))?;
-    Ok(binary())
-}
-
-/// Builds it where that takes no installation; otherwise for this machine's C library.
+/// Builds it for tests, in the compiler's order: where that takes no installation, otherwise for this machine's C library.
 pub(crate) fn braid_or_glibc() -> Result<PathBuf> {
     match Toolchain::find() {
-        Some(toolchain) => toolchain.build(),
+        Some(toolchain) => toolchain.build(&[]),
         None => build::package("braid", "braid"),
     }
 }
@@ -72,28 +78,21 @@ impl Toolchain {
         Ok(Self::FromSource(Compiler::install()?.context(HOW_TO_INSTALL)?))
     }
 
-    fn build(&self) -> Result<PathBuf> {
-        sh::run(&mut self.command()?)?;
-        Ok(binary())
-    }
-
-    fn command(&self) -> Result<Command> {
+    /// Builds it with more options of code generation for its own crate.
+    fn build(&self, options: &[&str]) -> Result<PathBuf> {
         let mut build = match self {
-            Self::InUse => sh::cmd("cargo", ["build", "--release", "--quiet", "--locked"]),
+            Self::InUse => sh::cmd("cargo", ["rustc", "--release", "--quiet", "--locked"]),
             Self::FromSource(compiler) => from_source(compiler)?,
         };
-        build.args(["--package", "braid", "--target", &target()]);
-        Ok(build)
+        build.args(["--package", "braid", "--bin", "braid", "--target", &target(), "--"]);
+        sh::run(build.args(options.iter().flat_map(|option| ["-C", option])))?;
+        Ok(build::target_dir().join(target()).join("release/braid"))
     }
-}
-
-fn binary() -> PathBuf {
-    build::target_dir().join(target()).join("release/braid")
 }
 
 /// A build with the standard library, for which Debian has no musl package.
 fn from_source(compiler: &Compiler) -> Result<Command> {
-    let mut build = compiler.build();
+    let mut build = compiler.cargo("rustc");
     // A panic aborts without a backtrace, so nothing unwinds, though the library is named to the linker.
     build.args(["-Zbuild-std=std,panic_abort", "-Zbuild-std-features="]);
     let libraries = build::target_dir().join("no-unwinder");

@@ -47,8 +47,6 @@ enum Verb {
     Cluster(cluster::Args),
     /// Build the binary that is shipped, static on musl
     Dist(dist::Args),
-    /// Write the list by which the linker lays the functions of plugin calls side by side
-    Order(order::Args),
     /// Write the binary that is shipped into a container image, an OCI archive
     Image(image::Args),
     /// Measure attachment latency, or shaping, beside the reference plugins
@@ -65,7 +63,6 @@ fn main() -> ExitCode {
         Verb::Vm(args) => vm::run(&args),
         Verb::Cluster(args) => cluster::run(&args),
         Verb::Dist(args) => dist::run(&args),
-        Verb::Order(args) => order::run(&args),
         Verb::Image(args) => image::run(&args),
         Verb::Bench(args) => bench::run(&args),
     };

@@ -1,15 +1,17 @@
-//! `cargo xtask order`: `cni-plugin/order.ld`, the functions that plugin calls run, for the linker to lay side by side.
+//! The list of functions that plugin calls run, for the linker to lay side by side.
 //!
-//! A function that is missing in the list, or that is there no more, costs a page fault and nothing else: the list is
-//! written anew when much has changed, not with every change.
+//! The kernel maps a program's code page by page as it is reached, with all that lies around: a call that finds its
+//! functions spread over the whole binary pays for mapping all of it, a tenth of an ADD. A function that is missing in the
+//! list costs a page fault and nothing else.
 
-use crate::{build, dist, sh};
+use crate::{build, sh};
 use anyhow::{Context, Result, ensure};
+use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 /// What the calls attach, first of all: an interface and no more, where a page fault is the largest part of the whole.
 const PLAIN: [&str; 3] = ["bridge", "ptp", "macvlan"];
@@ -23,12 +25,17 @@ const OTHER_CALLS: usize = 1000;
 /// Fewer, and calls cannot have been seen whole.
 const FEWEST: usize = 400;
 
-#[derive(clap::Args)]
-pub(crate) struct Args {}
-
-pub(crate) fn run(_: &Args) -> Result<()> {
-    sh::apt(&[("valgrind", "valgrind"), ("nm", "binutils")])?;
+/// The linker's list for this binary, which has its symbols: traced calls of it, or the file that an earlier trace of the
+/// same binary has left. Takes root.
+pub(crate) fn list(binary: &Path) -> Result<PathBuf> {
+    let content = fs::read(binary).with_context(|| format!("read {}", binary.display()))?;
     let folder = build::target_dir().join("order");
+    // Another list has another name: cargo looks at the linker's arguments, not into the files that they name.
+    let list = folder.join(format!("{:x}.ld", Sha256::digest(&content)));
+    if list.is_file() {
+        return Ok(list);
+    }
+    sh::apt(&[("valgrind", "valgrind"), ("nm", "binutils")])?;
     if folder.exists() {
         fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display()))?;
     }
@@ -36,19 +43,16 @@ pub(crate) fn run(_: &Args) -> Result<()> {
     fs::create_dir_all(&traces).with_context(|| format!("create {}", traces.display()))?;
     // The next build writes another binary to the same place.
     let braid = folder.join("braid");
-    fs::copy(dist::with_symbols()?, &braid).with_context(|| format!("copy braid to {}", braid.display()))?;
+    fs::copy(binary, &braid).with_context(|| format!("copy braid to {}", braid.display()))?;
     let aliases = aliases(&braid)?;
     let plugins = traced(&braid, &folder, &traces)?;
     attach(&plugins, &PLAIN)?;
     let plain = calls(&traces, &aliases)?;
     attach(&plugins, &CHAINS)?;
-    let all = calls(&traces, &aliases)?;
-    let patterns = ordered(&plain, &all);
-    ensure!(patterns.len() >= FEWEST, "only {} functions were seen to run", patterns.len());
-    let file = sh::root().join("cni-plugin/order.ld");
-    fs::write(&file, script(&patterns)).with_context(|| format!("write {}", file.display()))?;
-    println!("{}  {} functions", file.display(), patterns.len());
-    Ok(())
+    let functions = ordered(&plain, &calls(&traces, &aliases)?);
+    ensure!(functions.len() >= FEWEST, "only {} functions were seen to run", functions.len());
+    fs::write(&list, script(&functions)).with_context(|| format!("write {}", list.display()))?;
+    Ok(list)
 }
 
 fn attach(plugins: &Path, conflists: &[&str]) -> Result<()> {
@@ -57,11 +61,12 @@ fn attach(plugins: &Path, conflists: &[&str]) -> Result<()> {
     bench.args(["--runs=1", "--beside=1"]).arg(format!("--plugins=braid={}", plugins.display()));
     let folder = sh::root().join("bench/conflists");
     bench.args(conflists.iter().map(|name| format!("--conflist={}.conflist", folder.join(name).display())));
-    sh::run(&mut bench)
+    // Its table is of times under valgrind.
+    sh::run(bench.stdout(Stdio::null()))
 }
 
 /// A folder of plugins each of whose calls leaves a trace of the functions that it ran.
-fn traced(braid: &Path, folder: &Path, traces: &Path) -> Result<std::path::PathBuf> {
+fn traced(braid: &Path, folder: &Path, traces: &Path) -> Result<PathBuf> {
     let real = build::linked(braid)?;
     let wrapped = folder.join("plugins");
     fs::create_dir_all(&wrapped).with_context(|| format!("create {}", wrapped.display()))?;
@@ -103,25 +108,24 @@ fn calls(traces: &Path, aliases: &[Vec<String>]) -> Result<Vec<(String, usize)>>
         let text = fs::read_to_string(&trace).with_context(|| format!("read {}", trace.display()))?;
         let functions: BTreeSet<&str> = text.lines().filter_map(function).collect();
         let others = functions.iter().filter_map(|name| aliases.get(name)).flat_map(|names| names.iter());
-        let named = functions.iter().copied().chain(others.map(String::as_str));
-        let patterns: BTreeSet<String> = named.map(pattern).collect();
+        let named: BTreeSet<&str> = functions.iter().copied().chain(others.map(String::as_str)).collect();
         let weight = if text.contains(ADD) { OTHER_CALLS } else { 1 };
-        for pattern in patterns {
-            *calls.entry(pattern).or_default() += weight;
+        for name in named {
+            *calls.entry(name.to_owned()).or_default() += weight;
         }
     }
     ensure!(calls.values().any(|calls| *calls >= OTHER_CALLS), "no trace has a function whose name contains {ADD}");
-    let mut patterns: Vec<_> = calls.into_iter().collect();
-    patterns.sort_by_key(|(_, calls)| std::cmp::Reverse(*calls));
-    Ok(patterns)
+    let mut calls: Vec<_> = calls.into_iter().collect();
+    calls.sort_by_key(|(_, calls)| std::cmp::Reverse(*calls));
+    Ok(calls)
 }
 
-/// Each pattern once: those of plain ADDs, those of all ADDs, the rest.
+/// Each function once: those of plain ADDs, those of all ADDs, the rest.
 fn ordered(plain: &[(String, usize)], all: &[(String, usize)]) -> Vec<String> {
     let is_in_add = |(_, calls): &&(String, usize)| *calls >= OTHER_CALLS;
     let mut seen = BTreeSet::new();
     let wanted = plain.iter().filter(is_in_add).chain(all.iter().filter(is_in_add)).chain(all);
-    wanted.map(|(pattern, _)| pattern.clone()).filter(|pattern| seen.insert(pattern.clone())).collect()
+    wanted.map(|(name, _)| name.clone()).filter(|name| seen.insert(name.clone())).collect()
 }
 
 /// The function that a line of a trace gives a number: `fn=(12) main` or, of one that is called, `cfn=(12) main`.
@@ -130,31 +134,6 @@ fn function(line: &str) -> Option<&str> {
     let name = name.split('\'').next()?;
     let plain = |c: char| c.is_ascii_alphanumeric() || "_.$".contains(c);
     (name.chars().all(plain) && !name.starts_with("0x")).then_some(name)
-}
-
-/// A symbol with a star for what differs from build to build: the hash of a crate (`Cs1234567890a_`), and references to
-/// an earlier place in the name (`B1_`), which the hash's length moves.
-fn pattern(symbol: &str) -> String {
-    let mut pattern = String::new();
-    let mut rest = symbol;
-    while let Some(c) = rest.chars().next() {
-        let (mark, lengths) = if rest.starts_with("Cs") { ("Cs", 1..13) } else { ("B", 0..4) };
-        let number = rest.strip_prefix(mark).and_then(|tail| tail.split_once('_'));
-        match number {
-            Some((digits, tail))
-                if lengths.contains(&digits.len()) && digits.chars().all(|d| d.is_ascii_alphanumeric()) =>
-            {
-                pattern.push_str(mark);
-                pattern.push_str("*_");
-                rest = tail;
-            }
-            _ => {
-                pattern.push(c);
-                rest = &rest[c.len_utf8()..];
-            }
-        }
-    }
-    pattern
 }
 
 /// Sections that no trace names and that every call needs: the program's start, and what the C library has in assembly.
@@ -170,13 +149,12 @@ const FIRST: [&str; 5] = [
 const LAST: [&str; 3] =
     ["*(.text*.*_5alloc7raw_vecINtB*_6RawVec*E8grow_one*)", "*libc.a:*(.text .text.*)", "*liblibc-*:*(.text .text.*)"];
 
-fn script(patterns: &[String]) -> String {
+fn script(functions: &[String]) -> String {
     // The compiler puts what it thinks unlikely into sections of another name.
-    let of_traces = patterns.iter().map(|pattern| format!("*(.text*.{pattern})"));
+    let of_traces = functions.iter().map(|name| format!("*(.text*.{name})"));
     let all = FIRST.iter().map(ToString::to_string).chain(of_traces).chain(LAST.iter().map(ToString::to_string));
     let lines = all.fold(String::new(), |lines, line| lines + "        " + &line + "\n");
-    let head = "/* The functions that plugin calls run. Written by `cargo xtask order`; do not edit. */\n";
-    format!("{head}SECTIONS\n{{\n    .text.calls :\n    {{\n{lines}    }}\n}}\nINSERT BEFORE .text;\n")
+    format!("SECTIONS\n{{\n    .text.calls :\n    {{\n{lines}    }}\n}}\nINSERT BEFORE .text;\n")
 }
 
 #[cfg(test)]
@@ -201,14 +179,5 @@ mod tests {
         let plain = seen(&[("add", 2 * OTHER_CALLS), ("del", 2)]);
         let all = seen(&[("chain", 5 * OTHER_CALLS), ("add", 3 * OTHER_CALLS), ("gc", 7), ("del", 6)]);
         assert_eq!(ordered(&plain, &all), ["add", "chain", "gc", "del"]);
-    }
-
-    #[test]
-    fn a_pattern_holds_for_builds_with_other_hashes() {
-        let symbol = "_RINvNtCs3hFGUgdv7O9_4core3ptr13drop_in_placeINtNtCs6GcN1bHzWXk_5alloc3vec3VecNtB1l_4StepEEB6_";
-        let star = "_RINvNtCs*_4core3ptr13drop_in_placeINtNtCs*_5alloc3vec3VecNtB*_4StepEEB*_";
-        assert_eq!(pattern(symbol), star);
-        assert_eq!(pattern("_RNvNtB1_11collections8BTreeMap"), "_RNvNtB*_11collections8BTreeMap");
-        assert_eq!(pattern("memcpy"), "memcpy");
     }
 }

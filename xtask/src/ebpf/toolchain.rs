@@ -36,7 +36,7 @@ impl Toolchain {
     /// Builds the programs and returns the object with its debug information.
     pub(super) fn build(&self) -> Result<Vec<u8>> {
         let dir = sh::root().join("ebpf");
-        let mut build = self.compiler.build();
+        let mut build = self.compiler.cargo("build");
         build.args(["--target-dir", "target"]).current_dir(&dir);
         build.env("CARGO_TARGET_BPFEL_UNKNOWN_NONE_LINKER", &self.linker);
         sh::run(&mut build)?;
