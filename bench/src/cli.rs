@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::conflist::Conflist;
 use crate::{hostport, shaping};
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
@@ -20,9 +21,8 @@ use std::str::FromStr;
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) other: Option<Other>,
-    /// A directory of plugins and how to call it in the report; repeat to compare
-    #[arg(long, value_name = "NAME=DIR", required = true)]
-    pub(crate) plugins: Vec<Named>,
+    #[command(flatten)]
+    pub(crate) common: Common,
     /// A network to attach to; repeat for several. `NAME=FILE` after a comma gives one directory a list of its own
     #[arg(long, value_name = "FILE[,NAME=FILE]…", required = true)]
     pub(crate) conflist: Vec<Network>,
@@ -52,13 +52,7 @@ pub(crate) struct Cli {
     pub(crate) beside: usize,
     /// The directory that the others are compared with; the first one unless given
     #[arg(long, value_name = "NAME")]
-    pub(crate) baseline: Option<String>,
-    /// Write all figures to this file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
-    /// Draw p50 as bars and p95 as whiskers into this file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) svg: Option<PathBuf>,
+    baseline: Option<String>,
     /// After each setting of the first concurrency, one more ADD and DEL under strace: system calls, forks, execs
     #[arg(long)]
     pub(crate) syscalls: bool,
@@ -71,6 +65,27 @@ pub(crate) enum Other {
     Shaping(shaping::cli::Args),
     /// Measure what the host ports of `portmap` plugins do to traffic
     Hostport(hostport::cli::Args),
+}
+
+/// What each of them takes.
+#[derive(clap::Args)]
+pub(crate) struct Common {
+    /// A directory of plugins and how to call it in the report; repeat to compare
+    #[arg(long, value_name = "NAME=DIR", required = true)]
+    pub(crate) plugins: Vec<Named>,
+    /// Write all figures to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Draw the figures into this file, bars with whiskers
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+}
+
+/// A directory of plugins with the list that it is called by.
+pub(crate) struct Contender<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) dir: PathBuf,
+    pub(crate) conflist: Conflist,
 }
 
 /// `NAME=PATH`.
@@ -102,25 +117,46 @@ impl Network {
 impl Cli {
     /// What clap can't see: names that don't exist, numbers that measure nothing.
     pub(crate) fn check(&self) -> Result<()> {
-        check_names(&self.plugins, &self.conflist, self.baseline.as_ref())?;
+        self.common.check_names(&self.conflist, self.baseline.as_ref())?;
         if self.runs == 0 || self.concurrency.contains(&0) {
             bail!("--runs and --concurrency start at 1");
         }
         Ok(())
     }
+
+    pub(crate) fn baseline(&self) -> &str {
+        self.common.baseline(self.baseline.as_ref())
+    }
 }
 
-/// Refuses a name that stands for no directory.
-pub(crate) fn check_names<'a>(
-    plugins: &[Named],
-    conflists: &'a [Network],
-    baselines: impl IntoIterator<Item = &'a String>,
-) -> Result<()> {
-    let known = |name: &str| plugins.iter().any(|plugins| plugins.name == name);
-    let own = conflists.iter().flat_map(|network| &network.own).map(|own| &own.name);
-    match own.chain(baselines).find(|name| !known(name)) {
-        Some(unknown) => bail!("\"{unknown}\" is none of the --plugins"),
-        None => Ok(()),
+impl Common {
+    /// The name of the directory that the others are compared with.
+    pub(crate) fn baseline<'a>(&'a self, given: Option<&'a String>) -> &'a str {
+        given.or(self.plugins.first().map(|first| &first.name)).map_or("", String::as_str)
+    }
+
+    /// Refuses a name that stands for no directory.
+    pub(crate) fn check_names<'a>(
+        &self,
+        conflists: &'a [Network],
+        baselines: impl IntoIterator<Item = &'a String>,
+    ) -> Result<()> {
+        let known = |name: &str| self.plugins.iter().any(|plugins| plugins.name == name);
+        let own = conflists.iter().flat_map(|network| &network.own).map(|own| &own.name);
+        match own.chain(baselines).find(|name| !known(name)) {
+            Some(unknown) => bail!("\"{unknown}\" is none of the --plugins"),
+            None => Ok(()),
+        }
+    }
+
+    /// All directories, for one network.
+    pub(crate) fn contenders<'a>(&'a self, network: &Network) -> Result<Vec<Contender<'a>>> {
+        let contender = |plugins: &'a Named| {
+            let Named { name, path } = plugins;
+            let dir = path.canonicalize().with_context(|| format!("plugins {name}: {}", path.display()))?;
+            Ok(Contender { name, dir, conflist: Conflist::read(network.file(name))? })
+        };
+        self.plugins.iter().map(contender).collect()
     }
 }
 

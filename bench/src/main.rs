@@ -36,7 +36,6 @@ mod verify;
 
 use anyhow::{Context, Result};
 use clap::Parser as _;
-use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -57,48 +56,11 @@ fn main() -> ExitCode {
 
 fn bench(cli: &cli::Cli) -> Result<()> {
     cli.check()?;
-    let load = load()?;
-    let rows = run::run(cli)?;
-    let baseline = cli.baseline.clone().or(cli.plugins.first().map(|first| first.name.clone()));
-    let report = report::Report {
-        kernel: read("/proc/sys/kernel/osrelease")?.trim().to_owned(),
-        cpus: std::thread::available_parallelism()?.get(),
-        load,
-        baseline: baseline.unwrap_or_default(),
-        rows,
-    };
-    if let Some(file) = &cli.json {
-        write(file, &serde_json::to_string_pretty(&report)?)?;
-    }
-    if let Some(file) = &cli.svg {
-        write(file, &svg::draw(&report))?;
-    }
-    print(&report.table());
-    Ok(())
-}
-
-/// The load average of the last minute, with a warning where it shows in the figures.
-fn load() -> Result<f64> {
-    let text = read("/proc/loadavg")?;
-    let parsed = text.split(' ').next().unwrap_or_default().parse();
-    let load = parsed.with_context(|| format!("/proc/loadavg: \"{}\"", text.trim()))?;
-    if load > 0.5 {
-        eprintln!(
-            "warning: other work runs on this machine (load {load}): the figures are high, and ratios are off as well"
-        );
-    }
-    Ok(load)
+    let machine = report::Machine::observe()?;
+    let report = report::Report { machine, baseline: cli.baseline().to_owned(), rows: run::run(cli)? };
+    report::publish(&report, &report.table(), &report.picture(), &cli.common)
 }
 
 fn read(file: &str) -> Result<String> {
     std::fs::read_to_string(file).with_context(|| format!("read {file}"))
-}
-
-fn write(file: &Path, text: &str) -> Result<()> {
-    std::fs::write(file, text).with_context(|| format!("write {}", file.display()))
-}
-
-#[expect(clippy::print_stdout, reason = "the table is what the bench is for")]
-fn print(table: &comfy_table::Table) {
-    println!("{table}");
 }

@@ -1,10 +1,16 @@
 //! The figures as a table and as JSON.
 
+use crate::cli::Common;
+use crate::run::FLOOR;
 use crate::site::Held;
 use crate::stats::Summary;
 use crate::strace::Trace;
+use crate::svg::{Bar, Picture};
+use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
+use std::fmt;
+use std::path::Path;
 
 /// One contender's calls of one verb in one setting.
 #[derive(Debug, Clone, Serialize)]
@@ -32,43 +38,110 @@ pub(crate) struct Row {
 /// All that a run found out.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
-    /// The kernel's release.
-    pub(crate) kernel: String,
-    pub(crate) cpus: usize,
-    /// Runnable tasks on average over the minute before the run (`/proc/loadavg`): more than a part of one CPU is other
-    /// work, which slows the rows down and not all by the same factor.
-    pub(crate) load: f64,
+    #[serde(flatten)]
+    pub(crate) machine: Machine,
     /// The name of the plugins that the others are compared with.
     pub(crate) baseline: String,
     pub(crate) rows: Vec<Row>,
 }
 
+/// Where the figures come from.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Machine {
+    /// The kernel's release.
+    kernel: String,
+    cpus: usize,
+    /// Runnable tasks on average over the minute before the run (`/proc/loadavg`): more than a part of one CPU is other
+    /// work, which slows the rows down and not all by the same factor.
+    load: f64,
+}
+
+impl Machine {
+    /// This one, with a warning where other work shows in the figures.
+    pub(crate) fn observe() -> Result<Self> {
+        let text = crate::read("/proc/loadavg")?;
+        let load = text.split(' ').next().unwrap_or_default().parse();
+        let load = load.with_context(|| format!("/proc/loadavg: \"{}\"", text.trim()))?;
+        if load > 0.5 {
+            eprintln!(
+                "warning: other work runs on this machine (load {load}): the figures are high, and ratios are off as well"
+            );
+        }
+        let kernel = crate::read("/proc/sys/kernel/osrelease")?.trim().to_owned();
+        Ok(Self { kernel, cpus: std::thread::available_parallelism()?.get(), load })
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Linux {}, {} CPUs", self.kernel, self.cpus)
+    }
+}
+
+/// Writes a report to the files that are asked for, and prints its table.
+#[expect(clippy::print_stdout, reason = "the table is what the bench is for")]
+pub(crate) fn publish(report: &impl Serialize, table: &Table, picture: &Picture<'_>, to: &Common) -> Result<()> {
+    let write = |file: &Path, text| std::fs::write(file, text).with_context(|| format!("write {}", file.display()));
+    if let Some(file) = &to.json {
+        write(file, serde_json::to_string_pretty(report)?)?;
+    }
+    if let Some(file) = &to.svg {
+        write(file, picture.draw()?)?;
+    }
+    println!("{table}");
+    Ok(())
+}
+
+/// A line for each row, which is a place and figures; cells of a place that repeat the line above are left blank. All
+/// columns are numbers but those of `text`.
+pub(crate) fn table<S: ToString>(
+    header: impl IntoIterator<Item = S>,
+    text: &[usize],
+    rows: impl Iterator<Item = (Vec<String>, Vec<String>)>,
+) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY).set_header(header.into_iter().map(|name| name.to_string()));
+    let mut above = Vec::new();
+    for (place, figures) in rows {
+        let repeated = place.iter().zip(&above).take_while(|(here, above)| here == above).count();
+        let blank = (0..repeated).map(|_| String::new());
+        table.add_row(blank.chain(place.iter().skip(repeated).cloned()).chain(figures));
+        above = place;
+    }
+    for (_, column) in table.column_iter_mut().enumerate().filter(|(at, _)| !text.contains(at)) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
 impl Report {
-    /// A row a line, times in milliseconds; cells that repeat the line above are left blank.
+    /// Times are in milliseconds.
     pub(crate) fn table(&self) -> Table {
-        let traced = self.rows.iter().any(|row| row.trace.is_some());
         let mut header: Vec<String> =
             ["conflist", "leases", "ports", "at once", "verb", "plugins", "p50 ms", "p95", "p99", "min", "mean"]
                 .map(str::to_owned)
                 .into();
         header.extend([format!("/ {}", self.baseline), "/ floor".to_owned(), "calls/s".to_owned()]);
-        if traced {
+        if self.rows.iter().any(|row| row.trace.is_some()) {
             header.extend(["syscalls", "forks", "threads", "execs"].map(str::to_owned));
         }
-        let mut table = Table::new();
-        table.load_style(presets::UTF8_BORDERS_ONLY).set_header(header);
-        let mut above = Vec::new();
-        for row in &self.rows {
-            let place = row.place();
-            let repeated = place.iter().zip(&above).take_while(|(here, above)| here == above).count();
-            let blank = (0..repeated).map(|_| String::new());
-            table.add_row(blank.chain(place.iter().skip(repeated).cloned()).chain(row.figures()));
-            above = place;
+        table(header, &[0, 4, 5], self.rows.iter().map(|row| (row.place(), row.figures())))
+    }
+
+    /// ADD beside DEL. Rows with as many calls at once and as much held share a scale.
+    pub(crate) fn picture(&self) -> Picture<'_> {
+        let mut rows: Vec<&Row> = self.rows.iter().collect();
+        rows.sort_by_key(|row| (row.concurrency, row.held));
+        Picture {
+            title: "Time to attach (ADD) and detach (DEL) one pod",
+            about: format!(
+                "milliseconds; bar p50, whisker p95, (× p50 as a multiple of {}'s); {}",
+                self.baseline, self.machine
+            ),
+            floor: Some("floor (kernel alone, one veth)"),
+            panels: ["ADD", "DEL"],
+            bars: rows.into_iter().map(Row::bar).collect(),
         }
-        for column in table.column_iter_mut().enumerate().filter(|(at, _)| ![0, 4, 5].contains(at)).map(|(_, c)| c) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        table
     }
 }
 
@@ -90,10 +163,62 @@ impl Row {
         }
         cells
     }
+
+    /// p50 with three digits, and how many times the baseline's it is; p95 is the whisker.
+    fn bar(&self) -> Bar<'_> {
+        let Summary { p50_ms: p50, p95_ms: p95, .. } = self.summary;
+        let decimals = if p50 < 10.0 { 2 } else { usize::from(p50 < 100.0) };
+        let figure = match self.of_baseline {
+            Some(ratio) if self.plugins != FLOOR && (ratio - 1.0).abs() > f64::EPSILON => {
+                format!("{p50:.decimals$} (× {})", shown(ratio))
+            }
+            _ => format!("{p50:.decimals$}"),
+        };
+        let Held { leases, ports } = self.held;
+        let at_once = if self.concurrency > 1 { self.concurrency } else { 0 };
+        let section = [(leases, "leases held"), (ports.into(), "ports held"), (at_once, "at once")];
+        let section = section.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+        Bar {
+            section: section.collect::<Vec<_>>().join(", "),
+            group: self.conflist.clone(),
+            panel: usize::from(self.verb == "DEL"),
+            plugins: &self.plugins,
+            length: p50,
+            whisker: Some((p50, p95)),
+            figure,
+        }
+    }
 }
 
 /// A ratio with at least two digits that say something.
 pub(crate) fn shown(ratio: f64) -> String {
     let decimals = if ratio < 0.1 { 3 } else { 2 };
     format!("{ratio:.decimals$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn settings_with_other_leases_get_a_scale_of_their_own() {
+        let row = |plugins: &str, leases, ms| Row {
+            conflist: "bridge".to_owned(),
+            held: Held { leases, ports: 0 },
+            concurrency: 1,
+            verb: "ADD",
+            plugins: plugins.to_owned(),
+            summary: Summary::of(&[Duration::from_millis(ms)]).unwrap(),
+            of_baseline: None,
+            of_floor: None,
+            calls_per_s: 1.0,
+            trace: None,
+        };
+        let rows = vec![row("a", 0, 1), row("a", 10_000, 900), row("b", 0, 2)];
+        let report = Report { machine: Machine::default(), baseline: "ref".to_owned(), rows };
+        let bars = report.picture().bars;
+        let shape: Vec<_> = bars.iter().map(|bar| (bar.section.as_str(), bar.plugins)).collect();
+        assert_eq!(shape, [("", "a"), ("", "b"), ("10000 leases held", "a")]);
+    }
 }

@@ -1,7 +1,6 @@
 //! The run: every setting, all contenders taking turns in it.
 
-use crate::cli::Cli;
-use crate::conflist::Conflist;
+use crate::cli::{Cli, Contender};
 use crate::programs;
 use crate::report::Row;
 use crate::site::{Burst, Held, Site};
@@ -9,7 +8,6 @@ use crate::stats::Summary;
 use crate::strace::Trace;
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// What the kernel's own row is called.
@@ -32,15 +30,9 @@ struct Samples {
 
 /// Measures all settings of the command line.
 pub(crate) fn run(cli: &Cli) -> Result<Vec<Row>> {
-    let dirs = cli.plugins.iter().map(|plugins| {
-        plugins.path.canonicalize().with_context(|| format!("plugins {}: {}", plugins.name, plugins.path.display()))
-    });
-    let dirs: Vec<PathBuf> = dirs.collect::<Result<_>>()?;
-    dirs.iter().try_for_each(|dir| programs::read_anew(dir))?;
-    let lists = cli.conflist.iter().map(|network| {
-        cli.plugins.iter().map(|plugins| Conflist::read(network.file(&plugins.name))).collect::<Result<Vec<_>>>()
-    });
-    let lists: Vec<_> = lists.collect::<Result<_>>()?;
+    let contenders = cli.conflist.iter().map(|network| cli.common.contenders(network));
+    let contenders: Vec<_> = contenders.collect::<Result<_>>()?;
+    contenders.iter().flatten().take(cli.common.plugins.len()).try_for_each(|one| programs::read_anew(&one.dir))?;
     let settings = settings(cli);
     let rounds: usize = settings.iter().map(|setting| cli.warmup + cli.runs.div_ceil(setting.concurrency)).sum();
     let bar = progress(rounds)?;
@@ -48,12 +40,10 @@ pub(crate) fn run(cli: &Cli) -> Result<Vec<Row>> {
     for setting in settings {
         let title = setting.title(cli);
         bar.set_message(title.clone());
-        let lists = lists.get(setting.network).map(Vec::as_slice).unwrap_or_default();
         let mut sites = vec![(FLOOR, Site::floor(setting.concurrency)?)];
-        for ((plugins, dir), list) in cli.plugins.iter().zip(&dirs).zip(lists) {
-            let site = Site::chain(list, dir, setting.held, setting.concurrency)
-                .with_context(|| format!("{}: {title}", plugins.name))?;
-            sites.push((&plugins.name, site));
+        for Contender { name, dir, conflist } in contenders.get(setting.network).into_iter().flatten() {
+            let site = Site::chain(conflist, dir, setting.held, setting.concurrency);
+            sites.push((name, site.with_context(|| format!("{name}: {title}"))?));
         }
         for (plugins, site) in &sites {
             site.settle(cli.beside).with_context(|| format!("{plugins}: pods beside"))?;
@@ -115,8 +105,7 @@ impl Setting {
             let mut named = names.iter().zip(&summaries);
             named.find_map(|(name, summary)| summary.filter(|_| *name == wanted)).map(|summary| summary.p50_ms)
         };
-        let baseline = cli.baseline.as_deref().or(cli.plugins.first().map(|first| first.name.as_str()));
-        let (baseline, floor) = (baseline.and_then(p50_of), p50_of(FLOOR));
+        let (baseline, floor) = (p50_of(cli.baseline()), p50_of(FLOOR));
         let row = |((name, samples), summary): ((&&str, &Samples), &Option<Summary>)| {
             let summary = (*summary)?;
             Some(Row {

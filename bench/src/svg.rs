@@ -1,285 +1,206 @@
-//! The figures as a picture: p50 as bars, p95 as whiskers, ADD beside DEL.
+//! Figures as a picture: bars with whiskers in two panels side by side.
 
-use crate::report::{self, Report, Row};
 use crate::run::FLOOR;
-use crate::site::Held;
-use std::fmt::Write as _;
+use anyhow::Result;
+use plotters::coord::Shift;
+use plotters::coord::types::RangedCoordf64;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-const WIDTH: f64 = 1000.0;
-pub(crate) const LABELS: f64 = 170.0;
+const WIDTH: u32 = 1000;
+const MARGIN: i32 = 14;
+const LABELS: i32 = 170;
 /// What a panel keeps free at its right for the longest bar's figure.
-const FIGURE: f64 = 104.0;
-pub(crate) const PANEL: f64 = (WIDTH - LABELS) / 2.0;
-pub(crate) const BAR: f64 = 15.0;
-pub(crate) const BAR_STEP: f64 = 19.0;
-pub(crate) const GROUP_GAP: f64 = 14.0;
-pub(crate) const HEADING: f64 = 50.0;
+const FIGURE: i32 = 104;
+const BAR: i32 = 15;
+const BAR_STEP: i32 = 19;
+const GROUP_GAP: i32 = 14;
+/// The title, what the bars are, and whose colour is which.
+const HEAD: i32 = 82;
+/// A section's titles and the numbers of its scale.
+const HEADING: i32 = 50;
+const SCALE: i32 = 22;
+/// The fewest bars that a group has room for: as many as lines of text beside it.
+const LEAST: usize = 2;
 
 /// Colours that stay apart for colour-blind eyes, on light and on dark ground; the first is the floor's.
-const COLOURS: [&str; 7] = ["#8b949e", "#e69f00", "#2f81c7", "#1a9e77", "#c76fa3", "#d55e00", "#a08cd8"];
-
-// Viewers that don't know the query keep the middle grey, which reads on both grounds.
+const COLOURS: [RGBColor; 7] = [
+    RGBColor(0x8b, 0x94, 0x9e),
+    RGBColor(0xe6, 0x9f, 0x00),
+    RGBColor(0x2f, 0x81, 0xc7),
+    RGBColor(0x1a, 0x9e, 0x77),
+    RGBColor(0xc7, 0x6f, 0xa3),
+    RGBColor(0xd5, 0x5e, 0x00),
+    RGBColor(0xa0, 0x8c, 0xd8),
+];
+/// Reads on both grounds.
+const GREY: RGBColor = RGBColor(0x6e, 0x77, 0x81);
+/// Viewers that know the query show text as their page does.
 const STYLE: &str = "<style>\
-    text{font:13px system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif;fill:#6e7781}\
-    .title{font-size:16px;font-weight:600}.head{font-weight:600}.small{font-size:11px}.line{stroke:#8b949e}\
-    .grid{stroke:#8b949e;stroke-opacity:.25}.whisker{stroke:#6e7781;stroke-width:1.5}\
-    @media(prefers-color-scheme:light){text{fill:#24292f}.whisker{stroke:#24292f}}\
-    @media(prefers-color-scheme:dark){text{fill:#c9d1d9}.whisker{stroke:#c9d1d9}}\
-    </style>\n";
+    @media(prefers-color-scheme:light){text{fill:#24292f}}@media(prefers-color-scheme:dark){text{fill:#c9d1d9}}</style>";
 
-/// Rows that share a scale: those with as many calls at once and as much held.
-struct Section<'a> {
-    concurrency: usize,
-    held: Held,
-    /// Networks with their rows.
-    groups: Vec<(&'a str, Vec<&'a Row>)>,
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Scaled<'a> = DrawingArea<SVGBackend<'a>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+
+pub(crate) struct Picture<'a> {
+    pub(crate) title: &'static str,
+    /// What the bars are.
+    pub(crate) about: String,
+    /// The floor as the legend calls it, where it is shown.
+    pub(crate) floor: Option<&'static str>,
+    pub(crate) panels: [&'static str; 2],
+    /// Those of a section follow each other, and so do those of a group in it.
+    pub(crate) bars: Vec<Bar<'a>>,
 }
 
-/// Draws the whole report.
-pub(crate) fn draw(report: &Report) -> String {
-    let mut body = String::new();
-    let contenders = contenders(report.rows.iter().map(|row| &row.plugins));
-    let about = format!(
-        "milliseconds; bar p50, whisker p95, (× p50 as a multiple of {}'s); Linux {}, {} CPUs",
-        report.baseline, report.kernel, report.cpus
-    );
-    let title = "Time to attach (ADD) and detach (DEL) one pod";
-    let mut y = legend(&mut body, title, &about, &contenders, Some("floor (kernel alone, one veth)"));
-    for section in sections(report) {
-        y = draw_section(&mut body, &section, &contenders, y);
-    }
-    page("Attachment latency", y + 10.0, &body)
+pub(crate) struct Bar<'a> {
+    /// Bars of one section share a scale in each panel.
+    pub(crate) section: String,
+    /// The lines of text at the left of the bars that have them in common.
+    pub(crate) group: String,
+    pub(crate) panel: usize,
+    pub(crate) plugins: &'a str,
+    pub(crate) length: f64,
+    pub(crate) whisker: Option<(f64, f64)>,
+    /// The text behind it.
+    pub(crate) figure: String,
 }
 
-/// A picture of its own, with the style.
-pub(crate) fn page(label: &str, height: f64, body: &str) -> String {
-    format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.0}\" width=\"{WIDTH}\" \
-         height=\"{height:.0}\" role=\"img\" aria-label=\"{label}\">\n{STYLE}{body}</svg>\n"
-    )
-}
-
-/// The title, what the bars are, and whose colour is which; `floor` is what the floor is called, where it is shown.
-/// Returns where the rest begins.
-pub(crate) fn legend(out: &mut String, title: &str, about: &str, contenders: &[&str], floor: Option<&str>) -> f64 {
-    text(out, 14.0, 26.0, "title", title);
-    text(out, 14.0, 46.0, "small", about);
-    let mut x = 14.0;
-    for name in contenders {
-        let Some(shown) = (if *name == FLOOR { floor } else { Some(*name) }) else { continue };
-        rect(out, (x, 60.0), (13.0, 13.0), colour(contenders, name));
-        text(out, x + 19.0, 71.0, "", shown);
-        x += 19.0 + 7.5 * width_of(shown) + 22.0;
-    }
-    82.0
-}
-
-fn draw_section(out: &mut String, section: &Section<'_>, contenders: &[&str], top: f64) -> f64 {
-    let bottom = top + HEADING + section.groups.iter().map(|(_, rows)| group_height(rows)).sum::<f64>();
-    let mut y = top + HEADING;
-    for (name, rows) in &section.groups {
-        text(out, 14.0, y + 12.0, "head", name);
-        y += group_height(rows);
-    }
-    for (verb, left) in [("ADD", LABELS), ("DEL", LABELS + PANEL)] {
-        let scale =
-            Scale::of(section.groups.iter().flat_map(|(_, rows)| rows.iter().copied()).filter(|row| row.verb == verb));
-        text(out, left, top + 22.0, "head", &format!("{verb}{}", section.title()));
-        scale.draw(out, left, (top + HEADING - 4.0, bottom - GROUP_GAP + 4.0));
-        let mut y = top + HEADING;
-        for (_, rows) in &section.groups {
-            for (at, row) in (0_u16..).zip(rows.iter().filter(|row| row.verb == verb)) {
-                draw_bar(out, row, &scale, colour(contenders, &row.plugins), (left, y + f64::from(at) * BAR_STEP));
+impl Picture<'_> {
+    pub(crate) fn draw(&self) -> Result<String> {
+        let sections = || self.bars.chunk_by(|a, b| a.section == b.section);
+        let whole = HEAD + sections().map(|section| HEADING + height(section)).sum::<i32>() + 10;
+        let mut svg = String::new();
+        let area = SVGBackend::with_string(&mut svg, (WIDTH, whole.unsigned_abs())).into_drawing_area();
+        let mut names = vec![FLOOR];
+        for bar in self.bars.iter().filter(|bar| bar.plugins != FLOOR) {
+            if !names.contains(&bar.plugins) {
+                names.push(bar.plugins);
             }
-            y += group_height(rows);
         }
-    }
-    bottom
-}
-
-fn draw_bar(out: &mut String, row: &Row, scale: &Scale, colour: &str, (left, y): (f64, f64)) {
-    let (p50, p95) = (scale.width(row.summary.p50_ms), scale.width(row.summary.p95_ms));
-    rect(out, (left, y), (p50.max(1.0), BAR), colour);
-    let (middle, from, to) = (y + BAR / 2.0, left + p50, left + p95);
-    line(out, "whisker", (from, middle), (to, middle));
-    line(out, "whisker", (to, middle - 4.0), (to, middle + 4.0));
-    text(out, to.max(from) + 6.0, middle + 4.5, "small", &figure(row));
-}
-
-/// The p50 with three digits, and how many times the baseline's it is.
-fn figure(row: &Row) -> String {
-    let p50 = row.summary.p50_ms;
-    let decimals = if p50 < 10.0 { 2 } else { usize::from(p50 < 100.0) };
-    match row.of_baseline {
-        Some(ratio) if row.plugins != FLOOR && (ratio - 1.0).abs() > f64::EPSILON => {
-            format!("{p50:.decimals$} (× {})", report::shown(ratio))
+        self.legend(&area, &names)?;
+        let (_, mut rest) = area.split_vertically(HEAD);
+        for section in sections() {
+            let (here, below) = rest.split_vertically(HEADING + height(section));
+            self.section(section, &here, &names)?;
+            rest = below;
         }
-        _ => format!("{p50:.decimals$}"),
-    }
-}
-
-/// From zero to the longest bar or whisker.
-pub(crate) struct Scale {
-    pub(crate) longest: f64,
-}
-
-impl Scale {
-    fn of<'a>(rows: impl Iterator<Item = &'a Row>) -> Self {
-        Scale { longest: rows.map(|row| row.summary.p95_ms.max(row.summary.p50_ms)).fold(f64::MIN_POSITIVE, f64::max) }
+        area.present()?;
+        drop((area, rest));
+        Ok(svg.replacen('>', &format!(">\n{STYLE}"), 1))
     }
 
-    pub(crate) fn width(&self, ms: f64) -> f64 {
-        ms / self.longest * (PANEL - FIGURE)
-    }
-
-    /// The distance of grid lines: 1, 2 or 5 times a power of ten, three to seven in a panel.
-    fn step(&self) -> f64 {
-        let power = 10_f64.powf((self.longest / 3.0).log10().floor());
-        [5.0, 2.0].into_iter().find(|times| times * power <= self.longest / 3.0).unwrap_or(1.0) * power
-    }
-
-    pub(crate) fn draw(&self, out: &mut String, left: f64, (top, bottom): (f64, f64)) {
-        line(out, "line", (left, top), (left, bottom));
-        let step = self.step();
-        for ms in (1_u16..).map(|at| f64::from(at) * step).take_while(|ms| *ms <= self.longest) {
-            let x = left + self.width(ms);
-            line(out, "grid", (x, top), (x, bottom));
-            let label = format!("{:.*}", usize::from(step < 1.0), ms);
-            let _ = writeln!(
-                out,
-                "<text class=\"small\" text-anchor=\"middle\" x=\"{x:.1}\" y=\"{:.1}\">{label}</text>",
-                top - 3.0
-            );
+    fn legend(&self, area: &Area<'_>, names: &[&str]) -> Result<()> {
+        area.draw(&Text::new(self.title, (MARGIN, 20), text(20)))?;
+        area.draw(&Text::new(self.about.as_str(), (MARGIN, 42), text(14)))?;
+        let mut x = MARGIN;
+        for name in names {
+            let Some(shown) = (if *name == FLOOR { self.floor } else { Some(*name) }) else { continue };
+            area.draw(&Rectangle::new([(x, 60), (x + 13, 73)], colour(names, name).filled()))?;
+            area.draw(&Text::new(shown, (x + 19, 67), text(16)))?;
+            x += 41 + 8 * i32::try_from(shown.chars().count())?;
         }
+        Ok(())
     }
-}
 
-impl Section<'_> {
-    fn title(&self) -> String {
-        let of = |count: usize, what| if count == 0 { String::new() } else { format!(", {count} {what} held") };
-        let held = of(self.held.leases, "leases") + &of(self.held.ports.into(), "ports");
-        let at_once = if self.concurrency == 1 { String::new() } else { format!(", {} at once", self.concurrency) };
-        held + &at_once
-    }
-}
-
-fn sections(report: &Report) -> Vec<Section<'_>> {
-    let mut sections: Vec<Section<'_>> = Vec::new();
-    for row in &report.rows {
-        let Row { concurrency, held, .. } = *row;
-        let at = sections.iter().position(|s| (s.concurrency, s.held) == (concurrency, held)).unwrap_or_else(|| {
-            sections.push(Section { concurrency, held, groups: Vec::new() });
-            sections.len() - 1
-        });
-        let Some(Section { groups, .. }) = sections.get_mut(at) else { continue };
-        match groups.iter_mut().find(|(name, _)| *name == row.conflist) {
-            Some((_, rows)) => rows.push(row),
-            None => groups.push((&row.conflist, vec![row])),
+    fn section(&self, bars: &[Bar<'_>], area: &Area<'_>, names: &[&str]) -> Result<()> {
+        let (labels, panels) = area.split_horizontally(LABELS);
+        let mut y = HEADING;
+        for group in groups(bars) {
+            for (at, line) in (0..).zip(group[0].group.lines()) {
+                labels.draw(&Text::new(line, (MARGIN, y + 8 + at * 14), text(14)))?;
+            }
+            y += height(group);
         }
-    }
-    sections.sort_by_key(|section| (section.concurrency, section.held));
-    sections
-}
-
-/// All names, in the order of their first row, after the floor, which keeps its colour.
-pub(crate) fn contenders<'a>(rows: impl Iterator<Item = &'a String>) -> Vec<&'a str> {
-    let mut names = vec![FLOOR];
-    for name in rows {
-        if !names.contains(&name.as_str()) {
-            names.push(name);
+        for (side, panel) in panels.split_evenly((1, 2)).iter().enumerate() {
+            let title = [self.panels[side], bars[0].section.as_str()];
+            panel.draw(&Text::new(title.join(", ").trim_end_matches(", "), (0, 17), text(16)))?;
+            let longest = of_panel(bars, side).map(Bar::end).fold(f64::MIN_POSITIVE, f64::max);
+            let mut chart = ChartBuilder::on(panel)
+                .margin_top(HEADING - SCALE)
+                .margin_right(FIGURE)
+                .set_label_area_size(LabelAreaPosition::Top, SCALE)
+                .build_cartesian_2d(0.0..longest, f64::from(height(bars))..0.0)?;
+            let mut mesh = chart.configure_mesh();
+            mesh.disable_y_mesh().x_labels(6).label_style(text(14)).axis_style(GREY);
+            mesh.light_line_style(TRANSPARENT).bold_line_style(GREY.mix(0.25)).draw()?;
+            let mut top = 0;
+            for group in groups(bars) {
+                for (at, bar) in (0..).zip(of_panel(group, side)) {
+                    bar.draw(chart.plotting_area(), f64::from(top + at * BAR_STEP), colour(names, bar.plugins))?;
+                }
+                top += height(group);
+            }
         }
+        Ok(())
     }
-    names
 }
 
-pub(crate) fn colour(contenders: &[&str], name: &str) -> &'static str {
-    let place = contenders.iter().position(|contender| *contender == name).unwrap_or_default();
-    COLOURS.iter().cycle().nth(place).unwrap_or(&"#8b949e")
+fn groups<'b, 'a>(section: &'b [Bar<'a>]) -> impl Iterator<Item = &'b [Bar<'a>]> {
+    section.chunk_by(|a, b| a.group == b.group)
 }
 
-fn group_height(rows: &[&Row]) -> f64 {
-    height_of(rows.iter().filter(|row| row.verb == "ADD").count().max(2))
+fn of_panel<'b, 'a>(bars: &'b [Bar<'a>], panel: usize) -> impl Iterator<Item = &'b Bar<'a>> {
+    bars.iter().filter(move |bar| bar.panel == panel)
 }
 
-/// The height of a group with so many bars.
-pub(crate) fn height_of(bars: usize) -> f64 {
-    u16::try_from(bars).map_or(0.0, f64::from) * BAR_STEP + GROUP_GAP
+/// The height of all groups of a section or of one group.
+fn height(bars: &[Bar<'_>]) -> i32 {
+    let rows = |group| [0, 1].map(|panel| of_panel(group, panel).count()).into_iter().fold(LEAST, usize::max);
+    groups(bars).map(|group| i32::try_from(rows(group)).unwrap_or_default() * BAR_STEP + GROUP_GAP).sum()
 }
 
-fn width_of(text: &str) -> f64 {
-    u16::try_from(text.chars().count()).map_or(0.0, f64::from)
+impl Bar<'_> {
+    /// Where it and its whisker end.
+    fn end(&self) -> f64 {
+        self.whisker.map_or(self.length, |(_, to)| to.max(self.length))
+    }
+
+    fn draw(&self, panel: &Scaled<'_>, y: f64, colour: RGBColor) -> Result<()> {
+        let (middle, bottom) = (y + f64::from(BAR) / 2.0, y + f64::from(BAR));
+        panel.draw(&Rectangle::new([(0.0, y), (self.length, bottom)], colour.filled()))?;
+        if let Some((from, to)) = self.whisker {
+            panel.draw(&PathElement::new([(from, middle), (to, middle)], GREY))?;
+            for end in [from, to] {
+                panel.draw(&PathElement::new([(end, middle - 4.0), (end, middle + 4.0)], GREY))?;
+            }
+        }
+        let figure = Text::new(self.figure.clone(), (6, 0), text(14));
+        Ok(panel.draw(&(EmptyElement::at((self.end(), middle)) + figure))?)
+    }
 }
 
-pub(crate) fn rect(out: &mut String, (x, y): (f64, f64), (width, height): (f64, f64), colour: &str) {
-    let _ = writeln!(
-        out,
-        "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height}\" rx=\"2\" fill=\"{colour}\"/>"
-    );
+fn colour(names: &[&str], name: &str) -> RGBColor {
+    let place = names.iter().position(|other| *other == name).unwrap_or_default();
+    COLOURS[place % COLOURS.len()]
 }
 
-pub(crate) fn line(out: &mut String, class: &str, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) {
-    let _ = writeln!(out, "<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>");
-}
-
-pub(crate) fn text(out: &mut String, x: f64, y: f64, class: &str, text: &str) {
-    let safe = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    let _ = writeln!(out, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{safe}</text>");
+/// Text at the right of a point, whose middle is at the point's height.
+fn text(size: u32) -> TextStyle<'static> {
+    ("sans-serif", size).into_font().color(&GREY).pos(Pos::new(HPos::Left, VPos::Center))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::Summary;
-    use std::time::Duration;
 
-    fn row(plugins: &str, leases: usize, ms: u64) -> Row {
-        Row {
-            conflist: "bridge".to_owned(),
-            held: Held { leases, ports: 0 },
-            concurrency: 1,
-            verb: "ADD",
-            plugins: plugins.to_owned(),
-            summary: Summary::of(&[Duration::from_millis(ms)]).unwrap(),
-            of_baseline: None,
-            of_floor: None,
-            calls_per_s: 1.0,
-            trace: None,
+    #[test]
+    fn bars_have_their_text_and_names_cannot_break_the_picture() {
+        let bar = |panel, figure: &str| Bar {
+            section: String::new(),
+            group: "bridge".to_owned(),
+            panel,
+            plugins: "<b>&",
+            length: 2.0,
+            whisker: Some((1.0, 8.0)),
+            figure: figure.to_owned(),
+        };
+        let (panels, bars) = (["ADD", "DEL"], vec![bar(0, "2 ms"), bar(1, "4 ms")]);
+        let picture = Picture { title: "Time", about: String::new(), floor: None, panels, bars };
+        let drawn = picture.draw().unwrap();
+        for text in ["&lt;b&gt;&amp;", "bridge", "ADD", "DEL", "2 ms", "4 ms", "Time"] {
+            assert_eq!(drawn.matches(&format!("\n{text}\n")).count(), 1, "{text}: {drawn}");
         }
-    }
-
-    fn report(rows: Vec<Row>) -> Report {
-        Report { kernel: "6.12".to_owned(), cpus: 2, load: 0.0, baseline: "ref".to_owned(), rows }
-    }
-
-    #[test]
-    fn bars_are_as_long_as_their_share_of_the_longest() {
-        let scale = Scale::of([row("a", 0, 5), row("b", 0, 20)].iter());
-        assert!((scale.width(20.0) / scale.width(5.0) - 4.0).abs() < 1e-9);
-        assert!((scale.width(20.0) - (PANEL - FIGURE)).abs() < 1e-9);
-    }
-
-    #[test]
-    fn grid_lines_are_round_and_few() {
-        for longest in [0.07, 1.0, 3.0, 29.0, 61.0, 4700.0] {
-            let scale = Scale { longest };
-            let lines = longest / scale.step();
-            assert!((3.0..=7.5).contains(&lines), "{longest} ms: {lines} lines");
-        }
-    }
-
-    #[test]
-    fn settings_with_other_leases_get_a_scale_of_their_own() {
-        let report = report(vec![row("a", 0, 1), row("a", 10_000, 900), row("b", 0, 2)]);
-        let shape: Vec<_> = sections(&report)
-            .iter()
-            .map(|s| (s.held.leases, s.groups.iter().map(|(_, rows)| rows.len()).sum()))
-            .collect();
-        assert_eq!(shape, [(0, 2), (10_000, 1)]);
-    }
-
-    #[test]
-    fn names_cannot_break_the_picture() {
-        let drawn = draw(&report(vec![row("<b>&", 0, 1)]));
-        assert!(drawn.contains("&lt;b&gt;&amp;") && !drawn.contains("<b>"));
+        assert!(!drawn.contains("<b>") && drawn.trim_end().ends_with("</svg>"), "{drawn}");
     }
 }

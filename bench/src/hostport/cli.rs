@@ -1,10 +1,9 @@
 //! The command line of `braid-bench hostport`.
 
-use crate::cli::{Named, Network, check_names};
+use crate::cli::{Common, Network};
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 use serde::Serialize;
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// The most ports that a node of the bench has room for.
@@ -16,9 +15,8 @@ const MOST_PORTS: u16 = 20_000;
 /// the node's uplink. The floor is a row of its own: the same client, and the pod's own address without any port.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A directory of plugins and how to call it in the report; repeat to compare
-    #[arg(long, value_name = "NAME=DIR", required = true)]
-    pub(crate) plugins: Vec<Named>,
+    #[command(flatten)]
+    pub(crate) common: Common,
     /// A list in which a plugin declares the capability `portMappings`. `NAME=FILE` after a comma is for one directory
     #[arg(long, value_name = "FILE[,NAME=FILE]…")]
     pub(crate) conflist: Network,
@@ -38,12 +36,6 @@ pub(crate) struct Args {
     /// given
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     baseline: Vec<String>,
-    /// Write all figures to this file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
-    /// Draw connections and goodput into this file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) svg: Option<PathBuf>,
     /// Fail when a budget is not kept by a directory that is no baseline
     #[arg(long)]
     pub(crate) enforce: bool,
@@ -61,7 +53,7 @@ pub(crate) enum Position {
 impl Args {
     /// What clap can't see.
     pub(crate) fn check(&self) -> Result<()> {
-        check_names(&self.plugins, std::slice::from_ref(&self.conflist), &self.baseline)?;
+        self.common.check_names(std::slice::from_ref(&self.conflist), &self.baseline)?;
         if self.rounds == 0 || self.window == 0 {
             bail!("--rounds and --window start at 1");
         }
@@ -73,8 +65,8 @@ impl Args {
 
     /// The names of the directories that the others are compared with.
     pub(crate) fn baselines(&self) -> impl Iterator<Item = &str> {
-        let first = self.plugins.first().filter(|_| self.baseline.is_empty()).map(|first| &first.name);
-        self.baseline.iter().chain(first).map(String::as_str)
+        let first = self.baseline.is_empty().then(|| self.common.baseline(None));
+        self.baseline.iter().map(String::as_str).chain(first)
     }
 
     pub(crate) fn window(&self) -> Duration {

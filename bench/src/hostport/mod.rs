@@ -19,40 +19,31 @@ mod goodput;
 mod measure;
 mod report;
 mod site;
-mod svg;
 
-use crate::conflist::Conflist;
+use crate::cli::Contender;
+use crate::report::{Machine, publish};
 use crate::run::{FLOOR, order, progress};
 use anyhow::{Context, Result};
 use cli::Args;
 use figures::{Figures, Sampled};
 use report::Report;
 use site::Site;
-use std::path::PathBuf;
 use std::process::Command;
 
 /// Measures all contenders of the command line and reports them.
 pub(crate) fn run(args: &Args) -> Result<()> {
     args.check()?;
-    let load = crate::load()?;
+    let machine = Machine::observe()?;
     let sampled = rounds(args)?;
     let report = Report {
-        kernel: crate::read("/proc/sys/kernel/osrelease")?.trim().to_owned(),
-        cpus: std::thread::available_parallelism()?.get(),
-        load,
+        machine,
         iptables: iptables(),
         baselines: args.baselines().map(str::to_owned).collect(),
         position: args.position,
         rounds: args.rounds,
         rows: figures::rows(&sampled, &args.baselines().collect::<Vec<_>>()),
     };
-    if let Some(file) = &args.json {
-        crate::write(file, &serde_json::to_string_pretty(&report)?)?;
-    }
-    if let Some(file) = &args.svg {
-        crate::write(file, &svg::draw(&report))?;
-    }
-    crate::print(&report.table());
+    publish(&report, &report.table(), &report.picture(), &args.common)?;
     budget::judge(&report, args.enforce)
 }
 
@@ -85,22 +76,17 @@ fn rounds(args: &Args) -> Result<Vec<Sampled>> {
 
 /// The floor, whose pod has no port, and each contender's nodes.
 fn sites(args: &Args) -> Result<Vec<(String, Site)>> {
-    let dirs = args.plugins.iter().map(|plugins| {
-        plugins.path.canonicalize().with_context(|| format!("plugins {}: {}", plugins.name, plugins.path.display()))
-    });
-    let dirs: Vec<PathBuf> = dirs.collect::<Result<_>>()?;
-    let bar = progress(args.plugins.len() * args.ports.len())?;
+    let contenders = args.common.contenders(&args.conflist)?;
+    let bar = progress(contenders.len() * args.ports.len())?;
     let mut sites = Vec::new();
-    for (plugins, dir) in args.plugins.iter().zip(&dirs) {
-        let list = Conflist::read(args.conflist.file(&plugins.name))?;
+    for Contender { name, dir, conflist } in &contenders {
         if sites.is_empty() {
-            sites.push((FLOOR.to_owned(), Site::new(&list, dir, 0, args.position).context(FLOOR)?));
+            sites.push((FLOOR.to_owned(), Site::new(conflist, dir, 0, args.position).context(FLOOR)?));
         }
         for &ports in &args.ports {
-            let title = format!("{}, {ports} ports", plugins.name);
+            let title = format!("{name}, {ports} ports");
             bar.set_message(format!("{title}: ADD"));
-            let site = Site::new(&list, dir, ports, args.position).context(title)?;
-            sites.push((plugins.name.clone(), site));
+            sites.push(((*name).to_owned(), Site::new(conflist, dir, ports, args.position).context(title)?));
             bar.inc(1);
         }
     }

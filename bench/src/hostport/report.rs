@@ -2,19 +2,17 @@
 
 use super::cli::Position;
 use super::figures::{Row, Spread};
-use crate::report::shown;
+use crate::report::{Machine, shown, table};
 use crate::run::FLOOR;
-use comfy_table::{CellAlignment, Table, presets};
+use crate::svg::{Bar, Picture};
+use comfy_table::Table;
 use serde::Serialize;
 
 /// All that a run found out.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
-    /// The kernel's release.
-    pub(crate) kernel: String,
-    pub(crate) cpus: usize,
-    /// Runnable tasks on average over the minute before the run (`/proc/loadavg`).
-    pub(crate) load: f64,
+    #[serde(flatten)]
+    pub(crate) machine: Machine,
     /// Its version, where it is installed.
     pub(crate) iptables: Option<String>,
     /// The names of the plugins that the others are compared with.
@@ -30,33 +28,27 @@ impl Report {
     /// A row a line.
     pub(crate) fn table(&self) -> Table {
         let over = format!("/ {}", if let [one] = self.baselines.as_slice() { one } else { "best" });
-        let mut table = Table::new();
-        table.load_style(presets::UTF8_BORDERS_ONLY).set_header([
-            "ports",
-            "plugins",
-            "conn/s",
-            "± %",
-            &over,
-            "/ few",
-            "/ floor",
-            "own cpu µs",
-            "Gbit/s",
-            "± %",
-            &over,
-            "/ few",
-            "/ floor",
-            "cpu s/Gbit",
-            "udp rr/s",
-            "± %",
-            &over,
-        ]);
-        for row in &self.rows {
-            table.add_row(row.cells());
+        let mut header = vec!["ports", "plugins"];
+        header.extend(["conn/s", "± %", &over, "/ few", "/ floor", "own cpu µs"]);
+        header.extend(["Gbit/s", "± %", &over, "/ few", "/ floor", "cpu s/Gbit"]);
+        header.extend(["udp rr/s", "± %", &over]);
+        table(header, &[1], self.rows.iter().map(|row| (Vec::new(), row.cells())))
+    }
+
+    /// Connections beside goodput, a group of bars for each number of ports.
+    pub(crate) fn picture(&self) -> Picture<'_> {
+        let mut rows: Vec<&Row> = self.rows.iter().collect();
+        rows.sort_by_key(|row| row.ports);
+        Picture {
+            title: "TCP through a port of the host",
+            about: format!(
+                "bar: median of {} rounds, whisker: smallest to largest; floor: the pod's own address; {}",
+                self.rounds, self.machine
+            ),
+            floor: Some(FLOOR),
+            panels: ["new connections a second", "Gbit/s, one flow"],
+            bars: rows.into_iter().flat_map(Row::bars).collect(),
         }
-        for column in table.column_iter_mut().enumerate().filter(|(at, _)| *at != 1).map(|(_, column)| column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        table
     }
 }
 
@@ -68,6 +60,19 @@ impl Row {
             _ if self.plugins == FLOOR => "no port".to_owned(),
             ports => format!("{ports} ports"),
         }
+    }
+
+    fn bars(&self) -> [Bar<'_>; 2] {
+        let bar = |panel, Spread { median, min, max, .. }: &Spread, decimals| Bar {
+            section: String::new(),
+            group: self.place(),
+            panel,
+            plugins: &self.plugins,
+            length: *median,
+            whisker: Some((*min, *max)),
+            figure: format!("{median:.decimals$}"),
+        };
+        [bar(0, &self.figures.connections_per_s, 0), bar(1, &self.figures.gbit_per_s, 2)]
     }
 
     fn cells(&self) -> Vec<String> {
@@ -107,9 +112,7 @@ pub(crate) mod tests {
 
     pub(crate) fn report(all: &[Sampled]) -> Report {
         Report {
-            kernel: "6.12".to_owned(),
-            cpus: 2,
-            load: 0.0,
+            machine: Machine::default(),
             iptables: None,
             baselines: vec!["ref".to_owned()],
             position: Position::Middle,
@@ -132,6 +135,18 @@ pub(crate) mod tests {
                 "1000 mine 900 0.0 0.90 0.45 1111.1 0.90 0.0 0.90 0.45 0.100 500 0.0"
             ]
         );
+    }
+
+    #[test]
+    fn each_number_of_ports_is_one_group_with_a_bar_for_each_name() {
+        let all = [(FLOOR, 0), ("ref", 1), ("ref", 1000), ("own", 1), ("own", 1000)];
+        let report = report(&all.map(|(plugins, ports)| sampled(plugins, ports, &[1234.0, 1500.0])));
+        let bars = report.picture().bars;
+        let connections = bars.iter().filter(|bar| bar.panel == 0).map(|bar| (bar.group.as_str(), bar.plugins));
+        let (one, many) = ("1 port", "1000 ports");
+        let all = [("no port", FLOOR), (one, "ref"), (one, "own"), (many, "ref"), (many, "own")];
+        assert_eq!(connections.collect::<Vec<_>>(), all);
+        assert_eq!(bars[0].figure, "1234");
     }
 
     #[test]

@@ -1,10 +1,9 @@
 //! The command line of `braid-bench shaping`.
 
 use super::cell::{Cell, Direction, Family, Rate};
-use crate::cli::{Named, Network, check_names};
+use crate::cli::{Common, Network};
 use crate::traffic::Protocol;
 use anyhow::{Result, bail};
-use std::path::PathBuf;
 
 /// Measure what `bandwidth` plugins do to traffic, several directories of plugins side by side.
 ///
@@ -12,9 +11,8 @@ use std::path::PathBuf;
 /// a burst of 10 ms of it and 64 KiB at least. A list without a value is measured at a few settings, with `--full` at all.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A directory of plugins and how to call it in the report; repeat to compare
-    #[arg(long, value_name = "NAME=DIR", required = true)]
-    pub(crate) plugins: Vec<Named>,
+    #[command(flatten)]
+    pub(crate) common: Common,
     /// A list of a main plugin and `bandwidth`; repeat for several. `NAME=FILE` after a comma is for one directory
     #[arg(long, value_name = "FILE[,NAME=FILE]…", required = true)]
     pub(crate) conflist: Vec<Network>,
@@ -48,12 +46,6 @@ pub(crate) struct Args {
     /// The directory that the others are compared with; the first one unless given
     #[arg(long, value_name = "NAME")]
     baseline: Option<String>,
-    /// Write all figures to this file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
-    /// Draw goodput and round trip into this file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) svg: Option<PathBuf>,
     /// Fail when a budget is not kept by a directory that is not the baseline
     #[arg(long)]
     pub(crate) enforce: bool,
@@ -62,7 +54,7 @@ pub(crate) struct Args {
 impl Args {
     /// What clap can't see.
     pub(crate) fn check(&self) -> Result<()> {
-        check_names(&self.plugins, &self.conflist, self.baseline.as_ref())?;
+        self.common.check_names(&self.conflist, self.baseline.as_ref())?;
         if self.seconds == 0 || self.rounds == 0 || self.flows.contains(&0) {
             bail!("--seconds, --rounds and --flows start at 1");
         }
@@ -71,8 +63,7 @@ impl Args {
 
     /// The name of the directory that the others are compared with.
     pub(crate) fn baseline(&self) -> &str {
-        let first = self.plugins.first().map(|first| first.name.as_str());
-        self.baseline.as_deref().or(first).unwrap_or_default()
+        self.common.baseline(self.baseline.as_ref())
     }
 
     /// All cells of one conflist.

@@ -2,14 +2,14 @@
 
 use super::attach::Attached;
 use super::cell::{Cell, Direction, Family, Rate};
+use super::cli::Args;
 use super::report::{Failure, Figures, Row};
 use super::segments::Segments;
-use crate::conflist::Conflist;
+use crate::cli::Contender;
 use crate::stats::Summary;
 use crate::traffic::cpu::Moment;
 use crate::traffic::{self, Arrival, Load, Protocol, Way, Window, rr};
 use anyhow::{Context, Error, Result};
-use std::path::Path;
 use std::time::Duration;
 
 /// How much more than the rate UDP offers.
@@ -24,16 +24,12 @@ const LEAST_PAUSE: Duration = Duration::from_millis(2);
 /// The rates of two pods that are measured at the same time.
 const PAIR: [Rate; 2] = [Rate::M10, Rate::M50];
 
-/// Whose plugins attach by which list, and for how long a figure is measured.
+/// The plugins that attach, with the name of their list, and how they are measured.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) label: &'a str,
-    pub(crate) plugins: &'a str,
-    pub(crate) conflist: &'a Conflist,
-    pub(crate) dir: &'a Path,
-    pub(crate) seconds: u64,
-    /// How TCP finds its rate; the node's default unless given.
-    pub(crate) congestion: Option<&'a str>,
+    pub(crate) contender: &'a Contender<'a>,
+    pub(crate) args: &'a Args,
 }
 
 /// One pod.
@@ -79,7 +75,7 @@ pub(crate) fn pair(place: &Place<'_>, family: Family, direction: Direction) -> V
 
 impl Place<'_> {
     fn length(&self, rate: Rate) -> Duration {
-        Duration::from_secs(self.seconds).max(rate.least_window())
+        Duration::from_secs(self.args.seconds).max(rate.least_window())
     }
 
     fn load<'b>(&'b self, way: Way<'b>, cell: Cell) -> Load<'b> {
@@ -89,7 +85,7 @@ impl Place<'_> {
             flows: cell.flows,
             offered_bps: OFFERED * cell.rate.bps(),
             settle: SETTLE.max(cell.rate.least_settle()),
-            congestion: self.congestion,
+            congestion: self.args.congestion.as_deref(),
         }
     }
 
@@ -132,13 +128,13 @@ impl Place<'_> {
             Ok(figures) => (Some(figures), None),
             Err(failure) => (None, Some(failure)),
         };
-        Row { conflist: self.label.to_owned(), cell, beside, plugins: self.plugins.to_owned(), figures, failure }
+        Row { conflist: self.label.to_owned(), cell, beside, plugins: self.contender.name.to_owned(), figures, failure }
     }
 }
 
 /// Attaches pods for the time of `work`.
 fn attached<T>(place: &Place<'_>, rates: &[Rate], work: impl FnOnce(&Attached<'_>) -> Result<T>) -> Result<T> {
-    let attached = Attached::new(place.conflist, place.dir, rates)?;
+    let attached = Attached::new(&place.contender.conflist, &place.contender.dir, rates)?;
     let done = work(&attached);
     let deleted = attached.del();
     let done = done?;

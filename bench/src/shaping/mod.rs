@@ -17,16 +17,14 @@ mod measure;
 mod report;
 mod rounds;
 mod segments;
-mod svg;
 
-use crate::conflist::Conflist;
+use crate::report::{Machine, publish};
 use crate::run::progress;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use cell::{Cell, Direction, Family};
 use cli::Args;
 use measure::Place;
 use report::{Report, Row};
-use std::path::PathBuf;
 
 /// One setting of a conflist.
 #[derive(Clone, Copy)]
@@ -40,24 +38,15 @@ enum Setting {
 /// Measures all settings of the command line and reports them.
 pub(crate) fn run(args: &Args) -> Result<()> {
     args.check()?;
-    let load = crate::load()?;
     let report = Report {
-        kernel: crate::read("/proc/sys/kernel/osrelease")?.trim().to_owned(),
-        cpus: std::thread::available_parallelism()?.get(),
-        load,
+        machine: Machine::observe()?,
         baseline: args.baseline().to_owned(),
         congestion: congestion(args)?,
         seconds: args.seconds,
         rounds: args.rounds,
         rows: rows(args)?,
     };
-    if let Some(file) = &args.json {
-        crate::write(file, &serde_json::to_string_pretty(&report)?)?;
-    }
-    if let Some(file) = &args.svg {
-        crate::write(file, &svg::draw(&report))?;
-    }
-    crate::print(&report.table());
+    publish(&report, &report.table(), &report.picture(), &args.common)?;
     budget::judge(&report, args.enforce)
 }
 
@@ -70,31 +59,22 @@ fn congestion(args: &Args) -> Result<String> {
 }
 
 fn rows(args: &Args) -> Result<Vec<Row>> {
-    let dirs = args.plugins.iter().map(|plugins| {
-        plugins.path.canonicalize().with_context(|| format!("plugins {}: {}", plugins.name, plugins.path.display()))
-    });
-    let dirs: Vec<PathBuf> = dirs.collect::<Result<_>>()?;
     let settings = settings(args);
-    let bar = progress(args.conflist.len() * settings.len() * dirs.len() * args.rounds)?;
+    let bar = progress(args.conflist.len() * settings.len() * args.common.plugins.len() * args.rounds)?;
     let mut rows = Vec::new();
     for network in &args.conflist {
         let label = network.label();
-        let lists = args.plugins.iter().map(|plugins| Conflist::read(network.file(&plugins.name)));
-        let lists: Vec<_> = lists.collect::<Result<_>>()?;
+        let contenders = args.common.contenders(network)?;
         for (number, setting) in settings.iter().enumerate() {
-            let mut found = vec![Vec::new(); args.plugins.len()];
+            let mut found = vec![Vec::new(); contenders.len()];
             for round in 0..args.rounds {
-                let contenders = args.plugins.iter().zip(&dirs).zip(&lists).zip(&mut found);
-                let mut contenders: Vec<_> = contenders.collect();
+                let mut turns: Vec<_> = contenders.iter().zip(&mut found).collect();
                 if (number + round) % 2 == 1 {
-                    contenders.reverse();
+                    turns.reverse();
                 }
-                for (((plugins, dir), list), found) in contenders {
-                    bar.set_message(format!("{label}, {}, {}", setting.title(), plugins.name));
-                    let (seconds, congestion) = (args.seconds, args.congestion.as_deref());
-                    let place =
-                        Place { label: &label, plugins: &plugins.name, conflist: list, dir, seconds, congestion };
-                    found.push(setting.measure(&place));
+                for (contender, found) in turns {
+                    bar.set_message(format!("{label}, {}, {}", setting.title(), contender.name));
+                    found.push(setting.measure(&Place { label: &label, contender, args }));
                     bar.inc(1);
                 }
             }

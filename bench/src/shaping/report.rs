@@ -1,10 +1,11 @@
 //! The figures as a table and as JSON.
 
 use super::cell::{Cell, Rate};
-use crate::report::shown;
+use crate::report::{Machine, shown, table};
 use crate::stats::Summary;
+use crate::svg::{Bar, Picture};
 use anyhow::Error;
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::Table;
 use serde::Serialize;
 
 /// How much of a failure's reason the table shows, in characters.
@@ -56,11 +57,8 @@ pub(crate) struct Failure {
 /// All that a run found out.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
-    /// The kernel's release.
-    pub(crate) kernel: String,
-    pub(crate) cpus: usize,
-    /// Runnable tasks on average over the minute before the run (`/proc/loadavg`).
-    pub(crate) load: f64,
+    #[serde(flatten)]
+    pub(crate) machine: Machine,
     /// The name of the plugins that the others are compared with.
     pub(crate) baseline: String,
     /// How TCP found its rate.
@@ -97,7 +95,7 @@ impl Report {
         self.rows.iter().find(same).filter(|_| row.plugins != self.baseline)
     }
 
-    /// A row a line; cells that repeat the line above are left blank.
+    /// A row a line.
     pub(crate) fn table(&self) -> Table {
         let over = format!("/ {}", self.baseline);
         let mut header: Vec<&str> = vec![
@@ -113,23 +111,24 @@ impl Report {
             "% resent",
         ];
         header.extend(["rr p50 ms", &over, "rr p99 ms", &over, "cpu s/Gbit", &over]);
-        let failed = self.rows.iter().any(|row| row.failure.is_some());
-        header.extend(failed.then_some("why"));
-        let mut table = Table::new();
-        table.load_style(presets::UTF8_BORDERS_ONLY).set_header(header);
-        let mut above = Vec::new();
-        for row in &self.rows {
-            let place = row.place();
-            let repeated = place.iter().zip(&above).take_while(|(here, above)| here == above).count();
-            let blank = (0..repeated).map(|_| String::new());
-            let figures = row.cells(self.baseline_of(row));
-            table.add_row(blank.chain(place.iter().skip(repeated).cloned()).chain(figures));
-            above = place;
+        header.extend(self.rows.iter().any(|row| row.failure.is_some()).then_some("why"));
+        let rows = self.rows.iter().map(|row| (row.place(), row.cells(self.baseline_of(row))));
+        table(header, &[0, 1, 2, 3, 4, 5, 6, 16], rows)
+    }
+
+    /// Goodput beside the 99th percentile of round trips, a group of bars for each cell.
+    pub(crate) fn picture(&self) -> Picture<'_> {
+        Picture {
+            title: "What shaping does to traffic",
+            about: format!(
+                "goodput in percent of what the rate lets through; round trip in milliseconds (p99) beside one bulk \
+                 flow; {}",
+                self.machine
+            ),
+            floor: None,
+            panels: ["goodput, % of ideal", "round trip p99, ms"],
+            bars: self.rows.iter().flat_map(Row::bars).collect(),
         }
-        for column in table.column_iter_mut().enumerate().filter(|(at, _)| (7..16).contains(at)).map(|(_, c)| c) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        table
     }
 }
 
@@ -154,6 +153,24 @@ impl Row {
         let rate = self.beside.map_or_else(|| rate.to_string(), |beside| format!("{rate} beside {beside}"));
         let rest = [direction.to_string(), protocol.to_string(), flows.to_string(), family.to_string()];
         [self.conflist.clone(), rate].into_iter().chain(rest).collect()
+    }
+
+    /// Both figures, or the word for their lack.
+    fn bars(&self) -> impl Iterator<Item = Bar<'_>> {
+        let values = self.figures.map(|figures| [Some(figures.of_ideal * 100.0), figures.rr_p99_ms()]);
+        let bar = move |(panel, value): (usize, Option<f64>)| {
+            let word = self.failure.as_ref().map(|failure| failure.word().to_owned());
+            Some(Bar {
+                section: self.conflist.clone(),
+                group: self.title().replace(", ", "\n"),
+                panel,
+                plugins: &self.plugins,
+                length: value.unwrap_or_default(),
+                whisker: None,
+                figure: value.map(|value| format!("{value:.*}", usize::from(value < 1000.0) * 2)).or(word)?,
+            })
+        };
+        values.unwrap_or_default().into_iter().enumerate().filter_map(bar)
     }
 
     fn cells(&self, baseline: Option<&Row>) -> Vec<String> {
@@ -223,9 +240,7 @@ pub(crate) mod tests {
 
     pub(crate) fn report(rows: Vec<Row>) -> Report {
         Report {
-            kernel: "6.12".to_owned(),
-            cpus: 2,
-            load: 0.0,
+            machine: Machine::default(),
             baseline: "ref".to_owned(),
             congestion: "cubic".into(),
             seconds: 3,
@@ -266,6 +281,14 @@ pub(crate) mod tests {
         let beside = Row { beside: Some(Rate::M50), ..row("ref", 1.0, 1, 1.0) };
         assert_eq!(beside.title(), "10M ingress tcp IPv4, beside 50M");
         assert!(!beside.is_at(&row("ref", 1.0, 1, 1.0)));
+    }
+
+    #[test]
+    fn a_cell_is_one_group_of_bars_and_a_failure_has_its_word() {
+        let report = report(vec![row("ref", 0.5, 40, 1.0), failed("more", "ADD bandwidth: no")]);
+        let bars = report.picture().bars;
+        let figures: Vec<_> = bars.iter().map(|bar| (bar.group.as_str(), bar.figure.as_str())).collect();
+        assert_eq!(figures, ["50.00", "40.00", "refused", "refused"].map(|figure| ("10M ingress tcp IPv4", figure)));
     }
 
     #[test]
