@@ -1,36 +1,41 @@
 //! `cargo xtask cluster`: a real Kubernetes on one machine, each node a network and a mount namespace.
 
 mod binaries;
-mod burst;
 mod cni;
 mod control_plane;
-mod deploy;
+pub mod deploy;
 mod down;
-mod hostport_check;
 mod image;
 mod lan;
-mod leftovers;
-mod limit_check;
 mod node;
 mod node_config;
 pub(crate) mod own;
 mod pki;
-mod pods;
-mod smoke;
 mod state;
-mod status_check;
 mod up;
-mod wait;
+pub mod wait;
 
+use crate::sh;
 use anyhow::Result;
 use clap::Subcommand;
-pub(crate) use state::Cluster;
-use state::Node;
+pub use node_config::METRICS;
+pub use state::{API_SERVER, CONTROL_PLANE, Cluster, Node, in_netns};
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+/// The verbs of tests/cluster, which have their own help.
+const CHECKS: &str = "On a running cluster, with options that --help behind them lists:
+  burst           Start many pods at once: time to all Ready, and the runtime's own clock on the network plugin
+  smoke           What a CNI plugin must pass: pods Ready, reachable, exec, logs, and nothing left behind
+  status-check    See a node not Ready while its address store is broken, with the plugin's reason
+  limit-check     Fail unless a pod is held to the limits of its annotations
+  hostport-check  Fail unless host ports and Services work; needs `up --kube-proxy`
+  deploy-check    Fail unless deploy/braid.yaml brings braid to nodes without it, and its removal takes it back";
+
 #[derive(clap::Args)]
+#[command(after_help = CHECKS)]
 pub(crate) struct Args {
     #[command(subcommand)]
     verb: Verb,
@@ -57,23 +62,13 @@ enum Verb {
     },
     /// Import an OCI archive into every node's containerd
     Load { archive: PathBuf },
-    /// Start many pods at once: time to all Ready, and the runtime's own clock on the network plugin
-    Burst(burst::Options),
-    /// What a CNI plugin must pass: pods Ready, reachable from both nodes, exec, logs, and nothing left behind
-    Smoke(smoke::Options),
-    /// Break a node's address store, see the node not Ready, with the plugin's reason, mend it, see it Ready
-    StatusCheck(status_check::Options),
-    /// Fail unless a pod is held to the limits of its annotations
-    LimitCheck,
-    /// Fail unless host ports and Services work as Kubernetes' conformance tests demand; needs `up --kube-proxy`
-    HostportCheck,
     /// Bring this checkout's braid to the nodes by deploy/braid.yaml
     Deploy(deploy::Options),
-    /// Fail unless `kubectl apply` of deploy/braid.yaml brings braid to nodes without it, and its removal takes it back
-    DeployCheck,
     /// A node's inner start, inside its namespaces
     #[command(hide = true)]
     Node(node::Options),
+    #[command(external_subcommand)]
+    Check(Vec<OsString>),
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -84,14 +79,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Verb::Kubectl { args } => become_command(Cluster::running()?.kubectl(args)),
         Verb::Exec { node, command } => become_command(Cluster::running()?.on(*node, command)?),
         Verb::Load { archive } => up::load(&Cluster::running()?, archive),
-        Verb::Burst(options) => burst::run(&Cluster::running()?, options),
-        Verb::Smoke(options) => smoke::run(&Cluster::running()?, options),
-        Verb::StatusCheck(options) => status_check::run(&Cluster::running()?, options),
-        Verb::LimitCheck => limit_check::run(&Cluster::running()?),
-        Verb::HostportCheck => hostport_check::run(&Cluster::running()?),
         Verb::Deploy(options) => deploy::run(&Cluster::running()?, options),
-        Verb::DeployCheck => deploy::check(&Cluster::running()?),
         Verb::Node(options) => node::run(options),
+        Verb::Check(args) => {
+            let checks = ["run", "--quiet", "--package", "braid-cluster-checks", "--"];
+            let mut checks = sh::cmd("cargo", checks);
+            checks.args(args);
+            become_command(checks)
+        }
     }
 }
 

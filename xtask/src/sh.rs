@@ -34,7 +34,7 @@ pub(crate) fn xtask<'a>(args: impl IntoIterator<Item = &'a str>) -> Result<Comma
 }
 
 /// Runs `command` to its end and fails unless it succeeded.
-pub(crate) fn run(command: &mut Command) -> Result<()> {
+pub fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("start {command:?}"))?;
     if !status.success() {
         bail!("{command:?}: {status}");
@@ -43,7 +43,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
 }
 
 /// Runs `command` and returns what it wrote to its standard output.
-pub(crate) fn read(command: &mut Command) -> Result<String> {
+pub fn read(command: &mut Command) -> Result<String> {
     let out = command.stderr(Stdio::piped()).output().with_context(|| format!("start {command:?}"))?;
     if !out.status.success() {
         bail!("{command:?}: {}: {}", out.status, String::from_utf8_lossy(&out.stderr).trim());

@@ -1,7 +1,7 @@
 //! etcd, API server, controller manager and scheduler, in a network namespace of their own.
 
 use super::state::{API_SERVER, CONTROL_PLANE, Cluster, Node, bin, in_netns};
-use super::{pods, wait};
+use super::wait;
 use anyhow::Result;
 use serde_json::json;
 use std::process::{Child, Command};
@@ -44,7 +44,7 @@ pub(crate) fn register(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
             "spec": {"podCIDR": node.pod_cidr(), "podCIDRs": [node.pod_cidr()]},
         })
     });
-    pods::create(cluster, &items.collect::<Vec<_>>())
+    cluster.create(&items.collect::<Vec<_>>())
 }
 
 fn api_server(cluster: &Cluster) -> Command {

@@ -1,11 +1,10 @@
-//! braid on the nodes by deploy/braid.yaml, as an administrator brings it; and whether that and its removal work.
+//! braid on the nodes by deploy/braid.yaml, as an administrator brings it, and its removal.
 
 use super::state::{Cluster, Node};
-use super::{smoke, up};
+use super::up;
 use crate::{dist, image, sh};
 use anyhow::{Context, Result, ensure};
 use std::fs;
-use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -14,8 +13,6 @@ const REMOVAL: &str = "deploy/remove.yaml";
 /// Where the manifest puts braid.
 const PLUGINS: &str = "/opt/cni/bin";
 const DAEMON_SET: &str = "daemonset/braid";
-/// Some on each node.
-const PODS: u32 = 6;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -28,20 +25,13 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     if options.remove { take_off(cluster) } else { bring(cluster) }
 }
 
-/// Brings braid to nodes that have none, lets pods run with it, and takes it off again.
-pub(crate) fn check(cluster: &Cluster) -> Result<()> {
-    for node in cluster.nodes()? {
-        let has_braid = folder(cluster, node)?.lines().any(is_braid);
-        ensure!(!has_braid, "{node}: {PLUGINS}/braid is there already, so that it is brought could not be seen");
-    }
-    let checked = bring(cluster).and_then(|()| pods(cluster));
-    // Also after a failure, which is the one to be told: the cluster is to be as it was.
-    let taken_off = take_off(cluster);
-    checked.and(taken_off)
+/// Whether braid is in a node's plugin folder.
+pub fn has_braid(cluster: &Cluster, node: Node) -> Result<bool> {
+    Ok(folder(cluster, node)?.lines().any(is_braid))
 }
 
 /// Notes what is in the plugin folders, unless braid is, and applies the manifest.
-fn bring(cluster: &Cluster) -> Result<()> {
+pub fn bring(cluster: &Cluster) -> Result<()> {
     let nodes = cluster.nodes()?;
     for node in &nodes {
         let before = folder(cluster, *node)?;
@@ -56,11 +46,12 @@ fn bring(cluster: &Cluster) -> Result<()> {
     roll_out(cluster)?;
     sh::read(&mut cluster.kubectl(["wait", "node", "--all", "--for=condition=Ready", "--timeout=60s"]))?;
     let seconds = start.elapsed().as_secs_f64();
-    say(&format!("braid is on {} nodes, all Ready, {seconds:.1} s after `kubectl apply`", nodes.len()))
+    println!("braid is on {} nodes, all Ready, {seconds:.1} s after `kubectl apply`", nodes.len());
+    Ok(())
 }
 
 /// Does what deploy/README.md says, and compares the plugin folders with the notes.
-fn take_off(cluster: &Cluster) -> Result<()> {
+pub fn take_off(cluster: &Cluster) -> Result<()> {
     let start = Instant::now();
     sh::read(&mut cluster.kubectl(["patch", DAEMON_SET, "-n", "kube-system", "--patch-file", REMOVAL]))?;
     roll_out(cluster)?;
@@ -72,7 +63,8 @@ fn take_off(cluster: &Cluster) -> Result<()> {
         ensure!(after == before, "{node}: {PLUGINS} was\n{before}\nand is\n{after}");
     }
     let seconds = start.elapsed().as_secs_f64();
-    say(&format!("braid is removed after {seconds:.1} s, and the plugin folders are as before"))
+    println!("braid is removed after {seconds:.1} s, and the plugin folders are as before");
+    Ok(())
 }
 
 /// The images of the manifest, as an administrator without a registry brings them.
@@ -101,18 +93,6 @@ fn roll_out(cluster: &Cluster) -> Result<()> {
     sh::read(&mut status).map(drop)
 }
 
-/// Pods get their network, and it is braid's: it keeps a record of each.
-fn pods(cluster: &Cluster) -> Result<()> {
-    smoke::run_and_look(cluster, &smoke::Options { pods: PODS, lenient: false }, |node, traces| {
-        let records = cluster.root(node)?.join("run/braid/attachments");
-        // The runtime may still know sandboxes of earlier pods; those have neither a record nor an address.
-        let by_braid = traces.sandboxes.iter().filter(|sandbox| records.join(sandbox).is_dir()).count();
-        let pods = traces.addresses.len();
-        ensure!(by_braid == pods, "{node}: braid attached {by_braid} of {pods} pods");
-        say(&format!("{node}: {pods} pods, attached by braid"))
-    })
-}
-
 /// Where `bring` notes what it found.
 fn note(cluster: &Cluster, node: Node) -> PathBuf {
     cluster.node_dir(node).join("plugins-before")
@@ -131,8 +111,4 @@ fn folder(cluster: &Cluster, node: Node) -> Result<String> {
 /// Whether a line of a plugin folder is braid's own.
 fn is_braid(line: &str) -> bool {
     line.strip_prefix(PLUGINS).is_some_and(|name| name.starts_with("/braid "))
-}
-
-fn say(line: &str) -> Result<()> {
-    Ok(writeln!(stdout(), "{line}")?)
 }

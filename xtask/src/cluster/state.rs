@@ -2,23 +2,25 @@
 
 use crate::sh;
 use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::fmt::{Display, Formatter};
+use std::io::Write;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::str::FromStr;
 
 /// The control plane's network namespace; a node's is `braid-n1`, …
-pub(crate) const CONTROL_PLANE: &str = "braid-cp";
+pub const CONTROL_PLANE: &str = "braid-cp";
 /// The namespace of the two bridges that connect all others.
 pub(crate) const LAN: &str = "braid-lan";
 /// Where the API server listens.
-pub(crate) const API_SERVER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
+pub const API_SERVER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
 
 /// A node by its number, from 1; written `n1`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Node(u8);
+pub struct Node(u8);
 
 impl Node {
     /// The most nodes that the LAN's and the pods' address plan has room for on one machine.
@@ -41,7 +43,7 @@ impl Node {
     }
 
     /// The node's address on the LAN.
-    pub(crate) fn address(self) -> Ipv4Addr {
+    pub fn address(self) -> Ipv4Addr {
         Ipv4Addr::new(10, 99, 0, 10 + self.0)
     }
 
@@ -70,7 +72,7 @@ impl FromStr for Node {
 }
 
 /// The one cluster of this machine.
-pub(crate) struct Cluster {
+pub struct Cluster {
     dir: PathBuf,
 }
 
@@ -82,7 +84,7 @@ impl Cluster {
     }
 
     /// The cluster, refused unless `up` has made one.
-    pub(crate) fn running() -> Result<Self> {
+    pub fn running() -> Result<Self> {
         let cluster = Self::place();
         if !cluster.dir.is_dir() {
             bail!("no cluster at {}: run `cargo xtask cluster up` first", cluster.dir.display());
@@ -108,7 +110,7 @@ impl Cluster {
     }
 
     /// The nodes that `up` has made.
-    pub(crate) fn nodes(&self) -> Result<Vec<Node>> {
+    pub fn nodes(&self) -> Result<Vec<Node>> {
         let entries = std::fs::read_dir(&self.dir).with_context(|| format!("list {}", self.dir.display()))?;
         let mut nodes: Vec<Node> = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
         nodes.sort_unstable();
@@ -116,20 +118,33 @@ impl Cluster {
     }
 
     /// `kubectl` as administrator, beside the API server.
-    pub(crate) fn kubectl<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+    pub fn kubectl<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = in_netns(CONTROL_PLANE, bin().join("kubectl"));
         command.arg("--kubeconfig").arg(self.pki("admin.conf"));
         command.arg("--cache-dir").arg(self.dir.join("kubectl-cache")).args(args);
         command
     }
 
+    /// Creates all `objects` with one call.
+    pub fn create(&self, objects: &[Value]) -> Result<()> {
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        let mut command = self.kubectl(["create", "-f", "-"]);
+        let mut kubectl = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().context("start kubectl")?;
+        kubectl.stdin.take().context("kubectl has no input")?.write_all(list.to_string().as_bytes())?;
+        let status = kubectl.wait()?;
+        if !status.success() {
+            bail!("kubectl create of {} objects: {status}", objects.len());
+        }
+        Ok(())
+    }
+
     /// A node's root folder as seen from outside: its mounts are beneath.
-    pub(crate) fn root(&self, node: Node) -> Result<PathBuf> {
+    pub fn root(&self, node: Node) -> Result<PathBuf> {
         Ok(Path::new("/proc").join(self.pid(node)?).join("root"))
     }
 
     /// `command` inside a node's network and mount namespace.
-    pub(crate) fn on<S: AsRef<OsStr>>(&self, node: Node, command: impl IntoIterator<Item = S>) -> Result<Command> {
+    pub fn on<S: AsRef<OsStr>>(&self, node: Node, command: impl IntoIterator<Item = S>) -> Result<Command> {
         let mut enter = sh::cmd("nsenter", ["--target", &self.pid(node)?, "--net", "--mount", "--"]);
         enter.args(command).env("PATH", path()).current_dir("/");
         Ok(enter)
@@ -144,7 +159,7 @@ impl Cluster {
 }
 
 /// `program` in a named network namespace, with the host's mounts.
-pub(crate) fn in_netns(netns: &str, program: impl AsRef<OsStr>) -> Command {
+pub fn in_netns(netns: &str, program: impl AsRef<OsStr>) -> Command {
     let mut command = sh::cmd("nsenter", [format!("--net=/run/netns/{netns}")]);
     command.arg("--").arg(program).env("PATH", path());
     command

@@ -10,7 +10,7 @@ const POLL: Duration = Duration::from_millis(100);
 const LOG_LINES: usize = 15;
 
 /// Waits until `holds`, asked each 100 ms, and fails after `limit`.
-pub(crate) fn until(what: &str, limit: Duration, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
+pub fn until(what: &str, limit: Duration, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
     let start = Instant::now();
     while !holds().with_context(|| format!("wait until {what}"))? {
         if start.elapsed() > limit {
@@ -22,7 +22,7 @@ pub(crate) fn until(what: &str, limit: Duration, mut holds: impl FnMut() -> Resu
 }
 
 /// Tries each 100 ms until it succeeds; after `limit` its last error is returned.
-pub(crate) fn eventually<T>(limit: Duration, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+pub fn eventually<T>(limit: Duration, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
     let start = Instant::now();
     loop {
         let result = attempt();

@@ -1,13 +1,12 @@
 //! What a CNI plugin must pass on a real cluster, from pods Ready to nothing left.
 
-use super::leftovers::{self, Traces};
-use super::pods;
-use super::state::{API_SERVER, Cluster, Node};
-use crate::sh;
+use crate::leftovers::{self, Traces};
+use crate::pods;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
-use std::io::{Write, stdout};
 use std::time::Instant;
+use xtask::cluster::{API_SERVER, Cluster, Node};
+use xtask::sh;
 
 const APP: &str = pods::SMOKE;
 
@@ -41,9 +40,9 @@ pub(super) fn run_and_look(
     let nodes = cluster.nodes()?;
     delete(cluster)?; // what an earlier run left to look at
     let start = Instant::now();
-    pods::create(cluster, &[deployment(options.pods)])?;
+    cluster.create(&[deployment(options.pods)])?;
     sh::read(&mut cluster.kubectl(["rollout", "status", "deployment/smoke", "--timeout=180s"]))?;
-    say(&format!("{} pods Ready after {:.1} s", options.pods, start.elapsed().as_secs_f64()))?;
+    println!("{} pods Ready after {:.1} s", options.pods, start.elapsed().as_secs_f64());
 
     let found = running_pods(cluster)?;
     let traces = nodes.iter().map(|node| Traces::of(cluster, *node, APP)).collect::<Result<Vec<_>>>()?;
@@ -60,10 +59,11 @@ pub(super) fn run_and_look(
         left.extend(leftovers::find(cluster, *node, traces)?.into_iter().map(|what| format!("{node}: {what}")));
     }
     if left.is_empty() {
-        return say(&format!("nothing left on {} nodes: {}", nodes.len(), leftovers::KINDS));
+        println!("nothing left on {} nodes: {}", nodes.len(), leftovers::KINDS);
+        return Ok(());
     }
     for what in &left {
-        say(&format!("left on {what}"))?;
+        println!("left on {what}");
     }
     if !options.lenient {
         bail!("{} things are left on the nodes", left.len());
@@ -129,14 +129,11 @@ fn check_from(cluster: &Cluster, prober: &Pod, pods: &[Pod]) -> Result<()> {
     let logs = sh::read(&mut cluster.kubectl(["logs", &prober.name]))?;
     ensure!(logs.trim() == format!("started {}", prober.name), "logs of {}: {logs:?}", prober.name);
     let near = pods.iter().filter(|pod| pod.node == prober.node).count();
-    say(&format!(
+    println!(
         "from {} on {}: {near} pods answer on the same node, {} on others, {API_SERVER} outside; exec and logs work",
         prober.name,
         prober.node,
         pods.len() - near
-    ))
-}
-
-fn say(line: &str) -> Result<()> {
-    Ok(writeln!(stdout(), "{line}")?)
+    );
+    Ok(())
 }

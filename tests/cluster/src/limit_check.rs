@@ -1,11 +1,10 @@
 //! Whether a pod is held to the limits of its annotations, by the runtime's own capability.
 
-use super::pods;
-use super::state::Cluster;
-use crate::sh;
+use crate::pods;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use std::io::{Write, stdout};
+use xtask::cluster::Cluster;
+use xtask::sh;
 
 /// Bits per second, from the pod and to it.
 const EGRESS: (&str, f64) = ("10M", 10e6);
@@ -19,14 +18,13 @@ const SHARES: std::ops::RangeInclusive<f64> = 0.85..=1.06;
 
 /// Makes a pod with limits and one without, lets each fetch from the other, and deletes both.
 pub(crate) fn run(cluster: &Cluster) -> Result<()> {
-    delete(cluster)?;
+    pods::delete(cluster, "pod", pods::LIMIT)?;
     let limits = json!({"kubernetes.io/egress-bandwidth": EGRESS.0, "kubernetes.io/ingress-bandwidth": INGRESS.0});
-    pods::create(cluster, &[pod("limited", &limits), pod("free", &json!({}))])?;
-    let wait = ["wait", "--for=condition=Ready", "--timeout=120s", "pod", "-l"];
-    sh::read(cluster.kubectl(wait).arg(format!("app={}", pods::LIMIT)))?;
+    cluster.create(&[pod("limited", &limits), pod("free", &json!({}))])?;
+    pods::await_ready(cluster, pods::LIMIT)?;
     let checked = check(cluster, "free", "limited", "sends", EGRESS)
         .and_then(|()| check(cluster, "limited", "free", "receives", INGRESS));
-    delete(cluster)?;
+    pods::delete(cluster, "pod", pods::LIMIT)?;
     checked
 }
 
@@ -34,12 +32,9 @@ fn pod(name: &str, annotations: &Value) -> Value {
     let script = format!("dd if=/dev/zero of=/tmp/load bs={LOAD} count=1; exec httpd -f -p 80 -h /tmp");
     let mut spec = pods::spec(&script);
     spec["containers"][0]["readinessProbe"] = json!({"httpGet": {"path": "/load", "port": 80}, "periodSeconds": 1});
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": {"app": pods::LIMIT}, "annotations": annotations},
-        "spec": spec,
-    })
+    let mut pod = pods::pod(name, pods::LIMIT, &spec);
+    pod["metadata"]["annotations"] = annotations.clone();
+    pod
 }
 
 /// Lets `client` fetch from `server`; what the limited one of them does is held to the limit.
@@ -51,12 +46,7 @@ fn check(cluster: &Cluster, client: &str, server: &str, does: &str, (text, bps):
     let times = times.split_whitespace().map(str::parse).collect::<Result<Vec<f64>, _>>();
     let [start, end] = times.context("parse /proc/uptime")?[..] else { anyhow::bail!("{client} could not fetch") };
     let share = f64::from(LOAD) * 8.0 / (end - start) / (bps * SHARE);
-    writeln!(stdout(), "a pod held to {text}bit/s {does} {:.1} % of what TCP can get of it", share * 100.0)?;
+    println!("a pod held to {text}bit/s {does} {:.1} % of what TCP can get of it", share * 100.0);
     ensure!(SHARES.contains(&share), "{client} fetched {LOAD} bytes from {server} in {:.2} s", end - start);
     Ok(())
-}
-
-fn delete(cluster: &Cluster) -> Result<()> {
-    let wait = ["--ignore-not-found", "--timeout=120s", "-l"];
-    sh::read(cluster.kubectl(["delete", "pod"]).args(wait).arg(format!("app={}", pods::LIMIT))).map(drop)
 }

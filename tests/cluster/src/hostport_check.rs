@@ -4,21 +4,22 @@ mod ask;
 mod manifests;
 mod services;
 
-use super::leftovers::{self, Traces};
-use super::state::{Cluster, Node};
-use super::{pods, wait};
-use crate::sh;
+use crate::leftovers::{self, Traces};
+use crate::pods;
 use anyhow::{Context, Result, bail, ensure};
 use ask::{Asker, Question};
 use std::fmt::{Display, Formatter};
-use std::io::{Write, stdout};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
+use xtask::cluster::wait;
+use xtask::cluster::{Cluster, Node};
+use xtask::sh;
 
 const APP: &str = pods::HOST_PORT;
 /// The host port of three pods, as in the end-to-end test of Kubernetes "validates that there is no conflict between
 /// pods with same hostPort but different hostIP and protocol".
 const PORT: u16 = 54323;
+const KINDS: &str = "service,pod";
 const LOOPBACK: &str = "host-port-loopback";
 const TCP: &str = "host-port-tcp";
 const UDP: &str = "host-port-udp";
@@ -48,28 +49,25 @@ pub(crate) fn run(cluster: &Cluster) -> Result<()> {
     for node in nodes {
         await_kube_proxy(cluster, node)?;
     }
-    delete(cluster)?; // what an earlier run left to look at
+    pods::delete(cluster, KINDS, APP)?; // what an earlier run left to look at
     let start = Instant::now();
-    pods::create(cluster, &nodes.into_iter().flat_map(|at| pods_on(at, node)).collect::<Vec<_>>())?;
-    let wait = ["wait", "--for=condition=Ready", "--timeout=120s", "pod", "-l"];
-    sh::read(cluster.kubectl(wait).arg(format!("app={APP}")))?;
-    say(&format!(
-        "three pods with the host port {PORT} and six without Ready after {:.1} s",
-        start.elapsed().as_secs_f64()
-    ))?;
+    cluster.create(&nodes.into_iter().flat_map(|at| pods_on(at, node)).collect::<Vec<_>>())?;
+    pods::await_ready(cluster, APP)?;
+    println!("three pods with the host port {PORT} and six without Ready after {:.1} s", start.elapsed().as_secs_f64());
     check_host_ports(cluster, nodes)?;
     services::check(cluster, nodes)?;
     check_host_ports(cluster, nodes).context("beside Services")?;
 
     let traces = [Traces::of(cluster, node, APP)?, Traces::of(cluster, other, APP)?];
-    delete(cluster)?;
+    pods::delete(cluster, KINDS, APP)?;
     wait::eventually(LIMIT, || {
         for (node, traces) in nodes.iter().zip(&traces) {
             ensure_nothing_left(cluster, *node, traces)?;
         }
         Ok(())
     })?;
-    say(&format!("nothing left on both nodes: {}, elements for host ports", leftovers::KINDS))
+    println!("nothing left on both nodes: {}, elements for host ports", leftovers::KINDS);
+    Ok(())
 }
 
 fn await_kube_proxy(cluster: &Cluster, node: Node) -> Result<()> {
@@ -99,17 +97,14 @@ fn check_host_ports(cluster: &Cluster, [node, other]: [Node; 2]) -> Result<()> {
         let (asker, protocol, to) = (Asker::Node(node), Protocol::Tcp, at(Ipv4Addr::LOCALHOST));
         expect(cluster, &Question { asker, source, protocol, to }, LOOPBACK)?;
     }
-    say(&format!("tcp {} leads to {LOOPBACK}, from {node} by its address and by 127.0.0.1", at(Ipv4Addr::LOCALHOST)))?;
+    println!("tcp {} leads to {LOOPBACK}, from {node} by its address and by 127.0.0.1", at(Ipv4Addr::LOCALHOST));
     let clients = [node, other].map(manifests::client);
     for (pod, protocol) in [(TCP, Protocol::Tcp), (UDP, Protocol::Udp)] {
         let [near, far] = clients.each_ref().map(|name| Asker::Pod(name));
         for asker in [Asker::Node(node), Asker::Node(other), Asker::Outside, near, far, Asker::Pod(pod)] {
             expect(cluster, &Question { asker, source: None, protocol, to: at(own) }, pod)?;
         }
-        say(&format!(
-            "{protocol} {} leads to {pod}, from both nodes, outside, a pod of each node, and itself",
-            at(own)
-        ))?;
+        println!("{protocol} {} leads to {pod}, from both nodes, outside, a pod of each node, and itself", at(own));
     }
     Ok(())
 }
@@ -126,14 +121,4 @@ fn ensure_nothing_left(cluster: &Cluster, node: Node, traces: &Traces) -> Result
     left.extend(leftovers::host_ports(cluster, node)?);
     ensure!(left.is_empty(), "left on {node}:\n{}", left.join("\n"));
     Ok(())
-}
-
-/// Deletes what there is of it, and waits until it is gone.
-fn delete(cluster: &Cluster) -> Result<()> {
-    let wait = ["--ignore-not-found", "--timeout=120s", "-l"];
-    sh::read(cluster.kubectl(["delete", "service,pod"]).args(wait).arg(format!("app={APP}"))).map(drop)
-}
-
-fn say(line: &str) -> Result<()> {
-    Ok(writeln!(stdout(), "{line}")?)
 }

@@ -1,8 +1,6 @@
 //! Many pods at once: how long until all are Ready, and how much of it the network plugin took by the runtime's own clock.
 
-use super::state::{Cluster, Node};
-use super::{node_config, pods, wait};
-use crate::sh;
+use crate::pods;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::fs;
@@ -10,6 +8,9 @@ use std::io::{Write, stdout};
 use std::ops::{Add, Sub};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+use xtask::cluster::{Cluster, Node};
+use xtask::cluster::{METRICS, wait};
+use xtask::sh;
 
 const APP: &str = pods::BURST;
 /// How long the machine has to be at rest before the pods are created, and what that means. The cluster itself takes a
@@ -79,7 +80,7 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     let before = nodes.iter().map(|node| timers(cluster, *node)).collect::<Result<Vec<_>>>()?;
     let mut watch = pods::Watch::start(cluster, APP)?;
     let start = Instant::now();
-    pods::create(cluster, &manifests(options))?;
+    cluster.create(&manifests(options))?;
     watch.until("became Ready", options.pods, pods::is_ready)?;
     let ready_s = start.elapsed().as_secs_f64();
     let start = Instant::now();
@@ -155,19 +156,11 @@ impl Sub for CpuTime {
 fn manifests(options: &Options) -> Vec<Value> {
     let mut spec = pods::spec("exec sleep 1000000");
     spec["hostNetwork"] = options.host_network.into();
-    let pod = |index| {
-        json!({
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": format!("{APP}-{index}"), "labels": {"app": APP}},
-            "spec": spec,
-        })
-    };
-    (1..=options.pods).map(pod).collect()
+    (1..=options.pods).map(|index| pods::pod(&format!("{APP}-{index}"), APP, &spec)).collect()
 }
 
 fn timers(cluster: &Cluster, node: Node) -> Result<Timers> {
-    let url = format!("http://{}/v1/metrics", node_config::METRICS);
+    let url = format!("http://{METRICS}/v1/metrics");
     let metrics = sh::read(&mut cluster.on(node, ["busybox", "wget", "-qO-", &url])?)?;
     Ok(TIMERS.map(|(name, labels)| timer(&metrics, name, labels)))
 }

@@ -3,10 +3,10 @@
 
 use super::ask::PYTHON;
 use super::{APP, Protocol};
-use crate::cluster::pods;
-use crate::cluster::state::Node;
+use crate::pods;
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
+use xtask::cluster::Node;
 
 /// The port of every pod.
 const PORT: u16 = 8080;
@@ -51,12 +51,9 @@ fn pod(name: &str, node: Node, part: &str) -> Value {
     container["args"] = json!([SERVER]);
     container["volumeMounts"] = json!([{"name": "usr", "mountPath": "/usr", "readOnly": true}]);
     container["readinessProbe"] = json!({"tcpSocket": {"port": PORT}, "periodSeconds": 1});
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": {"app": APP, "part": part}},
-        "spec": spec,
-    })
+    let mut pod = pods::pod(name, APP, &spec);
+    pod["metadata"]["labels"]["part"] = part.into();
+    pod
 }
 
 /// A Service of the backends that has a port on every node; `keys` are more of its spec.

@@ -1,12 +1,12 @@
-//! Pods of busybox: creating, watching and listing them.
+//! Pods of busybox: describing, watching and listing them.
 
-use super::state::{Cluster, Node};
-use crate::sh;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Lines, Write};
+use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStdout, Stdio};
+use xtask::cluster::{Cluster, Node};
+use xtask::sh;
 
 /// The labels `app` of the pods of each verb that makes any.
 pub(crate) const BURST: &str = "burst";
@@ -31,17 +31,21 @@ pub(crate) fn spec(script: &str) -> Value {
     })
 }
 
-/// Creates all `objects` with one call.
-pub(crate) fn create(cluster: &Cluster, objects: &[Value]) -> Result<()> {
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
-    let mut command = cluster.kubectl(["create", "-f", "-"]);
-    let mut kubectl = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().context("start kubectl")?;
-    kubectl.stdin.take().context("kubectl has no input")?.write_all(list.to_string().as_bytes())?;
-    let status = kubectl.wait()?;
-    if !status.success() {
-        bail!("kubectl create of {} objects: {status}", objects.len());
-    }
-    Ok(())
+/// A pod of the check `app`.
+pub(crate) fn pod(name: &str, app: &str, spec: &Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": app}}, "spec": spec})
+}
+
+/// Waits until the pods with the label `app=<app>` are Ready.
+pub(crate) fn await_ready(cluster: &Cluster, app: &str) -> Result<()> {
+    let wait = ["wait", "--for=condition=Ready", "--timeout=120s", "pod", "-l"];
+    sh::read(cluster.kubectl(wait).arg(format!("app={app}"))).map(drop)
+}
+
+/// Deletes what there is of these kinds with the label `app=<app>`, and waits until it is gone.
+pub(crate) fn delete(cluster: &Cluster, kinds: &str, app: &str) -> Result<()> {
+    let delete = ["delete", kinds, "--ignore-not-found", "--timeout=120s", "-l"];
+    sh::read(cluster.kubectl(delete).arg(format!("app={app}"))).map(drop)
 }
 
 /// The API server's events about the pods with one label, as they come: many `kubectl wait` take longer than the pods.

@@ -1,15 +1,14 @@
 //! Services through kube-proxy: on every node, with and without a pod of its own, with and without affinity.
 
 use super::ask::{Answer, Asker, Question};
-use super::{Protocol, manifests, say};
-use crate::cluster::state::{API_SERVER, Cluster, Node};
-use crate::cluster::{pods, wait};
-use crate::sh;
+use super::{Protocol, manifests};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
+use xtask::cluster::{API_SERVER, Cluster, Node, wait};
+use xtask::sh;
 
 /// How often a Service is asked: that one of two equal halves of its pods never answers has a chance of 2^-32.
 const TIMES: u32 = 32;
@@ -35,7 +34,7 @@ pub(super) fn check(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
         manifests::service(LOCAL, &[("externalTrafficPolicy", "Local")]),
         manifests::service(STICKY, &[("sessionAffinity", "ClientIP")]),
     ];
-    pods::create(cluster, &manifests)?;
+    cluster.create(&manifests)?;
     let [spread, local, sticky] = [SPREAD, LOCAL, STICKY].map(|name| Service::read(cluster, name));
     let (spread, local, sticky) = (spread?, local?, sticky?);
     for service in [&spread, &local, &sticky] {
@@ -102,13 +101,13 @@ fn check_spread(cluster: &Cluster, service: &Service, nodes: [Node; 2], clients:
         for question in from_within.chain(from_outside) {
             expect_both_nodes(cluster, &question, nodes)?;
         }
-        say(&format!(
+        println!(
             "{protocol}, externalTrafficPolicy Cluster: pods of both nodes answer at {} and {} from outside, at these and \
              {} from both nodes and a pod of each",
             at_nodes[0],
             at_nodes[1],
             service.at_cluster_ip()
-        ))?;
+        );
     }
     Ok(())
 }
@@ -136,12 +135,12 @@ fn check_local(cluster: &Cluster, service: &Service, nodes: [Node; 2]) -> Result
                 }
             }
         }
-        say(&format!(
+        println!(
             "{protocol}, externalTrafficPolicy Local: at {} and {} only the node's own pods answer, and see the address \
              of who asks from outside and from the other node",
             service.at_node(nodes[0], protocol),
             service.at_node(nodes[1], protocol)
-        ))?;
+        );
     }
     Ok(())
 }
@@ -160,5 +159,6 @@ fn check_sticky(cluster: &Cluster, service: &Service, nodes: [Node; 2], clients:
         ensure!(answered.len() == 1, "{question}: {} pods answered one client: {answered:?}", answered.len());
         chosen.extend(answered.into_iter().map(|pod| format!("{}: {pod}", question.asker)));
     }
-    say(&format!("sessionAffinity ClientIP: the same pod gives all of {TIMES} answers ({})", chosen.join(", ")))
+    println!("sessionAffinity ClientIP: the same pod gives all of {TIMES} answers ({})", chosen.join(", "));
+    Ok(())
 }

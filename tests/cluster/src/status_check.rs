@@ -1,10 +1,9 @@
 //! Does a plugin's STATUS reach the node's Ready condition, with its reason, and go again?
 
-use super::state::{Cluster, Node};
-use crate::sh;
 use anyhow::{Context, Result, ensure};
-use std::io::{Write, stdout};
 use std::time::Instant;
+use xtask::cluster::{Cluster, Node};
+use xtask::sh;
 
 /// Where a plugin keeps its leases.
 const STORE: &str = "/var/lib/cni";
@@ -27,10 +26,10 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     let after = start.elapsed().as_secs_f64();
     sh::run(&mut cluster.on(node, ["umount", STORE])?)?;
     let message = broken.context("the node stays Ready: does the plugin's STATUS look at its store?")?;
-    writeln!(stdout(), "{node} NotReady after {after:.1} s: {message}")?;
+    println!("{node} NotReady after {after:.1} s: {message}");
     let start = Instant::now();
     wait_ready(cluster, node, true)?;
-    writeln!(stdout(), "{node} Ready {:.1} s after {STORE} was mended", start.elapsed().as_secs_f64())?;
+    println!("{node} Ready {:.1} s after {STORE} was mended", start.elapsed().as_secs_f64());
     ensure!(names_the_store(&message), "the reason does not name {STORE}, so it is not the plugin's");
     Ok(())
 }

@@ -1,12 +1,12 @@
 //! Who answers at an address and port, asked from a place in or beside the cluster.
 
 use super::Protocol;
-use crate::cluster::state::{CONTROL_PLANE, Cluster, Node, in_netns};
-use crate::sh;
 use anyhow::{Context, Result, bail};
 use std::fmt::{Display, Formatter};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::Command;
+use xtask::cluster::{CONTROL_PLANE, Cluster, Node, in_netns};
+use xtask::sh;
 
 /// Debian's, because pods have its folder: see [`super::manifests`].
 pub(super) const PYTHON: &str = "/usr/bin/python3";

@@ -1,13 +1,13 @@
 //! What is left on a node of pods that are gone.
 
-use super::pods;
-use super::state::{Cluster, Node};
-use crate::sh;
+use crate::pods;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use xtask::cluster::{Cluster, Node};
+use xtask::sh;
 
 /// What `find` looks at, for the reader of its result.
 pub(crate) const KINDS: &str =

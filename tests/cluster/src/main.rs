@@ -1,0 +1,55 @@
+//! What must hold on a running cluster, a verb each: `cargo xtask cluster <verb>` starts this program.
+
+#![expect(clippy::print_stdout, reason = "a tool that people read")]
+
+mod burst;
+mod deploy_check;
+mod hostport_check;
+mod leftovers;
+mod limit_check;
+mod pods;
+mod smoke;
+mod status_check;
+
+use clap::Parser;
+use std::process::ExitCode;
+use xtask::cluster::Cluster;
+
+#[derive(Parser)]
+#[command(
+    bin_name = "cargo xtask cluster",
+    about = "Checks of a running cluster; `cargo xtask cluster --help` has the rest"
+)]
+enum Verb {
+    /// Start many pods at once: time to all Ready, and the runtime's own clock on the network plugin
+    Burst(burst::Options),
+    /// What a CNI plugin must pass: pods Ready, reachable from both nodes, exec, logs, and nothing left behind
+    Smoke(smoke::Options),
+    /// Break a node's address store, see the node not Ready, with the plugin's reason, mend it, see it Ready
+    StatusCheck(status_check::Options),
+    /// Fail unless a pod is held to the limits of its annotations
+    LimitCheck,
+    /// Fail unless host ports and Services work as Kubernetes' conformance tests demand; needs `up --kube-proxy`
+    HostportCheck,
+    /// Fail unless `kubectl apply` of deploy/braid.yaml brings braid to nodes without it, and its removal takes it back
+    DeployCheck,
+}
+
+fn main() -> ExitCode {
+    let verb = Verb::parse();
+    let done = Cluster::running().and_then(|cluster| match &verb {
+        Verb::Burst(options) => burst::run(&cluster, options),
+        Verb::Smoke(options) => smoke::run(&cluster, options),
+        Verb::StatusCheck(options) => status_check::run(&cluster, options),
+        Verb::LimitCheck => limit_check::run(&cluster),
+        Verb::HostportCheck => hostport_check::run(&cluster),
+        Verb::DeployCheck => deploy_check::run(&cluster),
+    });
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(err) => {
+            eprintln!("error: {err:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
