@@ -2,9 +2,10 @@
 
 use crate::netlink;
 use crate::node::{self, Node, Pod};
+use crate::verify;
 use anyhow::{Context, Result};
 use ipnet::IpNet;
-use netlink_packet_route::address::AddressAttribute;
+use netlink_packet_route::address::AddressMessage;
 use serde_json::Value;
 use std::net::IpAddr;
 use std::os::fd::AsFd as _;
@@ -26,7 +27,7 @@ pub(crate) fn move_outside(node: &Node) -> Result<Pod> {
 /// Gives a gateway that is not on the node to the far end of the uplink, where a network's router would be.
 pub(crate) fn serve(node: &Node, outside: &mut Pod, gateway: IpNet) -> Result<()> {
     let far = outside.socket.addresses()?;
-    if has(node, gateway.addr())? || far.iter().any(|address| is(&address.attributes, gateway.addr())) {
+    if has(node, gateway.addr())? || far.iter().any(|address| is(address, gateway.addr())) {
         return Ok(());
     }
     let link = outside.socket.link(node::OUTSIDE)?.context("the uplink has no far end")?;
@@ -38,14 +39,11 @@ pub(crate) fn serve(node: &Node, outside: &mut Pod, gateway: IpNet) -> Result<()
 /// Whether the node itself has the address.
 pub(crate) fn has(node: &Node, wanted: IpAddr) -> Result<bool> {
     let addresses = node.run(|| Ok(netlink::Socket::open()?.addresses()?))?;
-    Ok(addresses.iter().any(|address| is(&address.attributes, wanted)))
+    Ok(addresses.iter().any(|address| is(address, wanted)))
 }
 
-fn is(attributes: &[AddressAttribute], wanted: IpAddr) -> bool {
-    let found = |a: &AddressAttribute| matches!(a, AddressAttribute::Local(ip) | AddressAttribute::Address(ip) if *ip == wanted);
-    // Both are in a message about a link with a peer, where `Address` is the peer's.
-    let local = attributes.iter().find(|a| matches!(a, AddressAttribute::Local(_)));
-    local.map_or_else(|| attributes.iter().any(found), found)
+fn is(message: &AddressMessage, wanted: IpAddr) -> bool {
+    verify::address(message).is_some_and(|address| address.addr() == wanted)
 }
 
 /// The addresses of a result that have a gateway, each with the gateway in the same subnet.
@@ -60,6 +58,7 @@ pub(crate) fn addresses(result: &Value) -> impl Iterator<Item = (IpNet, IpNet)> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use netlink_packet_route::address::AddressAttribute;
     use serde_json::json;
 
     #[test]
@@ -74,8 +73,10 @@ mod tests {
     #[test]
     fn address_of_a_link_with_a_peer_is_its_own() {
         let ip = |last| IpAddr::from([10, 0, 0, last]);
-        let both = [AddressAttribute::Address(ip(2)), AddressAttribute::Local(ip(1))];
-        assert!(is(&both, ip(1)) && !is(&both, ip(2)));
-        assert!(is(&[AddressAttribute::Address(ip(2))], ip(2)));
+        let mut message = AddressMessage::default();
+        message.attributes.push(AddressAttribute::Address(ip(2)));
+        assert!(is(&message, ip(2)));
+        message.attributes.push(AddressAttribute::Local(ip(1)));
+        assert!(is(&message, ip(1)) && !is(&message, ip(2)));
     }
 }

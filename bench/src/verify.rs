@@ -37,7 +37,8 @@ pub(crate) fn deleted(pod: &mut Pod) -> Result<()> {
     }
 }
 
-fn address(message: &AddressMessage) -> Option<IpNet> {
+/// A link's own address, not its peer's.
+pub(crate) fn address(message: &AddressMessage) -> Option<IpNet> {
     let local =
         message.attributes.iter().find_map(|a| if let AddressAttribute::Local(ip) = a { Some(*ip) } else { None });
     let plain =

@@ -3,8 +3,6 @@
 //! A plugin call lives for two milliseconds, so its start counts. glibc's asks the processor forty questions, each of
 //! which traps in a virtual machine, and looks for libraries that a static binary has no use for: 0.3 ms.
 
-#![expect(clippy::print_stdout, reason = "a tool that people read")]
-
 use crate::compiler::Compiler;
 use crate::{build, order, sh};
 use anyhow::{Context, Result, anyhow, bail};

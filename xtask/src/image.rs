@@ -1,7 +1,5 @@
 //! `cargo xtask image`: the binary that is shipped as a container image, which brings itself to nodes (deploy/).
 
-#![expect(clippy::print_stdout, reason = "a tool that people read")]
-
 use crate::oci::{Image, Layer};
 use crate::{build, dist, sh};
 use anyhow::{Context, Result};

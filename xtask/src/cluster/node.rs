@@ -5,7 +5,7 @@ use super::{node_config, wait};
 use crate::sh;
 use anyhow::{Context, Result};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -25,8 +25,6 @@ const RESTART: Duration = Duration::from_secs(1);
 #[derive(clap::Args)]
 pub(crate) struct Options {
     node: Node,
-    #[arg(long)]
-    cni_setup: Option<PathBuf>,
     #[arg(long)]
     kube_proxy: bool,
 }
@@ -52,28 +50,20 @@ pub(crate) fn make_mount_points(cluster: &Cluster) -> Result<()> {
 }
 
 /// Starts a node in the background: this program again, in the node's namespaces.
-pub(crate) fn spawn(cluster: &Cluster, node: Node, setup: Option<&Path>, kube_proxy: bool) -> Result<()> {
+pub(crate) fn spawn(cluster: &Cluster, node: Node, kube_proxy: bool) -> Result<()> {
     let mut command = in_netns(&node.netns(), "unshare");
     command.args(["--mount", "--propagation", "private", "--"]).arg(std::env::current_exe()?);
     command.args(["cluster", "node", &node.to_string()]);
-    if let Some(script) = setup {
-        command.arg("--cni-setup").arg(script);
-    }
-    if kube_proxy {
-        command.arg("--kube-proxy");
-    }
+    command.args(kube_proxy.then_some("--kube-proxy"));
     wait::daemon(cluster, &format!("node-{node}"), &mut command).map(drop)
 }
 
-/// The inner start: mounts, set-up script, containerd, images, kubelet; then keeps them running until it is killed.
+/// The inner start: mounts, containerd, images, kubelet; then keeps them running until it is killed.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let (cluster, node) = (Cluster::running()?, options.node);
     mount(&cluster, node)?;
     node_config::write(&cluster, node)?;
     fs::write(cluster.node_dir(node).join("pid"), std::process::id().to_string())?;
-    if let Some(script) = &options.cni_setup {
-        sh::run(sh::cmd(&script.to_string_lossy(), [node.to_string(), node.index().to_string()]).current_dir("/"))?;
-    }
     thread::scope(|services| {
         services.spawn(|| keep(&cluster, &format!("containerd-{node}"), || containerd(&cluster, node)));
         import_images(&cluster)?;

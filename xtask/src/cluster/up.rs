@@ -5,7 +5,7 @@ use super::{binaries, cni, control_plane, image, lan, node, pki, wait};
 use crate::sh;
 use anyhow::{Context, Result, bail};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 #[derive(clap::Args)]
@@ -15,9 +15,6 @@ pub(crate) struct Options {
     nodes: u8,
     #[command(flatten)]
     cni: cni::Plugin,
-    /// Script that each node runs as `SCRIPT NODE INDEX` in its namespaces, before its kubelet starts
-    #[arg(long)]
-    cni_setup: Option<PathBuf>,
     /// Run kube-proxy (nftables mode) on each node
     #[arg(long)]
     kube_proxy: bool,
@@ -81,12 +78,10 @@ fn prepare(cluster: &Cluster, nodes: &[Node], cni: &cni::Plugin) -> Result<()> {
 
 fn start_nodes(cluster: &Cluster, nodes: &[Node], options: &Options) -> Result<()> {
     control_plane::register(cluster, nodes)?;
-    let setup = options.cni_setup.as_deref().map(fs::canonicalize).transpose().context("find the set-up script")?;
     for node in nodes {
-        node::spawn(cluster, *node, setup.as_deref(), options.kube_proxy)?;
+        node::spawn(cluster, *node, options.kube_proxy)?;
     }
-    let has_network = options.cni.is_complete() || setup.is_some();
-    let condition = if has_network {
+    let condition = if options.cni.is_complete() {
         "--for=condition=Ready"
     } else {
         eprintln!("no network for the nodes: they stay NotReady until they have a plugin and a conflist");
