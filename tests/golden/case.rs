@@ -76,8 +76,6 @@ impl Case {
             for (at, (link, given)) in self.entries(&[key]).into_iter().enumerate() {
                 let link = LinkRef { ns, name: name(&link) };
                 facts.addrs.insert(link.clone(), addrs(&given));
-                let below = given["below"].as_str().map(|below| (link.clone(), LinkRef::host(name(below))));
-                facts.below.extend(below);
                 facts.links.insert(link, self::link(at, &given));
             }
             if let Some(link) = self.0["default"][key].as_str() {

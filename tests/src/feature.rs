@@ -28,8 +28,6 @@ pub enum Feature {
     BridgeNf,
     /// Sockets of `AF_XDP`, and programs that are asked before a socket is bound.
     XskBind,
-    /// Sockets of `AF_XDP` whose namespace a filter can tell.
-    XskGuard,
     /// What shows programs of eBPF.
     Bpftool,
     /// Tables of the older iptables, and its program.
@@ -69,9 +67,6 @@ impl Feature {
             Self::BridgeNf => (!std::fs::exists("/proc/sys/net/bridge/bridge-nf-call-iptables").unwrap_or(false))
                 .then(|| "needs br_netfilter, a module of the kernel".to_owned()),
             Self::XskBind => (!asks_programs()).then(|| format!("needs LSM programs and AF_XDP, {run_by}")),
-            Self::XskGuard => {
-                (!tells_namespaces()).then(|| "needs Linux 6.13 and AF_XDP, run by cargo xtask vm newest".to_owned())
-            }
             Self::Bpftool => (!has_bpftool()).then(|| "needs bpftool, a package of that name".to_owned()),
             Self::IptablesLegacy => {
                 (!has_iptables_legacy()).then(|| "needs iptables-legacy, and its tables".to_owned())
@@ -126,25 +121,6 @@ assert libc.bind(asked.fileno(), struct.pack("H", 45).ljust(16, b"\0"), 16) == -
 
 fn python_agrees(text: &str) -> bool {
     Command::new("python3").args(["-c", text]).output().is_ok_and(|output| output.status.success())
-}
-
-/// Whether the kernel takes a classifier that asks for the namespace of a packet's socket, and has sockets of `AF_XDP`.
-fn tells_namespaces() -> bool {
-    const TRY: &str = r#"
-import ctypes, platform, socket, struct
-socket.socket(44, socket.SOCK_RAW, 0)
-def place(of):
-    return ctypes.cast(of, ctypes.c_void_p).value
-# call bpf_get_netns_cookie; r0 = 0; exit
-code = ctypes.create_string_buffer(struct.pack("BBhi", 0x85, 0, 0, 122) + struct.pack("BBhi", 0xb7, 0, 0, 0)
-    + struct.pack("BBhi", 0x95, 0, 0, 0))
-terms = ctypes.create_string_buffer(b"GPL")
-load = ctypes.create_string_buffer(struct.pack("IIQQ", 3, 3, place(code), place(terms)).ljust(128, b"\0"))
-bpf = {"x86_64": 321}.get(platform.machine(), 280)
-assert ctypes.CDLL(None, use_errno=True).syscall(bpf, 5, load, 128) > 0
-"#;
-    static FOUND: OnceLock<bool> = OnceLock::new();
-    *FOUND.get_or_init(|| python_agrees(TRY))
 }
 
 fn has_bpftool() -> bool {

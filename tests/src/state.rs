@@ -1,8 +1,6 @@
 //! Everything that a call can change, as text to compare, and what of it an attachment must not leave behind.
 
-use crate::feature::Feature;
 use crate::ns::Ns;
-use aya::programs::{ProgramInfo, SchedClassifier, TcAttachType};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -160,9 +158,6 @@ pub(crate) fn leftovers(host: &Ns) -> Vec<String> {
     left.extend(elements(host).into_iter().map(|element| format!("nft {element}")));
     left.extend(tree(Path::new("/sys/fs/bpf/braid")).keys().map(|path| format!("pin {path}")));
     left.extend(filters(host).into_iter().map(|filter| format!("filter {filter}")));
-    if Feature::XskGuard.missing().is_none() {
-        left.extend(first_programs(host).into_iter().map(|program| format!("tcx {program}")));
-    }
     for network in entries(Path::new("/var/lib/cni/networks")) {
         let files = entries(&network).into_iter();
         left.extend(files.filter(|path| is_lease(path)).map(|path| path.display().to_string()));
@@ -171,30 +166,6 @@ pub(crate) fn leftovers(host: &Ns) -> Vec<String> {
     let others = tree(Path::new("/run/cni")).into_keys().filter(|path| Path::new(path).is_file());
     left.extend(records.chain(others));
     left
-}
-
-/// Every program that sees what leaves a link before all filters do (tcx, Linux 6.6), as `link: name`.
-pub fn first_programs(host: &Ns) -> Vec<String> {
-    let of_link = |link: &String| match SchedClassifier::query_tcx(link, TcAttachType::Egress) {
-        Ok((_, programs)) => programs.iter().map(|info| named(link, info)).collect(),
-        Err(err) => {
-            assert!(!host.link_names().contains(link), "which programs are at link {link}: {err}");
-            Vec::new()
-        }
-    };
-    let links = host.link_names();
-    host.enter(|| links.iter().flat_map(of_link).collect())
-}
-
-fn named(link: &str, info: &ProgramInfo) -> String {
-    format!("{link}: {}", info.name_as_str().unwrap_or_default())
-}
-
-/// Takes them from a link.
-pub fn end_first_programs(host: &Ns, link: &str) {
-    const END: &str = include_str!("tcx.py");
-    fs::write("/run/tcx.py", END).expect("written");
-    host.run(&format!("python3 -IS /run/tcx.py {link}"));
 }
 
 /// Every program that a filter of the host runs, as `link side: name`, and every place of filters where none is.

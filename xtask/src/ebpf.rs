@@ -23,7 +23,7 @@ struct Flat {
     maps: &'static [&'static str],
 }
 
-const FLAT: [Flat; 10] = [
+const FLAT: [Flat; 9] = [
     Flat {
         path: "cni-plugin/src/sys/bpf/connect6.insns",
         program: "connect6",
@@ -44,7 +44,6 @@ const FLAT: [Flat; 10] = [
     },
     Flat { path: "cni-plugin/src/sys/bpf/shape.insns", program: "shape", maps: &["SHAPES"] },
     Flat { path: "cni-plugin/src/sys/bpf/shape_subnets.insns", program: "shape_subnets", maps: &["SHAPES", "SUBNETS"] },
-    Flat { path: "cni-plugin/src/sys/bpf/xsk.insns", program: "xsk", maps: &["HELD"] },
     Flat { path: "cni-plugin/src/sys/bpf/xsk_bind.insns", program: "xsk_bind", maps: &["HELD", "OFFSETS"] },
 ];
 /// The checksums of [`OBJECT`] and of the files that it was made from, below the root.

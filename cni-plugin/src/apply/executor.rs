@@ -324,10 +324,10 @@ fn guard(kernel: &mut Kernel, step: &Step) -> Result<(), KernelError> {
     match step {
         Step::AddPacketGuard(guard) => packet_guard::add(kernel.nft_of(guard.at.ns)?, guard),
         Step::DelPacketGuard(link) => packet_guard::del(kernel.nft_of(link.ns)?, &link.name),
-        Step::AddXskGuard(guard) => xsk::add(kernel, guard),
+        Step::AddXskGuard(guard) => xsk::add(guard),
         Step::NarrowXskGuard { guard, at, was_there } => xsk::narrow(kernel, guard, at, *was_there),
         Step::DelXskGuard(guard) => xsk::del(kernel, guard),
-        Step::DelXskGuardsOf(owner) => xsk::del_owner(kernel, owner),
+        Step::DelXskGuardsOf(owner) => xsk::del_of_owner(owner),
         _ => Ok(()),
     }
 }

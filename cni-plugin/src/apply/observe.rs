@@ -65,8 +65,7 @@ fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error
         Need::LoopbackPrograms => apart(|| read_loopback_programs(facts)),
         Need::Shaped(at) => apart(|| read_shaped(kernel, at, facts)),
         Need::PacketGuard(at) => apart(|| read_packet_guard(kernel, at, facts)),
-        Need::XskGuards(at) => apart(|| read_xsk_guards(kernel, at.as_ref(), facts)),
-        Need::Below(at) => apart(|| read_below(kernel, at, facts)),
+        Need::XskGuards => apart(|| read_xsk_guards(facts)),
         Need::Peer(at) => apart(|| read_peer(kernel, at, facts)),
         Need::Netns => {
             facts.netns = kernel.pod_cookie();
@@ -102,11 +101,9 @@ fn read_packet_guard(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Re
     Ok(())
 }
 
-fn read_xsk_guards(kernel: &mut Kernel, at: Option<&LinkRef>, facts: &mut Facts) -> Result<(), Error> {
-    let found = xsk::observe(kernel, at);
-    let place = at.map_or_else(String::new, |at| format!(" at {at}"));
-    let found = found.map_err(|cause| Error::new(format!("look whose AF_XDP sockets are held{place}"), cause))?;
-    facts.xsk_guards.insert(at.cloned(), found);
+fn read_xsk_guards(facts: &mut Facts) -> Result<(), Error> {
+    let found = xsk::observe();
+    facts.xsk_guards = found.map_err(|cause| Error::new("look whose AF_XDP sockets are held", cause))?;
     Ok(())
 }
 
@@ -117,31 +114,19 @@ fn read_shaped(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(
     Ok(())
 }
 
-/// The link of the host below one of the container. What a veth has elsewhere is its other end.
-fn read_below(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
-    let below = read_parent(kernel, at, facts, |kind| kind != "veth")?;
-    facts.below.extend(below.map(|below| (at.clone(), below)));
-    Ok(())
-}
-
 fn read_peer(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
-    let Some(peer) = read_parent(kernel, at, facts, |kind| kind == "veth")? else { return Ok(()) };
+    let Some(peer) = peer_of(kernel, at, facts)? else { return Ok(()) };
     read_link(kernel, &peer, facts)?;
     read_shaped(kernel, &peer, facts)?;
     facts.peers.insert(at.clone(), peer);
     Ok(())
 }
 
-/// The link of the host that a link of the container names as its own parent or peer, if it is of such a kind.
-fn read_parent(
-    kernel: &mut Kernel,
-    at: &LinkRef,
-    facts: &mut Facts,
-    is_kind: fn(&str) -> bool,
-) -> Result<Option<LinkRef>, Error> {
+/// The link of the host that a link of the container names as its peer, if it is a veth.
+fn peer_of(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<Option<LinkRef>, Error> {
     read_link(kernel, at, facts)?;
     let Some(LinkFact { parent: Some(index), parent_netns: Some(netns), .. }) =
-        facts.link(at).filter(|link| is_kind(&link.kind))
+        facts.link(at).filter(|link| link.kind == "veth")
     else {
         return Ok(None);
     };

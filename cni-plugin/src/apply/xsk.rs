@@ -1,7 +1,5 @@
-//! Holding the `AF_XDP` sockets of limited containers: by refusing them their link, or at the link below.
-
-mod below;
-mod bind;
+//! The guard that refuses `AF_XDP` sockets of limited containers their link: one program for the whole node, with an element
+//! for each attachment. The first attachment brings it there, the last one takes it away.
 
 use super::Error;
 use super::kernel::Kernel;
@@ -9,28 +7,21 @@ use super::lock::Lock;
 use crate::plan::link::LinkRef;
 use crate::plan::step::Ns;
 use crate::plan::xsk::{Hold, XskGuard};
-use crate::sys::bpf::xsk::Holds;
+use crate::sys::bpf::xsk::{Holds, below, bind};
 use crate::sys::netlink::KernelError;
 use crate::sys::xdp_sockets;
 use nix::errno::Errno;
 
 /// Holds those of the container.
-pub(super) fn add(kernel: &mut Kernel, guard: &XskGuard) -> Result<(), KernelError> {
+pub(super) fn add(guard: &XskGuard) -> Result<(), KernelError> {
     let _held = Lock::Ebpf.hold_for_step()?;
-    match &guard.below {
-        Some(at) => below::add(kernel, at, guard),
-        None => bind::add(guard),
-    }
-}
-
-/// Writes it down where a program looks.
-fn hold(holds: &Holds, XskGuard { below, netns, owner }: &XskGuard) -> Result<(), KernelError> {
-    let place = below.as_ref().map_or_else(String::new, |at| format!(" at {at}"));
-    holds.hold(*netns, owner).map_err(|errno| match errno {
-        Errno::ENOSPC => said(errno, format!("no more attachments of one network namespace are held{place}")),
-        Errno::E2BIG => said(errno, format!("no more attachments are held{place}")),
+    let holds = bind::ensure_holds()?;
+    holds.hold(guard.netns, &guard.owner).map_err(|errno| match errno {
+        Errno::ENOSPC => said(errno, "no more attachments of one network namespace are held".to_owned()),
+        Errno::E2BIG => said(errno, "no more attachments are held".to_owned()),
         _ => errno.into(),
-    })
+    })?;
+    Ok(bind::ensure_started(&holds)?)
 }
 
 fn said(errno: Errno, sentence: String) -> KernelError {
@@ -40,59 +31,106 @@ fn said(errno: Errno, sentence: String) -> KernelError {
 /// From now on only those that ask for one link of the container; `EBUSY` where the link was there and one may have it.
 pub(super) fn narrow(kernel: &mut Kernel, guard: &XskGuard, at: &LinkRef, was_there: bool) -> Result<(), KernelError> {
     let index = kernel.index(at)?;
-    if was_there && sockets(kernel)? > 0 {
+    if was_there && count(kernel)? > 0 {
         return Err(said(Errno::EBUSY, format!("an AF_XDP socket of the container may have link {at} already")));
     }
     let _held = Lock::Ebpf.hold_for_step()?;
-    bind::narrow(guard, index)
+    let holds = bind::holds()?.ok_or(Errno::ENOENT)?;
+    Ok(holds.narrow(guard.netns, &guard.owner, index)?)
 }
 
-fn sockets(kernel: &Kernel) -> Result<u64, KernelError> {
+fn count(kernel: &Kernel) -> Result<u64, KernelError> {
     let count = kernel.run_in(Ns::Pod, xdp_sockets::count).map_err(|err| err.cause)?;
     count.map_err(|err| Error::io("count AF_XDP sockets of the container", &err).cause)
 }
 
 /// Ends what an attachment has.
-pub(super) fn del(kernel: &mut Kernel, guard: &XskGuard) -> Result<(), KernelError> {
+pub(super) fn del(kernel: &mut Kernel, XskGuard { below, netns, owner }: &XskGuard) -> Result<(), KernelError> {
     let _held = Lock::Ebpf.hold_for_step()?;
-    match &guard.below {
-        Some(at) => below::del(kernel, at, guard),
-        None => bind::release(|holds| holds.release(guard.netns, &guard.owner)),
+    match below {
+        Some(at) => Ok(below::release(kernel.index(at)?, *netns, owner)?),
+        None => release(|holds| holds.release(*netns, owner)),
     }
 }
 
 /// Ends all of an owner's, and what a call that was killed had begun.
-pub(super) fn del_owner(kernel: &mut Kernel, owner: &str) -> Result<(), KernelError> {
-    if bind::is_begun()? {
-        let _held = Lock::Ebpf.hold_for_step()?;
-        bind::release(|holds| holds.release_all(owner))?;
-    }
-    if below::is_begun(kernel)? {
-        let _held = Lock::Ebpf.hold_for_step()?;
-        below::del_owner(kernel, owner)?;
-    }
-    Ok(())
-}
-
-/// All whose sockets are held somehow.
-pub fn owners(kernel: &mut Kernel) -> Result<Vec<String>, KernelError> {
-    let all = bind::list()?.into_iter().chain(below::list(kernel)?);
-    Ok(all.map(|hold| hold.owner).collect())
+pub(super) fn del_of_owner(owner: &str) -> Result<(), KernelError> {
+    release_begun(|holds| holds.release_all(owner))
 }
 
 /// Takes away what holds nobody.
 pub fn sweep() -> Result<(), KernelError> {
-    if bind::is_begun()? {
-        let _held = Lock::Ebpf.hold_for_step()?;
-        bind::release(|_| Ok(()))?;
-    }
-    Ok(())
+    release_begun(|_| Ok(()))
 }
 
-/// Whose sockets are held at a link, or by being refused.
-pub fn observe(kernel: &mut Kernel, at: Option<&LinkRef>) -> Result<Vec<Hold>, KernelError> {
-    match at {
-        Some(at) => below::list_at(kernel, at),
-        None => Ok(bind::list_if_started()?),
+/// Ends some where there may be something to end.
+fn release_begun(some: impl Fn(&Holds) -> Result<(), Errno>) -> Result<(), KernelError> {
+    if !bind::is_begun()? {
+        return Ok(());
+    }
+    let _held = Lock::Ebpf.hold_for_step()?;
+    release(some)
+}
+
+/// Ends some, and with the last one the program and what a call that was killed had begun.
+fn release(some: impl Fn(&Holds) -> Result<(), Errno>) -> Result<(), KernelError> {
+    let is_idle = match bind::holds()? {
+        Some(holds) => {
+            some(&holds)?;
+            holds.are_empty()?
+        }
+        None => true,
+    };
+    if is_idle { Ok(bind::stop()?) } else { Ok(()) }
+}
+
+/// All whose sockets are held.
+pub fn owners() -> Result<Vec<String>, KernelError> {
+    Ok(list()?.into_iter().map(|hold| hold.owner).collect())
+}
+
+/// Whose sockets are held; nobody's where the program is gone.
+pub fn observe() -> Result<Vec<Hold>, KernelError> {
+    if bind::is_started()? { Ok(list()?) } else { Ok(Vec::new()) }
+}
+
+fn list() -> Result<Vec<Hold>, Errno> {
+    bind::holds()?.map_or_else(|| Ok(Vec::new()), |holds| holds.list())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::apply::record::Record;
+    use crate::plan::link::LinkRef;
+    use crate::plan::step::Step;
+    use crate::plan::undo::undo;
+    use crate::plan::verify::holds;
+    use crate::plan::{Facts, IfName};
+
+    /// As the version before wrote it where the kernel asks no LSM program.
+    const OF_BEFORE: &str = r#"{"layout":1,"key":{"network":"net","plugin":"braid","container_id":"a","ifname":"eth0"},
+        "netns":"/run/netns/a","netns_cookie":6882,"args":"","path":["/run/p"],"conf":{"cniVersion":"1.1.0",
+        "name":"net","type":"braid","plugins":[{"type":"macvlan","master":"lan","mode":"bridge",
+        "ipam":{"type":"host-local","subnet":"10.3.0.0/24"}},{"type":"bandwidth","capabilities":{"bandwidth":true}}],
+        "runtimeConfig":{"bandwidth":{"egressRate":500000,"egressBurst":160000}}},
+        "parts":[[{"AddLink":{"at":{"ns":"pod","name":"eth0"},"mac":[10,8,11,52,68,101],"up":false,
+        "kind":{"Macvlan":{"parent":{"ns":"host","name":"lan"},"mode":"bridge"}}}},{"SetLink":{"at":{"ns":"pod",
+        "name":"eth0"},"to":{"ArpNotify":true}}},{"AddAddr":{"at":{"ns":"pod","name":"eth0"},"net":"10.3.0.2/24"}},
+        {"SetLink":{"at":{"ns":"pod","name":"eth0"},"to":{"Up":true}}}],[{"AddShaping":{"shapers":[{"at":{"ns":"pod",
+        "name":"eth0"},"toward":"network","queue":"tbf+pfifo_fast","rate":{"bps":500000,"burst":160000},"mtu":1500}],
+        "subnets":null}},{"AddPacketGuard":{"at":{"ns":"pod","name":"eth0"},"limit":{"rate":68750,"burst":20000}}},
+        {"AddXskGuard":{"below":{"ns":"host","name":"lan"},"netns":6882,"owner":"net a eth0"}},
+        {"SetLink":{"at":{"ns":"pod","name":"eth0"},"to":{"GsoMaxSize":3000},"from":{"GsoMaxSize":65536}}}]]}"#;
+
+    #[test]
+    fn the_record_of_a_guard_at_the_link_below_is_read_checked_and_undone() {
+        let record: Record = serde_json::from_str(OF_BEFORE).expect("a record");
+        let steps: Vec<Step> = record.steps().cloned().collect();
+        let guard = steps.iter().find(|step| matches!(step, Step::AddXskGuard(_))).expect("a guard");
+        holds(guard, &Facts::default()).expect("CHECK does not look for it");
+        let last = undo(&steps).pop();
+        assert_eq!(last, guard.inverse());
+        let lan = LinkRef::host(IfName::parse("lan").expect("a name"));
+        assert!(matches!(last, Some(Step::DelXskGuard(guard)) if guard.below == Some(lan)));
     }
 }

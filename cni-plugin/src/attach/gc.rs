@@ -120,7 +120,7 @@ fn sweep(network: &str, valid: &[(String, String)]) -> Result<(), Error> {
     let mut forwarded = kernel.nft().and_then(firewall::owners).unwrap_or_default();
     forwarded.extend(kernel.nft().and_then(isolation::owners).unwrap_or_default());
     steps.extend(forwarded.into_iter().filter(|owner| is_lost(owner)).map(Step::DelFirewallOf));
-    let limited = xsk::owners(&mut kernel).unwrap_or_default();
+    let limited = xsk::owners().unwrap_or_default();
     steps.extend(limited.into_iter().filter(|owner| is_lost(owner)).map(Step::DelXskGuardsOf));
     let held = kernel.nft().and_then(mac_check::owners).unwrap_or_default();
     let lost = held.into_iter().filter(|(_, owner)| is_lost(owner));

@@ -144,7 +144,7 @@ fn read_more(kernel: &mut Kernel, mut needs: Vec<Need>, before: &mut Native) -> 
             Need::Link(at) => facts.link(at).is_none(),
             // Nobody shapes the bridge itself when its port can be.
             Need::Shaped(at) if facts.link(at).is_some_and(|link| link.kind == "bridge") => false,
-            Need::Shaped(at) | Need::Below(at) => facts.link(at).is_none() || before.observed.link(at).is_some(),
+            Need::Shaped(at) => facts.link(at).is_none() || before.observed.link(at).is_some(),
             _ => true,
         });
     }

@@ -86,9 +86,9 @@ fn held(kernel: &mut Kernel, guard: &Step) -> u64 {
             let found = kernel.nft_of(at.ns).and_then(|socket| packet_guard::find(socket, &at.name));
             found.map(|found| found.map(|fact| fact.dropped))
         }
-        Step::AddXskGuard(XskGuard { below, netns, owner }) => {
+        Step::AddXskGuard(XskGuard { netns, owner, .. }) => {
             let is_its = |hold: &Hold| hold.netns == *netns && hold.owner == *owner;
-            xsk::observe(kernel, below.as_ref()).map(|held| held.into_iter().find(is_its).map(|hold| hold.refused))
+            xsk::observe().map(|held| held.into_iter().find(is_its).map(|hold| hold.refused))
         }
         _ => return 0,
     };

@@ -58,10 +58,8 @@ pub enum Need {
     Shaped(LinkRef),
     /// What packet sockets may send through a link of the container.
     PacketGuard(LinkRef),
-    /// Whose `AF_XDP` sockets are held, at a link or by getting none.
-    XskGuards(Option<LinkRef>),
-    /// The link of the host below a link of the container.
-    Below(LinkRef),
+    /// Whose `AF_XDP` sockets are held.
+    XskGuards,
     /// The end on the host's side of a veth of the container, that link, and how it is shaped.
     Peer(LinkRef),
     /// The cookie of the container's network namespace.
@@ -115,10 +113,8 @@ pub struct Facts {
     pub shaped: BTreeMap<LinkRef, ShapedFact>,
     /// What packet sockets may send, by link.
     pub packet_guards: BTreeMap<LinkRef, PacketGuardFact>,
-    /// Whose `AF_XDP` sockets are held, by link, and those that get none.
-    pub xsk_guards: BTreeMap<Option<LinkRef>, Vec<Hold>>,
-    /// The links of the host below those of the container that have one.
-    pub below: BTreeMap<LinkRef, LinkRef>,
+    /// Whose `AF_XDP` sockets are held.
+    pub xsk_guards: Vec<Hold>,
     /// The ends on the host's side of veths of the container.
     pub peers: BTreeMap<LinkRef, LinkRef>,
     /// Cookie of the container's network namespace; none before Linux 5.14.
@@ -272,7 +268,6 @@ impl Facts {
             shaped,
             packet_guards,
             xsk_guards,
-            below,
             peers,
             netns,
             features,
@@ -301,7 +296,6 @@ impl Facts {
         self.shaped.extend(shaped);
         self.packet_guards.extend(packet_guards);
         self.xsk_guards.extend(xsk_guards);
-        self.below.extend(below);
         self.peers.extend(peers);
         self.netns = netns.or(self.netns);
         self.features.extend(features);
@@ -351,7 +345,6 @@ impl Facts {
         if let (LinkKind::Macvlan { .. }, Some(parent)) = (&link.kind, parent) {
             fact.mtus = *fact.mtus.start()..=parent.mtu;
         }
-        self.below.extend(below.filter(|below| below.ns == Ns::Host).map(|below| (link.at.clone(), below.clone())));
         match &link.kind {
             LinkKind::Veth { peer, peer_mac } => {
                 self.links.insert(peer.clone(), LinkFact::planned("veth", *peer_mac, fact.mtu, false));

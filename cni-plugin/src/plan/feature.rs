@@ -31,10 +31,8 @@ pub enum Feature {
     Mirred,
     Bpf,
     CgroupBpf,
-    Tcx,
     PacketGuard,
     XskBind,
-    XskGuard,
 }
 
 impl Feature {
@@ -68,10 +66,8 @@ impl Feature {
             Self::Mirred => "act_mirred",
             Self::Bpf => "bpf",
             Self::CgroupBpf => "cgroup_bpf",
-            Self::Tcx => "tcx",
             Self::PacketGuard => "nf_tables egress",
             Self::XskBind => "bpf_lsm",
-            Self::XskGuard => "bpf_get_netns_cookie",
         }
     }
 }

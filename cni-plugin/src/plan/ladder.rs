@@ -26,7 +26,7 @@ pub enum Queue {
 
 /// All that the choice depends on.
 pub const LADDER: &[Feature] = match ASKED {
-    [ladder @ .., Feature::PacketGuard, Feature::XskBind, Feature::XskGuard] => ladder,
+    [ladder @ .., Feature::PacketGuard, Feature::XskBind] => ladder,
     _ => ASKED,
 };
 
@@ -41,7 +41,6 @@ pub const ASKED: &[Feature] = &[
     Feature::Bpf,
     Feature::PacketGuard,
     Feature::XskBind,
-    Feature::XskGuard,
 ];
 
 /// What each rung needs, the best first.

@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn sockets_are_held_before_there_is_a_link() {
         let pod = LinkRef::pod(name("eth0"));
-        let guard = XskGuard { below: Some(LinkRef::host(name("lan"))), netns: 7, owner: String::new() };
+        let guard = XskGuard { below: None, netns: 7, owner: String::new() };
         let new = link(pod, true, LinkKind::Other(String::new()));
         let steps = vec![new.clone(), Step::AddXskGuard(guard.clone())];
         assert_eq!(ordered(steps), [Step::AddXskGuard(guard), new]);

@@ -34,7 +34,9 @@ impl fmt::Display for Step {
             Self::DelRedirect { from, .. } => {
                 write!(f, "tc filter del dev {} ingress pref {}", from.name, redirect::preference(from.ns))
             }
-            Self::AddXskGuard(guard) => add_xsk_guard(f, guard),
+            Self::AddXskGuard(XskGuard { owner, .. }) => {
+                write!(f, "# let AF_XDP sockets of {owner:?} have no link (braid_xsk_bind)")
+            }
             Self::NarrowXskGuard { guard, at, .. } => {
                 write!(f, "# let AF_XDP sockets of {:?} have links other than {}", guard.owner, at.name)
             }
@@ -125,15 +127,6 @@ fn add_shaping(f: &mut fmt::Formatter<'_>, shaping: &Shaping) -> fmt::Result {
         let _ = write!(last, " # {} {nets}", if subnets.only { "only" } else { "all but" });
     }
     in_places(f, shaping, &places)
-}
-
-/// What brings the program there; whom it holds stands in its map.
-fn add_xsk_guard(f: &mut fmt::Formatter<'_>, XskGuard { below, owner, .. }: &XskGuard) -> fmt::Result {
-    match below {
-        Some(at) => write!(f, "bpftool net attach tcx_egress name braid_xsk dev {} prepend", at.name),
-        None => return write!(f, "# let AF_XDP sockets of {owner:?} have no link (braid_xsk_bind)"),
-    }?;
-    write!(f, " # no AF_XDP sockets of {owner:?}")
 }
 
 fn queue(shaper: &Shaper) -> String {

@@ -42,10 +42,8 @@ impl Step {
             Self::AddPacketGuard(PacketGuard { at, .. }) | Self::DelPacketGuard(at) => {
                 vec![Need::PacketGuard(at.clone())]
             }
-            Self::AddXskGuard(guard) | Self::DelXskGuard(guard) => vec![Need::XskGuards(guard.below.clone())],
-            Self::NarrowXskGuard { guard, at, .. } => {
-                vec![Need::XskGuards(guard.below.clone()), Need::Link(at.clone())]
-            }
+            Self::AddXskGuard(_) | Self::DelXskGuard(_) => vec![Need::XskGuards],
+            Self::NarrowXskGuard { at, .. } => vec![Need::XskGuards, Need::Link(at.clone())],
             Self::AddRedirect { from, to } | Self::DelRedirect { from, to } => {
                 vec![Need::Shaped(from.clone()), Need::Link(to.clone())]
             }
@@ -137,8 +135,10 @@ fn shaping_holds(step: &Step, facts: &Facts) -> Result<(), String> {
             let there = is_redirected(from, to, facts);
             refuse_if(there, || format!("what comes in from {from} still leaves through {to}"))
         }
+        // What an earlier version did below is not looked at.
         Step::AddXskGuard(guard) => {
-            refuse_if(hold_of(guard, facts).is_none(), || format!("nothing holds {}", sockets_of(guard)))
+            let is_free = guard.below.is_none() && hold_of(guard, facts).is_none();
+            refuse_if(is_free, || "nothing holds AF_XDP sockets of the container".to_owned())
         }
         Step::NarrowXskGuard { guard, at, .. } => {
             let link = found(at, facts)?.index;
@@ -146,19 +146,15 @@ fn shaping_holds(step: &Step, facts: &Facts) -> Result<(), String> {
             refuse_if(!is_its, || format!("AF_XDP sockets of the container can have link {at}"))
         }
         Step::DelXskGuard(guard) => {
-            refuse_if(hold_of(guard, facts).is_some(), || format!("{} are still held", sockets_of(guard)))
+            let is_held = hold_of(guard, facts).is_some();
+            refuse_if(is_held, || "AF_XDP sockets of the container are still held".to_owned())
         }
         _ => Ok(()),
     }
 }
 
-fn hold_of<'a>(XskGuard { below, netns, owner }: &XskGuard, facts: &'a Facts) -> Option<&'a Hold> {
-    facts.xsk_guards.get(below)?.iter().find(|hold| hold.netns == *netns && hold.owner == *owner)
-}
-
-fn sockets_of(guard: &XskGuard) -> String {
-    let through = guard.below.as_ref().map_or_else(String::new, |at| format!(" that send through {at}"));
-    format!("AF_XDP sockets of the container{through}")
+fn hold_of<'a>(XskGuard { netns, owner, .. }: &XskGuard, facts: &'a Facts) -> Option<&'a Hold> {
+    facts.xsk_guards.iter().find(|hold| hold.netns == *netns && hold.owner == *owner)
 }
 
 fn is_redirected(from: &LinkRef, to: &LinkRef, facts: &Facts) -> bool {

@@ -12,14 +12,15 @@ pub struct Hold {
     pub link: u32,
     /// Network, container id and interface.
     pub owner: String,
-    /// How many packets did not pass, or how many sockets got no link.
+    /// How many sockets got no link.
     pub refused: u64,
 }
 
-/// That such sockets of the container send nothing.
+/// The refusal of a link to such sockets of the container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct XskGuard {
-    /// The link below the container's, where what they send is dropped; none where they get no link to send through.
+    /// The link below the container's, where an earlier version dropped what they sent instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub below: Option<LinkRef>,
     /// Cookie of the container's network namespace.
     pub netns: u64,

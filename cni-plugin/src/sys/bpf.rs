@@ -10,7 +10,6 @@ mod object;
 mod owned;
 mod pins;
 pub mod shape;
-mod tcx;
 pub mod xsk;
 
 use nix::errno::Errno;
@@ -19,10 +18,6 @@ use std::os::fd::{FromRawFd, OwnedFd};
 const LOAD: libc::c_long = 5;
 const PROG_QUERY: libc::c_long = 16;
 const SCHED_CLS: u32 = 3;
-/// `BPF_TCX_EGRESS`, Linux 6.6.
-const TCX_EGRESS: u32 = 47;
-/// Index of `lo` in every network namespace.
-const LOOPBACK: u32 = 1;
 
 /// Start of `union bpf_attr` for `BPF_PROG_LOAD`; what the kernel knows beyond it is zero.
 #[repr(C)]
@@ -96,11 +91,6 @@ fn fd_of(returned: libc::c_long) -> Result<OwnedFd, Errno> {
     let fd = i32::try_from(returned).or(Err(Errno::EBADF))?;
     // SAFETY: the kernel just returned this descriptor to us, and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// Lists the tcx programs of `lo` in this thread's namespace: none, or EINVAL where the kernel has no tcx.
-pub(super) fn query_tcx() -> Result<(), Errno> {
-    call(PROG_QUERY, &mut Query { target: LOOPBACK, attach_type: TCX_EGRESS, ..Query::default() }).map(drop)
 }
 
 fn call<T>(command: libc::c_long, attr: &mut T) -> Result<libc::c_long, Errno> {

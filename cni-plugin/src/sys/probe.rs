@@ -148,17 +148,9 @@ pub const PROBES: &[Probe] = &[
         Feature::XskBind,
         "5.14",
         "bandwidth on macvlan, ipvlan",
-        "AF_XDP sockets of such a pod are held at the link below, where that can be",
+        "who has CAP_NET_RAW in such a pod sends past its limit by AF_XDP",
         How::Bpf(bpf::xsk::bind::probe),
     ),
-    probe(
-        Feature::XskGuard,
-        "6.13",
-        "bandwidth there without bpf_lsm",
-        "who has CAP_NET_RAW in such a pod sends past its limit by AF_XDP",
-        How::Bpf(|| Ok(bpf::xsk::below::probe()?)),
-    ),
-    probe(Feature::Tcx, "6.6", "shared devices", "programs are attached by clsact", How::Bpf(|| Ok(bpf::query_tcx()?))),
 ];
 
 /// Asks the kernel for these features, in the order of [`PROBES`].

@@ -1,8 +1,8 @@
-//! The maps of the programs `xsk` and `xsk_bind`, which hold the `AF_XDP` sockets of limited containers.
+//! The maps of the program `xsk_bind`, which holds the `AF_XDP` sockets of limited containers.
 
 use crate::hostport::OWNER_LEN;
 
-/// Most attachments that are held by one program.
+/// Most attachments that are held.
 pub const HELD: usize = 4096;
 /// Most of them in one network namespace.
 pub const NUMBERS: u32 = 8;
@@ -21,13 +21,13 @@ pub struct Place {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// How many packets did not pass, or how many sockets were refused.
+    /// How many sockets were refused.
     pub refused: u64,
-    /// Index of the only link that is held; 0 for all of the namespace. `xsk` does not look at it.
+    /// Index of the only link that is held; 0 for all of the namespace.
     pub link: u32,
     /// How many bytes of `owner` there are.
     pub owner_len: u32,
-    /// Network, container id and interface; no program looks at it.
+    /// Network, container id and interface; the program does not look at it.
     pub owner: [u8; OWNER_LEN],
 }
 

@@ -34,7 +34,7 @@ pub(super) const SLOW: u32 = 500_000;
 /// A child of a link, held to [`SLOW`], and what is outside.
 pub(super) struct Held {
     pub(super) host: Sandbox,
-    pub(super) far: Rc<Ns>,
+    far: Rc<Ns>,
     pub(super) pod: Rc<Ns>,
 }
 
@@ -266,13 +266,9 @@ pub(super) fn ends_on_the_host() -> impl Iterator<Item = (&'static str, End)> {
 }
 
 /// That a guard goes with the attachment of a new child.
-pub(super) fn assert_ends(
-    ends: impl IntoIterator<Item = (&'static str, End)>,
-    new: impl Fn() -> Held,
-    is_there: impl Fn(&Held) -> bool,
-) {
+pub(super) fn assert_ends(ends: impl IntoIterator<Item = (&'static str, End)>, is_there: impl Fn(&Held) -> bool) {
     for (verb, end) in ends {
-        let held = new();
+        let held = Held::new();
         let call = held.call(&slow(&conf::macvlan(), &json!({})));
         let result = call.add().result();
         assert!(is_there(&held), "{verb}");
@@ -283,21 +279,6 @@ pub(super) fn assert_ends(
     }
 }
 
-/// That a namespace has room for eight attachments whose sockets are held.
-pub(super) fn assert_room_for_eight(held: &Held) {
-    let conf = slow(&conf::macvlan(), &json!({}));
-    let calls: Vec<_> = (0..9).map(|number| held.call(&conf).ifname(&format!("net{number}"))).collect();
-    let (last, others) = calls.split_last().unwrap();
-    for call in others {
-        call.add().result();
-    }
-    last.add().refused(999, &["no more attachments of one network namespace"]);
-    for call in others {
-        call.del().ok();
-    }
-    held.host.assert_nothing_left();
-}
-
 #[test]
 fn the_guard_of_packet_sockets_ends_with_its_attachment() {
     let is_there = |held: &Held| {
@@ -305,7 +286,7 @@ fn the_guard_of_packet_sockets_ends_with_its_attachment() {
         assert!(rules.is_empty() || rules.contains("hook egress"), "{rules}");
         !rules.is_empty()
     };
-    assert_ends(ENDS, Held::new, is_there);
+    assert_ends(ENDS, is_there);
 }
 
 #[test]

@@ -5,7 +5,6 @@ mod inside;
 mod lifecycle;
 mod order;
 mod traffic;
-mod xsk;
 mod xsk_bind;
 
 use braid_tests::feature::pretend;

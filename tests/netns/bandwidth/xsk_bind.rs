@@ -1,22 +1,23 @@
 //! A container that asks to send past its limit by an `AF_XDP` socket: it gets no link to send through.
 
-use super::guard::{End, Held, SLOW, assert_ends, assert_room_for_eight, children, ends_on_the_host, slow};
+use super::guard::{End, Held, SLOW, assert_ends, children, ends_on_the_host, slow};
 use super::{BURST, shaped};
 use crate::conf;
+use braid_tests::feature::pretend;
 use braid_tests::state::tree;
 use braid_tests::{Ns, json, needs};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-const SENDER: &str = include_str!("xsk.py");
+const ASKING: &str = include_str!("xsk.py");
 const EPERM: &str = "1";
 const NO_ERROR: &str = "0";
 
 /// What the kernel answers an `AF_XDP` socket of `from` that asks for one of its links.
 fn answer(from: &Ns, link: &str) -> String {
-    fs::write("/run/xsk.py", SENDER).unwrap();
-    from.run(&format!("python3 /run/xsk.py {link} 02:00:00:00:00:01 0"));
+    fs::write("/run/xsk.py", ASKING).unwrap();
+    from.run(&format!("python3 /run/xsk.py {link}"));
     fs::read_to_string("/run/answer").unwrap()
 }
 
@@ -160,13 +161,24 @@ fn a_link_that_an_xdp_socket_has_is_not_limited() {
 #[test]
 fn more_than_a_namespace_has_room_for_are_refused() {
     needs!(XskBind);
-    assert_room_for_eight(&Held::new());
+    let held = Held::new();
+    let conf = slow(&conf::macvlan(), &json!({}));
+    let calls: Vec<_> = (0..9).map(|number| held.call(&conf).ifname(&format!("net{number}"))).collect();
+    let (last, others) = calls.split_last().unwrap();
+    for call in others {
+        call.add().result();
+    }
+    last.add().refused(999, &["no more attachments of one network namespace"]);
+    for call in others {
+        call.del().ok();
+    }
+    held.host.assert_nothing_left();
 }
 
 #[test]
 fn the_guard_ends_with_its_attachment() {
     needs!(XskBind);
-    assert_ends(ends_on_the_host(), Held::new, |_| !pins().is_empty());
+    assert_ends(ends_on_the_host(), |_| !pins().is_empty());
 }
 
 #[test]
@@ -229,5 +241,20 @@ fn only_what_has_no_side_on_the_host_needs_a_guard() {
         assert_eq!(answer(&held.pod, "eth0"), NO_ERROR);
         call.del().ok();
     }
+    held.host.assert_nothing_left();
+}
+
+#[test]
+fn where_no_program_is_asked_add_warns_and_goes_on() {
+    let held = Held::new();
+    pretend(&[], &["bpf_lsm"]);
+    let call = held.call(&slow(&conf::macvlan(), &json!({})));
+    let answer = call.add();
+    let result = answer.result();
+    let warning = "sockets of AF_XDP (CAP_NET_RAW) are not held to \"egressRate\": the kernel lacks bpf_lsm";
+    assert!(answer.stderr.contains(warning), "{}", answer.stderr);
+    assert!(pins().is_empty());
+    call.check(&result).ok();
+    call.prev(&result).del().ok();
     held.host.assert_nothing_left();
 }

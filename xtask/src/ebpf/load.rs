@@ -17,8 +17,6 @@ use std::net::UdpSocket;
 const DEVICE: &str = "braid0";
 /// Programs that are loaded and see no packet here; the namespace tests feed them.
 const UNFED: [&str; 3] = ["shape_subnets", "hp_in", "hp_out"];
-/// The same, with what its kernels lack the helper for: since Linux 6.13, for classifiers.
-const XSK: (&str, [u32; 2]) = ("xsk", [6, 13]);
 /// The same for those of sockets.
 const OF_SOCKETS: [&str; 4] = ["connect6", "sendmsg6", "recvmsg6", "getpeername6"];
 /// A rate at which no datagram waits.
@@ -34,18 +32,17 @@ const FRAME_BYTES: u64 = 14 + 20 + 8 + PAYLOAD as u64;
 /// Loads `object` into the running kernel and fails unless its counters agree with the packets sent.
 pub(super) fn run(object: &[u8]) -> Result<()> {
     let kernel = sh::read(&mut sh::cmd("uname", ["-r"]))?;
-    let unfed: Vec<&str> = UNFED.into_iter().chain((version(&kernel) >= XSK.1).then_some(XSK.0)).collect();
     let count = std::thread::scope(|scope| {
         let in_namespace = scope.spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET).context("make a network namespace (needs root)")?;
-            count_datagrams(object, &unfed)
+            count_datagrams(object)
         });
         in_namespace.join().map_err(|_panic| anyhow::anyhow!("the thread in the namespace died"))?
     })?;
     eprintln!(
         "Linux {}: {}, {} loaded; shape saw {} packets, {} bytes, all that were sent",
         kernel.trim(),
-        unfed.join(", "),
+        UNFED.join(", "),
         OF_SOCKETS.join(", "),
         count.packets,
         count.bytes
@@ -53,13 +50,7 @@ pub(super) fn run(object: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// The first two numbers of a release.
-fn version(release: &str) -> [u32; 2] {
-    let mut numbers = release.split(['.', '-']).map(|number| number.trim().parse().unwrap_or_default());
-    [numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default()]
-}
-
-fn count_datagrams(object: &[u8], unfed: &[&str]) -> Result<Count> {
+fn count_datagrams(object: &[u8]) -> Result<Count> {
     make_device()?;
     let mut ebpf = EbpfLoader::new()
         .verifier_log_level(VerifierLogLevel::STATS)
@@ -70,7 +61,7 @@ fn count_datagrams(object: &[u8], unfed: &[&str]) -> Result<Count> {
     let map = ebpf.map_mut("SHAPES").context("the object has no map \"SHAPES\"")?;
     let mut map: Array<_, [u64; VALUE]> = Array::try_from(map).context("map \"SHAPES\"")?;
     map.set(0, value, 0).context("write map \"SHAPES\"")?;
-    for name in unfed {
+    for name in UNFED {
         let program = ebpf.program_mut(name).with_context(|| format!("the object has no program {name:?}"))?;
         verify(program).with_context(|| format!("load {name}"))?;
     }

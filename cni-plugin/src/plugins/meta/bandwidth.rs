@@ -151,20 +151,12 @@ fn through_ifb(ifb: LinkRef, from: LinkRef, shaping: Shaping, mark: Option<Step>
     steps
 }
 
-/// What holds the container's `AF_XDP` sockets, the best that the kernel has; nothing where it has neither, or where the link
-/// below is the container's own.
+/// What holds the container's `AF_XDP` sockets; nothing where the kernel lacks it.
 fn xsk_guard(call: &Call<'_>, facts: &Facts) -> Vec<Step> {
-    let Some(netns) = facts.netns else { return Vec::new() };
-    let guard = |below| XskGuard { below, netns, owner: call.owner() };
-    match facts.below.get(&call.pod()) {
-        _ if facts.has(Feature::XskBind) => {
-            let guard = guard(None);
-            let was_there = facts.link(&call.pod()).is_some_and(|link| link.index != 0);
-            vec![Step::AddXskGuard(guard.clone()), Step::NarrowXskGuard { guard, at: call.pod(), was_there }]
-        }
-        Some(below) if facts.has(Feature::XskGuard) => vec![Step::AddXskGuard(guard(Some(below.clone())))],
-        _ => Vec::new(),
-    }
+    let Some(netns) = facts.netns.filter(|_| facts.has(Feature::XskBind)) else { return Vec::new() };
+    let guard = XskGuard { below: None, netns, owner: call.owner() };
+    let was_there = facts.link(&call.pod()).is_some_and(|link| link.index != 0);
+    vec![Step::AddXskGuard(guard.clone()), Step::NarrowXskGuard { guard, at: call.pod(), was_there }]
 }
 
 fn shapers(steps: &[Step]) -> impl Iterator<Item = &Shaper> {
@@ -207,17 +199,13 @@ fn unguarded(steps: &[Step], facts: &Facts) -> Vec<String> {
     if !steps.iter().any(is_sent_in_pod) {
         return Vec::new();
     }
-    let guards: [(&str, &[Feature]); 2] = [
-        ("packet sockets that pass its queue by", &[Feature::PacketGuard]),
-        ("sockets of AF_XDP", &[Feature::XskBind, Feature::XskGuard]),
-    ];
-    let is_there = |guard: &Feature| facts.has(*guard) && (*guard == Feature::PacketGuard || facts.netns.is_some());
-    let lacking = guards.into_iter().filter(|(_, guards)| !guards.iter().any(is_there));
-    let sentence = |(sockets, guards): (&str, &[Feature])| {
-        let names = guards.iter().map(|guard| guard.name()).collect::<Vec<_>>().join(", ");
-        format!("{sockets} (CAP_NET_RAW) are not held to \"egressRate\": the kernel lacks {names}")
+    let guards =
+        [("packet sockets that pass its queue by", Feature::PacketGuard), ("sockets of AF_XDP", Feature::XskBind)];
+    let is_there = |guard| facts.has(guard) && (guard == Feature::PacketGuard || facts.netns.is_some());
+    let sentence = |(sockets, guard): (&str, Feature)| {
+        format!("{sockets} (CAP_NET_RAW) are not held to \"egressRate\": the kernel lacks {}", guard.name())
     };
-    lacking.map(sentence).collect()
+    guards.into_iter().filter(|(_, guard)| !is_there(*guard)).map(sentence).collect()
 }
 
 /// `queue`, or another where the link's transmit queue, of which `pfifo_fast` has three, holds no packet.
@@ -244,7 +232,7 @@ impl Plugin for Bandwidth {
         let Some(prev) = call.prev.filter(|_| !self.is_unlimited()) else { return Vec::new() };
         let mut needs = vec![Need::Features(ASKED), Need::Link(call.pod()), Need::Shaped(call.pod())];
         if self.egress.is_some() {
-            needs.extend([Need::Below(call.pod()), Need::Netns]);
+            needs.push(Need::Netns);
         }
         // Results before CNI 0.3.0 name no interface: the kernel knows the other end.
         if host_links(prev).next().is_none() {

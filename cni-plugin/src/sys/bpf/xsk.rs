@@ -1,20 +1,20 @@
-//! Whose `AF_XDP` sockets are held: the map of both programs that do it.
+//! Whose `AF_XDP` sockets are held: the map of the program that does it.
 
 pub mod below;
 pub mod bind;
 
-use super::object::{HASH, Map, NO_PREALLOC};
+use super::object::{HASH, Map, NO_PREALLOC, ProgInfo, get_info, map_by_id, name_of};
 use super::owned::{Owned, owner_of};
 use crate::plan::xsk::Hold;
 use braid_ebpf_types::hostport::OWNER_LEN;
 use braid_ebpf_types::xsk::{HELD, Held, NUMBERS, Place};
 use nix::errno::Errno;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 /// As `bpftool map` shows it.
 const NAME: &str = "braid_xsk";
 
-/// The attachments that one program holds.
+/// The attachments that are held.
 #[derive(Debug)]
 pub struct Holds(Map<Place, Held>);
 
@@ -24,8 +24,17 @@ impl Holds {
         Map::create(NAME, HASH, HELD, NO_PREALLOC).map(Self)
     }
 
-    /// Holds an attachment of a network namespace, by the namespace's cookie: on all of its links, where the program tells
-    /// them apart. `ENOSPC` where [`NUMBERS`] of it are held, `E2BIG` where [`HELD`] are.
+    /// Those of a program; none where it has another name, or a map of another layout.
+    fn of_program(program: &OwnedFd, name: &str) -> Result<Option<Self>, Errno> {
+        let mut map_ids = [0u32; 2];
+        let mut info = ProgInfo { nr_map_ids: 2, map_ids: map_ids.as_mut_ptr() as u64, ..ProgInfo::default() };
+        get_info(program, &mut info)?;
+        let maps = map_ids.into_iter().filter(|id| *id != 0 && info.name == name_of(name)).map(map_by_id);
+        // The other one of `xsk_bind` has keys of another length.
+        Ok(maps.flatten().find_map(|map| Map::of(map).ok()).map(Self))
+    }
+
+    /// Holds an attachment of a network namespace, by the namespace's cookie: on all of its links. `ENOSPC` where [`NUMBERS`] of it are held, `E2BIG` where [`HELD`] are.
     pub fn hold(&self, netns: u64, owner: &str) -> Result<(), Errno> {
         let (text, owner_len) = owner_of(owner);
         let held = Held { refused: 0, link: 0, owner_len: owner_len.into(), owner: text };

@@ -1,81 +1,72 @@
-//! The program `xsk`: loaded for one link, and found again there. Nothing is pinned: program and map are there as long as the
-//! link runs it.
+//! The program by which an earlier version held such sockets at the link below (tcx). Nothing is pinned, and the kernel would
+//! take it away with that link only.
 
 use super::{Holds, NAME};
-use crate::sys::bpf::object::{Map, ProgInfo, get_info, load, map_by_id, name_of, program_by_id};
-use crate::sys::bpf::{query_tcx, tcx};
+use crate::sys::bpf::object::{program_by_id, raw};
+use crate::sys::bpf::{PROG_QUERY, Query, call};
 use nix::errno::Errno;
-use std::os::fd::{AsRawFd, OwnedFd};
 
-/// Made by `cargo xtask ebpf`.
-const INSTRUCTIONS: &[u8] = include_bytes!("../xsk.insns");
+const PROG_DETACH: libc::c_long = 9;
+const TCX_EGRESS: u32 = 47;
+/// As many programs as a link has room for (`BPF_MPROG_MAX`).
+const MOST: usize = 64;
 
-/// A loaded program; the link that runs it keeps it and its map when this is gone.
-#[derive(Debug)]
-pub struct Program {
-    fd: OwnedFd,
-    /// Whom it holds.
-    pub holds: Holds,
+/// Ends what an owner has at a link of this thread's namespace, and with the last one the program.
+pub fn release(link: u32, netns: u64, owner: &str) -> Result<(), Errno> {
+    for id in programs(link)?.into_iter().filter(|id| *id != 0) {
+        let program = program_by_id(id)?;
+        let Some(holds) = Holds::of_program(&program, NAME)? else { continue };
+        holds.release(netns, owner)?;
+        if holds.are_empty()? {
+            call(PROG_DETACH, &mut [link, raw(&program), TCX_EGRESS])?;
+        }
+    }
+    Ok(())
 }
 
-impl Program {
-    /// Loads it; it holds nobody yet. `EINVAL` before Linux 6.13, where no classifier can tell a network namespace.
-    pub fn load() -> Result<Self, Errno> {
-        let holds = Holds::create()?;
-        let fd = load(NAME, INSTRUCTIONS, &[holds.as_raw_fd()])?;
-        Ok(Self { fd, holds })
-    }
-
-    /// The one that a link of this thread's namespace runs; none where it runs none, or one whose map is of another layout.
-    pub fn of_link(index: u32) -> Result<Option<Self>, Errno> {
-        for id in tcx::ids(index)? {
-            match Self::by_id(id) {
-                // It went meanwhile.
-                Err(Errno::ENOENT) | Ok(None) => {}
-                found => return found,
-            }
-        }
-        Ok(None)
-    }
-
-    fn by_id(id: u32) -> Result<Option<Self>, Errno> {
-        let fd = program_by_id(id)?;
-        let mut map_ids = [0u32; 1];
-        let mut info = ProgInfo { nr_map_ids: 1, map_ids: map_ids.as_mut_ptr() as u64, ..ProgInfo::default() };
-        get_info(&fd, &mut info)?;
-        if info.name != name_of(NAME) || info.nr_map_ids != 1 {
-            return Ok(None);
-        }
-        Ok(Map::of(map_by_id(map_ids[0])?).ok().map(|held| Self { fd, holds: Holds(held) }))
-    }
-
-    /// Has a link run it before all others.
-    pub fn attach(&self, index: u32) -> Result<(), Errno> {
-        tcx::attach(index, &self.fd)
-    }
-
-    /// Takes it from a link.
-    pub fn detach(&self, index: u32) -> Result<(), Errno> {
-        tcx::detach(index, &self.fd)
-    }
-}
-
-/// Whether the kernel takes the program.
-pub(in crate::sys) fn probe() -> Result<(), Errno> {
-    query_tcx()?;
-    Program::load().map(drop)
+/// The numbers of a link's programs, and zeros.
+fn programs(link: u32) -> Result<[u32; MOST], Errno> {
+    let mut ids = [0; MOST];
+    let (prog_ids, prog_cnt) = (ids.as_mut_ptr() as u64, u32::try_from(MOST).unwrap_or_default());
+    call(PROG_QUERY, &mut Query { target: link, attach_type: TCX_EGRESS, prog_ids, prog_cnt, ..Query::default() })?;
+    Ok(ids)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::bpf::object::load;
+    use crate::sys::netns::NetNs;
+    use std::os::fd::AsRawFd;
+
+    /// Names a map and lets all pass: r1 = the map; r0 = -1; exit.
+    const INSTRUCTIONS: [[u8; 8]; 4] =
+        [[0x18, 0x11, 0, 0, 0, 0, 0, 0], [0; 8], [0xb7, 0, 0, 0, 0xff, 0xff, 0xff, 0xff], [0x95, 0, 0, 0, 0, 0, 0, 0]];
+    const LOOPBACK: u32 = 1;
+    const PROG_ATTACH: libc::c_long = 8;
 
     #[test]
-    fn the_kernel_takes_the_program() {
-        match probe() {
-            // No kernel before Linux 6.13 does, and says so.
-            Err(Errno::EINVAL) => eprintln!("SKIP: needs bpf_get_netns_cookie() for tc, Linux 6.13"),
-            known => known.expect("the kernel takes it"),
-        }
+    fn the_last_owner_takes_the_program_along() {
+        let in_namespace = NetNs::throw_away().expect("a namespace").run(|| {
+            let attach = |name, holds: &Holds| {
+                let program = load(name, INSTRUCTIONS.as_flattened(), &[holds.as_raw_fd()]).expect("a program");
+                call(PROG_ATTACH, &mut [LOOPBACK, raw(&program), TCX_EGRESS])
+            };
+            let [holds, of_another] = [(); 2].map(|()| Holds::create().expect("a map"));
+            holds.hold(7, "net a eth0").expect("held");
+            holds.hold(8, "net b eth0").expect("held");
+            if attach(NAME, &holds) == Err(Errno::EINVAL) {
+                eprintln!("SKIP: needs tcx, Linux 6.6");
+                return;
+            }
+            attach("another", &of_another).expect("attached");
+            let count = || programs(LOOPBACK).expect("read").into_iter().filter(|id| *id != 0).count();
+            release(LOOPBACK, 7, "net a eth0").expect("released");
+            assert_eq!(count(), 2);
+            release(LOOPBACK, 8, "net b eth0").expect("released");
+            assert_eq!(count(), 1);
+            release(LOOPBACK, 8, "net b eth0").expect("gone already");
+        });
+        in_namespace.expect("a namespace of its own");
     }
 }

@@ -8,9 +8,7 @@
 
 use super::{Holds, NAME};
 use crate::sys::bpf::btf::Btf;
-use crate::sys::bpf::object::{
-    ARRAY, HASH, Kind, Map, NO_PREALLOC, ProgInfo, fnv, get_info, load_as, map_by_id, pin, pinned, program_by_id, raw,
-};
+use crate::sys::bpf::object::{ARRAY, HASH, Kind, Map, NO_PREALLOC, fnv, load_as, pin, pinned, program_by_id, raw};
 use crate::sys::bpf::pins::{folder, make_folder, named, remove, remove_folder};
 use crate::sys::bpf::{call, fd_of, link};
 use crate::sys::netlink::KernelError;
@@ -78,13 +76,7 @@ pub fn ensure_holds() -> Result<Holds, Errno> {
 
 /// Whom the program of a link holds.
 fn holds_of(link: &OwnedFd) -> Result<Option<Holds>, Errno> {
-    let program = program_by_id(link::program(link)?)?;
-    let mut map_ids = [0u32; 2];
-    let mut info = ProgInfo { nr_map_ids: 2, map_ids: map_ids.as_mut_ptr() as u64, ..ProgInfo::default() };
-    get_info(&program, &mut info)?;
-    // The other one has keys of another length.
-    let maps = map_ids.into_iter().filter(|id| *id != 0).map(map_by_id);
-    Ok(maps.flatten().find_map(|map| Map::of(map).ok()).map(Holds))
+    Holds::of_program(&program_by_id(link::program(link)?)?, PROGRAM)
 }
 
 /// Whether the program runs, of whatever braid.
