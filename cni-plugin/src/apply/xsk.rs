@@ -7,9 +7,8 @@ use super::lock::Lock;
 use crate::plan::link::LinkRef;
 use crate::plan::step::Ns;
 use crate::plan::xsk::{Hold, XskGuard};
-use crate::sys::bpf::xsk::{Holds, below, bind};
+use crate::sys::bpf::xsk::{Holds, below, bind, sockets};
 use crate::sys::netlink::KernelError;
-use crate::sys::xdp_sockets;
 use nix::errno::Errno;
 
 /// Holds those of the container.
@@ -40,7 +39,7 @@ pub(super) fn narrow(kernel: &mut Kernel, guard: &XskGuard, at: &LinkRef, was_th
 }
 
 fn count(kernel: &Kernel) -> Result<u64, KernelError> {
-    let count = kernel.run_in(Ns::Pod, xdp_sockets::count).map_err(|err| err.cause)?;
+    let count = kernel.run_in(Ns::Pod, sockets::count).map_err(|err| err.cause)?;
     count.map_err(|err| Error::io("count AF_XDP sockets of the container", &err).cause)
 }
 

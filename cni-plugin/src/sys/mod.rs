@@ -9,8 +9,8 @@
 //!  conntrack ─ connections to forget      cgroup ─ the root of cgroup2
 //!  carrier ─ whether a link is up                     writers ─ who has a file open for writing
 //!  heap   ─ memory that goes with the process         clock ─ the time
-//!  xdp_sockets ─ how many there are of AF_XDP         executable ─ the file that runs
-//!  lock   ─ waiting for one, with a bound             iptables ─ tables of the older iptables
+//!  lock   ─ waiting for one, with a bound             executable ─ the file that runs
+//!  iptables ─ tables of the older iptables
 //! ```
 
 pub mod bpf;
@@ -36,4 +36,3 @@ pub mod signal;
 pub mod start;
 pub mod sysctl;
 pub mod writers;
-pub mod xdp_sockets;

@@ -2,6 +2,7 @@
 
 pub mod below;
 pub mod bind;
+pub mod sockets;
 
 use super::object::{HASH, Map, NO_PREALLOC, ProgInfo, get_info, map_by_id, name_of};
 use super::owned::{Owned, owner_of};
