@@ -2,16 +2,13 @@
 
 use super::kernel::Kernel;
 use super::request::{Request, link_of};
-use super::{Error, elements, firewall, hostports, make, reference_tuning, shape, sysctls, unmake, wait, xsk};
+use super::{Error, effect, elements, make, shape, sysctls, unmake, wait};
 use crate::plan::facts::Facts;
-use crate::plan::link::{Link, LinkRef};
 use crate::plan::request::{in_one_request, queue_len_of_new, redirect_with_shaping};
-use crate::plan::shaping::Shaping;
-use crate::plan::step::{Ns, Step};
-use crate::plan::verify;
+use crate::plan::step::{Event, Ns, Step};
+use crate::plan::thing::{Link, LinkRef, Shaping, Thing};
 use crate::sys::clock::Stopwatch;
 use crate::sys::netlink::{KernelError, Socket};
-use crate::sys::nft::{mac_check, masquerade, packet_guard, reference};
 use nix::errno::Errno;
 use std::ops::Range;
 use std::time::Duration;
@@ -65,14 +62,18 @@ pub fn execute(kernel: &mut Kernel, steps: &[Step], facts: &Facts, on_error: OnE
     run.end()
 }
 
-/// Whether the facts show a shared thing as the step wants it.
+/// Whether the facts show a shared thing as the step wants it. A sysctl may be one that is not judged.
 pub fn is_there_already(step: &Step, facts: &Facts) -> bool {
     match step {
-        Step::EnsureSysctl(sysctl) => facts.sysctl_is(sysctl.ns, &sysctl.key, &sysctl.value),
-        Step::EnsureLink(_) | Step::EnsureAttr { .. } | Step::EnsureVlan { .. } | Step::EnsureAddr(_) => {
-            verify::holds(step, facts).is_ok()
-        }
-        _ => false,
+        Step::Ensure(Thing::Sysctl(sysctl)) => facts.sysctl_is(sysctl.ns, &sysctl.key, &sysctl.value),
+        Step::Ensure(thing) if !matches!(thing, Thing::XskLink(_)) => thing.state().holds(facts).is_ok(),
+        Step::Add(_)
+        | Step::Ensure(_)
+        | Step::Del(_)
+        | Step::Set { .. }
+        | Step::Wait(_)
+        | Step::Forget(..)
+        | Step::Legacy(_) => false,
     }
 }
 
@@ -119,47 +120,50 @@ impl Run<'_> {
     /// Does the step at `at`, perhaps with those behind it; returns how many.
     fn step(&mut self, at: usize, step: &Step) -> usize {
         match step {
-            Step::AddLink(link) => return self.make_link(at, link, false),
-            Step::EnsureLink(link) => return self.make_link(at, link, true),
-            Step::SetSysctl(sysctl) | Step::EnsureSysctl(sysctl) => return self.sysctls(at, sysctl.ns),
-            Step::DelMasqueradesOf(owner) => self.alone(at, |run| masquerade::del_owner(run.kernel.nft()?, owner)),
-            Step::DelReferencePorts { network, container_id } => {
-                let of = reference::Of { network, container_id, ifname: "" };
-                self.alone(at, |run| reference::del_ports(run.kernel.nft()?, of));
-            }
-            Step::DelReferenceMasquerade { network, container_id, ifname } => {
-                let of = reference::Of { network, container_id, ifname: ifname.as_str() };
-                self.alone(at, |run| reference::del_masquerade(run.kernel.nft()?, of));
-            }
-            Step::DelReferenceMacCheck { container_id, ifname } => {
-                self.alone(at, |run| reference::del_mac_check(run.kernel.nft()?, container_id, ifname));
-            }
-            Step::RestoreReferenceTuning { at: link, file } => {
-                self.alone(at, |run| reference_tuning::restore(run.kernel, link, file));
-            }
-            Step::AddMasquerade(_) | Step::AddMacCheck(_) | Step::AddFirewall(_) => {
-                self.alone(at, |run| elements::add(run.kernel, step));
-            }
-            Step::DelMacCheck(check) => self.alone(at, |run| mac_check::del_owned(run.kernel.nft()?, check)),
-            Step::AddHostPorts(all) => self.alone(at, |run| hostports::add(run.kernel, all)),
-            Step::DelHostPortsOf(owner) => self.alone(at, |run| hostports::del_owner(run.kernel, owner)),
-            Step::DelFirewallOf(owner) => self.alone(at, |run| firewall::del_owner(run.kernel, owner)),
-            Step::DelReferenceFirewall { addrs, zone } => {
-                self.alone(at, |run| firewall::del_reference(run.kernel, addrs, zone));
-            }
-            Step::AddShaping(shaping) => return self.shape(at, shaping),
-            Step::DelShaping(shaping) => self.alone(at, |run| shape::del(run.kernel, shaping)),
-            step if is_guard(step) => self.alone(at, |run| guard(run.kernel, step)),
-            Step::AddRedirect { from, to } => self.alone(at, |run| shape::redirect(run.kernel, (from, to))),
-            Step::DelRedirect { from, .. } => self.alone(at, |run| shape::end_redirect(run.kernel, from)),
-            Step::DelLink(_) => return self.del_links(at),
-            step if elements::is_step(step) => return self.del_elements(at),
-            Step::DelFirewall(all) => self.alone(at, |run| firewall::del(run.kernel, all)),
-            Step::WaitUp(link) => self.alone(at, |run| wait::up(run.kernel, link)),
-            Step::WaitDad(link) => self.alone(at, |run| wait::dad(run.kernel, link)),
-            _ => return self.queue(at, step),
+            Step::Add(thing) | Step::Ensure(thing) => return self.make(at, step, thing),
+            Step::Del(thing) => return self.unmake(at, step, thing),
+            Step::Set { .. } => return self.queue(at, step),
+            Step::Wait(Event::Up(link)) => self.alone(at, |run| wait::up(run.kernel, link)),
+            Step::Wait(Event::Dad(link)) => self.alone(at, |run| wait::dad(run.kernel, link)),
+            Step::Forget(kind, owner) => self.alone(at, |run| effect::forget(run.kernel, *kind, owner)),
+            Step::Legacy(legacy) => self.alone(at, |run| effect::end_legacy(run.kernel, legacy)),
         }
         1
+    }
+
+    fn make(&mut self, at: usize, step: &Step, thing: &Thing) -> usize {
+        match thing {
+            Thing::Attr(_) | Thing::Vlan(_) | Thing::Addr(_) | Thing::Route(_) => self.queue(at, step),
+            Thing::Link(link) => self.make_link(at, link, matches!(step, Step::Ensure(_))),
+            Thing::Sysctl(sysctl) => self.sysctls(at, sysctl.ns),
+            Thing::Shaping(shaping) => self.shape(at, shaping),
+            Thing::Masquerade(_)
+            | Thing::MacCheck(_)
+            | Thing::HostPorts(_)
+            | Thing::Firewall(_)
+            | Thing::PacketGuard(_)
+            | Thing::XskGuard(_)
+            | Thing::XskLink(_)
+            | Thing::Redirect(_) => self.at_once(at, 1, |run| effect::add(run.kernel, thing)),
+        }
+    }
+
+    fn unmake(&mut self, at: usize, step: &Step, thing: &Thing) -> usize {
+        match thing {
+            Thing::Attr(_) | Thing::Vlan(_) | Thing::Addr(_) | Thing::Route(_) => self.queue(at, step),
+            Thing::Link(_) => self.del_links(at),
+            thing if elements::is_only(thing) => self.del_elements(at),
+            Thing::Sysctl(_)
+            | Thing::Shaping(_)
+            | Thing::Masquerade(_)
+            | Thing::MacCheck(_)
+            | Thing::HostPorts(_)
+            | Thing::Firewall(_)
+            | Thing::PacketGuard(_)
+            | Thing::XskGuard(_)
+            | Thing::XskLink(_)
+            | Thing::Redirect(_) => self.at_once(at, 1, |run| effect::del(run.kernel, thing)),
+        }
     }
 
     /// Makes the link of the step at `at`, with what the step behind it says of it; returns how many steps that is.
@@ -254,20 +258,25 @@ impl Run<'_> {
     fn del_links(&mut self, at: usize) -> usize {
         self.flush();
         let ns = self.steps[at].ns();
-        let link = |step| match step {
-            Step::DelLink(link) if link.ns == ns => Some(link),
+        let link = |step: &Step| match step {
+            Step::Del(Thing::Link(link)) if link.at.ns == ns => Some(link.at.clone()),
             _ => None,
         };
-        let links: Vec<LinkRef> = self.steps[at..].iter().cloned().map_while(link).collect();
+        let links: Vec<LinkRef> = self.steps[at..].iter().map_while(link).collect();
         self.together(at, |kernel| unmake::links(kernel, ns, &links))
     }
 
     /// Takes the elements of the step at `at` away with those behind it; returns how many steps.
     fn del_elements(&mut self, at: usize) -> usize {
         self.flush();
-        let steps = &self.steps[at..];
-        let count = steps.iter().take_while(|step| elements::is_step(step)).count();
-        self.together(at, |kernel| elements::del(kernel, &steps[..count]))
+        let mut things = Vec::new();
+        for step in &self.steps[at..] {
+            match step {
+                Step::Del(thing) if elements::is_only(thing) => things.push(thing),
+                _ => break,
+            }
+        }
+        self.together(at, |kernel| elements::del(kernel, &things))
     }
 
     /// Does the step at `at` with some of those behind it; returns how many.
@@ -284,7 +293,7 @@ impl Run<'_> {
     /// Writes the sysctls at `at` and behind it that one visit to the namespace can write; returns how many.
     fn sysctls(&mut self, at: usize, ns: Ns) -> usize {
         self.flush();
-        let is_one = |step: &&Step| matches!(step, Step::SetSysctl(one) | Step::EnsureSysctl(one) if one.ns == ns);
+        let is_one = |step: &&Step| matches!(step, Step::Add(Thing::Sysctl(one)) | Step::Ensure(Thing::Sysctl(one)) if one.ns == ns);
         let all: Vec<&Step> = self.steps[at..].iter().take_while(is_one).collect();
         let written = self.timed(at, |_| all.len(), |run| sysctls::write(run.kernel, ns, &all, run.facts));
         match written {
@@ -295,7 +304,9 @@ impl Run<'_> {
     }
 
     fn sysctl_written(&mut self, at: usize, result: std::io::Result<bool>) {
-        let step @ (Step::SetSysctl(sysctl) | Step::EnsureSysctl(sysctl)) = &self.steps[at] else { return };
+        let step @ (Step::Add(Thing::Sysctl(sysctl)) | Step::Ensure(Thing::Sysctl(sysctl))) = &self.steps[at] else {
+            return;
+        };
         let cause = match result {
             Ok(true) => return self.report.applied.push(at),
             Ok(false) if sysctl.optional => return,
@@ -307,89 +318,41 @@ impl Run<'_> {
     }
 }
 
-/// Whether the step is about sockets that pass a container's queue by.
-fn is_guard(step: &Step) -> bool {
-    matches!(
-        step,
-        Step::AddPacketGuard(_)
-            | Step::DelPacketGuard(_)
-            | Step::AddXskGuard(_)
-            | Step::NarrowXskGuard { .. }
-            | Step::DelXskGuard(_)
-            | Step::DelXskGuardsOf(_)
-    )
-}
-
-fn guard(kernel: &mut Kernel, step: &Step) -> Result<(), KernelError> {
-    match step {
-        Step::AddPacketGuard(guard) => packet_guard::add(kernel.nft_of(guard.at.ns)?, guard),
-        Step::DelPacketGuard(link) => packet_guard::del(kernel.nft_of(link.ns)?, &link.name),
-        Step::AddXskGuard(guard) => xsk::add(guard),
-        Step::NarrowXskGuard { guard, at, was_there } => xsk::narrow(kernel, guard, at, *was_there),
-        Step::DelXskGuard(guard) => xsk::del(kernel, guard),
-        Step::DelXskGuardsOf(owner) => xsk::del_of_owner(owner),
-        _ => Ok(()),
-    }
-}
-
 /// Whether the step is several requests, of which a failure leaves some done.
 fn is_several(step: &Step) -> bool {
-    matches!(
-        step,
-        Step::AddHostPorts(_)
-            | Step::AddFirewall(_)
-            | Step::AddShaping(_)
-            | Step::AddXskGuard(_)
-            | Step::AddRedirect { .. }
-    )
+    let Step::Add(thing) = step else { return false };
+    match thing {
+        Thing::HostPorts(_) | Thing::Firewall(_) | Thing::Shaping(_) | Thing::XskGuard(_) | Thing::Redirect(_) => true,
+        Thing::Link(_)
+        | Thing::Attr(_)
+        | Thing::Vlan(_)
+        | Thing::Addr(_)
+        | Thing::Route(_)
+        | Thing::Sysctl(_)
+        | Thing::Masquerade(_)
+        | Thing::MacCheck(_)
+        | Thing::PacketGuard(_)
+        | Thing::XskLink(_) => false,
+    }
 }
 
 /// Whether the step brings something into being, so that it must not follow a failure.
 fn is_making(step: &Step) -> bool {
-    !matches!(
-        step,
-        Step::DelMasquerade(_)
-            | Step::DelMasqueradesOf(_)
-            | Step::DelReferenceMasquerade { .. }
-            | Step::DelReferenceMacCheck { .. }
-            | Step::DelReferencePorts { .. }
-            | Step::RestoreReferenceTuning { .. }
-            | Step::DelMacCheck(_)
-            | Step::DelHostPorts(_)
-            | Step::DelHostPortsOf(_)
-            | Step::DelFirewall(_)
-            | Step::DelFirewallOf(_)
-            | Step::DelReferenceFirewall { .. }
-            | Step::DelShaping(_)
-            | Step::DelPacketGuard(_)
-            | Step::DelXskGuard(_)
-            | Step::DelXskGuardsOf(_)
-            | Step::DelRedirect { .. }
-    )
+    !matches!(step, Step::Del(_) | Step::Forget(..) | Step::Legacy(_))
 }
 
 /// Whether the refusal means that nothing is left to do: "not there" when deleting or cleaning up, "there" when ensuring.
 fn is_moot(step: &Step, errno: Errno, on_error: OnError) -> bool {
     const NOT_THERE: &[Errno] = &[Errno::ENOENT, Errno::ENODEV, Errno::EADDRNOTAVAIL, Errno::ESRCH, Errno::ENXIO];
+    // A kernel without nf_tables has none.
+    const NO_TABLES: [Errno; 2] = [Errno::EOPNOTSUPP, Errno::EPROTONOSUPPORT];
     match step {
-        Step::DelLink(_)
-        | Step::DelAddr(_)
-        | Step::DelRoute(_)
-        | Step::DelVlan { .. }
-        | Step::DelMasquerade(_)
-        | Step::DelMasqueradesOf(_)
-        | Step::DelHostPorts(_)
-        | Step::DelHostPortsOf(_)
-        | Step::DelFirewall(_)
-        | Step::DelFirewallOf(_)
-        | Step::DelXskGuard(_)
-        | Step::DelMacCheck(_) => NOT_THERE.contains(&errno),
-        // A kernel without nf_tables has none.
-        Step::DelPacketGuard(_) => {
-            NOT_THERE.contains(&errno) || [Errno::EOPNOTSUPP, Errno::EPROTONOSUPPORT].contains(&errno)
-        }
-        Step::EnsureAddr(_) => errno == Errno::EEXIST,
+        Step::Del(Thing::PacketGuard(_)) => NOT_THERE.contains(&errno) || NO_TABLES.contains(&errno),
+        Step::Del(_) | Step::Forget(..) => NOT_THERE.contains(&errno),
+        Step::Ensure(Thing::Addr(_)) => errno == Errno::EEXIST,
         // Going back to an old value on a link that is gone.
-        _ => on_error == OnError::GoOn && NOT_THERE.contains(&errno),
+        Step::Add(_) | Step::Ensure(_) | Step::Set { .. } | Step::Wait(_) | Step::Legacy(_) => {
+            on_error == OnError::GoOn && NOT_THERE.contains(&errno)
+        }
     }
 }

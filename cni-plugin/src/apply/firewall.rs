@@ -3,7 +3,8 @@
 use super::kernel::Kernel;
 use super::lock::Lock;
 use super::{hostports, legacy};
-use crate::plan::nft::{Firewall, Gate};
+use crate::plan::thing::Firewall;
+use crate::plan::thing::firewall::Gate;
 use crate::sys::firewalld;
 use crate::sys::netlink::KernelError;
 use crate::sys::nft::state::{self, State, Table};

@@ -6,8 +6,9 @@
 use super::Error;
 use super::record::{self, Folder, Record};
 use crate::ipam::liveness::{Netns, netns_at};
-use crate::plan::hostport::{Holder, HostPorts};
 use crate::plan::step::Step;
+use crate::plan::thing::host_ports::Holder;
+use crate::plan::thing::{HostPorts, Thing};
 use crate::sys::netns::{self, NetNs};
 use std::collections::BTreeSet;
 
@@ -54,10 +55,10 @@ pub(super) struct Sibling {
 pub(super) fn siblings(container_id: &str, but: &str) -> Result<Vec<Sibling>, Error> {
     let mut siblings = Vec::new();
     for record in record::of_container(container_id, but)? {
-        let is_other = |step: &&Step| matches!(step, Step::AddHostPorts(ports) if ports.owner != but);
-        let Some(Step::AddHostPorts(ports)) = record.steps().find(is_other) else { continue };
+        let is_other = |step: &&Step| matches!(step, Step::Add(Thing::HostPorts(ports)) if ports.owner != but);
+        let Some(Step::Add(Thing::HostPorts(ports))) = record.steps().find(is_other) else { continue };
         if is_alive(&record) {
-            let is_apart = |step: &Step| matches!(step, Step::AddFirewall(what) if what.is_within());
+            let is_apart = |step: &Step| matches!(step, Step::Add(Thing::Firewall(what)) if what.is_within());
             siblings.push(Sibling { ports: ports.clone(), is_apart: record.steps().any(is_apart) });
         }
     }

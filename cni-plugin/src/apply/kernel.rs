@@ -2,9 +2,9 @@
 
 use super::{Error, holder};
 use crate::plan::facts::LinkFact;
-use crate::plan::hostport::Holder;
-use crate::plan::link::LinkRef;
 use crate::plan::step::Ns;
+use crate::plan::thing::LinkRef;
+use crate::plan::thing::host_ports::Holder;
 use crate::sys::netlink::{KernelError, Socket};
 use crate::sys::netns::{self, NetNs};
 use crate::sys::rtnl::{self, link};

@@ -4,7 +4,7 @@
 //! name: one that a killed call left behind means no later link, whatever that is called.
 
 use crate::plan::IfName;
-use crate::plan::link::LinkRef;
+use crate::plan::thing::LinkRef;
 use crate::sys::netlink::Socket;
 use crate::sys::netns;
 use std::fs::{self, File};

@@ -1,6 +1,6 @@
 //! Tables of the older iptables that drop what the host forwards: one rule in each lets through what braid marks.
 
-use crate::plan::nft::Legacy;
+use crate::plan::thing::firewall::LegacyTable;
 use crate::sys::iptables;
 use crate::sys::netlink::KernelError;
 use nix::errno::Errno;
@@ -11,18 +11,18 @@ use std::process::Command;
 const FOLDERS: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 
 /// The tables that would drop what braid marks, each as a sentence.
-pub(super) fn shut(tables: &[Legacy]) -> Result<Vec<String>, KernelError> {
+pub(super) fn shut(tables: &[LegacyTable]) -> Result<Vec<String>, KernelError> {
     let shut = each_shut(tables)?.into_iter();
     Ok(shut.map(|(table, _)| format!("{table} FORWARD drops what braid marks")).collect())
 }
 
 /// Puts the rule right before what drops. Nobody else may do the same meanwhile, or it may be there twice.
-pub(super) fn open(tables: &[Legacy]) -> Result<(), KernelError> {
+pub(super) fn open(tables: &[LegacyTable]) -> Result<(), KernelError> {
     each_shut(tables)?.into_iter().try_for_each(|(table, place)| insert(table, place))
 }
 
 /// With the number that the rule has to have.
-fn each_shut(tables: &[Legacy]) -> Result<Vec<(&Legacy, usize)>, KernelError> {
+fn each_shut(tables: &[LegacyTable]) -> Result<Vec<(&LegacyTable, usize)>, KernelError> {
     let mut shut = Vec::new();
     for table in tables {
         let forward = iptables::forward(table.is_ipv4, &table.name);
@@ -32,7 +32,7 @@ fn each_shut(tables: &[Legacy]) -> Result<Vec<(&Legacy, usize)>, KernelError> {
     Ok(shut)
 }
 
-fn insert(table: &Legacy, place: usize) -> Result<(), KernelError> {
+fn insert(table: &LegacyTable, place: usize) -> Result<(), KernelError> {
     let program = table.program();
     let path = FOLDERS.iter().map(|folder| PathBuf::from(folder).join(program)).find(|path| path.exists());
     let no_program = || failed(Errno::ENOENT, format!("{table} drops what is forwarded, and there is no {program}"));

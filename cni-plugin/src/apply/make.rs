@@ -1,8 +1,8 @@
 //! Making a link: a veth with both ends, a bridge, a child of another link; one request each.
 
 use super::kernel::Kernel;
-use crate::plan::link::{Link, LinkAttr, LinkKind, LinkRef};
 use crate::plan::step::Ns;
+use crate::plan::thing::{Link, LinkAttr, LinkKind, LinkRef};
 use crate::sys::netlink::{CREATE, ECHO, EXCL, KernelError, Message};
 use crate::sys::rtnl;
 use crate::sys::rtnl::link::{NewKind, NewLink, by_name, new_link, parse, rename, set_attrs};

@@ -3,6 +3,7 @@
 //! ```text
 //!  kernel ─ the sockets of one call         observe ─ needs ─► facts
 //!  executor ─ steps ─► batched requests     transaction ─ record, apply, roll back
+//!  effect ─ of each kind of thing
 //!  shape ─ programs and queues              make, unmake ─ links, elements ─ of nf_tables, wait ─ an event
 //!  features ─ what the kernel has           program, slot ─ what shapes; xsk ─ what guards
 //!  record ─ what was done, on tmpfs         delegate, within ─ foreign plugins by libcni's rules
@@ -10,6 +11,7 @@
 //! ```
 
 pub mod delegate;
+mod effect;
 mod elements;
 pub mod executor;
 pub mod features;

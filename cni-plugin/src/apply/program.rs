@@ -2,7 +2,8 @@
 
 use super::slot;
 use crate::plan::ladder::Queue;
-use crate::plan::shaping::{FIRST_NS, HORIZON_NS, Hook, Limit, ProgramFact, Shaper, Shaping, Toward, Traffic};
+use crate::plan::thing::Shaping;
+use crate::plan::thing::shaping::{FIRST_NS, HORIZON_NS, Hook, Limit, ProgramFact, Shaper, Toward, Traffic};
 use crate::sys::bpf::shape::Program;
 use crate::sys::netlink::KernelError;
 use crate::sys::rtnl::tc;

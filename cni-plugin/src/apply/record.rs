@@ -22,8 +22,8 @@ use std::time::SystemTime;
 
 /// Where records live.
 pub const ROOT: &str = "/run/braid/attachments";
-/// Layout of a record; another one is not understood.
-const LAYOUT: u32 = 1;
+/// Layout of a record; of others only the one before is understood.
+const LAYOUT: u32 = 2;
 /// In bytes: most records need no more room.
 const TYPICAL_LEN: usize = 2048;
 /// Longest part of a file name that is kept as it is; the kernel's limit is 255 bytes for all of it.
@@ -337,7 +337,7 @@ fn load(path: &Path) -> Result<Option<Record>, Error> {
     match fs::read(path) {
         Ok(bytes) => {
             let record = serde_json::from_slice::<Record>(&bytes).ok();
-            Ok(record.filter(|record| record.layout == LAYOUT))
+            Ok(record.filter(|record| [LAYOUT - 1, LAYOUT].contains(&record.layout)))
         }
         Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(err) => Err(Error::io(format!("read {}", path.display()), &err)),
@@ -414,10 +414,23 @@ pub fn probe() -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::step::render;
+    use crate::plan::undo::undo;
 
     fn key() -> Key {
         let text = |text: &str| text.to_owned();
         Key { network: text("net.1"), plugin: text("bridge"), container_id: text("4f1c"), ifname: text("eth0.5") }
+    }
+
+    #[test]
+    fn a_record_of_the_layout_before_is_read_and_undone() {
+        let text = include_str!("record_layout_1.json");
+        let record: Record = serde_json::from_str(text).expect("a record");
+        assert_eq!(record.parts.iter().map(Vec::len).collect::<Vec<_>>(), [17, 7, 3, 1, 2]);
+        let steps: Vec<Step> = record.steps().cloned().collect();
+        let undone = render(&undo(&steps));
+        let of = |command: &str| undone.lines().filter(|line| line.contains(command)).count();
+        assert_eq!((of("ip link del"), of("nft delete element"), undone.lines().count()), (2, 7, 9), "{undone}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::Error;
 use super::kernel::Kernel;
 use crate::plan::Mac;
-use crate::plan::link::{LinkAttr, LinkRef};
+use crate::plan::thing::{LinkAttr, LinkRef};
 use crate::sys::netlink::KernelError;
 use crate::sys::rtnl::{self, link};
 use serde::Deserialize;

@@ -3,9 +3,10 @@
 use super::kernel::Kernel;
 use super::lock::Lock;
 use super::record::{self, Record};
-use super::{Error, elements, firewall, hostports};
+use super::{Error, effect, firewall};
 use crate::apart::apart;
-use crate::plan::nft::Gate;
+use crate::plan::thing::Thing;
+use crate::plan::thing::firewall::Gate;
 use crate::plan::{Feature, Step};
 use crate::sys::netlink::KernelError;
 use crate::sys::nft::state::{self, State, Table};
@@ -68,24 +69,25 @@ fn put_back(kernel: &mut Kernel, record: &Record, lost: &[(Table, State)]) -> Ve
     let is_lost = |table: Table| lost.iter().any(|(lost, _)| *lost == table);
     let mut errors = Vec::new();
     for step in record.steps() {
-        let made = match step {
-            Step::AddMacCheck(_) if !is_lost(Table::Bridge) => Ok(()),
-            Step::AddMacCheck(_) => elements::add(kernel, step),
-            _ if !is_lost(Table::Inet) => Ok(()),
-            _ => put_back_inet(kernel, step),
+        let Step::Add(thing) = step else { continue };
+        let made = match thing {
+            Thing::MacCheck(_) if is_lost(Table::Bridge) => effect::add(kernel, thing),
+            thing if is_lost(Table::Inet) => put_back_inet(kernel, thing),
+            _ => Ok(()),
         };
         errors.extend(made.err().map(|cause| Error::of_steps([step], cause).context("put back")));
     }
     errors
 }
 
-fn put_back_inet(kernel: &mut Kernel, step: &Step) -> Result<(), KernelError> {
-    match step {
-        Step::AddMasquerade(what) if !masquerade::is_there(kernel.nft()?, what)? => elements::add(kernel, step),
-        Step::AddHostPorts(what) if !hostport::are_there(kernel.nft()?, what)? => hostports::add(kernel, what),
-        Step::AddFirewall(what) if !firewall::missing(kernel, what)?.is_empty() => elements::add(kernel, step),
-        _ => Ok(()),
-    }
+fn put_back_inet(kernel: &mut Kernel, thing: &Thing) -> Result<(), KernelError> {
+    let is_whole = match thing {
+        Thing::Masquerade(what) => masquerade::is_there(kernel.nft()?, what)?,
+        Thing::HostPorts(what) => hostport::are_there(kernel.nft()?, what)?,
+        Thing::Firewall(what) => firewall::missing(kernel, what)?.is_empty(),
+        _ => true,
+    };
+    if is_whole { Ok(()) } else { effect::add(kernel, thing) }
 }
 
 /// Opens the gates of all attachments where others have shut them since: an own firewall that is loaded anew.
@@ -96,7 +98,7 @@ pub fn gates(kernel: &mut Kernel, features: &[Feature]) -> Vec<Error> {
     let mut gates: BTreeSet<(String, bool)> = BTreeSet::new();
     let mut note = |record: &Record| {
         for step in record.steps() {
-            let Step::AddFirewall(what) = step else { continue };
+            let Step::Add(Thing::Firewall(what)) = step else { continue };
             if let Gate::Chains { admin } = &what.gate {
                 gates.extend(what.addrs.iter().map(|addr| (admin.clone(), addr.is_ipv4())));
             }

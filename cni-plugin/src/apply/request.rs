@@ -1,8 +1,8 @@
 //! Steps that are one request of the route family.
 
 use super::kernel::Kernel;
-use crate::plan::link::LinkRef;
 use crate::plan::step::Step;
+use crate::plan::thing::{LinkRef, PortVlan, Thing};
 use crate::sys::netlink::{CREATE, EXCL, KernelError};
 use crate::sys::rtnl::{self, addr, link, route};
 use nix::errno::Errno;
@@ -20,37 +20,36 @@ impl Request {
         let mut body = Vec::with_capacity(64);
         let out = &mut body;
         let (kind, flags) = match &steps[0] {
-            Step::SetLink { at, .. } | Step::EnsureAttr { at, .. } => {
-                let attrs = steps.iter().filter_map(|step| match step {
-                    Step::SetLink { to, .. } | Step::EnsureAttr { to, .. } => Some(to),
-                    _ => None,
-                });
-                link::set_attrs(kernel.index(at)?, attrs, out);
+            step if let Some((at, _)) = step.attr() => {
+                link::set_attrs(kernel.index(at)?, steps.iter().filter_map(Step::attr).map(|(_, to)| to), out);
                 (rtnl::NEWLINK, 0)
             }
-            Step::EnsureVlan { at, vlan } => {
-                link::vlan(kernel.index(at)?, vlan, out);
-                (rtnl::SETLINK, 0)
-            }
-            Step::DelVlan { at, vlan } => {
+            Step::Add(thing) | Step::Ensure(thing) => match thing {
+                Thing::Vlan(PortVlan { at, vlan }) => {
+                    link::vlan(kernel.index(at)?, vlan, out);
+                    (rtnl::SETLINK, 0)
+                }
+                Thing::Addr(addr) => {
+                    addr::addr(kernel.index(&addr.at)?, addr, out);
+                    (rtnl::NEWADDR, CREATE | EXCL)
+                }
+                Thing::Route(route) => {
+                    route::route(kernel.index(&route.at)?, route, out);
+                    // As with the reference plugins: without EXCL two routes to one destination both stay, and without APPEND
+                    // the kernel takes the newest one of IPv4. It spreads packets over those of IPv6 either way.
+                    (rtnl::NEWROUTE, CREATE)
+                }
+                _ => return Err(Errno::EOPNOTSUPP.into()),
+            },
+            Step::Del(Thing::Vlan(PortVlan { at, vlan })) => {
                 link::vlan(kernel.index(at)?, vlan, out);
                 (rtnl::DELLINK, 0)
             }
-            Step::AddAddr(addr) | Step::EnsureAddr(addr) => {
-                addr::addr(kernel.index(&addr.at)?, addr, out);
-                (rtnl::NEWADDR, CREATE | EXCL)
-            }
-            Step::DelAddr(addr) => {
+            Step::Del(Thing::Addr(addr)) => {
                 addr::addr(kernel.index(&addr.at)?, addr, out);
                 (rtnl::DELADDR, 0)
             }
-            Step::AddRoute(route) => {
-                route::route(kernel.index(&route.at)?, route, out);
-                // As with the reference plugins: without EXCL two routes to one destination both stay, and without APPEND the
-                // kernel takes the newest one of IPv4. It spreads packets over those of IPv6 either way.
-                (rtnl::NEWROUTE, CREATE)
-            }
-            Step::DelRoute(route) => {
+            Step::Del(Thing::Route(route)) => {
                 route::route(kernel.index(&route.at)?, route, out);
                 (rtnl::DELROUTE, 0)
             }
@@ -63,12 +62,14 @@ impl Request {
 /// The link whose index the step's request carries.
 pub(super) fn link_of(step: &Step) -> Option<&LinkRef> {
     match step {
-        Step::SetLink { at, .. }
-        | Step::EnsureAttr { at, .. }
-        | Step::EnsureVlan { at, .. }
-        | Step::DelVlan { at, .. } => Some(at),
-        Step::AddAddr(addr) | Step::EnsureAddr(addr) | Step::DelAddr(addr) => Some(&addr.at),
-        Step::AddRoute(route) | Step::DelRoute(route) => Some(&route.at),
+        Step::Set { at, .. } => Some(at),
+        Step::Add(thing) | Step::Ensure(thing) | Step::Del(thing) => match thing {
+            Thing::Attr(attr) => Some(&attr.at),
+            Thing::Vlan(vlan) => Some(&vlan.at),
+            Thing::Addr(addr) => Some(&addr.at),
+            Thing::Route(route) => Some(&route.at),
+            _ => None,
+        },
         _ => None,
     }
 }

@@ -6,9 +6,9 @@ use super::kernel::Kernel;
 use super::program::{Loaded, fact_of};
 use super::slot;
 use crate::plan::ladder::Queue;
-use crate::plan::link::LinkRef;
-use crate::plan::shaping::{Hook, ShapedFact, Shaper, Shaping, Toward};
 use crate::plan::step::Ns;
+use crate::plan::thing::shaping::{Hook, ShapedFact, Shaper, Toward};
+use crate::plan::thing::{LinkRef, Redirect, Shaping};
 use crate::sys::bpf::shape::NAME;
 use crate::sys::netlink::{CREATE, ECHO, EXCL, KernelError, Message, REPLACE, Socket};
 use crate::sys::rtnl::tc::{self, Class};
@@ -31,18 +31,19 @@ const UNBOUNDED: u64 = 1 << 40;
 /// A clsact's first filter waits for an RCU grace period that began after the clsact was made (v6.12
 /// `net/sched/sch_generic.c`, `mini_qdisc_pair_swap()`). So all are made before the first filter, and one wait serves all;
 /// two where a grace period was under way already, which no wait counts.
-pub(super) fn add(kernel: &mut Kernel, shaping: &Shaping, redirect: Option<Redirect<'_>>) -> Result<(), KernelError> {
+pub(super) fn add(kernel: &mut Kernel, shaping: &Shaping, redirect: Option<&Redirect>) -> Result<(), KernelError> {
     make(kernel, shaping, redirect)?;
-    redirect.map_or(Ok(()), |(from, _)| led(kernel, from))
+    redirect.map_or(Ok(()), |redirect| led(kernel, &redirect.from))
 }
 
-fn make(kernel: &mut Kernel, shaping: &Shaping, redirect: Option<Redirect<'_>>) -> Result<(), KernelError> {
+fn make(kernel: &mut Kernel, shaping: &Shaping, redirect: Option<&Redirect>) -> Result<(), KernelError> {
     let program = Loaded::of(shaping, kernel.record())?;
     let mut sides =
         [Ns::Pod, Ns::Host].map(|ns| Side::of(kernel, shaping, ns)).into_iter().collect::<Result<Vec<_>, _>>()?;
     sides.retain(|side| !side.queues.is_empty() || !side.filters.is_empty());
-    let redirect =
-        redirect.map(|(from, to)| Ok::<_, KernelError>((kernel.index(from)?, kernel.index(to)?))).transpose()?;
+    let index =
+        |redirect: &Redirect| Ok::<_, KernelError>((kernel.index(&redirect.from)?, kernel.index(&redirect.to)?));
+    let redirect = redirect.map(index).transpose()?;
     let Some((last, others)) = sides.split_last() else { return Ok(()) };
     for side in others {
         let mut batch = Batch::on(kernel.route(side.ns)?);
@@ -108,11 +109,8 @@ pub fn leave(shaping: &Shaping) -> Result<(), Error> {
     if shaping.is_all_in(Ns::Pod) { forget() } else { Ok(()) }
 }
 
-/// From where, and to where.
-pub(super) type Redirect<'a> = (&'a LinkRef, &'a LinkRef);
-
 /// Sends all that comes in from one link out through another.
-pub(super) fn redirect(kernel: &mut Kernel, (from, to): Redirect<'_>) -> Result<(), KernelError> {
+pub(super) fn redirect(kernel: &mut Kernel, Redirect { from, to }: &Redirect) -> Result<(), KernelError> {
     let (index, to) = (kernel.index(from)?, kernel.index(to)?);
     let mut batch = Batch::on(kernel.route(from.ns)?);
     batch.clsact(index);

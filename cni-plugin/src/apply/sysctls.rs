@@ -4,9 +4,9 @@ use super::executor::is_there_already;
 use super::kernel::Kernel;
 use super::{Error, features};
 use crate::apart::apart;
-use crate::plan::advertised::Advertised;
-use crate::plan::link::LinkRef;
-use crate::plan::step::{Ns, Step, Sysctl};
+use crate::plan::step::{Ns, Step};
+use crate::plan::thing::advertised::Advertised;
+use crate::plan::thing::{LinkRef, Sysctl, Thing};
 use crate::plan::{Facts, IfName};
 use crate::sys::netlink::Socket;
 use crate::sys::rtnl::{self, link, netconf, route};
@@ -23,8 +23,8 @@ pub(super) fn write(
     let held: Vec<bool> = steps.iter().map(|step| is_there_already(step, facts) || is_held(kernel, step)).collect();
     let one = |(step, held): (&&Step, &bool)| match step {
         _ if *held => Ok(true),
-        Step::SetSysctl(sysctl) => sysctl::write(&sysctl.key, &sysctl.value),
-        Step::EnsureSysctl(sysctl) => sysctl::ensure(&sysctl.key, &sysctl.value),
+        Step::Add(Thing::Sysctl(sysctl)) => sysctl::write(&sysctl.key, &sysctl.value),
+        Step::Ensure(Thing::Sysctl(sysctl)) => sysctl::ensure(&sysctl.key, &sysctl.value),
         _ => Ok(true),
     };
     let all = || steps.iter().zip(&held).map(one).collect();
@@ -33,7 +33,7 @@ pub(super) fn write(
 
 /// Whether the node forwards already.
 fn is_held(kernel: &mut Kernel, step: &Step) -> bool {
-    let Step::EnsureSysctl(Sysctl { ns, key, value, .. }) = step else { return false };
+    let Step::Ensure(Thing::Sysctl(Sysctl { ns, key, value, .. })) = step else { return false };
     value == "1" && forwards(kernel, *ns, key) == Some(true)
 }
 

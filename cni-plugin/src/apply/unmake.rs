@@ -8,8 +8,8 @@
 use super::kernel::Kernel;
 use super::leaving::{Note, Notes};
 use super::lock::Lock;
-use crate::plan::link::LinkRef;
 use crate::plan::step::Ns;
+use crate::plan::thing::LinkRef;
 use crate::sys::netlink::{KernelError, Outcome, Socket};
 use crate::sys::rtnl::{self, link};
 use nix::errno::Errno;

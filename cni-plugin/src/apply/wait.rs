@@ -1,7 +1,7 @@
 //! Waiting on the kernel's notifications, never on a clock alone.
 
 use super::kernel::Kernel;
-use crate::plan::link::LinkRef;
+use crate::plan::thing::LinkRef;
 use crate::sys::carrier;
 use crate::sys::netlink::{KernelError, Message};
 use crate::sys::rtnl::{self, addr, link};

@@ -4,9 +4,9 @@
 use super::Error;
 use super::kernel::Kernel;
 use super::lock::Lock;
-use crate::plan::link::LinkRef;
 use crate::plan::step::Ns;
-use crate::plan::xsk::{Hold, XskGuard};
+use crate::plan::thing::xsk_guard::Hold;
+use crate::plan::thing::{LinkRef, XskGuard};
 use crate::sys::bpf::xsk::{Holds, below, bind, sockets};
 use crate::sys::netlink::KernelError;
 use nix::errno::Errno;
@@ -100,10 +100,9 @@ fn list() -> Result<Vec<Hold>, Errno> {
 #[cfg(test)]
 mod tests {
     use crate::apply::record::Record;
-    use crate::plan::link::LinkRef;
     use crate::plan::step::Step;
+    use crate::plan::thing::{LinkRef, Thing};
     use crate::plan::undo::undo;
-    use crate::plan::verify::holds;
     use crate::plan::{Facts, IfName};
 
     /// As the version before wrote it where the kernel asks no LSM program.
@@ -125,11 +124,11 @@ mod tests {
     fn the_record_of_a_guard_at_the_link_below_is_read_checked_and_undone() {
         let record: Record = serde_json::from_str(OF_BEFORE).expect("a record");
         let steps: Vec<Step> = record.steps().cloned().collect();
-        let guard = steps.iter().find(|step| matches!(step, Step::AddXskGuard(_))).expect("a guard");
-        holds(guard, &Facts::default()).expect("CHECK does not look for it");
+        let guard = steps.iter().find(|step| matches!(step, Step::Add(Thing::XskGuard(_)))).expect("a guard");
+        guard.holds(&Facts::default()).expect("CHECK does not look for it");
         let last = undo(&steps).pop();
         assert_eq!(last, guard.inverse());
         let lan = LinkRef::host(IfName::parse("lan").expect("a name"));
-        assert!(matches!(last, Some(Step::DelXskGuard(guard)) if guard.below == Some(lan)));
+        assert!(matches!(last, Some(Step::Del(Thing::XskGuard(guard))) if guard.below == Some(lan)));
     }
 }

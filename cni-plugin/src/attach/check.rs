@@ -7,9 +7,9 @@ use super::told;
 use crate::apply::observe::observe;
 use crate::apply::record::Folder;
 use crate::cni::{AddResult, Attachment, Command, Error, Request};
-use crate::plan::link::LinkRef;
 use crate::plan::step::{Ns, Step};
-use crate::plan::{Facts, IfName, Mac, Need, verify};
+use crate::plan::thing::{LinkRef, Thing};
+use crate::plan::{Facts, IfName, Mac, Need};
 use crate::plugins::interface;
 
 /// Says what differs from what ADD made.
@@ -42,7 +42,7 @@ pub fn check(request: &Request, chain: &Chain) -> Result<(), Error> {
         let facts = observe(&mut kernel, &needs(&steps, attachment)).map_err(Error::from)?;
         errors.extend(prev.and_then(|prev| check_result(chain, attachment, prev, (&facts, record.is_some())).err()));
         let missing = steps.iter().enumerate().filter(|(at, step)| !is_overwritten(step, &steps[at + 1..]));
-        let missing = missing.filter_map(|(_, step)| verify::holds(step, &facts).err());
+        let missing = missing.filter_map(|(_, step)| step.holds(&facts).err());
         errors.extend(missing.map(|what| Error::internal(format!("network {:?}: {what}", chain.network()))));
     }
     Error::joined(&errors)
@@ -70,11 +70,13 @@ fn needs(steps: &[Step], attachment: &Attachment) -> Vec<Need> {
 
 /// A later step of the same attachment gave the same thing another value.
 fn is_overwritten(step: &Step, later: &[Step]) -> bool {
-    later.iter().any(|other| match (step, other) {
-        (Step::SetLink { at, to, .. }, Step::SetLink { at: other, to: new, .. }) => {
+    later.iter().any(|other| match (step.attr(), other.attr(), step, other) {
+        (Some((at, to)), Some((other, new)), ..) => {
             at == other && std::mem::discriminant(to) == std::mem::discriminant(new)
         }
-        (Step::SetSysctl(one), Step::SetSysctl(other)) => one.ns == other.ns && one.key == other.key,
+        (_, _, Step::Add(Thing::Sysctl(one)), Step::Add(Thing::Sysctl(other))) => {
+            one.ns == other.ns && one.key == other.key
+        }
         _ => false,
     })
 }

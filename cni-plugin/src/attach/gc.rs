@@ -13,9 +13,8 @@ use crate::apply::xsk;
 use crate::cni::{Command, Error, Request, owner};
 use crate::ipam::host_local;
 use crate::ipam::liveness::{Liveness, Netns, owner_of};
-use crate::plan::link::LinkRef;
-use crate::plan::nft::MacCheck;
-use crate::plan::step::Step;
+use crate::plan::step::{Kind, Step};
+use crate::plan::thing::{Link, LinkRef, MacCheck};
 use crate::plan::{Facts, IfName, Mac};
 use crate::plugins::call::ALIAS_PREFIX;
 use crate::sys::nft::{firewall, isolation, mac_check, masquerade};
@@ -109,22 +108,22 @@ fn sweep(network: &str, valid: &[(String, String)]) -> Result<(), Error> {
         let Some((name, fact)) = link::parse(&message.body) else { continue };
         let Ok(name) = IfName::parse(&name) else { continue };
         if fact.alias.strip_prefix(ALIAS_PREFIX).is_some_and(is_lost) {
-            steps.push(Step::DelLink(LinkRef::host(name)));
+            steps.push(Step::del(Link::any(LinkRef::host(name))));
         }
     }
     let masqueraded = kernel.nft().and_then(masquerade::list).unwrap_or_default();
     let lost = masqueraded.into_iter().map(|(_, owner)| owner).filter(|owner| is_lost(owner));
-    steps.extend(lost.map(Step::DelMasqueradesOf));
+    steps.extend(lost.map(|owner| Step::Forget(Kind::Masquerades, owner)));
     let led = hostports::owners(&mut kernel).unwrap_or_default();
-    steps.extend(led.into_iter().filter(|owner| is_lost(owner)).map(Step::DelHostPortsOf));
+    steps.extend(led.into_iter().filter(|owner| is_lost(owner)).map(|owner| Step::Forget(Kind::HostPorts, owner)));
     let mut forwarded = kernel.nft().and_then(firewall::owners).unwrap_or_default();
     forwarded.extend(kernel.nft().and_then(isolation::owners).unwrap_or_default());
-    steps.extend(forwarded.into_iter().filter(|owner| is_lost(owner)).map(Step::DelFirewallOf));
+    steps.extend(forwarded.into_iter().filter(|owner| is_lost(owner)).map(|owner| Step::Forget(Kind::Firewall, owner)));
     let limited = xsk::owners().unwrap_or_default();
-    steps.extend(limited.into_iter().filter(|owner| is_lost(owner)).map(Step::DelXskGuardsOf));
+    steps.extend(limited.into_iter().filter(|owner| is_lost(owner)).map(|owner| Step::Forget(Kind::XskGuards, owner)));
     let held = kernel.nft().and_then(mac_check::owners).unwrap_or_default();
     let lost = held.into_iter().filter(|(_, owner)| is_lost(owner));
-    steps.extend(lost.map(|(port, owner)| Step::DelMacCheck(MacCheck { port, mac: Mac([0; 6]), owner })));
+    steps.extend(lost.map(|(port, owner)| Step::del(MacCheck { port, mac: Mac([0; 6]), owner })));
     let go_on = crate::apply::executor::OnError::GoOn;
     let report = crate::apply::executor::execute(&mut kernel, &steps, &Facts::default(), go_on);
     let idle = xsk::sweep().err().map(Error::from);

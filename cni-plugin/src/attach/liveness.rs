@@ -13,7 +13,7 @@ use crate::ipam::host_local::store::LeaseFile;
 use crate::ipam::liveness::{Death, LIBCNI_CACHE_DIR, LibcniCache, Liveness, Netns, Recorded, owner_of};
 use crate::ipam::{Host, Owner};
 use crate::plan::Facts;
-use crate::plan::step::Step;
+use crate::plan::step::{Kind, Step};
 use std::cell::OnceCell;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -96,8 +96,11 @@ impl Known {
     /// reached by its ports. The rest is left to its DEL or GC, which may hold locks that this call needs.
     fn end_rules(&self, owner: &Owner) -> Vec<Error> {
         let owner = owner::short(&self.cache.network, &owner.container_id, &owner.ifname);
-        let steps =
-            [Step::DelHostPortsOf(owner.clone()), Step::DelMasqueradesOf(owner.clone()), Step::DelFirewallOf(owner)];
+        let steps = [
+            Step::Forget(Kind::HostPorts, owner.clone()),
+            Step::Forget(Kind::Masquerades, owner.clone()),
+            Step::Forget(Kind::Firewall, owner),
+        ];
         match Kernel::open(None) {
             Ok(mut kernel) => execute(&mut kernel, &steps, &Facts::default(), OnError::GoOn).errors,
             Err(err) => vec![err],

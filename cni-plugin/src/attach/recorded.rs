@@ -6,6 +6,7 @@ use crate::cni::{Attachment, Command, Error, NetConf, Request};
 use crate::ipam::{Ipam, host_local};
 use crate::plan::IfName;
 use crate::plan::step::{Ns, Step};
+use crate::plan::thing::Thing;
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -64,7 +65,7 @@ pub fn leased(record: &Record, path: &Path) -> Vec<IpAddr> {
     let of_it = host_locals(&chain).filter(|(_, config)| config.path() == path);
     let steps = of_it.filter_map(|(at, _)| record.parts.get(at)).flatten();
     let address = |step: &Step| match step {
-        Step::AddAddr(addr) if addr.at.ns == Ns::Pod => Some(addr.net.addr()),
+        Step::Add(Thing::Addr(addr)) if addr.at.ns == Ns::Pod => Some(addr.net.addr()),
         _ => None,
     };
     steps.filter_map(address).collect()

@@ -10,6 +10,7 @@ use crate::apply::shape;
 use crate::cni::{AddResult, Attachment, Command, Error};
 use crate::plan::Facts;
 use crate::plan::step::Step;
+use crate::plan::thing::Thing;
 use crate::plan::undo::{in_turn, undo};
 use std::ops::Range;
 
@@ -74,7 +75,7 @@ impl TakeBack<'_> {
         let mut failed: Vec<Step> = report.failed.into_iter().map(|(at, _)| steps[at].clone()).collect();
         if !kernel.has_pod() {
             for step in &done {
-                let Step::AddShaping(shaping) = step else { continue };
+                let Step::Add(Thing::Shaping(shaping)) = step else { continue };
                 if let Err(err) = shape::leave(shaping) {
                     errors.push(err.into());
                     failed.extend(step.inverse());
@@ -106,8 +107,10 @@ impl TakeBack<'_> {
     /// Whether a link of item `at` could not be taken away.
     fn has_link(&self, at: usize, failed: &[Step]) -> bool {
         match &self.record {
-            Some(record) => record.parts.get(at).into_iter().flatten().any(|step| matches!(step, Step::AddLink(_))),
-            None => failed.iter().any(|step| matches!(step, Step::DelLink(_))),
+            Some(record) => {
+                record.parts.get(at).into_iter().flatten().any(|step| matches!(step, Step::Add(Thing::Link(_))))
+            }
+            None => failed.iter().any(|step| matches!(step, Step::Del(Thing::Link(_)))),
         }
     }
 

@@ -9,8 +9,8 @@ use crate::apply::kernel::Kernel;
 use crate::apply::observe::observe;
 use crate::cni::{AddResult, Attachment, Error, IpConfig};
 use crate::ipam::Lease;
-use crate::plan::link::{LinkAttr, LinkRef};
-use crate::plan::step::{Ns, Step};
+use crate::plan::step::{Event, Ns, Step};
+use crate::plan::thing::{Attr, LinkAttr, LinkRef, Thing};
 use crate::plan::{IfName, Mac};
 
 /// The steps of the native plugins.
@@ -53,17 +53,12 @@ fn lease(prev: &AddResult, ifname: &IfName) -> Lease {
 
 fn is_alike(step: &Step) -> bool {
     match step {
-        Step::AddLink(_)
-        | Step::EnsureLink(_)
-        | Step::SetLink { .. }
-        | Step::EnsureAttr { .. }
-        | Step::EnsureVlan { .. }
-        | Step::DelVlan { .. }
-        | Step::EnsureAddr(_)
-        | Step::SetSysctl(_)
-        | Step::EnsureSysctl(_)
-        | Step::WaitUp(_) => true,
-        Step::AddRoute(route) => route.at.ns == Ns::Host,
+        Step::Add(Thing::Link(_) | Thing::Attr(_) | Thing::Sysctl(_))
+        | Step::Ensure(_)
+        | Step::Set { .. }
+        | Step::Del(Thing::Vlan(_))
+        | Step::Wait(Event::Up(_)) => true,
+        Step::Add(Thing::Route(route)) => route.at.ns == Ns::Host,
         _ => false,
     }
 }
@@ -73,6 +68,6 @@ fn host_macs(prev: &AddResult) -> impl Iterator<Item = Step> {
     prev.interfaces.iter().filter(|interface| interface.sandbox.is_empty()).filter_map(|interface| {
         let mac = Mac::parse(&interface.mac).filter(|mac| mac.0 != [0; 6])?;
         let at = LinkRef::host(IfName::parse(&interface.name).ok()?);
-        Some(Step::SetLink { at, to: LinkAttr::Mac(mac), from: None })
+        Some(Step::add(Attr { at, to: LinkAttr::Mac(mac) }))
     })
 }

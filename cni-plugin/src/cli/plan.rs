@@ -97,11 +97,12 @@ fn command(step: &Step) -> String {
 mod tests {
     use super::*;
     use crate::plan::IfName;
-    use crate::plan::link::LinkRef;
+    use crate::plan::thing::Link;
+    use crate::plan::thing::LinkRef;
 
     #[test]
     fn a_step_is_its_namespace_and_its_command() {
-        let step = Step::DelLink(LinkRef::host(IfName::parse("cni0").expect("a name")));
+        let step = Step::del(Link::any(LinkRef::host(IfName::parse("cni0").expect("a name"))));
         let lines = [Line::Note("x".to_owned()), Line::Step(step)];
         assert_eq!(lines.iter().map(text).collect::<String>(), "# x\nhost ip link del cni0\n");
         let json = serde_json::to_string(&shown(&lines[1])).expect("json");

@@ -6,10 +6,10 @@ use crate::apply::shape::observe;
 use crate::apply::xsk;
 use crate::attach::liveness::netns_of;
 use crate::ipam::liveness::Netns;
-use crate::plan::nft::PacketGuard;
-use crate::plan::shaping::{Hook, Shaper, Toward, Traffic};
 use crate::plan::step::{Ns, Step};
-use crate::plan::xsk::{Hold, XskGuard};
+use crate::plan::thing::shaping::{Hook, Shaper, Toward, Traffic};
+use crate::plan::thing::xsk_guard::Hold;
+use crate::plan::thing::{PacketGuard, Thing, XskGuard};
 use crate::sys::netns::NetNs;
 use crate::sys::nft::packet_guard;
 use serde::Serialize;
@@ -37,11 +37,11 @@ pub(super) fn of(record: &Record) -> Vec<Direction> {
     let mut directions = Vec::new();
     for step in record.steps() {
         match step {
-            Step::AddShaping(shaping) => {
+            Step::Add(Thing::Shaping(shaping)) => {
                 let kernel = kernel.get_or_insert_with(|| open(record));
                 directions.extend(shaping.shapers.iter().map(|shaper| direction(kernel.as_mut(), shaper)));
             }
-            Step::AddPacketGuard(_) | Step::AddXskGuard(_) => {
+            Step::Add(Thing::PacketGuard(_) | Thing::XskGuard(_)) => {
                 let kernel = kernel.get_or_insert_with(|| open(record));
                 let sent = directions.iter_mut().find(|direction| direction.toward == toward(Toward::Network));
                 if let Some(passed) = sent.and_then(|direction| direction.passed.as_mut()) {
@@ -82,11 +82,11 @@ fn direction(kernel: Option<&mut Kernel>, shaper: &Shaper) -> Direction {
 /// How many packets a guard beside the shaper let not pass.
 fn held(kernel: &mut Kernel, guard: &Step) -> u64 {
     let found = match guard {
-        Step::AddPacketGuard(PacketGuard { at, .. }) => {
+        Step::Add(Thing::PacketGuard(PacketGuard { at, .. })) => {
             let found = kernel.nft_of(at.ns).and_then(|socket| packet_guard::find(socket, &at.name));
             found.map(|found| found.map(|fact| fact.dropped))
         }
-        Step::AddXskGuard(XskGuard { netns, owner, .. }) => {
+        Step::Add(Thing::XskGuard(XskGuard { netns, owner, .. })) => {
             let is_its = |hold: &Hold| hold.netns == *netns && hold.owner == *owner;
             xsk::observe().map(|held| held.into_iter().find(is_its).map(|hold| hold.refused))
         }

@@ -9,9 +9,9 @@ use crate::attach::liveness::netns_of;
 use crate::attach::status::full;
 use crate::cni::{Json, NetConf, NetConfList};
 use crate::ipam::liveness::Netns;
-use crate::plan::link::{LinkKind, LinkRef};
-use crate::plan::shaping::Traffic;
 use crate::plan::step::{Ns, Step};
+use crate::plan::thing::shaping::Traffic;
+use crate::plan::thing::{LinkKind, LinkRef, Thing};
 use clap::Args;
 use serde::Serialize;
 use std::time::{Duration, SystemTime};
@@ -86,7 +86,7 @@ fn shown(record: &Record, age: Duration, netns: Netns) -> Shown {
 fn addresses(record: &Record) -> Vec<String> {
     let own = |at: &LinkRef| at.ns == Ns::Pod && at.name.as_str() == record.key.ifname;
     let address = |step: &Step| match step {
-        Step::AddAddr(addr) if own(&addr.at) => Some(addr.net.to_string()),
+        Step::Add(Thing::Addr(addr)) if own(&addr.at) => Some(addr.net.to_string()),
         _ => None,
     };
     record.steps().filter_map(address).collect()
@@ -106,7 +106,7 @@ fn types(record: &Record) -> String {
 
 /// The host's end of a link that is made: of a veth its other end, of a macvlan or ipvlan its parent.
 pub(super) fn host_link(step: &Step) -> Option<&LinkRef> {
-    let Step::AddLink(link) = step else { return None };
+    let Step::Add(Thing::Link(link)) = step else { return None };
     match &link.kind {
         LinkKind::Macvlan { parent, .. } | LinkKind::Ipvlan { parent, .. } => Some(parent),
         _ => Some(&link.at).filter(|at| at.ns == Ns::Host),
@@ -179,8 +179,7 @@ mod tests {
     use super::*;
     use crate::apply::record::Key;
     use crate::plan::IfName;
-    use crate::plan::link::Link;
-    use crate::plan::step::Addr;
+    use crate::plan::thing::{Addr, Link};
 
     fn record() -> Record {
         let name = |text| IfName::parse(text).expect("a name");
@@ -202,10 +201,10 @@ mod tests {
             kind: LinkKind::Veth { peer: LinkRef::pod(name("eth0")), peer_mac: None },
         };
         let addr = |at, net: &str| {
-            Step::AddAddr(Addr { at, net: net.parse().expect("a net"), no_prefix_route: false, no_dad: false })
+            Step::add(Addr { at, net: net.parse().expect("a net"), no_prefix_route: false, no_dad: false })
         };
         record.parts = vec![vec![
-            Step::AddLink(link),
+            Step::Add(Thing::Link(link)),
             addr(LinkRef::pod(name("eth0")), "10.1.0.2/24"),
             addr(LinkRef::host(name("veth1")), "10.1.0.1/32"),
         ]];

@@ -4,7 +4,7 @@ use super::output;
 use super::shaped::{self, Direction, short};
 use super::{Outcome, SUCCESS};
 use crate::apply::record;
-use crate::plan::shaping::Traffic;
+use crate::plan::thing::shaping::Traffic;
 use clap::Args;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, stdout};

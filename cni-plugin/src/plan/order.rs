@@ -1,8 +1,7 @@
 //! In which order the steps of several plugins are carried out.
 
-use super::link::{Link, LinkAttr, LinkKind, LinkRef};
-use super::shaping::Shaping;
 use super::step::Step;
+use super::thing::{Attr, Link, LinkAttr, LinkKind, LinkRef, Redirect, Shaping, Thing};
 
 /// In the order in which they are carried out.
 pub fn ordered(steps: Vec<Step>) -> Vec<Step> {
@@ -12,7 +11,7 @@ pub fn ordered(steps: Vec<Step>) -> Vec<Step> {
 /// Has the container's sockets held before there is anything to send through.
 fn hold_first(steps: Vec<Step>) -> Vec<Step> {
     let (mut first, others): (Vec<Step>, Vec<Step>) =
-        steps.into_iter().partition(|step| matches!(step, Step::AddXskGuard(_)));
+        steps.into_iter().partition(|step| matches!(step, Step::Add(Thing::XskGuard(_))));
     first.extend(others);
     first
 }
@@ -23,16 +22,16 @@ fn hold_first(steps: Vec<Step>) -> Vec<Step> {
 /// that nothing comes in past it.
 fn shape_before_up(mut steps: Vec<Step>) -> Vec<Step> {
     while let Some((from, to)) = (0..steps.len()).find_map(|at| Some((at, place_for(at, &steps)?))) {
-        let Step::AddShaping(shaping) = steps.remove(from) else { return steps };
+        let Step::Add(Thing::Shaping(shaping)) = steps.remove(from) else { return steps };
         let up = come_up_later(&mut steps[to - 1]);
         let ifb = ifb_of(&shaping, &steps);
         let mut behind: Vec<Step> = steps.extract_if(from.., |step| is_about(step, ifb.as_ref())).collect();
         // Nothing comes in yet, so what leads there need not wait until the ifb is up, and is made with the shaping.
-        behind.sort_by_key(|step| !matches!(step, Step::AddRedirect { .. }));
+        behind.sort_by_key(|step| !matches!(step, Step::Add(Thing::Redirect(_))));
         let made: Vec<LinkRef> = steps[..to].iter().flat_map(made_by).cloned().collect();
         let sizes: Vec<Step> = steps.extract_if(from.., |step| is_size_of(step, &made)).collect();
         let mut moved: Vec<Step> = steps.extract_if(to..from, |step| is_about(step, ifb.as_ref())).collect();
-        moved.push(Step::AddShaping(shaping));
+        moved.push(Step::add(shaping));
         moved.append(&mut behind);
         moved.extend(up.into_iter().chain(sizes));
         steps.splice(to..to, moved);
@@ -43,31 +42,30 @@ fn shape_before_up(mut steps: Vec<Step>) -> Vec<Step> {
 /// Where the step at `at` belongs if it shapes: behind the last of its links, which are all made here; none for all
 /// others, and where it stands there already.
 fn place_for(at: usize, steps: &[Step]) -> Option<usize> {
-    let Step::AddShaping(shaping) = &steps[at] else { return None };
+    let Step::Add(Thing::Shaping(shaping)) = &steps[at] else { return None };
     let ifb = ifb_of(shaping, steps);
     let (before, behind) = steps.split_at(at);
     let led_there = behind.iter().filter_map(|step| match step {
-        Step::AddRedirect { from, to } if Some(to) == ifb.as_ref() => Some(from),
+        Step::Add(Thing::Redirect(Redirect { from, to })) if Some(to) == ifb.as_ref() => Some(from),
         _ => None,
     });
     let made_at = |at: &LinkRef| before.iter().position(|step| made_by(step).any(|link| link == at));
     let links = shaping.links().filter(|at| Some(*at) != ifb.as_ref()).chain(led_there);
     let place = links.map(made_at).collect::<Option<Vec<_>>>()?.into_iter().max()? + 1;
-    let belongs_there = |step: &Step| is_about(step, ifb.as_ref()) || matches!(step, Step::AddShaping(_));
+    let belongs_there = |step: &Step| is_about(step, ifb.as_ref()) || matches!(step, Step::Add(Thing::Shaping(_)));
     before[place..].iter().any(|step| !belongs_there(step)).then_some(place)
 }
 
 /// The links that a step makes.
 fn made_by(step: &Step) -> impl Iterator<Item = &LinkRef> {
-    let link = if let Step::AddLink(link) = step { Some(link) } else { None };
-    let peer = link.and_then(|link| if let LinkKind::Veth { peer, .. } = &link.kind { Some(peer) } else { None });
-    link.map(|link| &link.at).into_iter().chain(peer)
+    let link = if let Step::Add(Thing::Link(link)) = step { Some(link) } else { None };
+    link.into_iter().flat_map(Link::ends)
 }
 
 /// The ifb that is made here and shaped.
 fn ifb_of(shaping: &Shaping, steps: &[Step]) -> Option<LinkRef> {
     let ifbs = steps.iter().filter_map(|step| match step {
-        Step::AddLink(link) if matches!(link.kind, LinkKind::Ifb) => Some(&link.at),
+        Step::Add(Thing::Link(link)) if matches!(link.kind, LinkKind::Ifb) => Some(&link.at),
         _ => None,
     });
     ifbs.into_iter().find(|ifb| shaping.links().any(|at| at == *ifb)).cloned()
@@ -76,9 +74,10 @@ fn ifb_of(shaping: &Shaping, steps: &[Step]) -> Option<LinkRef> {
 /// Whether the step makes the ifb, changes it or leads there.
 fn is_about(step: &Step, ifb: Option<&LinkRef>) -> bool {
     let of = match step {
-        Step::AddLink(link) => &link.at,
-        Step::SetLink { at, .. } => at,
-        Step::AddRedirect { to, .. } => to,
+        Step::Add(Thing::Link(link)) => &link.at,
+        Step::Add(Thing::Attr(attr)) => &attr.at,
+        Step::Set { at, .. } => at,
+        Step::Add(Thing::Redirect(redirect)) => &redirect.to,
         _ => return false,
     };
     Some(of) == ifb
@@ -86,15 +85,15 @@ fn is_about(step: &Step, ifb: Option<&LinkRef>) -> bool {
 
 /// Whether the step says how large a packet of a new link may be: one send less where it stands beside the link's others.
 fn is_size_of(step: &Step, made: &[LinkRef]) -> bool {
-    matches!(step, Step::SetLink { at, to: LinkAttr::GsoMaxSize(_), .. } if made.contains(at))
+    step.attr().is_some_and(|(at, to)| matches!(to, LinkAttr::GsoMaxSize(_)) && made.contains(at))
 }
 
 /// Makes the link that a step makes come up in a step of its own, if it would come up at once.
 fn come_up_later(step: &mut Step) -> Option<Step> {
     match step {
-        Step::AddLink(Link { up: up @ true, at, .. }) => {
+        Step::Add(Thing::Link(Link { up: up @ true, at, .. })) => {
             *up = false;
-            Some(Step::SetLink { at: at.clone(), to: LinkAttr::Up(true), from: None })
+            Some(Step::add(Attr { at: at.clone(), to: LinkAttr::Up(true) }))
         }
         _ => None,
     }
@@ -105,19 +104,20 @@ mod tests {
     use super::*;
     use crate::plan::IfName;
     use crate::plan::ladder::Queue;
-    use crate::plan::shaping::{Rate, Shaper, Toward};
-    use crate::plan::xsk::XskGuard;
+    use crate::plan::step::Event;
+    use crate::plan::thing::XskGuard;
+    use crate::plan::thing::shaping::{Rate, Shaper, Toward};
 
     fn name(text: &str) -> IfName {
         IfName::parse(text).expect("a name")
     }
 
     fn link(at: LinkRef, up: bool, kind: LinkKind) -> Step {
-        Step::AddLink(Link { at, mac: None, mtu: None, up, master: None, kind })
+        Step::add(Link { at, mac: None, mtu: None, up, master: None, kind })
     }
 
     fn up(at: &LinkRef) -> Step {
-        Step::SetLink { at: at.clone(), to: LinkAttr::Up(true), from: None }
+        Step::add(Attr { at: at.clone(), to: LinkAttr::Up(true) })
     }
 
     fn shaping(at: [&LinkRef; 2]) -> Step {
@@ -126,7 +126,7 @@ mod tests {
             let rate = Rate { bps: 8_000, burst: 8_000 };
             Shaper { at: at.clone(), toward, queue: Queue::Fq, rate, mtu: 1500 }
         };
-        Step::AddShaping(Shaping { shapers: at.into_iter().zip(toward).map(of).collect(), guard: None, subnets: None })
+        Step::add(Shaping { shapers: at.into_iter().zip(toward).map(of).collect(), guard: None, subnets: None })
     }
 
     #[test]
@@ -145,8 +145,8 @@ mod tests {
         let pod = LinkRef::pod(name("eth0"));
         let guard = XskGuard { below: None, netns: 7, owner: String::new() };
         let new = link(pod, true, LinkKind::Other(String::new()));
-        let steps = vec![new.clone(), Step::AddXskGuard(guard.clone())];
-        assert_eq!(ordered(steps), [Step::AddXskGuard(guard), new]);
+        let steps = vec![new.clone(), Step::add(guard.clone())];
+        assert_eq!(ordered(steps), [Step::Add(Thing::XskGuard(guard)), new]);
     }
 
     #[test]
@@ -163,9 +163,9 @@ mod tests {
         let (pod, ifb) = (LinkRef::pod(name("eth0")), LinkRef::pod(name("ifb1")));
         let (new, queue) =
             (link(pod.clone(), true, LinkKind::Other(String::new())), link(ifb.clone(), false, LinkKind::Ifb));
-        let set = |at: &LinkRef, to| Step::SetLink { at: at.clone(), to, from: None };
+        let set = |at: &LinkRef, to| Step::add(Attr { at: at.clone(), to });
         let (len, size) = (set(&ifb, LinkAttr::TxQueueLen(100)), set(&pod, LinkAttr::GsoMaxSize(3000)));
-        let lead = Step::AddRedirect { from: pod.clone(), to: ifb.clone() };
+        let lead = Step::add(Redirect { from: pod.clone(), to: ifb.clone() });
         let announced = set(&pod, LinkAttr::ArpNotify(true));
         for of in [[&ifb, &pod], [&ifb, &ifb]] {
             let shaping = shaping(of);
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn the_ifb_of_a_veth_is_made_and_led_to_before_either_end_comes_up() {
         let (host, pod, ifb) = (LinkRef::host(name("veth1")), LinkRef::pod(name("eth0")), LinkRef::host(name("ifb1")));
-        let set = |at: &LinkRef, to| Step::SetLink { at: at.clone(), to, from: None };
+        let set = |at: &LinkRef, to| Step::add(Attr { at: at.clone(), to });
         let new = link(host.clone(), false, LinkKind::Veth { peer: pod.clone(), peer_mac: None });
         let shaping = shaping([&host, &ifb]);
         let made = [
@@ -194,7 +194,7 @@ mod tests {
             set(&ifb, LinkAttr::TxQueueLen(100)),
             set(&ifb, LinkAttr::Alias("a pod's".to_owned())),
         ];
-        let lead = Step::AddRedirect { from: host.clone(), to: ifb.clone() };
+        let lead = Step::add(Redirect { from: host.clone(), to: ifb.clone() });
         let size = set(&pod, LinkAttr::GsoMaxSize(3000));
         let limits = [shaping.clone(), up(&ifb), lead.clone(), size.clone()];
         let steps: Vec<Step> =
@@ -206,9 +206,9 @@ mod tests {
     #[test]
     fn the_size_of_its_packets_is_set_beside_a_links_other_attributes() {
         let pod = LinkRef::pod(name("eth0"));
-        let size = Step::SetLink { at: pod.clone(), to: LinkAttr::GsoMaxSize(3000), from: None };
+        let size = Step::add(Attr { at: pod.clone(), to: LinkAttr::GsoMaxSize(3000) });
         let new = |up| link(pod.clone(), up, LinkKind::Other(String::new()));
-        let (shaping, wait) = (shaping([&pod, &pod]), Step::WaitUp(pod.clone()));
+        let (shaping, wait) = (shaping([&pod, &pod]), Step::Wait(Event::Up(pod.clone())));
         let steps = vec![new(true), wait.clone(), shaping.clone(), size.clone()];
         assert_eq!(shape_before_up(steps), [new(false), shaping, up(&pod), size, wait]);
     }

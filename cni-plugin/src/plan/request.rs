@@ -1,7 +1,7 @@
 //! Which neighbouring steps one request to the kernel can carry, or one send.
 
-use super::link::{LinkAttr, LinkRef};
 use super::step::Step;
+use super::thing::{LinkAttr, LinkRef, Redirect, Thing};
 
 /// How many of the first steps fit into one request: attributes of one link, none of them undone by itself, as far as
 /// they stand in the order in which the kernel sets them. Each request less is one wait less for the kernel's lock on all
@@ -16,22 +16,21 @@ pub fn in_one_request(steps: &[Step]) -> usize {
 
 /// The length of its queue that a new link gets in the request that makes it, where the second step sets it.
 pub fn queue_len_of_new(steps: &[Step]) -> Option<u32> {
-    match steps {
-        [Step::AddLink(link), Step::SetLink { at, to: LinkAttr::TxQueueLen(len), from: None }, ..]
-            if link.at == *at =>
-        {
-            Some(*len)
-        }
+    let [Step::Add(Thing::Link(link)), Step::Add(Thing::Attr(attr)), ..] = steps else { return None };
+    match attr.to {
+        LinkAttr::TxQueueLen(len) if link.at == attr.at => Some(len),
         _ => None,
     }
 }
 
-/// Where the second step leads what comes in, from and to, if it can be made in one send with the shaping that is the
-/// first: both need places where filters hang, and to fill the first of these the kernel waits for an RCU grace period.
-pub fn redirect_with_shaping(steps: &[Step]) -> Option<(&LinkRef, &LinkRef)> {
+/// The second step, if it can be made in one send with the shaping that is the first: both need places where filters hang,
+/// and to fill the first of these the kernel waits for an RCU grace period.
+pub fn redirect_with_shaping(steps: &[Step]) -> Option<&Redirect> {
     match steps {
-        [Step::AddShaping(shaping), Step::AddRedirect { from, to }, ..] if shaping.is_all_in(from.ns) => {
-            Some((from, to))
+        [Step::Add(Thing::Shaping(shaping)), Step::Add(Thing::Redirect(redirect)), ..]
+            if shaping.is_all_in(redirect.from.ns) =>
+        {
+            Some(redirect)
         }
         _ => None,
     }
@@ -39,7 +38,7 @@ pub fn redirect_with_shaping(steps: &[Step]) -> Option<(&LinkRef, &LinkRef)> {
 
 fn settable(step: &Step) -> Option<(&LinkRef, u8)> {
     match step {
-        Step::SetLink { at, to, from: None } => Some((at, place(to)?)),
+        Step::Add(Thing::Attr(attr)) => Some((&attr.at, place(&attr.to)?)),
         _ => None,
     }
 }
@@ -67,18 +66,21 @@ fn place(attr: &LinkAttr) -> Option<u8> {
 mod tests {
     use super::*;
     use crate::plan::IfName;
-    use crate::plan::link::{Link, LinkKind};
+    use crate::plan::thing::{Attr, Link, LinkKind};
 
     fn set(name: &str, to: LinkAttr, from: Option<LinkAttr>) -> Step {
-        Step::SetLink { at: LinkRef::host(IfName::parse(name).expect("a name")), to, from }
+        let at = LinkRef::host(IfName::parse(name).expect("a name"));
+        match from {
+            Some(from) => Step::Set { at, to, from },
+            None => Step::add(Attr { at, to }),
+        }
     }
 
     #[test]
     fn a_new_link_gets_its_queue_with_itself() {
         let name = |name| LinkRef::pod(IfName::parse(name).expect("a name"));
-        let new =
-            Step::AddLink(Link { at: name("a"), mac: None, mtu: None, up: false, master: None, kind: LinkKind::Ifb });
-        let queue = |at| Step::SetLink { at: name(at), to: LinkAttr::TxQueueLen(100), from: None };
+        let new = Step::add(Link { at: name("a"), mac: None, mtu: None, up: false, master: None, kind: LinkKind::Ifb });
+        let queue = |at| Step::add(Attr { at: name(at), to: LinkAttr::TxQueueLen(100) });
         assert_eq!(queue_len_of_new(&[new.clone(), queue("a")]), Some(100));
         assert_eq!(queue_len_of_new(&[new.clone(), queue("b")]), None, "another's");
         assert_eq!(queue_len_of_new(&[new]), None);
@@ -97,6 +99,11 @@ mod tests {
         assert_eq!(in_one_request(&[alias, up("a")]), 1);
         let back = Some(LinkAttr::Mtu(1500));
         assert_eq!(in_one_request(&[set("a", LinkAttr::Mtu(1400), back), up("a")]), 1, "undone by itself");
-        assert_eq!(in_one_request(&[Step::WaitUp(LinkRef::host(IfName::parse("a").expect("a name")))]), 1);
+        assert_eq!(
+            in_one_request(&[Step::Wait(crate::plan::step::Event::Up(LinkRef::host(
+                IfName::parse("a").expect("a name")
+            )))]),
+            1
+        );
     }
 }

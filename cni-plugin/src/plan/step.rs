@@ -1,21 +1,17 @@
-//! The steps of a plan.
+//! The steps of a plan: a verb and a thing.
 //!
-//! `Add…` belongs to one attachment, must be new and is undone with it. `Ensure…` is shared by the node: it is made if
-//! missing and never undone by one attachment. A step that overwrites carries the old value, so that its inverse is pure.
+//! `Add` is of one attachment, must be new and is undone with it. `Ensure` is of the node: it is made if missing and never
+//! undone by one attachment. A step that overwrites carries the old value, so that its inverse is pure.
 //!
 //! A record leaves out what is unset: each word of it is a part of every ADD's time.
 
-use super::hostport::HostPorts;
-use super::link::{Link, LinkAttr, LinkRef};
+use super::facts::{Facts, Need};
 use super::name::IfName;
-use super::nft::{Firewall, MacCheck, Masquerade, PacketGuard};
-use super::shaping::Shaping;
-use super::xsk::XskGuard;
-use ipnet::IpNet;
+use super::recorded::Recorded;
+use super::thing::{LinkAttr, LinkRef, Thing, Verb};
 use serde::{Deserialize, Serialize};
-use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
-use std::ops::Not;
+use std::fmt::{self, Write};
+use std::net::IpAddr;
 
 /// Which network namespace a step acts in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -36,68 +32,60 @@ impl fmt::Display for Ns {
     }
 }
 
-/// One change, or one thing to wait for.
+/// One change, or one event to wait for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Recorded")]
 pub enum Step {
-    /// A link that must be new; a veth with its peer.
-    AddLink(Link),
-    /// A link that goes away; a veth takes its peer along.
-    DelLink(LinkRef),
-    /// A link shared by the node, made if missing.
-    EnsureLink(Link),
-    /// Sets one attribute; `from` is the value to go back to, none where the link dies with the attachment.
-    SetLink {
+    /// Makes what is the attachment's own.
+    Add(Thing),
+    /// Makes what the node shares, if it is missing.
+    Ensure(Thing),
+    /// Takes away.
+    Del(Thing),
+    /// Overwrites an attribute of a link that outlives the attachment.
+    Set {
         /// The link.
         at: LinkRef,
         /// The new value.
         to: LinkAttr,
-        /// The value before.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        from: Option<LinkAttr>,
+        /// The value to go back to.
+        from: LinkAttr,
     },
-    /// Sets one attribute of a shared link.
-    EnsureAttr {
-        /// The link.
-        at: LinkRef,
-        /// The value.
-        to: LinkAttr,
-    },
-    /// Puts a VLAN on a bridge port; it goes with the port.
-    EnsureVlan {
-        /// The bridge port.
-        at: LinkRef,
-        /// The VLAN and its flags.
-        vlan: Vlan,
-    },
-    /// Takes a VLAN off a bridge port.
-    DelVlan {
-        /// The bridge port.
-        at: LinkRef,
-        /// The VLAN.
-        vlan: Vlan,
-    },
-    /// An address that must be new.
-    AddAddr(Addr),
-    /// An address that goes away; a shared link that gave it up for another does not get it back.
-    DelAddr(Addr),
-    /// An address of a shared link.
-    EnsureAddr(Addr),
-    /// A route of the attachment.
-    AddRoute(Route),
-    /// A route that goes away.
-    DelRoute(Route),
-    /// Writes a sysctl in the container's namespace.
-    SetSysctl(Sysctl),
-    /// Writes a sysctl of the node unless it has the value.
-    EnsureSysctl(Sysctl),
-    /// Masquerades what this source sends outside its own network.
-    AddMasquerade(Masquerade),
-    /// Ends it.
-    DelMasquerade(Masquerade),
-    /// Ends masquerading of all sources of one owner: network, container id and interface.
-    DelMasqueradesOf(String),
-    /// Ends masquerading that a reference plugin made for this attachment.
-    DelReferenceMasquerade {
+    /// Waits for an event.
+    Wait(Event),
+    /// Takes away what the kernel says is of one owner: network, container id and interface.
+    Forget(Kind, String),
+    /// Takes away what a reference plugin made.
+    Legacy(Legacy),
+}
+
+/// An event of a link.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Event {
+    /// A link with a carrier is operationally up.
+    Up(LinkRef),
+    /// No address of the link is tentative (IPv6 duplicate address detection).
+    Dad(LinkRef),
+}
+
+/// A kind of thing of which the kernel keeps the owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    /// Masqueraded sources.
+    Masquerades,
+    /// Ports of the host.
+    HostPorts,
+    /// Forwarding for containers.
+    Firewall,
+    /// Holds on `AF_XDP` sockets.
+    XskGuards,
+}
+
+/// Something of an attachment that a reference plugin made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Legacy {
+    /// Masquerading of the attachment.
+    Masquerade {
         /// The network's name.
         network: String,
         /// `CNI_CONTAINERID`.
@@ -105,179 +93,156 @@ pub enum Step {
         /// `CNI_IFNAME`.
         ifname: IfName,
     },
-    /// Ends the hardware address check that a reference plugin made for this attachment.
-    DelReferenceMacCheck {
+    /// The hardware address check of the attachment.
+    MacCheck {
         /// `CNI_CONTAINERID`.
         container_id: String,
         /// `CNI_IFNAME`.
         ifname: IfName,
     },
-    /// Gives a link that is still there the attributes back that a reference plugin noted in a file, and removes the file.
-    RestoreReferenceTuning {
-        /// The link.
-        at: LinkRef,
-        /// The file.
-        file: String,
-    },
-    /// Lets only one hardware address send through a bridge port.
-    AddMacCheck(MacCheck),
-    /// Ends it.
-    DelMacCheck(MacCheck),
-    /// Leads ports of the host to the container.
-    AddHostPorts(HostPorts),
-    /// Ends it.
-    DelHostPorts(HostPorts),
-    /// Ends all of one owner: network, container id and interface.
-    DelHostPortsOf(String),
-    /// Ends those that a reference plugin made.
-    DelReferencePorts {
+    /// Ports of the host that lead to the container.
+    HostPorts {
         /// The network's name.
         network: String,
         /// `CNI_CONTAINERID`.
         container_id: String,
     },
-    /// Has the host forward what a container sends and what answers it.
-    AddFirewall(Firewall),
-    /// Ends it.
-    DelFirewall(Firewall),
-    /// Ends all of one owner: network, container id and interface.
-    DelFirewallOf(String),
-    /// Ends what a reference plugin made for these addresses.
-    DelReferenceFirewall {
+    /// Forwarding for these addresses.
+    Firewall {
         /// Of the container.
         addrs: Vec<IpAddr>,
         /// The zone of firewalld that they may be in.
         zone: String,
     },
-    /// Shapes what an attachment receives and sends.
-    AddShaping(Shaping),
-    /// Ends it.
-    DelShaping(Shaping),
-    /// Limits what packet sockets of the container send.
-    AddPacketGuard(PacketGuard),
-    /// Ends it.
-    DelPacketGuard(LinkRef),
-    /// Holds the `AF_XDP` sockets of the container.
-    AddXskGuard(XskGuard),
-    /// From now on only those that ask for one of its links.
-    NarrowXskGuard {
-        /// What holds them.
-        guard: XskGuard,
+    /// Attributes of a link that is still there, which get the values back that a file notes, and the file.
+    Tuning {
         /// The link.
         at: LinkRef,
-        /// The link was there before: it fails if the container has such a socket, which may have it.
-        was_there: bool,
+        /// The file.
+        file: String,
     },
-    /// Ends it.
-    DelXskGuard(XskGuard),
-    /// Ends all of one owner: network, container id and interface.
-    DelXskGuardsOf(String),
-    /// Sends all that comes in from one link out through another of the same namespace.
-    AddRedirect {
-        /// Where it comes in.
-        from: LinkRef,
-        /// Where it leaves.
-        to: LinkRef,
-    },
-    /// Ends it.
-    DelRedirect {
-        /// Where it comes in.
-        from: LinkRef,
-        /// Where it leaves.
-        to: LinkRef,
-    },
-    /// Waits until a link with a carrier is operationally up.
-    WaitUp(LinkRef),
-    /// Waits until no address of the link is tentative (IPv6 duplicate address detection).
-    WaitDad(LinkRef),
 }
 
-/// A VLAN on a bridge port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Vlan {
-    /// 1 to 4094.
-    pub id: u16,
-    /// Untagged frames that come in belong to it.
-    pub pvid: bool,
-    /// Its frames go out untagged.
-    pub untagged: bool,
-}
+impl Step {
+    /// Makes something of the attachment's own.
+    pub fn add(thing: impl Into<Thing>) -> Self {
+        Self::Add(thing.into())
+    }
 
-/// An address on a link.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Addr {
-    /// The link.
-    pub at: LinkRef,
-    /// Address with its prefix; host bits are the address.
-    pub net: IpNet,
-    /// The kernel makes no route for the prefix (`noprefixroute`).
-    #[serde(default, skip_serializing_if = "Not::not")]
-    pub no_prefix_route: bool,
-    /// No duplicate address detection (`nodad`, IPv6 only).
-    #[serde(default, skip_serializing_if = "Not::not")]
-    pub no_dad: bool,
-}
+    /// Makes something that the node shares.
+    pub fn ensure(thing: impl Into<Thing>) -> Self {
+        Self::Ensure(thing.into())
+    }
 
-impl Addr {
-    /// The address of all hosts of its network, where that is large enough to have one (RFC 3021).
-    pub fn broadcast(&self) -> Option<Ipv4Addr> {
-        match self.net {
-            IpNet::V4(net) if net.prefix_len() <= 30 => Some(net.broadcast()),
-            _ => None,
+    /// Takes something away.
+    pub fn del(thing: impl Into<Thing>) -> Self {
+        Self::Del(thing.into())
+    }
+
+    /// The attribute that the step gives a link, and the link.
+    pub fn attr(&self) -> Option<(&LinkRef, &LinkAttr)> {
+        match self {
+            Self::Add(Thing::Attr(attr)) | Self::Ensure(Thing::Attr(attr)) => Some((&attr.at, &attr.to)),
+            Self::Set { at, to, .. } => Some((at, to)),
+            Self::Add(_) | Self::Ensure(_) | Self::Del(_) | Self::Wait(_) | Self::Forget(..) | Self::Legacy(_) => None,
+        }
+    }
+
+    /// Where the step acts.
+    pub fn ns(&self) -> Ns {
+        match self {
+            Self::Add(thing) | Self::Ensure(thing) | Self::Del(thing) => thing.state().ns(),
+            Self::Set { at, .. }
+            | Self::Wait(Event::Up(at) | Event::Dad(at))
+            | Self::Legacy(Legacy::Tuning { at, .. }) => at.ns,
+            Self::Forget(..) | Self::Legacy(_) => Ns::Host,
+        }
+    }
+
+    /// What has to be read to judge the step.
+    pub fn needs(&self) -> Vec<Need> {
+        match self {
+            Self::Add(thing) | Self::Ensure(thing) | Self::Del(thing) => thing.state().needs(),
+            Self::Set { at, .. } | Self::Wait(Event::Up(at) | Event::Dad(at)) => vec![Need::Link(at.clone())],
+            Self::Forget(..) | Self::Legacy(_) => Vec::new(),
+        }
+    }
+
+    /// `Ok` where the step's effect is there, judged by the facts alone; otherwise what differs.
+    pub fn holds(&self, facts: &Facts) -> Result<(), String> {
+        match self {
+            Self::Add(thing) | Self::Ensure(thing) => thing.state().holds(facts),
+            Self::Del(thing) => thing.state().is_gone(facts),
+            Self::Set { at, to, .. } => to.holds(at, facts),
+            Self::Wait(Event::Up(at)) => match facts.link(at) {
+                None => Err(format!("link {at} does not exist")),
+                Some(fact) if !fact.running => Err(format!("link {at} is not operationally up")),
+                Some(_) => Ok(()),
+            },
+            Self::Wait(Event::Dad(_)) | Self::Forget(..) | Self::Legacy(_) => Ok(()),
+        }
+    }
+
+    /// Notes in `facts` what will be there, as far as a later plugin of the same plan may ask.
+    pub fn foresee(&self, facts: &mut Facts) {
+        match self {
+            Self::Ensure(Thing::Link(link)) if facts.links.contains_key(&link.at) => {}
+            Self::Add(thing) | Self::Ensure(thing) => thing.state().foresee(facts),
+            Self::Set { at, to, .. } => to.foresee(at, facts),
+            Self::Del(_) | Self::Wait(_) | Self::Forget(..) | Self::Legacy(_) => {}
         }
     }
 }
 
-/// A route through a link.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Route {
-    /// The link.
-    pub at: LinkRef,
-    /// Destination, host bits cleared.
-    pub dst: IpNet,
-    /// Next hop.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gw: Option<IpAddr>,
-    /// Source address to prefer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub src: Option<IpAddr>,
-    /// Table; 254 is main.
-    pub table: u32,
-    /// Scope as the kernel numbers it: 0 universe, 253 link, 254 host; IPv6 has only universe.
-    pub scope: u8,
-    /// Metric; unset means the kernel's default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub priority: Option<u32>,
-    /// MTU along the path in bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mtu: Option<u32>,
-    /// Maximal segment size to advertise in bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub advmss: Option<u32>,
-}
-
-/// A sysctl, by its path below `/proc/sys`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sysctl {
-    /// Where it is written.
-    pub ns: Ns,
-    /// For example `net/ipv4/ip_forward`.
-    pub key: String,
-    /// The value as text.
-    pub value: String,
-    /// Better with it, but no failure without: the kernel may lack it, the node may have `/proc/sys` read-only.
-    #[serde(default, skip_serializing_if = "Not::not")]
-    pub optional: bool,
-}
-
-impl Sysctl {
-    /// Switches IPv4 forwarding of the node.
-    pub const IPV4_FORWARD: &str = "net/ipv4/ip_forward";
-    /// Switches IPv6 forwarding of the node.
-    pub const IPV6_FORWARD: &str = "net/ipv6/conf/all/forwarding";
-
-    /// Says when a link accepts router advertisements: 0 never, 1 while it does not forward, 2 always.
-    pub fn accept_ra(link: &str) -> String {
-        format!("net/ipv6/conf/{link}/accept_ra")
+/// The command that an administrator would type, behind its namespace. The container's is written `pod`. The same text is
+/// the dry run, the golden file and the error's subject.
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:<5}", self.ns().to_string())?;
+        match self {
+            Self::Add(thing) | Self::Ensure(thing) => thing.state().print(Verb::Add, f),
+            Self::Del(thing) => thing.state().print(Verb::Del, f),
+            Self::Set { at, to, .. } => to.print(at, f),
+            Self::Wait(Event::Up(at)) => write!(f, "# wait until {} is operationally up", at.name),
+            Self::Wait(Event::Dad(at)) => write!(f, "# wait until no address of {} is tentative", at.name),
+            Self::Forget(kind, owner) => print_forget(*kind, owner, f),
+            Self::Legacy(legacy) => print_legacy(legacy, f),
+        }
     }
+}
+
+fn print_forget(kind: Kind, owner: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match kind {
+        Kind::Masquerades => write!(f, "# nft delete every element of inet braid with comment {owner:?}"),
+        Kind::HostPorts => write!(f, "# delete every host port of inet braid and of /sys/fs/bpf/braid of {owner:?}"),
+        Kind::Firewall => write!(f, "# nft delete every forwarded address of inet braid with comment {owner:?}"),
+        Kind::XskGuards => write!(f, "# let AF_XDP sockets of {owner:?} send again"),
+    }
+}
+
+fn print_legacy(legacy: &Legacy, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str("# ")?;
+    let made = "delete what the reference plugin made to";
+    match legacy {
+        Legacy::Masquerade { container_id, ifname, .. } => write!(f, "{made} masquerade {container_id} {ifname}"),
+        Legacy::MacCheck { container_id, ifname } => {
+            write!(f, "{made} check hardware addresses of {container_id} {ifname}")
+        }
+        Legacy::HostPorts { container_id, .. } => write!(f, "{made} lead host ports to {container_id}"),
+        Legacy::Firewall { addrs, .. } => {
+            let addrs: Vec<String> = addrs.iter().map(ToString::to_string).collect();
+            write!(f, "{made} forward {}", addrs.join(" and "))
+        }
+        Legacy::Tuning { at, file } => write!(f, "give {} back what {file} notes", at.name),
+    }
+}
+
+/// The whole plan, one line a step.
+pub fn render(steps: &[Step]) -> String {
+    let mut text = String::new();
+    for step in steps {
+        // Writing to a String can't fail.
+        let _ = writeln!(text, "{step}");
+    }
+    text
 }

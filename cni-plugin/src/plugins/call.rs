@@ -3,9 +3,9 @@
 //! Every name is a pure function of network, container id and interface, so that cleaning up needs no memory.
 
 use crate::cni::{AddResult, Interface, owner};
-use crate::plan::hostport::OWNER_LEN;
-use crate::plan::link::{LinkAttr, LinkRef};
 use crate::plan::step::{Ns, Step};
+use crate::plan::thing::host_ports::OWNER_LEN;
+use crate::plan::thing::{Attr, LinkAttr, LinkRef};
 use crate::plan::{IfName, Mac};
 use base16ct::lower::encode_string;
 use sha2::{Digest, Sha256, Sha512};
@@ -101,7 +101,7 @@ impl<'a> Call<'a> {
         let whole = owner::whole(self.network, self.container_id, self.ifname.as_str());
         let is_short = ALIAS_PREFIX.len() + whole.len() <= ALIAS_LEN;
         let alias = format!("{ALIAS_PREFIX}{}", if is_short { whole } else { self.owner() });
-        Step::SetLink { at, to: LinkAttr::Alias(alias), from: None }
+        Step::add(Attr { at, to: LinkAttr::Alias(alias) })
     }
 }
 

@@ -3,10 +3,9 @@
 use super::Call;
 use crate::cni::args::CniArgs;
 use crate::cni::{AddResult, Dns, Error, IpConfig, Json, NetConf, Route};
-use crate::plan::advertised::Advertised;
-use crate::plan::link::{LinkAttr, LinkRef};
-use crate::plan::nft::Masquerade;
-use crate::plan::step::{self, Addr, Ns, Step, Sysctl};
+use crate::plan::step::{Event, Kind, Legacy, Ns, Step};
+use crate::plan::thing::advertised::Advertised;
+use crate::plan::thing::{self, Addr, Attr, LinkAttr, LinkRef, Masquerade, Sysctl};
 use crate::plan::{Facts, IfName, Mac, Need};
 use ipnet::IpNet;
 use std::net::IpAddr;
@@ -37,12 +36,12 @@ pub fn configure(link: &LinkRef, ips: &[IpConfig], routes: &[Route], dad: Dad) -
     let mut steps = sysctls(link, has_v6, dad);
     // While the link is down: the hosts that it reaches learn at once that an address has a new owner, and nobody has to be
     // told of a change.
-    steps.push(Step::SetLink { at: link.clone(), to: LinkAttr::ArpNotify(true), from: None });
+    steps.push(Step::add(Attr { at: link.clone(), to: LinkAttr::ArpNotify(true) }));
     steps.extend(ips.iter().map(|ip| {
-        Step::AddAddr(Addr { at: link.clone(), net: ip.address, no_prefix_route: false, no_dad: dad == Dad::Off })
+        Step::add(Addr { at: link.clone(), net: ip.address, no_prefix_route: false, no_dad: dad == Dad::Off })
     }));
     steps.push(up(link));
-    steps.extend(routes.iter().map(|route| Step::AddRoute(program(link, route, ips))));
+    steps.extend(routes.iter().map(|route| Step::add(program(link, route, ips))));
     steps
 }
 
@@ -67,19 +66,18 @@ fn ipv6_off(link: &LinkRef, setting: &str) -> Sysctl {
 /// Waits for the answer to duplicate address detection; the link must reach its neighbours by then.
 pub fn settle(link: &LinkRef, ips: &[IpConfig], dad: Dad) -> Option<Step> {
     let asks = dad == Dad::On && ips.iter().any(|ip| ip.address.addr().is_ipv6());
-    asks.then(|| Step::WaitDad(link.clone()))
+    asks.then(|| Step::Wait(Event::Dad(link.clone())))
 }
 
 /// Sets a link up; nothing takes it down again but its end.
 pub fn up(link: &LinkRef) -> Step {
-    Step::SetLink { at: link.clone(), to: LinkAttr::Up(true), from: None }
+    Step::add(Attr { at: link.clone(), to: LinkAttr::Up(true) })
 }
 
 fn sysctls(link: &LinkRef, has_v6: bool, dad: Dad) -> Vec<Step> {
     let name = &link.name;
-    let set = |key: String, value: &str, optional| {
-        Step::SetSysctl(Sysctl { ns: link.ns, key, value: value.to_owned(), optional })
-    };
+    let set =
+        |key: String, value: &str, optional| Step::add(Sysctl { ns: link.ns, key, value: value.to_owned(), optional });
     let mut steps = Vec::new();
     if has_v6 {
         steps.extend([
@@ -99,7 +97,7 @@ fn sysctls(link: &LinkRef, has_v6: bool, dad: Dad) -> Vec<Step> {
 
 /// A result's route in the kernel's terms; without a next hop of its own it takes the first gateway of its family, unless
 /// its scope says that the destination is on the link.
-fn program(link: &LinkRef, route: &Route, ips: &[IpConfig]) -> step::Route {
+fn program(link: &LinkRef, route: &Route, ips: &[IpConfig]) -> thing::Route {
     // The kernel has a bound for either, and lowers to it what is above (v6.12 `net/ipv4/metrics.c`).
     const MOST_MTU: u32 = 65_535 - 15;
     const MOST_ADVMSS: u32 = 65_535 - 40;
@@ -107,7 +105,7 @@ fn program(link: &LinkRef, route: &Route, ips: &[IpConfig]) -> step::Route {
     let scope = route.scope.unwrap_or(0);
     let gateway = || ips.iter().filter(|_| scope < SCOPE_LINK).filter_map(|ip| ip.gateway).find(same_family);
     let set = |value: u32| Some(value).filter(|value| *value > 0);
-    step::Route {
+    thing::Route {
         at: link.clone(),
         dst: route.dst.trunc(),
         gw: route.gw.or_else(gateway),
@@ -133,15 +131,14 @@ pub fn forwarding_needs(ips: &[IpConfig]) -> Option<Need> {
 /// The steps that make the node forward the families in `ips`. With IPv6 the kernel would take away the routes that came by
 /// router advertisement, the node's default one among them, and accept no more, unless the link is told to.
 pub fn forwarding(ips: &[IpConfig], facts: &Facts) -> Vec<Step> {
-    let on = |key: &str| {
-        Step::EnsureSysctl(Sysctl { ns: Ns::Host, key: key.to_owned(), value: "1".to_owned(), optional: false })
-    };
+    let on =
+        |key: &str| Step::ensure(Sysctl { ns: Ns::Host, key: key.to_owned(), value: "1".to_owned(), optional: false });
     let mut steps = Vec::new();
     if ips.iter().any(|ip| ip.address.addr().is_ipv4()) {
         steps.push(on(Sysctl::IPV4_FORWARD));
     }
     if ips.iter().any(|ip| ip.address.addr().is_ipv6()) {
-        steps.extend(facts.advertised.iter().filter_map(Advertised::accept).map(Step::EnsureSysctl));
+        steps.extend(facts.advertised.iter().filter_map(Advertised::accept).map(Step::ensure));
         steps.push(on(Sysctl::IPV6_FORWARD));
     }
     steps
@@ -150,19 +147,19 @@ pub fn forwarding(ips: &[IpConfig], facts: &Facts) -> Vec<Step> {
 /// The steps that masquerade each address outside its network.
 pub fn masquerade(call: &Call<'_>, ips: &[IpConfig]) -> Vec<Step> {
     let one = |ip: &IpConfig| {
-        Step::AddMasquerade(Masquerade { source: ip.address.addr(), network: ip.address.trunc(), owner: call.owner() })
+        Step::add(Masquerade { source: ip.address.addr(), network: ip.address.trunc(), owner: call.owner() })
     };
     ips.iter().map(one).collect()
 }
 
 /// The steps that end masquerading of which no record is left: braid's own, and the reference plugins'.
 pub fn del_masquerade(call: &Call<'_>) -> [Step; 2] {
-    let reference = Step::DelReferenceMasquerade {
+    let reference = Step::Legacy(Legacy::Masquerade {
         network: call.network.to_owned(),
         container_id: call.container_id.to_owned(),
         ifname: call.ifname.clone(),
-    };
-    [Step::DelMasqueradesOf(call.owner()), reference]
+    });
+    [Step::Forget(Kind::Masquerades, call.owner()), reference]
 }
 
 /// Refuses an interface name that the container already has.

@@ -1,6 +1,6 @@
 //! Whether the node has IPv6 to give to a container.
 
-use crate::plan::link::LinkRef;
+use crate::plan::thing::LinkRef;
 use crate::plan::{Facts, Need, Ns};
 
 /// Says whether a link that is made now is without IPv6. A kernel without IPv6 has no such sysctl.

@@ -14,7 +14,7 @@ pub use call::Call;
 use crate::apart::apart;
 use crate::cni::{AddResult, Error, Json, NetConf};
 use crate::ipam::Lease;
-use crate::plan::link::LinkRef;
+use crate::plan::thing::LinkRef;
 use crate::plan::{Facts, Feature, Need, Step};
 use std::fmt::Debug;
 

@@ -5,7 +5,7 @@
 
 #![expect(unsafe_code, reason = "an option's value is handed over as a pointer")]
 
-use crate::plan::nft::MARK;
+use crate::plan::thing::firewall::MARK;
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -5,10 +5,10 @@
 
 use super::super::kernel::Kernel;
 use super::super::lock::Lock;
-use crate::plan::hostport::{Entrance, HostPort, HostPortFact, HostPorts, MOST_BY_EBPF, Way};
-use crate::plan::link::LinkRef;
-use crate::plan::shaping::Hook;
 use crate::plan::step::Ns;
+use crate::plan::thing::host_ports::{Entrance, HostPort, HostPortFact, MOST_BY_EBPF, Way};
+use crate::plan::thing::shaping::Hook;
+use crate::plan::thing::{HostPorts, LinkRef};
 use crate::sys::bpf::hostport::{Lead, Maps, NAMES, Programs, Shown, unpin_maps, unpin_programs};
 use crate::sys::netlink::{CREATE, EXCL, KernelError, Socket};
 use crate::sys::rtnl::{self, addr, link, tc};

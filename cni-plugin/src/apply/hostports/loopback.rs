@@ -3,7 +3,8 @@
 
 use super::super::kernel::Kernel;
 use super::super::lock::Lock;
-use crate::plan::hostport::{Entrance, HostPort, HostPortFact, HostPorts, MOST_BY_EBPF};
+use crate::plan::thing::HostPorts;
+use crate::plan::thing::host_ports::{Entrance, HostPort, HostPortFact, MOST_BY_EBPF};
 use crate::sys::bpf::loopback::{Ports, Shown, are_attached, is_started, start, stop};
 use crate::sys::netlink::KernelError;
 use crate::sys::netns;

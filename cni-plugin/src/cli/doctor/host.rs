@@ -5,7 +5,7 @@ use crate::apply::record;
 use crate::cli::conf::CONF_DIR;
 use crate::cli::install::{DEFAULT_BIN_DIR, PROGRAM};
 use crate::ipam::host_local::config::DEFAULT_DATA_DIR;
-use crate::plan::step::Sysctl;
+use crate::plan::thing::Sysctl;
 use crate::sys::{cgroup, room, sysctl};
 use nix::sys::statfs::{self, FsType, statfs};
 use std::path::Path;

@@ -73,11 +73,12 @@ pub(super) fn milliseconds(time: Duration) -> String {
 mod tests {
     use super::*;
     use crate::plan::IfName;
-    use crate::plan::link::LinkRef;
+    use crate::plan::step::Event;
+    use crate::plan::thing::LinkRef;
 
     #[test]
     fn times_of_sends_and_the_rest_add_up_to_the_whole() {
-        let step = |name| Step::WaitUp(LinkRef::host(IfName::parse(name).expect("a name")));
+        let step = |name| Step::Wait(Event::Up(LinkRef::host(IfName::parse(name).expect("a name"))));
         let sends = [
             (vec![step("a"), step("b")], Timing { first: 0, count: 2, took: Duration::from_micros(1500) }),
             (vec![step("c")], Timing { first: 2, count: 1, took: Duration::from_micros(5) }),

@@ -5,9 +5,9 @@ mod vlan;
 use crate::cni::{AddResult, Dns, Error, Interface, IpConfig, NetConf, Route};
 use crate::ipam::Lease;
 use crate::plan::facts::LinkFact;
-use crate::plan::link::{ETHERNET_MTUS, Link, LinkAttr, LinkKind, LinkRef};
-use crate::plan::nft::MacCheck;
-use crate::plan::step::{Addr, Step};
+use crate::plan::step::{Event, Legacy, Step};
+use crate::plan::thing::link::ETHERNET_MTUS;
+use crate::plan::thing::{Addr, Attr, Link, LinkAttr, LinkKind, LinkRef, MacCheck};
 use crate::plan::{Facts, Feature, IfName, Mac, Need};
 use crate::plugins::call::bridge_mac;
 use crate::plugins::interface::{self, Dad};
@@ -106,7 +106,7 @@ impl Bridge {
             .map(|_| self.pin_mac(facts))
             .into_iter()
             .collect();
-        steps.push(Step::EnsureLink(Link {
+        steps.push(Step::ensure(Link {
             at: self.at(),
             mac: Some(self.mac(facts)),
             mtu: self.mtu,
@@ -115,10 +115,10 @@ impl Bridge {
             kind: LinkKind::Bridge { vlan_filtering: self.vlan.is_filtering() },
         }));
         if existing.is_none() {
-            steps.push(Step::EnsureSysctl(interface::without_advertisements(&self.at())));
+            steps.push(Step::ensure(interface::without_advertisements(&self.at())));
         }
         if self.promisc {
-            steps.push(Step::EnsureAttr { at: self.at(), to: LinkAttr::Promisc(true) });
+            steps.push(Step::ensure(Attr { at: self.at(), to: LinkAttr::Promisc(true) }));
         }
         steps
     }
@@ -126,7 +126,7 @@ impl Bridge {
     /// The veth, with its host end in the bridge.
     fn add_port(&self, call: &Call<'_>, facts: &Facts) -> Vec<Step> {
         let port = LinkRef::host(call.host_veth());
-        let mut steps = vec![Step::AddLink(Link {
+        let mut steps = vec![Step::add(Link {
             at: port.clone(),
             mac: Some(call.host_mac()),
             mtu: self.mtu,
@@ -136,16 +136,14 @@ impl Bridge {
         })];
         // A new port has both off.
         let attrs = [(self.hairpin, LinkAttr::Hairpin(true)), (self.port_isolation, LinkAttr::Isolated(true))];
-        steps.extend(attrs.into_iter().filter(|(wanted, _)| *wanted).map(|(_, to)| Step::SetLink {
-            at: port.clone(),
-            to,
-            from: None,
-        }));
+        steps.extend(
+            attrs.into_iter().filter(|(wanted, _)| *wanted).map(|(_, to)| Step::add(Attr { at: port.clone(), to })),
+        );
         let default_pvid = facts.link(&self.at()).map_or(1, |fact| fact.default_pvid);
         steps.extend(self.vlan.on_port(&port, default_pvid));
         if self.mac_spoof_check {
             let check = MacCheck { port: port.name, mac: self.pod_mac(call), owner: call.owner() };
-            steps.push(Step::AddMacCheck(check));
+            steps.push(Step::add(check));
         }
         steps
     }
@@ -158,12 +156,12 @@ impl Bridge {
         if self.disable_container {
             return steps;
         }
-        steps.push(Step::WaitUp(port));
+        steps.push(Step::Wait(Event::Up(port)));
         steps.extend(self.wait_up(facts));
-        steps.push(Step::WaitUp(call.pod()));
+        steps.push(Step::Wait(Event::Up(call.pod())));
         if !ips.is_empty() {
             // What was said when the container's end came up met a closed port.
-            steps.push(Step::SetLink { at: call.pod(), to: LinkAttr::Announce(self.pod_mac(call)), from: None });
+            steps.push(Step::add(Attr { at: call.pod(), to: LinkAttr::Announce(self.pod_mac(call)) }));
         }
         steps.extend(interface::settle(&call.pod(), ips, self.dad()));
         steps
@@ -179,7 +177,7 @@ impl Bridge {
         let mut links = vec![self.at()];
         links.extend(gateway.filter(|gateway| *gateway != self.at()));
         links.retain(|at| facts.link(at).is_none_or(|fact| !fact.running));
-        links.into_iter().map(Step::WaitUp).collect()
+        links.into_iter().map(|at| Step::Wait(Event::Up(at))).collect()
     }
 
     fn dad(&self) -> Dad {
@@ -215,7 +213,7 @@ impl Bridge {
             if let Some(id) = self.vlan.id {
                 steps.extend(vlan::gateway(&self.bridge, id, facts)?);
             }
-            steps.extend(interface::without_detection(&at, ips).map(Step::EnsureSysctl));
+            steps.extend(interface::without_detection(&at, ips).map(Step::ensure));
             if self.vlan.id.is_some() {
                 steps.push(interface::up(&at));
             }
@@ -235,7 +233,7 @@ impl Bridge {
                     return Err(Error::internal(sentence));
                 }
                 let old = Addr { at: at.clone(), net: other, no_prefix_route: false, no_dad: false };
-                steps.push(Step::DelAddr(old));
+                steps.push(Step::del(old));
             }
             // The address of the other family may have needed it already.
             let pin = facts.link(&self.at()).map(|_| self.pin_mac(facts)).filter(|pin| !steps.contains(pin));
@@ -249,7 +247,7 @@ impl Bridge {
     /// Gives a bridge made by others its hardware address for good, before it becomes a gateway: neighbours would lose it
     /// when a port with a lower one comes.
     fn pin_mac(&self, facts: &Facts) -> Step {
-        Step::SetLink { at: self.at(), to: LinkAttr::Mac(self.mac(facts)), from: None }
+        Step::add(Attr { at: self.at(), to: LinkAttr::Mac(self.mac(facts)) })
     }
 
     fn interfaces(&self, call: &Call<'_>, facts: &Facts) -> Vec<Interface> {
@@ -337,12 +335,12 @@ impl Plugin for Bridge {
         if self.mac_spoof_check {
             let check = MacCheck { port: call.host_veth(), mac: self.pod_mac(call), owner: call.owner() };
             let (container_id, ifname) = (call.container_id.to_owned(), call.ifname.clone());
-            steps.extend([Step::DelMacCheck(check), Step::DelReferenceMacCheck { container_id, ifname }]);
+            steps.extend([Step::del(check), Step::Legacy(Legacy::MacCheck { container_id, ifname })]);
         }
         if self.ip_masq {
             steps.extend(interface::del_masquerade(call));
         }
-        steps.extend([Step::DelLink(LinkRef::host(call.host_veth())), Step::DelLink(call.pod())]);
+        steps.extend([Step::del(Link::any(LinkRef::host(call.host_veth()))), Step::del(Link::any(call.pod()))]);
         steps
     }
 
@@ -368,7 +366,7 @@ fn is_changed_by(bridge: &LinkFact, port: Mac) -> bool {
 }
 
 fn ensure_addr(at: &LinkRef, net: IpNet) -> Step {
-    Step::EnsureAddr(Addr { at: at.clone(), net, no_prefix_route: false, no_dad: true })
+    Step::ensure(Addr { at: at.clone(), net, no_prefix_route: false, no_dad: true })
 }
 
 /// Whether an address on the bridge stands in the way of another: any other IPv4 one, an overlapping IPv6 one.

@@ -2,8 +2,9 @@
 
 use crate::cni::{Error, IpConfig, Json};
 use crate::plan::facts::LinkFact;
-use crate::plan::link::{ETHERNET_MTUS, LinkRef};
 use crate::plan::step::Ns;
+use crate::plan::thing::LinkRef;
+use crate::plan::thing::link::ETHERNET_MTUS;
 use crate::plan::{Facts, IfName, Need};
 use crate::plugins::{interface, mtu};
 

@@ -3,8 +3,9 @@
 use super::child::{Child, Parent};
 use crate::cni::{AddResult, Dns, Error, Interface, NetConf};
 use crate::ipam::Lease;
-use crate::plan::link::{IpvlanMode, Link, LinkKind};
 use crate::plan::step::Step;
+use crate::plan::thing::link::IpvlanMode;
+use crate::plan::thing::{Link, LinkKind};
 use crate::plan::{Facts, Feature, IfName, Need};
 use crate::plugins::interface::{self, Dad};
 use crate::plugins::{Addresses, Call, Planned, Plugin, mtu};
@@ -87,7 +88,7 @@ impl Plugin for Ipvlan {
         for ip in &mut ips {
             ip.interface = Some(0);
         }
-        let mut steps = vec![Step::AddLink(Link {
+        let mut steps = vec![Step::add(Link {
             at: call.pod(),
             mac: None,
             mtu: self.parent(call)?.mtu(self.mtu, Child::Ipvlan, &ips, facts)?,
@@ -111,7 +112,7 @@ impl Plugin for Ipvlan {
     }
 
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
-        vec![Step::DelLink(call.pod())]
+        vec![Step::del(Link::any(call.pod()))]
     }
 
     fn features(&self) -> Vec<Feature> {

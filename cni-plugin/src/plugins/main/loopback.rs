@@ -2,8 +2,8 @@
 
 use crate::cni::{AddResult, Error, Interface, IpConfig};
 use crate::ipam::Lease;
-use crate::plan::link::{LinkAttr, LinkRef};
 use crate::plan::step::{Ns, Step};
+use crate::plan::thing::{LinkAttr, LinkRef};
 use crate::plan::{Facts, IfName, Need};
 use crate::plugins::{Addresses, Call, Planned, Plugin};
 use ipnet::IpNet;
@@ -20,7 +20,7 @@ fn lo() -> Result<LinkRef, Error> {
 }
 
 fn set_up(at: LinkRef, up: bool) -> Step {
-    Step::SetLink { at, to: LinkAttr::Up(up), from: Some(LinkAttr::Up(!up)) }
+    Step::Set { at, to: LinkAttr::Up(up), from: LinkAttr::Up(!up) }
 }
 
 /// The addresses that the kernel puts on `lo` when it comes up.

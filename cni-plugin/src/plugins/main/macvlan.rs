@@ -3,8 +3,9 @@
 use super::child::{Child, Parent};
 use crate::cni::{AddResult, Dns, Error, Interface, NetConf};
 use crate::ipam::Lease;
-use crate::plan::link::{Link, LinkKind, MacvlanMode};
 use crate::plan::step::Step;
+use crate::plan::thing::link::MacvlanMode;
+use crate::plan::thing::{Link, LinkKind};
 use crate::plan::{Facts, Feature, Mac, Need};
 use crate::plugins::interface::{self, Dad};
 use crate::plugins::{Addresses, Call, Planned, Plugin, mtu};
@@ -75,7 +76,7 @@ impl Plugin for Macvlan {
         let (parent, _) = self.parent.find(facts)?;
         let mac = self.pod_mac(call, facts)?;
         let explicit = Some(mac).filter(|_| self.mode != MacvlanMode::Passthru || self.mac.is_some());
-        let mut steps = vec![Step::AddLink(Link {
+        let mut steps = vec![Step::add(Link {
             at: call.pod(),
             mac: explicit,
             mtu: self.parent.mtu(self.mtu, Child::Macvlan, lease.as_ref().map_or(&[], |lease| &lease.ips), facts)?,
@@ -106,7 +107,7 @@ impl Plugin for Macvlan {
     }
 
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
-        vec![Step::DelLink(call.pod())]
+        vec![Step::del(Link::any(call.pod()))]
     }
 
     fn features(&self) -> Vec<Feature> {

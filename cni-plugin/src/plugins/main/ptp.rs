@@ -2,8 +2,9 @@
 
 use crate::cni::{AddResult, Dns, Error, Interface, IpConfig, NetConf};
 use crate::ipam::Lease;
-use crate::plan::link::{ETHERNET_MTUS, Link, LinkKind, LinkRef};
-use crate::plan::step::{Addr, Route, Step};
+use crate::plan::step::{Event, Step};
+use crate::plan::thing::link::ETHERNET_MTUS;
+use crate::plan::thing::{Addr, Link, LinkKind, LinkRef, Route, Thing};
 use crate::plan::{Facts, Feature, Need};
 use crate::plugins::interface::{self, Dad};
 use crate::plugins::{Addresses, Call, Planned, Plugin, mtu};
@@ -38,7 +39,7 @@ impl Ptp {
         for ip in ips {
             let gateway = gateway(ip)?;
             let route = |dst: IpNet, gw: Option<IpAddr>, scope: u8| {
-                Step::AddRoute(Route {
+                Step::add(Route {
                     at: call.pod(),
                     dst,
                     gw,
@@ -54,25 +55,26 @@ impl Ptp {
             routes.push(route(ip.address.trunc(), Some(gateway), 0));
         }
         for step in &mut steps {
-            if let Step::AddAddr(addr) = step {
+            if let Step::Add(Thing::Addr(addr)) = step {
                 addr.no_prefix_route = true;
             }
         }
         // The routes of the configuration may go through the gateway, so they follow its own.
-        let first_route = steps.iter().position(|step| matches!(step, Step::AddRoute(_))).unwrap_or(steps.len());
+        let first_route =
+            steps.iter().position(|step| matches!(step, Step::Add(Thing::Route(_)))).unwrap_or(steps.len());
         steps.splice(first_route..first_route, routes);
         Ok(steps)
     }
 
     /// The host's side: the gateway address on the veth, and the way to the container.
     fn host(call: &Call<'_>, port: &LinkRef, ips: &[IpConfig]) -> Result<Vec<Step>, Error> {
-        let mut steps = vec![Step::SetSysctl(interface::without_advertisements(port))];
-        steps.extend(interface::without_detection(port, ips).map(Step::SetSysctl));
+        let mut steps = vec![Step::add(interface::without_advertisements(port))];
+        steps.extend(interface::without_detection(port, ips).map(Step::add));
         steps.extend([call.mark(LinkRef::host(call.host_veth())), interface::up(port)]);
         for ip in ips {
             let net = IpNet::from(gateway(ip)?);
-            steps.push(Step::EnsureAddr(Addr { at: port.clone(), net, no_prefix_route: false, no_dad: true }));
-            steps.push(Step::AddRoute(Route {
+            steps.push(Step::ensure(Addr { at: port.clone(), net, no_prefix_route: false, no_dad: true }));
+            steps.push(Step::add(Route {
                 at: port.clone(),
                 dst: IpNet::from(ip.address.addr()),
                 gw: None,
@@ -123,7 +125,7 @@ impl Plugin for Ptp {
         }
         let port = LinkRef::host(call.host_veth());
         let mut steps = interface::forwarding(&ips, facts);
-        steps.push(Step::AddLink(Link {
+        steps.push(Step::add(Link {
             at: port.clone(),
             mac: Some(call.host_mac()),
             mtu: self.mtu,
@@ -138,7 +140,7 @@ impl Plugin for Ptp {
         // The container's end comes up last: nothing passes before all that decides about it is there, and what the
         // kernel does about a new carrier holds up no step but the look at it.
         steps.extend(Self::container(call, &ips, &lease)?);
-        steps.push(Step::WaitUp(port.clone()));
+        steps.push(Step::Wait(Event::Up(port.clone())));
         let of = |name: String, mac: String| Interface { name, mac, ..Interface::default() };
         let container = of(call.ifname.to_string(), call.pod_mac().to_string());
         let interfaces = vec![
@@ -154,7 +156,7 @@ impl Plugin for Ptp {
         if self.ip_masq {
             steps.extend(interface::del_masquerade(call));
         }
-        steps.extend([Step::DelLink(LinkRef::host(call.host_veth())), Step::DelLink(call.pod())]);
+        steps.extend([Step::del(Link::any(LinkRef::host(call.host_veth()))), Step::del(Link::any(call.pod()))]);
         steps
     }
 

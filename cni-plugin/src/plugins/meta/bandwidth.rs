@@ -8,11 +8,12 @@ use crate::cni::{AddResult, Error, Interface};
 use crate::ipam::Lease;
 use crate::plan::facts::LinkFact;
 use crate::plan::ladder::{ASKED, LADDER, Queue};
-use crate::plan::link::{IpvlanMode, Link, LinkAttr, LinkKind, LinkRef};
-use crate::plan::nft::PacketGuard;
-use crate::plan::shaping::{Shaper, Shaping, Toward};
-use crate::plan::step::{Ns, Step};
-use crate::plan::xsk::XskGuard;
+use crate::plan::step::{Kind, Ns, Step};
+use crate::plan::thing::link::IpvlanMode;
+use crate::plan::thing::shaping::{Shaper, Toward};
+use crate::plan::thing::{
+    Attr, Link, LinkAttr, LinkKind, LinkRef, PacketGuard, Redirect, Shaping, Thing, XskGuard, XskLink,
+};
 use crate::plan::{Facts, Feature, Need};
 use crate::plugins::interface::host_links;
 use crate::plugins::{Addresses, Call, Planned, Plugin};
@@ -81,7 +82,7 @@ impl Bandwidth {
         let shaping = self.shaping(to_pod.into_iter().chain(from_pod));
         match through {
             Some((ifb, host, _)) => through_ifb(ifb.clone(), host, shaping, Some(call.mark(ifb))),
-            None => vec![Step::AddShaping(shaping)],
+            None => vec![Step::add(shaping)],
         }
     }
 
@@ -96,13 +97,13 @@ impl Bandwidth {
         let mut guards = Vec::new();
         if let Some(shaper) = &from_pod {
             let guard = PacketGuard::of(shaper, self.subnets.as_ref()).filter(|_| facts.has(Feature::PacketGuard));
-            guards.extend(guard.map(Step::AddPacketGuard));
+            guards.extend(guard.map(Step::add));
             guards.extend(xsk_guard(call, facts));
         }
         let shaping = self.shaping(to_pod.into_iter().chain(from_pod));
         let mut steps = match self.ingress {
             Some(_) => through_ifb(ifb, call.pod(), shaping, None),
-            None => vec![Step::AddShaping(shaping)],
+            None => vec![Step::add(shaping)],
         };
         steps.append(&mut guards);
         steps
@@ -142,12 +143,12 @@ impl Bandwidth {
 
 /// The steps by which what comes in from a link is shaped as it leaves through a new ifb.
 fn through_ifb(ifb: LinkRef, from: LinkRef, shaping: Shaping, mark: Option<Step>) -> Vec<Step> {
-    let set = |to| Step::SetLink { at: ifb.clone(), to, from: None };
+    let set = |to| Step::add(Attr { at: ifb.clone(), to });
     let kind = LinkKind::Ifb;
     let link = Link { at: ifb.clone(), mac: None, mtu: Some(IFB_MTU), up: false, master: None, kind };
-    let mut steps = vec![Step::AddLink(link), set(LinkAttr::TxQueueLen(PACKETS))];
+    let mut steps = vec![Step::add(link), set(LinkAttr::TxQueueLen(PACKETS))];
     steps.extend(mark);
-    steps.extend([Step::AddShaping(shaping), set(LinkAttr::Up(true)), Step::AddRedirect { from, to: ifb }]);
+    steps.extend([Step::add(shaping), set(LinkAttr::Up(true)), Step::add(Redirect { from, to: ifb })]);
     steps
 }
 
@@ -156,13 +157,13 @@ fn xsk_guard(call: &Call<'_>, facts: &Facts) -> Vec<Step> {
     let Some(netns) = facts.netns.filter(|_| facts.has(Feature::XskBind)) else { return Vec::new() };
     let guard = XskGuard { below: None, netns, owner: call.owner() };
     let was_there = facts.link(&call.pod()).is_some_and(|link| link.index != 0);
-    vec![Step::AddXskGuard(guard.clone()), Step::NarrowXskGuard { guard, at: call.pod(), was_there }]
+    vec![Step::add(guard.clone()), Step::ensure(XskLink { guard, at: call.pod(), was_there })]
 }
 
 fn shapers(steps: &[Step]) -> impl Iterator<Item = &Shaper> {
     fn of(step: &Step) -> &[Shaper] {
         match step {
-            Step::AddShaping(shaping) => &shaping.shapers,
+            Step::Add(Thing::Shaping(shaping)) => &shaping.shapers,
             _ => &[],
         }
     }
@@ -172,8 +173,13 @@ fn shapers(steps: &[Step]) -> impl Iterator<Item = &Shaper> {
 /// Refuses to replace a queue that somebody chose, who would not get it back, and to hang a program beside one where it
 /// would see the wrong packets.
 fn refuse_queued(steps: &[Step], facts: &Facts) -> Result<(), Error> {
-    let led =
-        |step: &Step| if let Step::AddRedirect { from, .. } = step { facts.shaped.get_key_value(from) } else { None };
+    let led = |step: &Step| {
+        if let Step::Add(Thing::Redirect(Redirect { from, .. })) = step {
+            facts.shaped.get_key_value(from)
+        } else {
+            None
+        }
+    };
     if let Some((at, _)) = steps.iter().filter_map(led).find(|(_, fact)| fact.redirected_to.is_some()) {
         return Err(Error::internal(format!("what comes in from link {at} leaves through another link already")));
     }
@@ -193,7 +199,7 @@ fn refuse_queued(steps: &[Step], facts: &Facts) -> Result<(), Error> {
 /// What to say where a container without an end on the host's side is limited and nothing holds some of its sockets.
 fn unguarded(steps: &[Step], facts: &Facts) -> Vec<String> {
     let is_sent_in_pod = |step: &Step| match step {
-        Step::AddShaping(shaping) => shaping.is_all_in(Ns::Pod) && shaping.shaper(Toward::Network).is_some(),
+        Step::Add(Thing::Shaping(shaping)) => shaping.is_all_in(Ns::Pod) && shaping.shaper(Toward::Network).is_some(),
         _ => false,
     };
     if !steps.iter().any(is_sent_in_pod) {
@@ -266,28 +272,29 @@ impl Plugin for Bandwidth {
         self.refuse_shaping_all(&steps)?;
         refuse_queued(&steps, facts)?;
         let mut steps = steps;
-        let ifb = steps.iter().find_map(|step| if let Step::AddLink(link) = step { Some(&link.at) } else { None });
+        let ifb =
+            steps.iter().find_map(|step| if let Step::Add(Thing::Link(link)) = step { Some(&link.at) } else { None });
         if let Some(LinkRef { ns, name }) = ifb {
             let sandbox = if *ns == Ns::Pod { call.sandbox.to_owned() } else { String::new() };
             result.interfaces.push(Interface { name: name.to_string(), sandbox, ..Interface::default() });
         }
         let sent = shapers(&steps).find(|shaper| shaper.toward == Toward::Network);
         let gso = sent.and_then(Shaper::gso_max_size);
-        steps.extend(gso.filter(|size| *size < pod.gso_max_size).map(|size| Step::SetLink {
+        steps.extend(gso.filter(|size| *size < pod.gso_max_size).map(|size| Step::Set {
             at: call.pod(),
             to: LinkAttr::GsoMaxSize(size),
-            from: Some(LinkAttr::GsoMaxSize(pod.gso_max_size)),
+            from: LinkAttr::GsoMaxSize(pod.gso_max_size),
         }));
         Ok(Planned { warnings: unguarded(&steps, facts), steps, result })
     }
 
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
         vec![
-            Step::DelPacketGuard(call.pod()),
-            Step::DelXskGuardsOf(call.owner()),
-            Step::DelLink(LinkRef::host(call.reference_ifb())),
-            Step::DelLink(call.ifb(Ns::Host)),
-            Step::DelLink(call.ifb(Ns::Pod)),
+            Step::del(PacketGuard::any(call.pod())),
+            Step::Forget(Kind::XskGuards, call.owner()),
+            Step::del(Link::any(LinkRef::host(call.reference_ifb()))),
+            Step::del(Link::any(call.ifb(Ns::Host))),
+            Step::del(Link::any(call.ifb(Ns::Pod))),
         ]
     }
 

@@ -2,9 +2,9 @@
 
 use crate::cni::{AddResult, Error, NetConf};
 use crate::ipam::Lease;
-use crate::plan::link::LinkAttr;
-use crate::plan::nft::{Firewall as Rules, Gate, Isolation, Legacy};
-use crate::plan::step::Step;
+use crate::plan::step::{Kind, Legacy, Step};
+use crate::plan::thing::firewall::{Gate, Isolation, LegacyTable};
+use crate::plan::thing::{Attr, Firewall as Rules, LinkAttr};
 use crate::plan::{Facts, Feature, IfName, Need};
 use crate::plugins::interface::host_links;
 use crate::plugins::{Addresses, Call, Planned, Plugin};
@@ -109,12 +109,12 @@ impl Firewall {
 }
 
 /// The tables of the older iptables for the families of the addresses; one of NAT does not drop.
-fn legacy(addrs: &[IpAddr], facts: &Facts) -> Vec<Legacy> {
+fn legacy(addrs: &[IpAddr], facts: &Facts) -> Vec<LegacyTable> {
     let of = |(path, is_ipv4): (&str, bool)| {
         let tables = facts.files.get(path).filter(|_| addrs.iter().any(|addr| addr.is_ipv4() == is_ipv4));
         let names: Vec<&str> = tables.map(|tables| tables.lines().collect()).unwrap_or_default();
         let dropping = names.into_iter().filter(|name| ["filter", "mangle", "security"].contains(name));
-        dropping.map(|name| Legacy { is_ipv4, name: name.to_owned() }).collect::<Vec<_>>()
+        dropping.map(|name| LegacyTable { is_ipv4, name: name.to_owned() }).collect::<Vec<_>>()
     };
     LEGACY.into_iter().flat_map(of).collect()
 }
@@ -188,15 +188,18 @@ impl Plugin for Firewall {
         };
         let port = || host_links(&result).find(|at| facts.link(at).is_some_and(|fact| fact.kind == "veth"));
         let is_within = rules.isolation.as_ref().is_some_and(|isolation| isolation.within);
-        let isolate = |at| Step::EnsureAttr { at, to: LinkAttr::Isolated(true) };
+        let isolate = |at| Step::ensure(Attr { at, to: LinkAttr::Isolated(true) });
         let mut steps: Vec<Step> = is_within.then(port).flatten().map(isolate).into_iter().collect();
-        steps.push(Step::AddFirewall(rules));
+        steps.push(Step::add(rules));
         Ok(Planned { steps, result, warnings: Vec::new() })
     }
 
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
         let addrs = call.prev.map(addrs).unwrap_or_default();
-        vec![Step::DelFirewallOf(call.owner()), Step::DelReferenceFirewall { addrs, zone: self.zone.clone() }]
+        vec![
+            Step::Forget(Kind::Firewall, call.owner()),
+            Step::Legacy(Legacy::Firewall { addrs, zone: self.zone.clone() }),
+        ]
     }
 
     fn is_told(&self) -> bool {

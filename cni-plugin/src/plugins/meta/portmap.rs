@@ -4,12 +4,12 @@ mod conditions;
 
 use crate::cni::{AddResult, Error, Interface, Json, NetConf};
 use crate::ipam::Lease;
-use crate::plan::condition::Conditions;
-use crate::plan::hostport::{
-    Backend, EbpfCounts, Entrance, HostPort, HostPorts, MOST_BY_EBPF, Protocol, Rewrite, Target, Way,
+use crate::plan::step::{Kind, Legacy, Ns, Step};
+use crate::plan::thing::condition::Conditions;
+use crate::plan::thing::host_ports::{
+    Backend, EbpfCounts, Entrance, HostPort, MOST_BY_EBPF, Protocol, Rewrite, Target, Way,
 };
-use crate::plan::link::{LinkAttr, LinkRef};
-use crate::plan::step::{Ns, Step, Sysctl};
+use crate::plan::thing::{Attr, HostPorts, LinkAttr, LinkRef, Sysctl};
 use crate::plan::{Facts, Feature, Mac, Need};
 use crate::plugins::interface::host_links;
 use crate::plugins::{Addresses, Call, Planned, Plugin};
@@ -275,7 +275,7 @@ fn bridge_nf(ip: IpNet) -> &'static str {
 fn route_localnet(prev: &AddResult, facts: &Facts) -> Option<Step> {
     let at = bridge(prev, facts).or_else(|| host_links(prev).find(|at| facts.link(at).is_some()))?;
     let key = format!("net/ipv4/conf/{}/route_localnet", at.name);
-    Some(Step::EnsureSysctl(Sysctl { ns: Ns::Host, key, value: "1".to_owned(), optional: false }))
+    Some(Step::ensure(Sysctl { ns: Ns::Host, key, value: "1".to_owned(), optional: false }))
 }
 
 /// Lets a bridge send back to the container what the container sent, where the host's NAT sees it on its way through: the
@@ -285,7 +285,7 @@ fn hairpin(prev: &AddResult, facts: &Facts, targets: &[Target]) -> Option<Step> 
     let is_carried = |target: &&Target| facts.sysctl_is(Ns::Host, bridge_nf(target.addr.into()), "1");
     targets.iter().find(is_carried)?;
     let at = host_links(prev).find(|at| facts.link(at).is_some_and(|fact| fact.kind == "veth"))?;
-    Some(Step::EnsureAttr { at, to: LinkAttr::Hairpin(true) })
+    Some(Step::ensure(Attr { at, to: LinkAttr::Hairpin(true) }))
 }
 
 impl Plugin for Portmap {
@@ -347,7 +347,7 @@ impl Plugin for Portmap {
         let mut steps: Vec<Step> = hairpin(&result, facts, &all.targets).into_iter().collect();
         let has_loopback = all.targets.iter().any(|target| target.addr.is_ipv4());
         let warnings = self.warning(call, &all.backend, facts).into_iter().collect();
-        steps.push(Step::AddHostPorts(all));
+        steps.push(Step::add(all));
         // Behind the ports, whose table drops what comes from outside for 127.0.0.0/8.
         if has_loopback {
             steps.extend(route_localnet(&result, facts));
@@ -357,7 +357,7 @@ impl Plugin for Portmap {
 
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
         let (network, container_id) = (call.network.to_owned(), call.container_id.to_owned());
-        vec![Step::DelHostPortsOf(call.owner()), Step::DelReferencePorts { network, container_id }]
+        vec![Step::Forget(Kind::HostPorts, call.owner()), Step::Legacy(Legacy::HostPorts { network, container_id })]
     }
 
     fn is_told(&self) -> bool {

@@ -3,8 +3,8 @@
 use crate::cni::{Error, Json, NetConf};
 use crate::ipam::Lease;
 use crate::plan::facts::LinkFact;
-use crate::plan::link::LinkAttr;
-use crate::plan::step::{Ns, Step, Sysctl};
+use crate::plan::step::{Legacy, Ns, Step};
+use crate::plan::thing::{Attr, LinkAttr, Sysctl};
 use crate::plan::{Facts, Mac, Need};
 use crate::plugins::interface;
 use crate::plugins::{Addresses, Call, Planned, Plugin, mtu};
@@ -143,17 +143,16 @@ impl Plugin for Tuning {
         let mut steps = Vec::new();
         for (key, value) in &self.sysctls {
             let key = path(key, call.ifname.as_str())?;
-            steps.push(Step::SetSysctl(Sysctl { ns: Ns::Pod, key, value: value.clone(), optional: false }));
+            steps.push(Step::add(Sysctl { ns: Ns::Pod, key, value: value.clone(), optional: false }));
         }
         if !self.attrs.is_empty() {
             let name = call.ifname.as_str();
             let fact = facts.link(&call.pod());
             let fact =
                 fact.ok_or_else(|| Error::internal(format!("interface {name:?} does not exist in the container")))?;
-            steps.extend(self.attrs.iter().map(|attr| Step::SetLink {
-                at: call.pod(),
-                to: attr.clone(),
-                from: present(fact, attr),
+            steps.extend(self.attrs.iter().map(|attr| match (call.pod(), attr.clone(), present(fact, attr)) {
+                (at, to, Some(from)) => Step::Set { at, to, from },
+                (at, to, None) => Step::add(Attr { at, to }),
             }));
         }
         let mut result = prev.clone();
@@ -169,7 +168,7 @@ impl Plugin for Tuning {
             return Vec::new();
         }
         let file = format!("{}/{}_{}.json", self.data_dir, call.container_id, call.ifname);
-        vec![Step::RestoreReferenceTuning { at: call.pod(), file }]
+        vec![Step::Legacy(Legacy::Tuning { at: call.pod(), file })]
     }
 
     fn kind(&self) -> Option<&'static str> {

@@ -8,7 +8,7 @@ use super::object::{
 };
 use super::owned::{Owned, owner_of};
 use super::pins::{ensure, folder, make_folder, named, remove, remove_folder};
-use crate::plan::hostport::{Entrance as At, MOST_BY_EBPF};
+use crate::plan::thing::host_ports::{Entrance as At, MOST_BY_EBPF};
 use braid_ebpf_types::hostport::{
     Address, Answer, Datagram, Entrance, FLOWS, FRAGMENTS, HAIRPIN, HOST_PORTS, Known, LOCAL_ADDRS, NEIGHBOURS,
     OWNER_LEN, Origin, Target,
@@ -314,7 +314,7 @@ fn shown(target: &Target) -> Shown {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::hostport::Protocol;
+    use crate::plan::thing::host_ports::Protocol;
     use std::net::Ipv4Addr;
 
     fn lead(to: &str) -> Lead<'_> {

@@ -8,7 +8,7 @@ use super::link;
 use super::object::{HASH, Kind, LRU_HASH, Map, NO_PREALLOC, fnv, load_as, pin, pinned};
 use super::owned::{Owned, owner_of};
 use super::pins::{ensure, folder, make_folder, named, remove, remove_folder};
-use crate::plan::hostport::Entrance;
+use crate::plan::thing::host_ports::Entrance;
 use crate::sys::{cgroup, netns};
 use braid_ebpf_types::hostport::{HOST_PORTS, OWNER_LEN};
 use braid_ebpf_types::loopback::{Peer, Port, SOCKETS, Target};
@@ -212,7 +212,7 @@ fn shown(target: &Target) -> Shown {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::hostport::Protocol;
+    use crate::plan::thing::host_ports::Protocol;
 
     fn at(addr: &str) -> Entrance {
         Entrance { addr: addr.parse().expect("an address"), protocol: Protocol::Udp, port: 0x1234, conditional: false }

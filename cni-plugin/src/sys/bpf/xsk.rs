@@ -6,7 +6,7 @@ pub mod sockets;
 
 use super::object::{HASH, Map, NO_PREALLOC, ProgInfo, get_info, map_by_id, name_of};
 use super::owned::{Owned, owner_of};
-use crate::plan::xsk::Hold;
+use crate::plan::thing::xsk_guard::Hold;
 use braid_ebpf_types::hostport::OWNER_LEN;
 use braid_ebpf_types::xsk::{HELD, Held, NUMBERS, Place};
 use nix::errno::Errno;

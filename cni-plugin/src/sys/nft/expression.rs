@@ -1,7 +1,7 @@
 //! The few expressions of rules that braid uses.
 
 use super::batch::Batch;
-use crate::plan::nft::PacketLimit;
+use crate::plan::thing::packet_guard::PacketLimit;
 
 /// First 32-bit register; a 16-byte register 1 is the same place.
 pub(super) const REG_1: u32 = 8;

@@ -28,7 +28,8 @@ use super::hostport;
 use super::masquerade::TABLE;
 use super::read::{element, elements};
 use super::{Spot, bytes, del_element, first_that_fits, owners_in};
-use crate::plan::nft::{Firewall, MARK as BIT};
+use crate::plan::thing::Firewall;
+use crate::plan::thing::firewall::MARK as BIT;
 use crate::sys::netlink::{KernelError, Socket};
 use std::net::IpAddr;
 

@@ -21,7 +21,7 @@ use super::expression::{REG_1, Verdict};
 use super::firewall::HOOK_FORWARD;
 use super::masquerade::TABLE;
 use super::read::{Rule, rules};
-use crate::plan::nft::MARK as BIT;
+use crate::plan::thing::firewall::MARK as BIT;
 use crate::sys::netlink::{KernelError, Message, Socket, find};
 use nix::errno::Errno;
 use std::net::IpAddr;

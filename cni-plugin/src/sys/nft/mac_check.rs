@@ -13,7 +13,7 @@ use super::batch::{Batch, Family, Key, Means};
 use super::expression::{REG_1, REG_2, Verdict};
 use super::first_that_fits;
 use super::read::{Element, element, elements};
-use crate::plan::nft::MacCheck;
+use crate::plan::thing::MacCheck;
 use crate::plan::{IfName, Mac};
 use crate::sys::netlink::{KernelError, Socket};
 use nix::errno::Errno;

@@ -19,7 +19,7 @@ use super::batch::{Batch, Family, Key, Means};
 use super::expression::{REG_1, Verdict};
 use super::read::{Element, element, elements};
 use super::{Spot, bytes, del_element, first_that_fits};
-use crate::plan::nft::Masquerade;
+use crate::plan::thing::Masquerade;
 use crate::sys::netlink::{KernelError, Socket};
 use ipnet::IpNet;
 use std::net::IpAddr;

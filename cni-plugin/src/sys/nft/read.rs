@@ -2,7 +2,7 @@
 
 use super::batch::{Family, SUBSYS};
 use super::expression::Verdict;
-use crate::plan::nft::PacketLimit;
+use crate::plan::thing::packet_guard::PacketLimit;
 use crate::sys::netlink::{DUMP_TRIES, KernelError, Message, NESTED, Socket, attr, attributes_of, find, nest};
 use nix::errno::Errno;
 use std::collections::BTreeSet;

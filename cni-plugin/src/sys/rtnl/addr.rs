@@ -2,7 +2,7 @@
 
 use super::{emit, ip_of, u32_of};
 use crate::plan::facts::AddrFact;
-use crate::plan::step::Addr;
+use crate::plan::thing::Addr;
 use crate::sys::netlink::attributes_of;
 use ipnet::IpNet;
 use netlink_packet_route::AddressFamily;

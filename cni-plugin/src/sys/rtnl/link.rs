@@ -2,8 +2,9 @@
 
 use super::{emit, text_of, u16_of, u32_of};
 use crate::plan::facts::LinkFact;
-use crate::plan::link::{IpvlanMode, LinkAttr, MacvlanMode};
-use crate::plan::step::Vlan;
+use crate::plan::thing::LinkAttr;
+use crate::plan::thing::link::{IpvlanMode, MacvlanMode};
+use crate::plan::thing::vlan::Vlan;
 use crate::plan::{IfName, Mac};
 use crate::sys::netlink::attributes_of;
 use netlink_packet_core::DefaultNla;

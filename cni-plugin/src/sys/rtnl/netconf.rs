@@ -1,7 +1,7 @@
 //! What a namespace's IPv4 and IPv6 are set to, as far as the kernel tells it in messages (Linux 3.8).
 
 use super::u32_of;
-use crate::plan::step::Sysctl;
+use crate::plan::thing::Sysctl;
 use crate::sys::netlink::{attr, attributes_of};
 
 const AF_INET: u8 = 2;

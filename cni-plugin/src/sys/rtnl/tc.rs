@@ -3,9 +3,9 @@
 pub mod hostport;
 
 use super::{text_of, u32_of, u64_of};
-use crate::plan::redirect::{self, Instruction};
-use crate::plan::shaping::{Hook, Traffic};
 use crate::plan::step::Ns;
+use crate::plan::thing::redirect::{self, Instruction};
+use crate::plan::thing::shaping::{Hook, Traffic};
 use crate::sys::netlink::{attr, attributes_of, find, nest};
 use std::os::fd::RawFd;
 

@@ -2,8 +2,9 @@
 
 use crate::cni::{Error, Json};
 use crate::plan::facts::LinkFact;
-use crate::plan::link::{Link, LinkKind, LinkRef};
-use crate::plan::step::{Step, Vlan};
+use crate::plan::step::Step;
+use crate::plan::thing::vlan::Vlan;
+use crate::plan::thing::{Link, LinkKind, LinkRef, PortVlan};
 use crate::plan::{Facts, IfName, Mac};
 use crate::plugins::call::{bridge_mac, shared_veth};
 use std::collections::BTreeSet;
@@ -52,12 +53,13 @@ impl Vlans {
         if self.id.is_none() && self.tagged().next().is_none() {
             return Vec::new();
         }
-        let vlan = |id, untagged| Step::EnsureVlan { at: port.clone(), vlan: Vlan { id, pvid: untagged, untagged } };
+        let vlan =
+            |id, untagged| Step::ensure(PortVlan { at: port.clone(), vlan: Vlan { id, pvid: untagged, untagged } });
         let mut steps = Vec::new();
         let untagged = self.id.or((!self.preserve_default).then_some(NATIVE));
         if !self.preserve_default && default_pvid != 0 && untagged != Some(default_pvid) {
             let default = Vlan { id: default_pvid, pvid: true, untagged: true };
-            steps.push(Step::DelVlan { at: port.clone(), vlan: default });
+            steps.push(Step::del(PortVlan { at: port.clone(), vlan: default }));
         }
         steps.extend(untagged.map(|id| vlan(id, true)));
         steps.extend(self.tagged().filter(|id| untagged != Some(*id)).map(|id| vlan(id, false)));
@@ -128,7 +130,7 @@ pub(super) fn gateway(bridge: &IfName, id: u16, facts: &Facts) -> Result<Vec<Ste
         kind: LinkKind::Veth { peer: at, peer_mac: Some(bridge_mac(&name, &facts.boot_id)) },
     };
     let only = Vlans { id: Some(id), trunk: None, preserve_default: false };
-    let mut steps = vec![Step::EnsureLink(link)];
+    let mut steps = vec![Step::ensure(link)];
     steps.extend(only.on_port(&port, default_pvid));
     Ok(steps)
 }

@@ -1,7 +1,7 @@
 //! A `bandwidth` configuration: which rates and bursts it asks for, and for which packets.
 
 use crate::cni::{Error, Json, NetConf};
-use crate::plan::shaping::{Rate, Subnets};
+use crate::plan::thing::shaping::{Rate, Subnets};
 use ipnet::IpNet;
 
 /// Least rate, in bits per second: one byte.

@@ -1,7 +1,7 @@
 //! `conditionsV4` and `conditionsV6`: words of iptables or of nft, as values.
 
 use crate::plan::IfName;
-use crate::plan::condition::{Condition, Links, Test};
+use crate::plan::thing::condition::{Condition, Links, Test};
 use ipnet::{IpNet, Ipv4Net};
 use std::iter::Peekable;
 use std::net::{IpAddr, Ipv4Addr};
@@ -160,7 +160,7 @@ fn links(word: &str, rest: char) -> Result<Links, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::condition::text;
+    use crate::plan::thing::condition::text;
 
     fn read(words: &[&str], is_v4: bool) -> Result<String, String> {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();

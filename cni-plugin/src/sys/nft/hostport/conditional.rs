@@ -27,8 +27,9 @@
 
 use super::rules::{HOOK_OUTPUT, HOOK_PREROUTING, NETWORK_HEADER, PRIORITY_DSTNAT, TYPE_PROTO, TYPE_SERVICE};
 use super::{Ip, V4, V6};
-use crate::plan::condition::{Condition, Conditions, Links, Test, digest, rules};
-use crate::plan::hostport::{Entrance, HostPorts};
+use crate::plan::thing::HostPorts;
+use crate::plan::thing::condition::{Condition, Conditions, Links, Test, digest, rules};
+use crate::plan::thing::host_ports::Entrance;
 use crate::sys::nft::batch::{Batch, Key};
 use crate::sys::nft::bytes;
 use crate::sys::nft::expression::{REG_1, Verdict};

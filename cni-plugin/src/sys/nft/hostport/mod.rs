@@ -50,7 +50,8 @@ use super::expression::{Nfproto, REG_1};
 use super::masquerade::TABLE;
 use super::read::{Element, element, elements};
 use super::{Spot, bytes, del_all, first_that_fits, owners_in};
-use crate::plan::hostport::{Entrance, HostPort, HostPorts, Protocol, Rewrite, Target};
+use crate::plan::thing::HostPorts;
+use crate::plan::thing::host_ports::{Entrance, HostPort, Protocol, Rewrite, Target};
 use crate::sys::netlink::{KernelError, Socket};
 use rules::{add_base, add_subnet};
 use std::collections::BTreeSet;
@@ -322,7 +323,7 @@ fn batch(fill: impl FnOnce(&mut Batch)) -> Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::hostport::Protocol;
+    use crate::plan::thing::host_ports::Protocol;
 
     #[test]
     fn a_key_has_an_address_only_where_one_is_given() {

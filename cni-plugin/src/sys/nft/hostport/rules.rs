@@ -1,7 +1,7 @@
 //! The chains and rules that all host ports share, and those of a subnet.
 
 use super::{Ip, V4, V6};
-use crate::plan::hostport::Rewrite;
+use crate::plan::thing::host_ports::Rewrite;
 use crate::sys::nft::batch::{Batch, Key};
 use crate::sys::nft::bytes;
 use crate::sys::nft::expression::{Nfproto, REG_1, Verdict};

@@ -1,7 +1,7 @@
 //! The filters that run the programs of host ports: behind braid's shaping, on both sides of a link.
 
 use super::{FILTER, HEAD_LEN, TCA_KIND, direct, filter_at, parse_program};
-use crate::plan::shaping::Hook;
+use crate::plan::thing::shaping::Hook;
 use crate::sys::netlink::attributes_of;
 use crate::sys::rtnl::{text_of, u32_of};
 use std::os::fd::RawFd;

@@ -1,8 +1,14 @@
-//! Shaping of one direction of an attachment: what is asked for, and the numbers that follow from it.
+//! Limits of an attachment: what is asked for, and the numbers that follow from it.
 
-use super::ladder::Queue;
-use super::link::LinkRef;
-use super::step::Ns;
+mod fact;
+mod print;
+
+pub use fact::{Hook, Limit, ProgramFact, ShapedFact, Traffic};
+
+use super::{LinkRef, State, Verb, lines};
+use crate::plan::facts::{Facts, Need};
+use crate::plan::ladder::Queue;
+use crate::plan::step::Ns;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -197,82 +203,30 @@ impl Shaping {
     }
 }
 
-/// Which packets of a link a program sees.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hook {
-    /// Those that come in.
-    Ingress,
-    /// Those that leave, before they are queued.
-    Egress,
-}
-
-/// How a link is shaped, as the kernel shows it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ShapedFact {
-    /// Kind of the root queue.
-    pub queue: String,
-    /// Somebody chose the root queue: it is not the one that the kernel gives each link.
-    pub is_chosen: bool,
-    /// An `ingress` queue takes the place of `clsact`: a filter for what leaves would see what comes in.
-    pub has_ingress: bool,
-    /// What the root queue itself holds to, in bits per second; none where it leaves that to a program.
-    pub bps: Option<u64>,
-    /// What passed the root queue.
-    pub passed: Traffic,
-    /// braid's programs on it.
-    pub programs: Vec<ProgramFact>,
-    /// Index of the link through which all that comes in leaves.
-    pub redirected_to: Option<u32>,
-}
-
-/// A program that shapes or guards.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProgramFact {
-    /// What it sees.
-    pub hook: Hook,
-    /// What it holds that to.
-    pub limit: Limit,
-    /// What passed it.
-    pub passed: Traffic,
-}
-
-/// What a program is told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limit {
-    /// Bits per second.
-    pub bps: u64,
-    /// How much time's worth may come at once, in nanoseconds.
-    pub burst_ns: u64,
-}
-
-impl fmt::Display for Limit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bit/s with a burst of {} ns", self.bps, self.burst_ns)
+impl Shaping {
+    /// All links that it touches.
+    pub fn links(&self) -> impl Iterator<Item = &LinkRef> {
+        self.shapers.iter().map(|shaper| &shaper.at).chain(&self.guard)
     }
 }
 
-/// What became of the packets of one direction.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Traffic {
-    /// Bytes let through at layer 2.
-    pub bytes: u64,
-    /// Packets let through; one of several segments counts once.
-    pub packets: u64,
-    /// Of the packets, those that had to wait.
-    pub delayed: u64,
-    /// Not let through: they would have waited too long.
-    pub dropped: u64,
-    /// Of the packets, those marked with ECN.
-    pub marked: u64,
-    /// Of the packets, those that passed others.
-    pub bypassed: u64,
-    /// Dropped by the guards, and sockets that they refused.
-    pub guarded: u64,
-}
+impl State for Shaping {
+    fn ns(&self) -> Ns {
+        self.links().next().map_or(Ns::Host, |at| at.ns)
+    }
 
-impl Shaping {
-    /// Whether `fact`, which shows a link, shows all that shapes or guards there; otherwise what differs.
-    pub fn holds(&self, fact: impl Fn(&LinkRef) -> ShapedFact) -> Result<(), String> {
+    /// Writes `tc` of each place; the rate is the program's, whose map no command writes.
+    fn print(&self, verb: Verb, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let commands = verb.word(print::add as fn(&Self) -> Vec<String>, print::del)(self);
+        lines(f, self.links().map(|at| at.ns).zip(commands))
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        self.links().cloned().map(Need::Shaped).collect()
+    }
+
+    fn holds(&self, facts: &Facts) -> Result<(), String> {
+        let fact = |at| facts.shaped.get(at).cloned().unwrap_or_default();
         for shaper in &self.shapers {
             let (at, shown) = (&shaper.at, fact(&shaper.at));
             let kind = shaper.queue.kind();
@@ -296,9 +250,15 @@ impl Shaping {
         }
     }
 
-    /// All links that it touches.
-    pub fn links(&self) -> impl Iterator<Item = &LinkRef> {
-        self.shapers.iter().map(|shaper| &shaper.at).chain(&self.guard)
+    fn goes_with(&self) -> Vec<&LinkRef> {
+        self.links().collect()
+    }
+
+    fn foresee(&self, facts: &mut Facts) {
+        for at in self.shapers.iter().map(|shaper| &shaper.at) {
+            let fact = facts.shaped.entry(at.clone()).or_default();
+            (fact.is_chosen, fact.queue) = (true, "bandwidth".to_owned());
+        }
     }
 }
 

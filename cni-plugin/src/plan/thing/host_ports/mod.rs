@@ -1,8 +1,12 @@
-//! Ports of the host that lead to a container's: what is asked for.
+//! Ports of the host that lead to a container's.
+
+mod print;
 
 use super::condition::Conditions;
-use super::link::LinkRef;
-use super::name::Mac;
+use super::{LinkRef, State, Verb, lines};
+use crate::plan::facts::{Facts, Need};
+use crate::plan::name::Mac;
+use crate::plan::step::Ns;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -208,13 +212,9 @@ impl HostPorts {
     }
 
     /// Whether those lead there as they should; otherwise what differs.
-    pub fn holds_at_loopback(
-        &self,
-        facts: &BTreeMap<Entrance, HostPortFact>,
-        has_programs: bool,
-    ) -> Result<(), String> {
+    fn lead_from_loopback(&self, facts: &BTreeMap<Entrance, HostPortFact>, has_programs: bool) -> Result<(), String> {
         let at_loopback = Self { ports: self.at_loopback().copied().collect(), ..self.clone() };
-        at_loopback.holds(facts).map_err(|differs| format!("{differs} ([::1])"))?;
+        at_loopback.lead(facts).map_err(|differs| format!("{differs} ([::1])"))?;
         if at_loopback.ports.is_empty() || has_programs {
             return Ok(());
         }
@@ -222,19 +222,15 @@ impl HostPorts {
     }
 
     /// Whether eBPF leads there as it should; otherwise what differs.
-    pub fn holds_in_ebpf(
-        &self,
-        facts: &BTreeMap<Entrance, HostPortFact>,
-        hooked: &BTreeSet<LinkRef>,
-    ) -> Result<(), String> {
+    fn lead_by_ebpf(&self, facts: &BTreeMap<Entrance, HostPortFact>, hooked: &BTreeSet<LinkRef>) -> Result<(), String> {
         let by_ebpf = Self { ports: self.by_ebpf().copied().collect(), ..self.clone() };
-        by_ebpf.holds(facts).map_err(|differs| format!("{differs} (eBPF)"))?;
+        by_ebpf.lead(facts).map_err(|differs| format!("{differs} (eBPF)"))?;
         let bare = self.way().and_then(|way| way.links().find(|link| !hooked.contains(link)));
         bare.map_or(Ok(()), |link| Err(format!("link {link} does not run the programs for host ports")))
     }
 
     /// Whether the kernel shows all of them; otherwise what differs.
-    pub fn holds(&self, facts: &BTreeMap<Entrance, HostPortFact>) -> Result<(), String> {
+    fn lead(&self, facts: &BTreeMap<Entrance, HostPortFact>) -> Result<(), String> {
         for HostPort { at, to } in &self.ports {
             match facts.get(at) {
                 None => return Err(format!("host port {at} leads nowhere")),
@@ -250,14 +246,30 @@ impl HostPorts {
         }
         Ok(())
     }
+}
 
-    /// Whether the kernel shows none of them as this owner's; otherwise which.
-    pub fn are_gone(&self, facts: &BTreeMap<Entrance, HostPortFact>) -> Result<(), String> {
-        let is_left = |port: &&HostPort| facts.get(&port.at).is_some_and(|fact| fact.is_of(&self.owner));
-        self.ports
-            .iter()
-            .find(is_left)
-            .map_or(Ok(()), |left| Err(format!("host port {} still leads somewhere", left.at)))
+impl State for HostPorts {
+    fn print(&self, verb: Verb, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        lines(f, print::commands(self, verb).into_iter().map(|line| (Ns::Host, line)))
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        let mut needs: Vec<Need> = self.ports.iter().map(|port| Need::HostPort(port.at)).collect();
+        needs.extend(self.by_ebpf().map(|port| Need::EbpfPort(port.at)));
+        needs.extend(self.way().into_iter().flat_map(Way::links).cloned().map(Need::HostPortHook));
+        needs.extend(self.at_loopback().flat_map(|port| [Need::LoopbackPort(port.at), Need::LoopbackPrograms]));
+        needs
+    }
+
+    fn holds(&self, facts: &Facts) -> Result<(), String> {
+        let own = self.own(&facts.host_ports);
+        own.lead(&facts.host_ports)?;
+        own.lead_by_ebpf(&facts.ebpf_ports, &facts.host_port_hooks)?;
+        own.lead_from_loopback(&facts.loopback_ports, facts.has_loopback_programs)
+    }
+
+    fn owner(&self) -> Option<&str> {
+        Some(&self.owner)
     }
 }
 

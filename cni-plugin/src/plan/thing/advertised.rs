@@ -1,7 +1,6 @@
 //! Links of the host that accept router advertisements, which a host that forwards IPv6 refuses by default.
 
-use super::link::LinkRef;
-use super::step::Sysctl;
+use super::{LinkRef, Sysctl};
 
 /// A link that accepts router advertisements as long as the host forwards no IPv6 (`accept_ra` is 1).
 #[derive(Debug, Clone, PartialEq, Eq)]

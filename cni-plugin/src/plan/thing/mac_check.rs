@@ -1,0 +1,43 @@
+//! The only hardware address that may send through a bridge port.
+
+use super::{State, Verb, refuse_if};
+use crate::plan::facts::{Facts, Need};
+use crate::plan::name::{IfName, Mac};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The only hardware address that may send through a bridge port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MacCheck {
+    /// The host end of the container's veth.
+    pub port: IfName,
+    /// The container's hardware address.
+    pub mac: Mac,
+    /// Whose it is: network, container id and interface.
+    pub owner: String,
+}
+
+impl State for MacCheck {
+    fn print(&self, verb: Verb, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (verb, port) = (verb.word("add", "delete"), self.port.as_str());
+        write!(f, "nft {verb} element bridge braid allowed {{ {port:?} . {} }}", self.mac)
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        vec![Need::MacChecks]
+    }
+
+    fn holds(&self, facts: &Facts) -> Result<(), String> {
+        let there = facts.mac_checks.get(&self.port) == Some(&self.mac);
+        refuse_if(!there, || format!("port {} is not held to {}", self.port, self.mac))
+    }
+
+    fn is_gone(&self, facts: &Facts) -> Result<(), String> {
+        let there = facts.mac_checks.contains_key(&self.port);
+        refuse_if(there, || format!("port {} is still held", self.port))
+    }
+
+    fn owner(&self) -> Option<&str> {
+        Some(&self.owner)
+    }
+}
