@@ -1,12 +1,12 @@
 //! Carrying out steps in order, neighbouring requests to one socket in one send.
 
+use super::effect::{self, Carrier, Request, link_of};
 use super::kernel::Kernel;
-use super::request::{Request, link_of};
-use super::{Error, effect, elements, make, shape, sysctls, unmake, wait};
+use super::{Error, elements, make, shape, sysctls, unmake, wait};
 use crate::plan::facts::Facts;
 use crate::plan::request::{in_one_request, queue_len_of_new, redirect_with_shaping};
 use crate::plan::step::{Event, Ns, Step};
-use crate::plan::thing::{Link, LinkRef, Shaping, Thing};
+use crate::plan::thing::{Link, LinkRef, Shaping, Thing, Verb};
 use crate::sys::clock::Stopwatch;
 use crate::sys::netlink::{KernelError, Socket};
 use nix::errno::Errno;
@@ -120,8 +120,8 @@ impl Run<'_> {
     /// Does the step at `at`, perhaps with those behind it; returns how many.
     fn step(&mut self, at: usize, step: &Step) -> usize {
         match step {
-            Step::Add(thing) | Step::Ensure(thing) => return self.make(at, step, thing),
-            Step::Del(thing) => return self.unmake(at, step, thing),
+            Step::Add(thing) | Step::Ensure(thing) => return self.carry(at, step, thing, Verb::Add),
+            Step::Del(thing) => return self.carry(at, step, thing, Verb::Del),
             Step::Set { .. } => return self.queue(at, step),
             Step::Wait(Event::Up(link)) => self.alone(at, |run| wait::up(run.kernel, link)),
             Step::Wait(Event::Dad(link)) => self.alone(at, |run| wait::dad(run.kernel, link)),
@@ -131,38 +131,17 @@ impl Run<'_> {
         1
     }
 
-    fn make(&mut self, at: usize, step: &Step, thing: &Thing) -> usize {
-        match thing {
-            Thing::Attr(_) | Thing::Vlan(_) | Thing::Addr(_) | Thing::Route(_) => self.queue(at, step),
-            Thing::Link(link) => self.make_link(at, link, matches!(step, Step::Ensure(_))),
-            Thing::Sysctl(sysctl) => self.sysctls(at, sysctl.ns),
-            Thing::Shaping(shaping) => self.shape(at, shaping),
-            Thing::Masquerade(_)
-            | Thing::MacCheck(_)
-            | Thing::HostPorts(_)
-            | Thing::Firewall(_)
-            | Thing::PacketGuard(_)
-            | Thing::XskGuard(_)
-            | Thing::XskLink(_)
-            | Thing::Redirect(_) => self.at_once(at, 1, |run| effect::add(run.kernel, thing)),
-        }
-    }
-
-    fn unmake(&mut self, at: usize, step: &Step, thing: &Thing) -> usize {
-        match thing {
-            Thing::Attr(_) | Thing::Vlan(_) | Thing::Addr(_) | Thing::Route(_) => self.queue(at, step),
-            Thing::Link(_) => self.del_links(at),
-            thing if elements::is_only(thing) => self.del_elements(at),
-            Thing::Sysctl(_)
-            | Thing::Shaping(_)
-            | Thing::Masquerade(_)
-            | Thing::MacCheck(_)
-            | Thing::HostPorts(_)
-            | Thing::Firewall(_)
-            | Thing::PacketGuard(_)
-            | Thing::XskGuard(_)
-            | Thing::XskLink(_)
-            | Thing::Redirect(_) => self.at_once(at, 1, |run| effect::del(run.kernel, thing)),
+    fn carry(&mut self, at: usize, step: &Step, thing: &Thing, verb: Verb) -> usize {
+        let effect = effect::of(thing);
+        match (effect.carrier(verb), verb) {
+            (Carrier::Request, _) => self.queue(at, step),
+            (Carrier::Link(link), Verb::Add) => self.make_link(at, link, matches!(step, Step::Ensure(_))),
+            (Carrier::Link(_), Verb::Del) => self.del_links(at),
+            (Carrier::Sysctl(sysctl), _) => self.sysctls(at, sysctl.ns),
+            (Carrier::Shaping(shaping), _) => self.shape(at, shaping),
+            (Carrier::Elements, _) => self.del_elements(at),
+            (Carrier::Alone, Verb::Add) => self.at_once(at, 1, |run| effect.add(run.kernel)),
+            (Carrier::Alone, Verb::Del) => self.at_once(at, 1, |run| effect.del(run.kernel)),
         }
     }
 
@@ -272,7 +251,7 @@ impl Run<'_> {
         let mut things = Vec::new();
         for step in &self.steps[at..] {
             match step {
-                Step::Del(thing) if elements::is_only(thing) => things.push(thing),
+                Step::Del(thing) if effect::is_only_elements(thing) => things.push(thing),
                 _ => break,
             }
         }
@@ -320,20 +299,7 @@ impl Run<'_> {
 
 /// Whether the step is several requests, of which a failure leaves some done.
 fn is_several(step: &Step) -> bool {
-    let Step::Add(thing) = step else { return false };
-    match thing {
-        Thing::HostPorts(_) | Thing::Firewall(_) | Thing::Shaping(_) | Thing::XskGuard(_) | Thing::Redirect(_) => true,
-        Thing::Link(_)
-        | Thing::Attr(_)
-        | Thing::Vlan(_)
-        | Thing::Addr(_)
-        | Thing::Route(_)
-        | Thing::Sysctl(_)
-        | Thing::Masquerade(_)
-        | Thing::MacCheck(_)
-        | Thing::PacketGuard(_)
-        | Thing::XskLink(_) => false,
-    }
+    matches!(step, Step::Add(thing) if effect::of(thing).is_several())
 }
 
 /// Whether the step brings something into being, so that it must not follow a failure.
@@ -344,11 +310,9 @@ fn is_making(step: &Step) -> bool {
 /// Whether the refusal means that nothing is left to do: "not there" when deleting or cleaning up, "there" when ensuring.
 fn is_moot(step: &Step, errno: Errno, on_error: OnError) -> bool {
     const NOT_THERE: &[Errno] = &[Errno::ENOENT, Errno::ENODEV, Errno::EADDRNOTAVAIL, Errno::ESRCH, Errno::ENXIO];
-    // A kernel without nf_tables has none.
-    const NO_TABLES: [Errno; 2] = [Errno::EOPNOTSUPP, Errno::EPROTONOSUPPORT];
     match step {
-        Step::Del(Thing::PacketGuard(_)) => NOT_THERE.contains(&errno) || NO_TABLES.contains(&errno),
-        Step::Del(_) | Step::Forget(..) => NOT_THERE.contains(&errno),
+        Step::Del(thing) => effect::of(thing).is_gone(errno),
+        Step::Forget(..) => NOT_THERE.contains(&errno),
         Step::Ensure(Thing::Addr(_)) => errno == Errno::EEXIST,
         // Going back to an old value on a link that is gone.
         Step::Add(_) | Step::Ensure(_) | Step::Set { .. } | Step::Wait(_) | Step::Legacy(_) => {

@@ -28,7 +28,6 @@ mod program;
 pub mod record;
 mod reference_tuning;
 pub mod repair;
-mod request;
 pub mod shape;
 mod slot;
 mod sysctls;

@@ -3,8 +3,7 @@
 use super::Error;
 use super::hostports::{self, ebpf, loopback};
 use super::kernel::Kernel;
-use super::{features, firewall, shape, sysctls, xsk};
-use crate::apart::apart;
+use super::{effect, firewall, shape, xsk};
 use crate::plan::IfName;
 use crate::plan::facts::{Facts, LinkFact, Need, RouteFact};
 use crate::plan::step::Ns;
@@ -25,60 +24,30 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 pub fn observe(kernel: &mut Kernel, needs: &[Need]) -> Result<Facts, Error> {
     let mut facts = Facts::default();
     for need in needs.iter().collect::<BTreeSet<_>>() {
-        read(kernel, need, &mut facts)?;
+        effect::read(kernel, need, &mut facts)?;
     }
     Ok(facts)
 }
 
-fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error> {
-    match need {
-        Need::Link(at) => read_link(kernel, at, facts),
-        Need::DefaultLink(ns) => apart(|| read_default_link(kernel, *ns, facts)),
-        Need::Addrs(at) => read_addrs(kernel, at, facts),
-        Need::Routes(ns) => apart(|| read_routes(kernel, *ns, facts)),
-        Need::Sysctl(ns, key) => {
-            let value = kernel.run_in(*ns, || sysctl::read(key))?;
-            let value = value.map_err(|err| Error::io(format!("read sysctl {key}"), &err))?;
-            facts.sysctls.extend(value.map(|value| ((*ns, key.clone()), value)));
-            Ok(())
-        }
-        Need::Ipv6Forwarding => sysctls::read_ipv6_forwarding(kernel, facts),
-        Need::File(path) => apart(|| read_file(path, facts)),
-        Need::BootIdWithout(link) => {
-            read_link(kernel, link, facts)?;
-            if facts.link(link).is_none_or(|fact| fact.mac.is_none()) { read_boot_id(facts) } else { Ok(()) }
-        }
-        Need::Vlans => apart(|| read_vlans(kernel, facts)),
-        Need::Masquerades => {
-            let found = apart(|| kernel.nft().and_then(masquerade::list));
-            facts.masquerades.extend(found.map_err(|cause| Error::new("list masqueraded sources", cause))?);
-            Ok(())
-        }
-        Need::HostPort(at) => apart(|| read_host_port(kernel, at, facts)),
-        Need::Firewalld => apart(|| read_firewalld(facts)),
-        Need::Firewall(what) => apart(|| read_firewall(kernel, what, facts)),
-        Need::EbpfPort(at) => apart(|| read_ebpf_port(kernel, at, facts)),
-        Need::EbpfCounts => apart(|| read_ebpf_counts(facts)),
-        Need::HostPortHook(at) => apart(|| read_host_port_hook(kernel, at, facts)),
-        Need::LoopbackPort(at) => apart(|| read_loopback_port(kernel, at, facts)),
-        Need::LoopbackPrograms => apart(|| read_loopback_programs(facts)),
-        Need::Shaped(at) => apart(|| read_shaped(kernel, at, facts)),
-        Need::PacketGuard(at) => apart(|| read_packet_guard(kernel, at, facts)),
-        Need::XskGuards => apart(|| read_xsk_guards(facts)),
-        Need::Peer(at) => apart(|| read_peer(kernel, at, facts)),
-        Need::Netns => {
-            facts.netns = kernel.pod_cookie();
-            Ok(())
-        }
-        Need::Features(wanted) => {
-            facts.features.extend(features::known(wanted));
-            Ok(())
-        }
-        Need::MacChecks => apart(|| read_mac_checks(kernel, facts)),
-    }
+pub(super) fn read_sysctl(kernel: &mut Kernel, ns: Ns, key: &str, facts: &mut Facts) -> Result<(), Error> {
+    let value = kernel.run_in(ns, || sysctl::read(key))?;
+    let value = value.map_err(|err| Error::io(format!("read sysctl {key}"), &err))?;
+    facts.sysctls.extend(value.map(|value| ((ns, key.to_owned()), value)));
+    Ok(())
 }
 
-fn read_routes(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(), Error> {
+pub(super) fn read_boot_id_without(kernel: &mut Kernel, link: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
+    read_link(kernel, link, facts)?;
+    if facts.link(link).is_none_or(|fact| fact.mac.is_none()) { read_boot_id(facts) } else { Ok(()) }
+}
+
+pub(super) fn read_masquerades(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
+    let found = kernel.nft().and_then(masquerade::list);
+    facts.masquerades.extend(found.map_err(|cause| Error::new("list masqueraded sources", cause))?);
+    Ok(())
+}
+
+pub(super) fn read_routes(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(), Error> {
     let routes = routes(kernel, ns, true).and_then(|mut all| {
         all.extend(routes(kernel, ns, false)?);
         Ok(all)
@@ -87,33 +56,33 @@ fn read_routes(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(), Err
     Ok(())
 }
 
-fn read_mac_checks(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
+pub(super) fn read_mac_checks(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
     let found = kernel.nft().and_then(mac_check::list);
     facts.mac_checks.extend(found.map_err(|cause| Error::new("list checked bridge ports", cause))?);
     Ok(())
 }
 
-fn read_packet_guard(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
+pub(super) fn read_packet_guard(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
     let found = kernel.nft_of(at.ns).and_then(|socket| packet_guard::find(socket, &at.name));
     let found = found.map_err(|cause| Error::new(format!("look what packet sockets may send through {at}"), cause))?;
     facts.packet_guards.extend(found.map(|fact| (at.clone(), fact)));
     Ok(())
 }
 
-fn read_xsk_guards(facts: &mut Facts) -> Result<(), Error> {
+pub(super) fn read_xsk_guards(facts: &mut Facts) -> Result<(), Error> {
     let found = xsk::observe();
     facts.xsk_guards = found.map_err(|cause| Error::new("look whose AF_XDP sockets are held", cause))?;
     Ok(())
 }
 
-fn read_shaped(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
+pub(super) fn read_shaped(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
     let fact = shape::observe(kernel, at);
     let fact = fact.map_err(|cause| Error::new(format!("look how link {at} is shaped"), cause))?;
     facts.shaped.insert(at.clone(), fact);
     Ok(())
 }
 
-fn read_peer(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
+pub(super) fn read_peer(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
     let Some(peer) = peer_of(kernel, at, facts)? else { return Ok(()) };
     read_link(kernel, &peer, facts)?;
     read_shaped(kernel, &peer, facts)?;
@@ -141,54 +110,54 @@ fn peer_of(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<Optio
     }
 }
 
-fn read_host_port(kernel: &mut Kernel, at: &Entrance, facts: &mut Facts) -> Result<(), Error> {
+pub(super) fn read_host_port(kernel: &mut Kernel, at: &Entrance, facts: &mut Facts) -> Result<(), Error> {
     let found = hostports::observe(kernel, at);
     let found = found.map_err(|cause| Error::new(format!("look who has host port {at}"), cause))?;
     facts.host_ports.extend(found.map(|fact| (*at, fact)));
     Ok(())
 }
 
-fn read_firewalld(facts: &mut Facts) -> Result<(), Error> {
+pub(super) fn read_firewalld(facts: &mut Facts) -> Result<(), Error> {
     let found = firewalld::is_there();
     facts.has_firewalld = found.map_err(|cause| Error::new("look whether firewalld runs", cause))?;
     Ok(())
 }
 
-fn read_firewall(kernel: &mut Kernel, what: &Firewall, facts: &mut Facts) -> Result<(), Error> {
+pub(super) fn read_firewall(kernel: &mut Kernel, what: &Firewall, facts: &mut Facts) -> Result<(), Error> {
     let missing = firewall::missing(kernel, what);
     let missing = missing.map_err(|cause| Error::new("look what the host forwards", cause))?;
     facts.firewalls.insert(what.clone(), missing);
     Ok(())
 }
 
-fn read_ebpf_port(kernel: &mut Kernel, at: &Entrance, facts: &mut Facts) -> Result<(), Error> {
+pub(super) fn read_ebpf_port(kernel: &mut Kernel, at: &Entrance, facts: &mut Facts) -> Result<(), Error> {
     let found =
         ebpf::observe(kernel, at).map_err(|cause| Error::new(format!("look who has host port {at} in eBPF"), cause))?;
     facts.ebpf_ports.extend(found.map(|fact| (*at, fact)));
     Ok(())
 }
 
-fn read_ebpf_counts(facts: &mut Facts) -> Result<(), Error> {
+pub(super) fn read_ebpf_counts(facts: &mut Facts) -> Result<(), Error> {
     let counts = hostports::count_ebpf();
     facts.ebpf_counts = counts.map_err(|cause| Error::new("count the host ports that eBPF leads", cause))?;
     Ok(())
 }
 
-fn read_loopback_port(kernel: &mut Kernel, at: &Entrance, facts: &mut Facts) -> Result<(), Error> {
+pub(super) fn read_loopback_port(kernel: &mut Kernel, at: &Entrance, facts: &mut Facts) -> Result<(), Error> {
     let found = loopback::observe(kernel, at)
         .map_err(|cause| Error::new(format!("look who has host port {at} at ::1"), cause))?;
     facts.loopback_ports.extend(found.map(|fact| (*at, fact)));
     Ok(())
 }
 
-fn read_loopback_programs(facts: &mut Facts) -> Result<(), Error> {
+pub(super) fn read_loopback_programs(facts: &mut Facts) -> Result<(), Error> {
     let found = loopback::is_led();
     facts.has_loopback_programs =
         found.map_err(|cause| Error::new("look for the programs at the root of cgroup2", cause))?;
     Ok(())
 }
 
-fn read_host_port_hook(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
+pub(super) fn read_host_port_hook(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
     let fail = |cause| Error::new(format!("look whether link {at} runs the programs for host ports"), cause);
     let is_hooked = ebpf::is_hooked(kernel, at).map_err(fail)?;
     facts.host_port_hooks.extend(is_hooked.then(|| at.clone()));
@@ -196,7 +165,7 @@ fn read_host_port_hook(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> 
 }
 
 /// Reads a text file; one that does not exist has no entry.
-fn read_file(path: &str, facts: &mut Facts) -> Result<(), Error> {
+pub(super) fn read_file(path: &str, facts: &mut Facts) -> Result<(), Error> {
     match std::fs::read_to_string(path) {
         Ok(text) => {
             facts.files.insert(path.to_owned(), text);
@@ -207,13 +176,13 @@ fn read_file(path: &str, facts: &mut Facts) -> Result<(), Error> {
     }
 }
 
-fn read_boot_id(facts: &mut Facts) -> Result<(), Error> {
+pub(super) fn read_boot_id(facts: &mut Facts) -> Result<(), Error> {
     let found = std::fs::read_to_string(BOOT_ID).map_err(|err| Error::io(format!("read {BOOT_ID}"), &err))?;
     found.trim().clone_into(&mut facts.boot_id);
     Ok(())
 }
 
-fn read_link(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
+pub(super) fn read_link(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
     if facts.links.contains_key(at) {
         return Ok(());
     }
@@ -223,7 +192,7 @@ fn read_link(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(),
 }
 
 /// The link of the first default route, IPv4 before IPv6, main table.
-fn read_default_link(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(), Error> {
+pub(super) fn read_default_link(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(), Error> {
     let fail = |cause| Error::new(format!("look for the default route of {ns}"), cause);
     for v4 in [true, false] {
         let is_default = |r: &RouteFact| r.dst.prefix_len() == 0 && r.table == RT_TABLE_MAIN;
@@ -243,7 +212,7 @@ fn name_of(kernel: &mut Kernel, ns: Ns, index: u32) -> Result<IfName, KernelErro
     name.and_then(|name| IfName::parse(&name).ok()).ok_or_else(|| Errno::ENODEV.into())
 }
 
-fn read_addrs(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
+pub(super) fn read_addrs(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
     read_link(kernel, at, facts)?;
     let Some(index) = facts.link(at).map(|fact| fact.index) else { return Ok(()) };
     let found = kernel.route(at.ns).and_then(|socket| socket.dump(rtnl::GETADDR, |out| addr::dump(index, out)));
@@ -258,7 +227,7 @@ fn routes(kernel: &mut Kernel, ns: Ns, v4: bool) -> Result<Vec<RouteFact>, Kerne
     Ok(messages.iter().flat_map(|message| route::parse(&message.body)).collect())
 }
 
-fn read_vlans(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
+pub(super) fn read_vlans(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
     let fail = |cause| Error::new("list VLANs of bridge ports", cause);
     let socket = kernel.route(Ns::Host).map_err(fail)?;
     let messages = socket.dump(rtnl::GETLINK, link::vlan_dump).map_err(fail)?;

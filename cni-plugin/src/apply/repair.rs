@@ -71,7 +71,7 @@ fn put_back(kernel: &mut Kernel, record: &Record, lost: &[(Table, State)]) -> Ve
     for step in record.steps() {
         let Step::Add(thing) = step else { continue };
         let made = match thing {
-            Thing::MacCheck(_) if is_lost(Table::Bridge) => effect::add(kernel, thing),
+            Thing::MacCheck(_) if is_lost(Table::Bridge) => effect::of(thing).add(kernel),
             thing if is_lost(Table::Inet) => put_back_inet(kernel, thing),
             _ => Ok(()),
         };
@@ -87,7 +87,7 @@ fn put_back_inet(kernel: &mut Kernel, thing: &Thing) -> Result<(), KernelError> 
         Thing::Firewall(what) => firewall::missing(kernel, what)?.is_empty(),
         _ => true,
     };
-    if is_whole { Ok(()) } else { effect::add(kernel, thing) }
+    if is_whole { Ok(()) } else { effect::of(thing).add(kernel) }
 }
 
 /// Opens the gates of all attachments where others have shut them since: an own firewall that is loaded anew.

@@ -1,0 +1,167 @@
+//! The effect of each kind of thing on the kernel: how it comes, how it goes, and how it is carried there.
+//!
+//! A new kind is a file here and a line in [`of`].
+
+mod nft;
+mod queue;
+mod request;
+mod rtnl;
+
+pub(super) use request::{Request, is_only_elements, link_of};
+
+use super::kernel::Kernel;
+use super::{Error, features, firewall, hostports, observe, reference_tuning, sysctls, xsk};
+use crate::apart::apart;
+use crate::plan::facts::{Facts, Need};
+use crate::plan::step::{Kind, Legacy};
+use crate::plan::thing::{Link, LinkRef, Shaping, Sysctl, Thing, Verb};
+use crate::sys::netlink::KernelError;
+use crate::sys::nft::{Spot, masquerade, reference};
+use nix::errno::Errno;
+
+/// How a thing gets to the kernel.
+pub(super) enum Carrier<'a> {
+    /// As one request of the route family, sent with its neighbours ([`Effect::request`]).
+    Request,
+    /// A link, with what the next step says of a new one, and others that go as well.
+    Link(&'a Link),
+    /// A sysctl, written in one visit to its namespace with its neighbours.
+    Sysctl(&'a Sysctl),
+    /// Limits, with the redirect behind them.
+    Shaping(&'a Shaping),
+    /// Elements of nf_tables that go in one transaction with its neighbours.
+    Elements,
+    /// By itself ([`Effect::add`], [`Effect::del`]).
+    Alone,
+}
+
+/// Type and flags of a request.
+pub(super) type Head = (u16, u16);
+
+/// The effect of one thing.
+pub(super) trait Effect {
+    /// How it gets to the kernel.
+    fn carrier(&self, _verb: Verb) -> Carrier<'_> {
+        Carrier::Alone
+    }
+
+    /// Has it come.
+    fn add(&self, _kernel: &mut Kernel) -> Result<(), KernelError> {
+        Err(Errno::EOPNOTSUPP.into())
+    }
+
+    /// Has it go.
+    fn del(&self, _kernel: &mut Kernel) -> Result<(), KernelError> {
+        Err(Errno::EOPNOTSUPP.into())
+    }
+
+    /// The link whose index its request carries.
+    fn link(&self) -> Option<&LinkRef> {
+        None
+    }
+
+    /// Writes the body of its request for the link of this index.
+    fn request(&self, _verb: Verb, _index: u32, _body: &mut Vec<u8>) -> Option<Head> {
+        None
+    }
+
+    /// Notes the elements of nf_tables that are still its owner's, to go with those of others.
+    fn elements(&self, _kernel: &mut Kernel, _all: &mut Vec<Spot>) -> Result<(), KernelError> {
+        Ok(())
+    }
+
+    /// Whether it comes by several requests, of which a failure leaves some done.
+    fn is_several(&self) -> bool {
+        false
+    }
+
+    /// Whether a refusal means that it is gone.
+    fn is_gone(&self, errno: Errno) -> bool {
+        [Errno::ENOENT, Errno::ENODEV, Errno::EADDRNOTAVAIL, Errno::ESRCH, Errno::ENXIO].contains(&errno)
+    }
+}
+
+/// The effect of a thing.
+pub(super) fn of(thing: &Thing) -> &dyn Effect {
+    match thing {
+        Thing::Link(link) => link,
+        Thing::Attr(attr) => attr,
+        Thing::Vlan(vlan) => vlan,
+        Thing::Addr(addr) => addr,
+        Thing::Route(route) => route,
+        Thing::Sysctl(sysctl) => sysctl,
+        Thing::Masquerade(masquerade) => masquerade,
+        Thing::MacCheck(check) => check,
+        Thing::HostPorts(ports) => ports,
+        Thing::Firewall(firewall) => firewall,
+        Thing::Shaping(shaping) => shaping,
+        Thing::PacketGuard(guard) => guard,
+        Thing::XskGuard(guard) => guard,
+        Thing::XskLink(link) => link,
+        Thing::Redirect(redirect) => redirect,
+    }
+}
+
+/// Reads what is needed to judge things, or to plan them.
+pub(super) fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error> {
+    match need {
+        Need::Link(at) => observe::read_link(kernel, at, facts),
+        Need::DefaultLink(ns) => apart(|| observe::read_default_link(kernel, *ns, facts)),
+        Need::Addrs(at) => observe::read_addrs(kernel, at, facts),
+        Need::Routes(ns) => apart(|| observe::read_routes(kernel, *ns, facts)),
+        Need::Sysctl(ns, key) => observe::read_sysctl(kernel, *ns, key, facts),
+        Need::Ipv6Forwarding => sysctls::read_ipv6_forwarding(kernel, facts),
+        Need::File(path) => apart(|| observe::read_file(path, facts)),
+        Need::BootIdWithout(link) => observe::read_boot_id_without(kernel, link, facts),
+        Need::Vlans => apart(|| observe::read_vlans(kernel, facts)),
+        Need::Masquerades => apart(|| observe::read_masquerades(kernel, facts)),
+        Need::HostPort(at) => apart(|| observe::read_host_port(kernel, at, facts)),
+        Need::Firewalld => apart(|| observe::read_firewalld(facts)),
+        Need::Firewall(what) => apart(|| observe::read_firewall(kernel, what, facts)),
+        Need::EbpfPort(at) => apart(|| observe::read_ebpf_port(kernel, at, facts)),
+        Need::EbpfCounts => apart(|| observe::read_ebpf_counts(facts)),
+        Need::HostPortHook(at) => apart(|| observe::read_host_port_hook(kernel, at, facts)),
+        Need::LoopbackPort(at) => apart(|| observe::read_loopback_port(kernel, at, facts)),
+        Need::LoopbackPrograms => apart(|| observe::read_loopback_programs(facts)),
+        Need::Shaped(at) => apart(|| observe::read_shaped(kernel, at, facts)),
+        Need::PacketGuard(at) => apart(|| observe::read_packet_guard(kernel, at, facts)),
+        Need::XskGuards => apart(|| observe::read_xsk_guards(facts)),
+        Need::Peer(at) => apart(|| observe::read_peer(kernel, at, facts)),
+        Need::Netns => {
+            facts.netns = kernel.pod_cookie();
+            Ok(())
+        }
+        Need::Features(wanted) => {
+            facts.features.extend(features::known(wanted));
+            Ok(())
+        }
+        Need::MacChecks => apart(|| observe::read_mac_checks(kernel, facts)),
+    }
+}
+
+/// Has all of a kind go that is of one owner.
+pub(super) fn forget(kernel: &mut Kernel, kind: Kind, owner: &str) -> Result<(), KernelError> {
+    match kind {
+        Kind::Masquerades => masquerade::del_owner(kernel.nft()?, owner),
+        Kind::HostPorts => hostports::del_owner(kernel, owner),
+        Kind::Firewall => firewall::del_owner(kernel, owner),
+        Kind::XskGuards => xsk::del_of_owner(owner),
+    }
+}
+
+/// Has go what a reference plugin made.
+pub(super) fn end_legacy(kernel: &mut Kernel, legacy: &Legacy) -> Result<(), KernelError> {
+    match legacy {
+        Legacy::Masquerade { network, container_id, ifname } => {
+            let of = reference::Of { network, container_id, ifname: ifname.as_str() };
+            reference::del_masquerade(kernel.nft()?, of)
+        }
+        Legacy::MacCheck { container_id, ifname } => reference::del_mac_check(kernel.nft()?, container_id, ifname),
+        Legacy::HostPorts { network, container_id } => {
+            let of = reference::Of { network, container_id, ifname: "" };
+            reference::del_ports(kernel.nft()?, of)
+        }
+        Legacy::Firewall { addrs, zone } => firewall::del_reference(kernel, addrs, zone),
+        Legacy::Tuning { at, file } => reference_tuning::restore(kernel, at, file),
+    }
+}
