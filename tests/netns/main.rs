@@ -37,5 +37,6 @@ mod reference;
 mod refused;
 mod reused;
 mod rollback;
+mod steps;
 mod tuning;
 mod versions;

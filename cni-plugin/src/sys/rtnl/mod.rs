@@ -41,7 +41,7 @@ pub const GROUP_LINK: u32 = 1;
 pub const GROUP_IPV6_IFADDR: u32 = 9;
 
 /// Appends a typed message to a request.
-fn emit(message: &impl Emitable, out: &mut Vec<u8>) {
+pub fn emit(message: &impl Emitable, out: &mut Vec<u8>) {
     let start = out.len();
     out.resize(start + message.buffer_len(), 0);
     message.emit(&mut out[start..]);
