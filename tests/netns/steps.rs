@@ -4,9 +4,10 @@ use braid::apply::executor::{OnError, execute};
 use braid::apply::kernel::Kernel;
 use braid::apply::observe::observe;
 use braid::plan::IfName;
-use braid::plan::thing::{LinkRef, Route, Thing};
+use braid::plan::thing::rule::Packets;
+use braid::plan::thing::{LinkRef, Route, Rule, Thing};
 use braid::plan::undo::undo;
-use braid::plan::{Facts, Step};
+use braid::plan::{Facts, Ns as Place, Step};
 use braid::sys::netns::NetNs;
 use braid_tests::{Ns, Sandbox};
 
@@ -16,13 +17,15 @@ use braid_tests::{Ns, Sandbox};
 fn comes_and_goes(thing: impl Into<Thing>, command: &str, shown: &str) {
     let host = Sandbox::new();
     let pod = host.pod("a");
+    let path = pod.path();
     pod.run("ip link add eth0 type veth peer name other");
     pod.run("ip addr add 10.1.0.2/24 dev eth0");
+    pod.run("ip link set other up");
     pod.run("ip link set eth0 up");
     let step = Step::Add(thing.into());
     let run = |steps: &[Step]| {
         host.host().enter(|| {
-            let mut kernel = Kernel::open(Some(NetNs::open(pod.path()).unwrap())).unwrap();
+            let mut kernel = Kernel::open(Some(NetNs::open(path).unwrap())).unwrap();
             let report = execute(&mut kernel, steps, &Facts::default(), OnError::Stop);
             assert!(report.errors.is_empty(), "{:?}", report.errors);
             observe(&mut kernel, &step.needs()).unwrap()
@@ -47,4 +50,14 @@ fn a_route_comes_and_goes() {
     let (dst, gw) = ("192.0.2.0/24".parse().unwrap(), "10.1.0.1".parse().ok());
     let route = Route { at: eth0(), dst, gw, src: None, table: 100, scope: 0, priority: None, mtu: None, advmss: None };
     comes_and_goes(route, "ip route show table 100", "192.0.2.0/24 via 10.1.0.1 dev eth0");
+}
+
+#[test]
+fn a_rule_comes_and_goes() {
+    let net = |text: &str| text.parse().unwrap();
+    let rule = |of, priority| Rule { ns: Place::Pod, of, table: 100, priority };
+    let shown = "1000:\tfrom all to 192.0.2.0/24 lookup 100";
+    comes_and_goes(rule(Packets::To(net("192.0.2.0/24")), Some(1000)), "ip rule", shown);
+    comes_and_goes(rule(Packets::From(net("10.1.0.2/32")), None), "ip rule", "32765:\tfrom 10.1.0.2 lookup 100");
+    comes_and_goes(rule(Packets::From(net("fd00::2/128")), Some(7)), "ip -6 rule", "7:\tfrom fd00::2 lookup 100");
 }

@@ -10,7 +10,7 @@ use super::thing::packet_guard::PacketGuardFact;
 use super::thing::shaping::ShapedFact;
 use super::thing::vlan::Vlan;
 use super::thing::xsk_guard::Hold;
-use super::thing::{Firewall, LinkRef};
+use super::thing::{Firewall, LinkRef, Rule};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -29,6 +29,8 @@ pub enum Need {
     Addrs(LinkRef),
     /// All unicast routes of a namespace, in all tables.
     Routes(Ns),
+    /// The rules of policy routing of a namespace that are about one address.
+    Rules(Ns),
     /// One sysctl, by its path below `/proc/sys`.
     Sysctl(Ns, String),
     /// Whether the host forwards IPv6; if not, which links accept router advertisements.
@@ -84,6 +86,8 @@ pub struct Facts {
     pub addrs: BTreeMap<LinkRef, Vec<AddrFact>>,
     /// Routes by namespace.
     pub routes: BTreeMap<Ns, Vec<RouteFact>>,
+    /// Rules of policy routing by namespace.
+    pub rules: BTreeMap<Ns, Vec<Rule>>,
     /// Sysctls; a kernel without one has no entry.
     pub sysctls: BTreeMap<(Ns, String), String>,
     /// Links of the host that accept router advertisements until it forwards IPv6.
@@ -162,6 +166,7 @@ impl Facts {
             default_links,
             addrs,
             routes,
+            rules,
             sysctls,
             advertised,
             files,
@@ -188,6 +193,7 @@ impl Facts {
         self.default_links.extend(default_links);
         self.addrs.extend(addrs);
         self.routes.extend(routes);
+        self.rules.extend(rules);
         self.sysctls.extend(sysctls);
         self.advertised.extend(advertised);
         self.files.extend(files);

@@ -6,6 +6,7 @@ mod nft;
 mod queue;
 mod request;
 mod rtnl;
+mod rule;
 
 pub(super) use request::{Request, is_only_elements, link_of};
 
@@ -89,6 +90,7 @@ pub(super) fn of(thing: &Thing) -> &dyn Effect {
         Thing::Vlan(vlan) => vlan,
         Thing::Addr(addr) => addr,
         Thing::Route(route) => route,
+        Thing::Rule(rule) => rule,
         Thing::Sysctl(sysctl) => sysctl,
         Thing::Masquerade(masquerade) => masquerade,
         Thing::MacCheck(check) => check,
@@ -109,6 +111,7 @@ pub(super) fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Resul
         Need::DefaultLink(ns) => apart(|| observe::read_default_link(kernel, *ns, facts)),
         Need::Addrs(at) => observe::read_addrs(kernel, at, facts),
         Need::Routes(ns) => apart(|| observe::read_routes(kernel, *ns, facts)),
+        Need::Rules(ns) => rule::read(kernel, *ns, facts),
         Need::Sysctl(ns, key) => observe::read_sysctl(kernel, *ns, key, facts),
         Need::Ipv6Forwarding => sysctls::read_ipv6_forwarding(kernel, facts),
         Need::File(path) => apart(|| observe::read_file(path, facts)),
