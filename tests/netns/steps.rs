@@ -5,9 +5,9 @@ use braid::apply::kernel::Kernel;
 use braid::apply::observe::observe;
 use braid::plan::IfName;
 use braid::plan::thing::rule::Packets;
-use braid::plan::thing::{LinkRef, Route, Rule, Thing};
+use braid::plan::thing::{LinkRef, Neigh, Route, Rule, Thing};
 use braid::plan::undo::undo;
-use braid::plan::{Facts, Ns as Place, Step};
+use braid::plan::{Facts, Mac, Ns as Place, Step};
 use braid::sys::netns::NetNs;
 use braid_tests::{Ns, Sandbox};
 
@@ -60,4 +60,12 @@ fn a_rule_comes_and_goes() {
     comes_and_goes(rule(Packets::To(net("192.0.2.0/24")), Some(1000)), "ip rule", shown);
     comes_and_goes(rule(Packets::From(net("10.1.0.2/32")), None), "ip rule", "32765:\tfrom 10.1.0.2 lookup 100");
     comes_and_goes(rule(Packets::From(net("fd00::2/128")), Some(7)), "ip -6 rule", "7:\tfrom fd00::2 lookup 100");
+}
+
+#[test]
+fn a_neighbour_comes_and_goes() {
+    for addr in ["169.254.1.1", "fe80::1"] {
+        let neigh = Neigh { at: eth0(), addr: addr.parse().unwrap(), mac: Mac([2, 0, 0, 0, 0, 7]) };
+        comes_and_goes(neigh, "ip neigh", &format!("{addr} dev eth0 lladdr 02:00:00:00:00:07 PERMANENT"));
+    }
 }

@@ -10,7 +10,7 @@ use super::thing::packet_guard::PacketGuardFact;
 use super::thing::shaping::ShapedFact;
 use super::thing::vlan::Vlan;
 use super::thing::xsk_guard::Hold;
-use super::thing::{Firewall, LinkRef, Rule};
+use super::thing::{Firewall, LinkRef, Neigh, Rule};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -31,6 +31,8 @@ pub enum Need {
     Routes(Ns),
     /// The rules of policy routing of a namespace that are about one address.
     Rules(Ns),
+    /// The permanent neighbours at a link.
+    Neighs(LinkRef),
     /// One sysctl, by its path below `/proc/sys`.
     Sysctl(Ns, String),
     /// Whether the host forwards IPv6; if not, which links accept router advertisements.
@@ -88,6 +90,8 @@ pub struct Facts {
     pub routes: BTreeMap<Ns, Vec<RouteFact>>,
     /// Rules of policy routing by namespace.
     pub rules: BTreeMap<Ns, Vec<Rule>>,
+    /// Permanent neighbours by link.
+    pub neighs: BTreeMap<LinkRef, Vec<Neigh>>,
     /// Sysctls; a kernel without one has no entry.
     pub sysctls: BTreeMap<(Ns, String), String>,
     /// Links of the host that accept router advertisements until it forwards IPv6.
@@ -167,6 +171,7 @@ impl Facts {
             addrs,
             routes,
             rules,
+            neighs,
             sysctls,
             advertised,
             files,
@@ -194,6 +199,7 @@ impl Facts {
         self.addrs.extend(addrs);
         self.routes.extend(routes);
         self.rules.extend(rules);
+        self.neighs.extend(neighs);
         self.sysctls.extend(sysctls);
         self.advertised.extend(advertised);
         self.files.extend(files);

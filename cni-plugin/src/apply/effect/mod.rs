@@ -2,6 +2,7 @@
 //!
 //! A new kind is a file here and a line in [`of`].
 
+mod neigh;
 mod nft;
 mod queue;
 mod request;
@@ -90,6 +91,7 @@ pub(super) fn of(thing: &Thing) -> &dyn Effect {
         Thing::Vlan(vlan) => vlan,
         Thing::Addr(addr) => addr,
         Thing::Route(route) => route,
+        Thing::Neigh(neigh) => neigh,
         Thing::Rule(rule) => rule,
         Thing::Sysctl(sysctl) => sysctl,
         Thing::Masquerade(masquerade) => masquerade,
@@ -111,6 +113,7 @@ pub(super) fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Resul
         Need::DefaultLink(ns) => apart(|| observe::read_default_link(kernel, *ns, facts)),
         Need::Addrs(at) => observe::read_addrs(kernel, at, facts),
         Need::Routes(ns) => apart(|| observe::read_routes(kernel, *ns, facts)),
+        Need::Neighs(at) => neigh::read(kernel, at, facts),
         Need::Rules(ns) => rule::read(kernel, *ns, facts),
         Need::Sysctl(ns, key) => observe::read_sysctl(kernel, *ns, key, facts),
         Need::Ipv6Forwarding => sysctls::read_ipv6_forwarding(kernel, facts),
