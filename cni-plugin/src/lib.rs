@@ -9,7 +9,6 @@
 //!
 //! `attach` walks that picture for each verb; `cli` holds the faces for people. ARCHITECTURE.md has the rules.
 
-mod apart;
 pub mod apply;
 pub mod attach;
 pub mod cli;

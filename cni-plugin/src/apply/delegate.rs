@@ -37,6 +37,7 @@ pub fn find(plugin: &str, path: &[PathBuf], key: &Key) -> Result<PathBuf, Error>
 
 /// Says why the plugin would only start this program again, for ever. One that an ADD `is_begun` with was another file
 /// than this program.
+#[cold]
 pub fn circle(plugin: &str, path: &[PathBuf], key: &Key, is_begun: bool) -> Option<Error> {
     let (file, meta) = look_up(plugin, path).ok()?;
     let itself = if is_begun { None } else { is_itself(plugin, &file, &meta) };

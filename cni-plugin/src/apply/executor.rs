@@ -165,7 +165,7 @@ impl Run<'_> {
     }
 
     /// Does `count` steps from `at` on, which succeed or fail as one, after everything queued before them; returns how many.
-    #[inline(never)] // Each `work` in a place of its own: see `apart`.
+    #[inline(never)] // Each `work` in a place of its own: a call has need of few.
     fn at_once(&mut self, at: usize, count: usize, work: impl FnOnce(&mut Self) -> Result<(), KernelError>) -> usize {
         self.flush();
         if self.report.failed.is_empty() || !is_making(&self.steps[at]) {

@@ -1,6 +1,5 @@
 //! What this kernel has, asked once per boot and feature: the answers are kept in `/run/braid/kernel`.
 
-use crate::apart::apart;
 use crate::plan::Feature;
 use crate::sys::probe::{Finding, PROBES, Probe, find};
 use nix::sys::utsname::uname;
@@ -51,12 +50,13 @@ pub fn known(wanted: &[Feature]) -> Vec<(Feature, Option<String>)> {
     }
     let mut known = load(Path::new(PATH), release());
     if wanted.iter().any(|feature| known.get(*feature).is_none()) {
-        apart(|| ask(&mut known, wanted));
+        ask(&mut known, wanted);
     }
     wanted.iter().filter_map(|feature| Some((*feature, known.get(*feature)?.clone()))).collect()
 }
 
 /// Asks for those that nothing is known of.
+#[cold]
 fn ask(known: &mut Known, wanted: &[Feature]) {
     let unasked: Vec<_> = wanted.iter().copied().filter(|feature| known.get(*feature).is_none()).collect();
     match find(&unasked) {

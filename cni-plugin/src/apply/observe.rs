@@ -41,12 +41,14 @@ pub(super) fn read_boot_id_without(kernel: &mut Kernel, link: &LinkRef, facts: &
     if facts.link(link).is_none_or(|fact| fact.mac.is_none()) { read_boot_id(facts) } else { Ok(()) }
 }
 
+#[cold]
 pub(super) fn read_masquerades(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
     let found = kernel.nft().and_then(masquerade::list);
     facts.masquerades.extend(found.map_err(|cause| Error::new("list masqueraded sources", cause))?);
     Ok(())
 }
 
+#[cold]
 pub(super) fn read_routes(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(), Error> {
     let routes = routes(kernel, ns, true).and_then(|mut all| {
         all.extend(routes(kernel, ns, false)?);
@@ -56,12 +58,14 @@ pub(super) fn read_routes(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Res
     Ok(())
 }
 
+#[cold]
 pub(super) fn read_mac_checks(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
     let found = kernel.nft().and_then(mac_check::list);
     facts.mac_checks.extend(found.map_err(|cause| Error::new("list checked bridge ports", cause))?);
     Ok(())
 }
 
+#[cold]
 pub(super) fn read_packet_guard(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
     let found = kernel.nft_of(at.ns).and_then(|socket| packet_guard::find(socket, &at.name));
     let found = found.map_err(|cause| Error::new(format!("look what packet sockets may send through {at}"), cause))?;
@@ -69,12 +73,14 @@ pub(super) fn read_packet_guard(kernel: &mut Kernel, at: &LinkRef, facts: &mut F
     Ok(())
 }
 
+#[cold]
 pub(super) fn read_xsk_guards(facts: &mut Facts) -> Result<(), Error> {
     let found = xsk::observe();
     facts.xsk_guards = found.map_err(|cause| Error::new("look whose AF_XDP sockets are held", cause))?;
     Ok(())
 }
 
+#[cold]
 pub(super) fn read_shaped(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
     let fact = shape::observe(kernel, at);
     let fact = fact.map_err(|cause| Error::new(format!("look how link {at} is shaped"), cause))?;
@@ -82,6 +88,7 @@ pub(super) fn read_shaped(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) 
     Ok(())
 }
 
+#[cold]
 pub(super) fn read_peer(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
     let Some(peer) = peer_of(kernel, at, facts)? else { return Ok(()) };
     read_link(kernel, &peer, facts)?;
@@ -110,6 +117,7 @@ fn peer_of(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<Optio
     }
 }
 
+#[cold]
 pub(super) fn read_host_port(kernel: &mut Kernel, at: &Entrance, facts: &mut Facts) -> Result<(), Error> {
     let found = hostports::observe(kernel, at);
     let found = found.map_err(|cause| Error::new(format!("look who has host port {at}"), cause))?;
@@ -117,12 +125,14 @@ pub(super) fn read_host_port(kernel: &mut Kernel, at: &Entrance, facts: &mut Fac
     Ok(())
 }
 
+#[cold]
 pub(super) fn read_firewalld(facts: &mut Facts) -> Result<(), Error> {
     let found = firewalld::is_there();
     facts.has_firewalld = found.map_err(|cause| Error::new("look whether firewalld runs", cause))?;
     Ok(())
 }
 
+#[cold]
 pub(super) fn read_firewall(kernel: &mut Kernel, what: &Firewall, facts: &mut Facts) -> Result<(), Error> {
     let missing = firewall::missing(kernel, what);
     let missing = missing.map_err(|cause| Error::new("look what the host forwards", cause))?;
@@ -130,6 +140,7 @@ pub(super) fn read_firewall(kernel: &mut Kernel, what: &Firewall, facts: &mut Fa
     Ok(())
 }
 
+#[cold]
 pub(super) fn read_ebpf_port(kernel: &mut Kernel, at: &Entrance, facts: &mut Facts) -> Result<(), Error> {
     let found =
         ebpf::observe(kernel, at).map_err(|cause| Error::new(format!("look who has host port {at} in eBPF"), cause))?;
@@ -137,12 +148,14 @@ pub(super) fn read_ebpf_port(kernel: &mut Kernel, at: &Entrance, facts: &mut Fac
     Ok(())
 }
 
+#[cold]
 pub(super) fn read_ebpf_counts(facts: &mut Facts) -> Result<(), Error> {
     let counts = hostports::count_ebpf();
     facts.ebpf_counts = counts.map_err(|cause| Error::new("count the host ports that eBPF leads", cause))?;
     Ok(())
 }
 
+#[cold]
 pub(super) fn read_loopback_port(kernel: &mut Kernel, at: &Entrance, facts: &mut Facts) -> Result<(), Error> {
     let found = loopback::observe(kernel, at)
         .map_err(|cause| Error::new(format!("look who has host port {at} at ::1"), cause))?;
@@ -150,6 +163,7 @@ pub(super) fn read_loopback_port(kernel: &mut Kernel, at: &Entrance, facts: &mut
     Ok(())
 }
 
+#[cold]
 pub(super) fn read_loopback_programs(facts: &mut Facts) -> Result<(), Error> {
     let found = loopback::is_led();
     facts.has_loopback_programs =
@@ -157,6 +171,7 @@ pub(super) fn read_loopback_programs(facts: &mut Facts) -> Result<(), Error> {
     Ok(())
 }
 
+#[cold]
 pub(super) fn read_host_port_hook(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
     let fail = |cause| Error::new(format!("look whether link {at} runs the programs for host ports"), cause);
     let is_hooked = ebpf::is_hooked(kernel, at).map_err(fail)?;
@@ -165,6 +180,7 @@ pub(super) fn read_host_port_hook(kernel: &mut Kernel, at: &LinkRef, facts: &mut
 }
 
 /// Reads a text file; one that does not exist has no entry.
+#[cold]
 pub(super) fn read_file(path: &str, facts: &mut Facts) -> Result<(), Error> {
     match std::fs::read_to_string(path) {
         Ok(text) => {
@@ -192,6 +208,7 @@ pub(super) fn read_link(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) ->
 }
 
 /// The link of the first default route, IPv4 before IPv6, main table.
+#[cold]
 pub(super) fn read_default_link(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(), Error> {
     let fail = |cause| Error::new(format!("look for the default route of {ns}"), cause);
     for v4 in [true, false] {
@@ -227,6 +244,7 @@ fn routes(kernel: &mut Kernel, ns: Ns, v4: bool) -> Result<Vec<RouteFact>, Kerne
     Ok(messages.iter().flat_map(|message| route::parse(&message.body)).collect())
 }
 
+#[cold]
 pub(super) fn read_vlans(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
     let fail = |cause| Error::new("list VLANs of bridge ports", cause);
     let socket = kernel.route(Ns::Host).map_err(fail)?;

@@ -4,7 +4,6 @@ use super::kernel::Kernel;
 use super::lock::Lock;
 use super::record::{self, Record};
 use super::{Error, effect, firewall};
-use crate::apart::apart;
 use crate::plan::thing::Thing;
 use crate::plan::thing::firewall::Gate;
 use crate::plan::{Feature, Step};
@@ -23,11 +22,12 @@ const NEEDS: [(Table, &[Feature]); 2] =
 pub fn rules(kernel: &mut Kernel, features: &[Feature], is_alive: impl Fn(&Record) -> bool) -> Vec<Error> {
     // A kernel without nf_tables: who needs it is told so by what fails then.
     match lost(kernel, features) {
-        Ok(lost) if !lost.is_empty() => apart(|| rebuild(kernel, features, is_alive)),
+        Ok(lost) if !lost.is_empty() => rebuild(kernel, features, is_alive),
         _ => Vec::new(),
     }
 }
 
+#[cold]
 fn rebuild(kernel: &mut Kernel, features: &[Feature], is_alive: impl Fn(&Record) -> bool) -> Vec<Error> {
     let mut errors = Vec::new();
     let all = Lock::Repair.hold().and_then(|_held| {

@@ -3,7 +3,6 @@
 use super::executor::is_there_already;
 use super::kernel::Kernel;
 use super::{Error, features};
-use crate::apart::apart;
 use crate::plan::step::{Ns, Step};
 use crate::plan::thing::advertised::Advertised;
 use crate::plan::thing::{LinkRef, Sysctl, Thing};
@@ -53,7 +52,7 @@ pub(super) fn read_ipv6_forwarding(kernel: &mut Kernel, facts: &mut Facts) -> Re
     };
     match is_on {
         Some(true) => drop(facts.sysctls.insert((Ns::Host, Sysctl::IPV6_FORWARD.to_owned()), "1".to_owned())),
-        Some(false) => facts.advertised = apart(|| advertised(kernel))?,
+        Some(false) => facts.advertised = advertised(kernel)?,
         None => {}
     }
     Ok(())
@@ -63,6 +62,7 @@ fn read(key: &str) -> Result<Option<String>, Error> {
     sysctl::read(key).map_err(|err| Error::io(format!("read sysctl {key}"), &err))
 }
 
+#[cold]
 fn advertised(kernel: &mut Kernel) -> Result<Vec<Advertised>, Error> {
     let fail = |cause| Error::new("list links and IPv6 routes of the host", cause);
     let socket = kernel.route(Ns::Host).map_err(fail)?;

@@ -6,7 +6,6 @@ use super::families::Ask;
 use super::liveness::Known;
 use super::planner::Planner;
 use super::take_back::TakeBack;
-use crate::apart::apart;
 use crate::apply::executor::Timing;
 use crate::apply::holder::{is_alive, netns_of};
 use crate::apply::kernel::Kernel;
@@ -48,7 +47,7 @@ fn attach(request: &Request, chain: &Chain, deliver: &mut Deliver<'_>, is_timed:
     let attachment = request.attachment.as_ref().ok_or_else(|| Error::env("ADD needs a container"))?;
     chain.find_foreign(attachment)?;
     if let Some(ipam) = chain.ipam_alone() {
-        return apart(|| reserve_alone(request, chain, attachment, ipam, deliver));
+        return reserve_alone(request, chain, attachment, ipam, deliver);
     }
     let mut kernel = open_kernel(attachment, request.netns_override)?;
     if is_timed {
@@ -70,11 +69,12 @@ fn attach(request: &Request, chain: &Chain, deliver: &mut Deliver<'_>, is_timed:
             std::mem::forget((run, kernel));
             Ok(Added { result, timings })
         }
-        Err(error) => Err(apart(|| run.fail(error, &mut kernel))),
+        Err(error) => Err(run.fail(error, &mut kernel)),
     }
 }
 
 /// ADD of an IPAM called by itself.
+#[cold]
 fn reserve_alone(
     request: &Request,
     chain: &Chain,
@@ -129,12 +129,12 @@ fn start_record(
     let earlier = if folder.is_new() { None } else { folder.load(&key).map_err(Error::from)? };
     if let Some(earlier) = earlier {
         if !earlier.is_of(record.netns_cookie) {
-            apart(|| end_elsewhere(earlier, chain, attachment, folder))?;
+            end_elsewhere(earlier, chain, attachment, folder)?;
         } else if chain.makes_interface() || earlier.left.is_some() {
             if chain.makes_interface() {
                 refuse_attached(attachment, attachment.netns.as_deref(), kernel)?;
             }
-            apart(|| del::take_back(earlier, chain, attachment, folder, kernel))?;
+            del::take_back(earlier, chain, attachment, folder, kernel)?;
         } else {
             return Ok(earlier);
         }
@@ -143,6 +143,7 @@ fn start_record(
 }
 
 /// Takes back what an earlier ADD of the container did in another namespace, unless it is attached there.
+#[cold]
 fn end_elsewhere(earlier: Record, chain: &Chain, attachment: &Attachment, folder: &Folder) -> Result<(), Error> {
     let netns =
         earlier.netns.as_deref().filter(|_| netns_of(&earlier) != Netns::Gone).and_then(|path| NetNs::open(path).ok());
@@ -212,6 +213,7 @@ impl Run<'_> {
     }
 
     /// Takes everything back and says what went wrong, and what could not be taken back.
+    #[cold]
     fn fail(self, error: Error, kernel: &mut Kernel) -> Error {
         let Self { planner: Planner { chain, attachment, .. }, done, transaction, .. } = self;
         let mut record = transaction.done();

@@ -13,6 +13,7 @@ use crate::plan::{Facts, IfName, Mac, Need};
 use crate::plugins::interface;
 
 /// Says what differs from what ADD made.
+#[inline(never)]
 pub fn check(request: &Request, chain: &Chain) -> Result<(), Error> {
     if chain.disable_check() {
         return Ok(());

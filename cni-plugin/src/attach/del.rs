@@ -17,6 +17,7 @@ use crate::sys::netns::{NetNs, NetNsError};
 ///
 /// The configuration is the one that the record remembers, which knows who gave the address; without a record the call's, as
 /// far as it can be read.
+#[inline(never)]
 pub fn del(request: &Request, face: &str) -> Result<(), Error> {
     let attachment = request.attachment.as_ref().ok_or_else(|| Error::env("DEL needs a container"))?;
     if let Some(ipam) = chain::ipam_alone_for_release(face, &request.conf)? {
@@ -44,6 +45,7 @@ pub fn del(request: &Request, face: &str) -> Result<(), Error> {
 }
 
 /// Takes back what a record describes, for an ADD that begins again, perhaps with another `chain`.
+#[cold]
 pub fn take_back(
     record: Record,
     chain: &Chain,

@@ -25,6 +25,7 @@ use std::collections::HashSet;
 ///
 /// Without a list nothing is known to be valid, as for libcni; then an attachment is kept whose namespace is still there,
 /// by braid's record or by libcni's cache.
+#[inline(never)]
 pub fn gc(request: &Request, chain: &Chain) -> Result<(), Error> {
     if chain.disable_gc() {
         return Ok(());

@@ -24,7 +24,6 @@ pub mod status;
 pub mod take_back;
 mod told;
 
-use crate::apart::apart;
 use crate::apply::delegate;
 use crate::apply::record::Key;
 use crate::cni::version::version_reply;
@@ -41,10 +40,10 @@ pub fn answer(request: &Request, face: &str, deliver: &mut Deliver<'_>) -> Resul
     match request.command {
         // Never taken apart: the process ends behind it.
         Command::Add => add::add(request, &ManuallyDrop::new(chain()?), deliver),
-        Command::Del => apart(|| del::del(request, face)),
-        Command::Check => apart(|| check::check(request, &chain()?)),
-        Command::Gc => apart(|| gc::gc(request, &chain()?)),
-        Command::Status => apart(|| status::status(request, &chain()?)),
+        Command::Del => del::del(request, face),
+        Command::Check => check::check(request, &chain()?),
+        Command::Gc => gc::gc(request, &chain()?),
+        Command::Status => status::status(request, &chain()?),
         Command::Version => Ok(()),
     }
 }
@@ -52,7 +51,6 @@ pub fn answer(request: &Request, face: &str, deliver: &mut Deliver<'_>) -> Resul
 /// Answers VERSION. A name that leads to this program and is none of its types serves no other verb.
 pub fn version(face: &str, path: &[PathBuf]) -> Result<String, Error> {
     let is_ours = face == BRAID || plugins::TYPES.contains(&face) || ipam::TYPES.contains(&face);
-    let circle =
-        if is_ours { None } else { apart(|| delegate::circle(face, path, &Key::of_no_container("", face), false)) };
+    let circle = if is_ours { None } else { delegate::circle(face, path, &Key::of_no_container("", face), false) };
     circle.map_or_else(|| Ok(version_reply(&Version::ALL)), Err)
 }

@@ -13,6 +13,7 @@ use crate::ipam::host_local;
 use crate::plan::Feature;
 
 /// Looks at the store, the kernel, what each plugin needs of the host, and the addresses.
+#[inline(never)]
 pub fn status(_request: &Request, chain: &Chain) -> Result<(), Error> {
     let not_available = |err: crate::apply::Error| Error::not_available(err.to_string());
     let mut errors: Vec<Error> = record::probe().map_err(not_available).err().into_iter().collect();

@@ -13,7 +13,6 @@ pub(super) use request::{Request, is_only_elements, link_of};
 
 use super::kernel::Kernel;
 use super::{Error, features, firewall, hostports, observe, reference_tuning, sysctls, xsk};
-use crate::apart::apart;
 use crate::plan::facts::{Facts, Need};
 use crate::plan::step::{Kind, Legacy};
 use crate::plan::thing::{Link, LinkRef, Shaping, Sysctl, Thing, Verb};
@@ -110,29 +109,29 @@ pub(super) fn of(thing: &Thing) -> &dyn Effect {
 pub(super) fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error> {
     match need {
         Need::Link(at) => observe::read_link(kernel, at, facts),
-        Need::DefaultLink(ns) => apart(|| observe::read_default_link(kernel, *ns, facts)),
+        Need::DefaultLink(ns) => observe::read_default_link(kernel, *ns, facts),
         Need::Addrs(at) => observe::read_addrs(kernel, at, facts),
-        Need::Routes(ns) => apart(|| observe::read_routes(kernel, *ns, facts)),
+        Need::Routes(ns) => observe::read_routes(kernel, *ns, facts),
         Need::Neighs(at) => neigh::read(kernel, at, facts),
         Need::Rules(ns) => rule::read(kernel, *ns, facts),
         Need::Sysctl(ns, key) => observe::read_sysctl(kernel, *ns, key, facts),
         Need::Ipv6Forwarding => sysctls::read_ipv6_forwarding(kernel, facts),
-        Need::File(path) => apart(|| observe::read_file(path, facts)),
+        Need::File(path) => observe::read_file(path, facts),
         Need::BootIdWithout(link) => observe::read_boot_id_without(kernel, link, facts),
-        Need::Vlans => apart(|| observe::read_vlans(kernel, facts)),
-        Need::Masquerades => apart(|| observe::read_masquerades(kernel, facts)),
-        Need::HostPort(at) => apart(|| observe::read_host_port(kernel, at, facts)),
-        Need::Firewalld => apart(|| observe::read_firewalld(facts)),
-        Need::Firewall(what) => apart(|| observe::read_firewall(kernel, what, facts)),
-        Need::EbpfPort(at) => apart(|| observe::read_ebpf_port(kernel, at, facts)),
-        Need::EbpfCounts => apart(|| observe::read_ebpf_counts(facts)),
-        Need::HostPortHook(at) => apart(|| observe::read_host_port_hook(kernel, at, facts)),
-        Need::LoopbackPort(at) => apart(|| observe::read_loopback_port(kernel, at, facts)),
-        Need::LoopbackPrograms => apart(|| observe::read_loopback_programs(facts)),
-        Need::Shaped(at) => apart(|| observe::read_shaped(kernel, at, facts)),
-        Need::PacketGuard(at) => apart(|| observe::read_packet_guard(kernel, at, facts)),
-        Need::XskGuards => apart(|| observe::read_xsk_guards(facts)),
-        Need::Peer(at) => apart(|| observe::read_peer(kernel, at, facts)),
+        Need::Vlans => observe::read_vlans(kernel, facts),
+        Need::Masquerades => observe::read_masquerades(kernel, facts),
+        Need::HostPort(at) => observe::read_host_port(kernel, at, facts),
+        Need::Firewalld => observe::read_firewalld(facts),
+        Need::Firewall(what) => observe::read_firewall(kernel, what, facts),
+        Need::EbpfPort(at) => observe::read_ebpf_port(kernel, at, facts),
+        Need::EbpfCounts => observe::read_ebpf_counts(facts),
+        Need::HostPortHook(at) => observe::read_host_port_hook(kernel, at, facts),
+        Need::LoopbackPort(at) => observe::read_loopback_port(kernel, at, facts),
+        Need::LoopbackPrograms => observe::read_loopback_programs(facts),
+        Need::Shaped(at) => observe::read_shaped(kernel, at, facts),
+        Need::PacketGuard(at) => observe::read_packet_guard(kernel, at, facts),
+        Need::XskGuards => observe::read_xsk_guards(facts),
+        Need::Peer(at) => observe::read_peer(kernel, at, facts),
         Need::Netns => {
             facts.netns = kernel.pod_cookie();
             Ok(())
@@ -141,7 +140,7 @@ pub(super) fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Resul
             facts.features.extend(features::known(wanted));
             Ok(())
         }
-        Need::MacChecks => apart(|| observe::read_mac_checks(kernel, facts)),
+        Need::MacChecks => observe::read_mac_checks(kernel, facts),
     }
 }
 
