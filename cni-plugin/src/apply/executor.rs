@@ -7,11 +7,10 @@ use crate::plan::facts::Facts;
 use crate::plan::request::{in_one_request, queue_len_of_new, redirect_with_shaping};
 use crate::plan::step::{Event, Ns, Step};
 use crate::plan::thing::{Link, LinkRef, Shaping, Thing, Verb};
-use crate::sys::clock::Stopwatch;
 use crate::sys::netlink::{KernelError, Socket};
 use nix::errno::Errno;
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long one step, or one send of several, took.
 #[derive(Debug, Clone)]
@@ -91,9 +90,9 @@ impl Run<'_> {
     /// Does as many steps from `first` on as `count` tells from the result. Two looks at the clock for each send are a
     /// hundredth of an ADD, so only who wants to know has them.
     fn timed<T>(&mut self, first: usize, count: impl FnOnce(&T) -> usize, work: impl FnOnce(&mut Self) -> T) -> T {
-        let start = self.kernel.is_timed().then(Stopwatch::start);
+        let start = self.kernel.is_timed().then(Instant::now);
         let result = work(self);
-        self.report.timings.extend(start.map(|start| Timing { first, count: count(&result), took: start.took() }));
+        self.report.timings.extend(start.map(|start| Timing { first, count: count(&result), took: start.elapsed() }));
         result
     }
 

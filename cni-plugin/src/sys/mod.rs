@@ -8,15 +8,13 @@
 //!  start  ─ before anything else          priority ─ how soon the scheduler lets a call run
 //!  conntrack ─ connections to forget      cgroup ─ the root of cgroup2
 //!  carrier ─ whether a link is up                     writers ─ who has a file open for writing
-//!  heap   ─ memory that goes with the process         clock ─ the time
+//!  heap   ─ memory that goes with the process         iptables ─ tables of the older iptables
 //!  lock   ─ waiting for one, with a bound             executable ─ the file that runs
-//!  iptables ─ tables of the older iptables
 //! ```
 
 pub mod bpf;
 pub mod carrier;
 pub mod cgroup;
-pub mod clock;
 pub mod conntrack;
 pub mod dbus;
 pub mod executable;

@@ -1,7 +1,7 @@
 //! Leases as files in the reference plugin's format: one per address, a round-robin mark per range set, one lock.
 
 use super::index::hash;
-use crate::sys::{clock, lock, room};
+use crate::sys::{lock, room};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::Mode;
@@ -106,7 +106,7 @@ impl Store {
 
     /// Makes this moment what [`Store::changed`] answers until the next change.
     pub fn set_changed(&self) -> io::Result<SystemTime> {
-        let now = clock::now();
+        let now = SystemTime::now();
         self.dir.set_modified(now).map(|()| now)
     }
 
