@@ -4,13 +4,12 @@
 //! moment leaves something that DEL and GC can act on. It dies with the kernel state that it describes.
 
 use super::{Error, within};
-use crate::cni::{Json, Text, owner};
+use crate::cni::{Json, owner};
 use crate::plan::step::Step;
 use crate::sys::lock::{wait, wait_for};
 use crate::sys::room;
 use base16ct::lower::encode_string;
 use serde::{Deserialize, Serialize};
-use serde_json::ser::CompactFormatter;
 use sha2::{Digest, Sha256};
 use std::cell::Cell;
 use std::fs::{self, File, TryLockError};
@@ -24,8 +23,6 @@ use std::time::SystemTime;
 pub const ROOT: &str = "/run/braid/attachments";
 /// Layout of a record; of others only the one before is understood.
 const LAYOUT: u32 = 2;
-/// In bytes: most records need no more room.
-const TYPICAL_LEN: usize = 2048;
 /// Longest part of a file name that is kept as it is; the kernel's limit is 255 bytes for all of it.
 const READABLE_LEN: usize = 100;
 
@@ -184,9 +181,8 @@ impl Folder {
         let path = self.file(&record.key);
         let temp = temp_of(&path);
         let fail = |err: io::Error| Error::io(format!("write {}", path.display()), &err);
-        let mut text = Text::with_capacity(TYPICAL_LEN);
-        text.write(record, CompactFormatter).map_err(|err| fail(err.into()))?;
-        fs::write(&temp, text.into_bytes()).and_then(|()| fs::rename(&temp, &path)).map_err(fail)?;
+        let text = serde_json::to_vec(record).map_err(|err| fail(err.into()))?;
+        fs::write(&temp, text).and_then(|()| fs::rename(&temp, &path)).map_err(fail)?;
         self.is_settled.set(true);
         Ok(())
     }

@@ -3,10 +3,9 @@
 //! This file holds the value, its parsing and printing; `fields` reads typed fields out of it.
 
 use super::error::Error;
-use super::text::Text;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
-use serde_json::ser::PrettyFormatter;
+use serde_json::ser::{self, PrettyFormatter};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -56,12 +55,11 @@ impl Json {
 
     /// The text with an indentation of 4 spaces and no newline at the end, as the reference plugins print.
     pub fn pretty(&self) -> String {
-        let mut text = Text::with_capacity(TYPICAL_LEN);
+        let mut text = Vec::with_capacity(TYPICAL_LEN);
+        let written =
+            self.serialize(&mut ser::Serializer::with_formatter(&mut text, PrettyFormatter::with_indent(b"    ")));
         // Strings and numbers into memory: there is nothing to fail, and nothing is lost that `Display` would show.
-        if text.write(self, PrettyFormatter::with_indent(b"    ")).is_err() {
-            return self.to_string();
-        }
-        String::from_utf8(text.into_bytes()).unwrap_or_else(|_| self.to_string())
+        written.ok().and_then(|()| String::from_utf8(text).ok()).unwrap_or_else(|| self.to_string())
     }
 
     /// The same value with the keys of all objects in alphabetical order.

@@ -17,7 +17,6 @@ pub mod netconf_list;
 pub mod owner;
 pub mod request;
 pub mod result;
-mod text;
 pub mod version;
 
 pub use args::CniArgs;
@@ -27,5 +26,4 @@ pub use netconf::NetConf;
 pub use netconf_list::{Injected, NetConfList};
 pub use request::{Attachment, Command, Environment, Request};
 pub use result::{AddResult, Dns, Interface, IpConfig, Route};
-pub use text::Text;
 pub use version::{Family, Gated, Version};
