@@ -1,10 +1,11 @@
 //! Calls of methods on the system bus, as the D-Bus Specification 0.43 has them.
 //!
-//! By hand, because the libraries bring threads or an async runtime for what is one message and its answer.
+//! By hand, because the libraries bring threads or an async runtime for what is one message and its answer. `rustbus` does
+//! not, but a bus that closes the connection while it authenticates keeps it in an endless loop (0.19.3), and it cannot be
+//! told a limit before.
 
 use base16ct::lower::encode_string;
-use std::fmt;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -43,34 +44,8 @@ pub struct Object {
 const BUS: Object =
     Object { destination: "org.freedesktop.DBus", path: "/org/freedesktop/DBus", interface: "org.freedesktop.DBus" };
 
-/// Why a call has no result.
-#[derive(Debug)]
-pub enum Refusal {
-    /// The connection broke.
-    Io(io::Error),
-    /// The method failed.
-    Error {
-        /// The error's name.
-        name: String,
-        /// Its sentence.
-        text: String,
-    },
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(err) => write!(f, "system bus: {err}"),
-            Self::Error { name, text } => write!(f, "{name}: {text}"),
-        }
-    }
-}
-
-impl From<io::Error> for Refusal {
-    fn from(err: io::Error) -> Self {
-        Self::Io(err)
-    }
-}
+/// The body of a method's answer, or name and sentence of the error that it ended with.
+pub type Answer = Result<Vec<u8>, String>;
 
 /// A connection to the system bus.
 #[derive(Debug)]
@@ -81,7 +56,7 @@ pub struct Bus {
 
 impl Bus {
     /// Connects; `None` where there is no bus.
-    pub fn connect() -> Result<Option<Self>, Refusal> {
+    pub fn connect() -> io::Result<Option<Self>> {
         let address = std::env::var(ADDRESS).unwrap_or_default();
         let path =
             address.strip_prefix("unix:path=").map_or(SOCKET, |path| path.split([',', ';']).next().unwrap_or(path));
@@ -92,7 +67,7 @@ impl Bus {
         stream.set_read_timeout(Some(PATIENCE))?;
         let mut bus = Self { stream, serial: 0 };
         bus.authenticate()?;
-        bus.call(BUS, "Hello", &[])?;
+        bus.call(BUS, "Hello", &[])?.map_err(io::Error::other)?;
         Ok(Some(bus))
     }
 
@@ -101,35 +76,32 @@ impl Bus {
         let uid = nix::unistd::geteuid().to_string();
         let hex = encode_string(uid.as_bytes());
         self.stream.write_all(format!("\0AUTH EXTERNAL {hex}\r\n").as_bytes())?;
-        let mut line = Vec::new();
-        while !line.ends_with(b"\r\n") {
-            let mut byte = [0];
-            self.stream.read_exact(&mut byte)?;
-            line.push(byte[0]);
-        }
-        if !line.starts_with(b"OK ") {
-            let said = String::from_utf8_lossy(&line).trim().to_owned();
-            return Err(io::Error::new(ErrorKind::PermissionDenied, format!("the system bus answered {said:?}")));
+        // Behind its line the bus says nothing until it is answered.
+        let mut line = String::new();
+        BufReader::new(&self.stream).read_line(&mut line)?;
+        if !line.starts_with("OK ") {
+            let sentence = format!("the system bus answered {:?}", line.trim());
+            return Err(io::Error::new(ErrorKind::PermissionDenied, sentence));
         }
         self.stream.write_all(b"BEGIN\r\n")
     }
 
     /// Whether somebody has this name.
-    pub fn has_owner(&mut self, name: &str) -> Result<bool, Refusal> {
-        self.call(BUS, "NameHasOwner", &[name]).map(|body| is_true(&body))
+    pub fn has_owner(&mut self, name: &str) -> io::Result<bool> {
+        self.call(BUS, "NameHasOwner", &[name])?.map(|body| is_true(&body)).map_err(io::Error::other)
     }
 
     /// Calls a method with strings as arguments and returns the body of its answer. Nobody is started for it.
-    pub fn call(&mut self, object: Object, member: &str, arguments: &[&str]) -> Result<Vec<u8>, Refusal> {
+    pub fn call(&mut self, object: Object, member: &str, arguments: &[&str]) -> io::Result<Answer> {
         self.serial += 1;
         self.stream.write_all(&method_call(self.serial, object, member, arguments))?;
         loop {
-            let message = Message::read(&mut self.stream)?;
-            match message.kind {
-                METHOD_RETURN if message.answers == self.serial => return Ok(message.body),
-                ERROR if message.answers == self.serial => {
-                    let text = string_at(&message.body, 0).map(|(text, _)| text).unwrap_or_default();
-                    return Err(Refusal::Error { name: message.error_name, text });
+            let Message { kind, answers, error_name, body } = Message::read(&mut self.stream)?;
+            match kind {
+                METHOD_RETURN if answers == self.serial => return Ok(Ok(body)),
+                ERROR if answers == self.serial => {
+                    let text = string_at(&body, 0).map(|(text, _)| text).unwrap_or_default();
+                    return Ok(Err(format!("{error_name}: {text}")));
                 }
                 // A signal.
                 _ => {}

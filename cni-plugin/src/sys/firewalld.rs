@@ -1,9 +1,9 @@
 //! firewalld's zones: which of them the packets of an address belong to (its D-Bus interface, `firewalld.dbus(5)`).
 
-use super::dbus::{Bus, Object, Refusal, is_true};
+use super::dbus::{Answer, Bus, Object, is_true};
 use super::netlink::KernelError;
 use nix::errno::Errno;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 
 /// Its name on the bus.
@@ -13,46 +13,44 @@ const ZONES: Object =
 
 /// Whether it runs.
 pub fn is_there() -> Result<bool, KernelError> {
-    match Bus::connect().map_err(|err| failed(&err))? {
-        Some(mut bus) => bus.has_owner(NAME).map_err(|err| failed(&err)),
-        None => Ok(false),
-    }
+    Bus::connect().and_then(|bus| bus.map_or(Ok(false), |mut bus| bus.has_owner(NAME))).map_err(|err| broken(&err))
 }
 
 /// Puts the address into the zone, if it is not there.
 pub fn add_source(zone: &str, addr: IpAddr) -> Result<(), KernelError> {
-    let already = |err: &Refusal| matches!(err, Refusal::Error { text, .. } if text.starts_with("ZONE_ALREADY_SET"));
-    match call("addSource", zone, addr) {
-        Err(err) if already(&err) => Ok(()),
-        other => other.map(drop).map_err(|err| failed(&err)),
+    match call("addSource", zone, addr).map_err(|err| broken(&err))? {
+        Err(said) if !said.contains(": ZONE_ALREADY_SET") => Err(refused(&said)),
+        _ => Ok(()),
     }
 }
 
 /// Takes the address out of the zone; success where it is not there, or firewalld does not run.
 pub fn remove_source(zone: &str, addr: IpAddr) -> Result<(), KernelError> {
     match call("removeSource", zone, addr) {
-        // firewalld's own word that it is not there, or the bus's that nobody has its name.
-        Err(Refusal::Error { .. }) => Ok(()),
-        Err(Refusal::Io(err)) if err.kind() == ErrorKind::NotFound => Ok(()),
-        other => other.map(drop).map_err(|err| failed(&err)),
+        Err(err) if err.kind() != ErrorKind::NotFound => Err(broken(&err)),
+        // firewalld's own word that it is not there, or the bus's that nobody has its name, or no bus.
+        _ => Ok(()),
     }
 }
 
 /// Whether the address is in the zone.
 pub fn has_source(zone: &str, addr: IpAddr) -> Result<bool, KernelError> {
-    call("querySource", zone, addr).map(|body| is_true(&body)).map_err(|err| failed(&err))
+    let answer = call("querySource", zone, addr).map_err(|err| broken(&err))?;
+    answer.map(|body| is_true(&body)).map_err(|said| refused(&said))
 }
 
-fn call(member: &str, zone: &str, addr: IpAddr) -> Result<Vec<u8>, Refusal> {
-    let no_bus = || Refusal::Io(std::io::Error::new(ErrorKind::NotFound, "there is no system bus"));
+fn call(member: &str, zone: &str, addr: IpAddr) -> io::Result<Answer> {
+    let no_bus = || io::Error::new(ErrorKind::NotFound, "there is no system bus");
     let source = format!("{addr}/{}", if addr.is_ipv4() { 32 } else { 128 });
     Bus::connect()?.ok_or_else(no_bus)?.call(ZONES, member, &[zone, &source])
 }
 
-fn failed(err: &Refusal) -> KernelError {
-    let errno = match err {
-        Refusal::Io(err) if matches!(err.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Errno::ETIMEDOUT,
-        _ => Errno::EPROTO,
-    };
-    KernelError { ext_ack: Some(format!("firewalld: {err}")), ..errno.into() }
+fn refused(said: &str) -> KernelError {
+    KernelError { ext_ack: Some(format!("firewalld: {said}")), ..Errno::EPROTO.into() }
+}
+
+fn broken(err: &io::Error) -> KernelError {
+    let is_late = matches!(err.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
+    let errno = if is_late { Errno::ETIMEDOUT } else { Errno::EPROTO };
+    KernelError { errno, ..refused(&format!("system bus: {err}")) }
 }
