@@ -13,6 +13,7 @@ pub mod apply;
 pub mod attach;
 pub mod cli;
 pub mod cni;
+pub mod entry;
 pub mod ipam;
 pub mod plan;
 pub mod plugins;

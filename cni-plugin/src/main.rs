@@ -5,22 +5,23 @@
 
 #![no_main]
 
-use braid::{cli, sys};
+use braid::cli;
+use braid::entry::{heap, start};
 use std::ffi::OsString;
 
 #[global_allocator]
-static HEAP: sys::heap::Heap = sys::heap::Heap::new();
+static HEAP: heap::Heap = heap::Heap::new();
 
 /// Called by the C library itself: Rust's own start asks where the stack ends and prepares for its overflow, which
-/// takes 0.13 ms, a twentieth of an ADD. What a call needs of it, [`sys::start::prepare`] does.
+/// takes 0.13 ms, a twentieth of an ADD. What a call needs of it, [`start::prepare`] does.
 #[expect(unsafe_code, reason = "a symbol named `main` would be unsound if it were not the C library's entry")]
 #[unsafe(no_mangle)]
 extern "C" fn main(count: libc::c_int, values: *const *const libc::c_char) -> libc::c_int {
     HEAP.populate();
-    sys::start::prepare();
+    start::prepare();
     // SAFETY: they are what the C library gave.
-    let arguments = unsafe { sys::start::arguments(count, values) };
-    sys::start::end(face(arguments))
+    let arguments = unsafe { start::arguments(count, values) };
+    start::end(face(arguments))
 }
 
 fn face(arguments: Vec<OsString>) -> u8 {

@@ -5,7 +5,7 @@ use crate::attach;
 use crate::attach::chain::BRAID;
 use crate::cni::request::Environment;
 use crate::cni::{Command, Error, Version};
-use crate::sys::{priority, start};
+use crate::entry::{priority, start};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::ffi::{OsStr, OsString};

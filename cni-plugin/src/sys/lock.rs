@@ -1,6 +1,9 @@
 //! Waiting for a lock on a file, never without a bound: what holds one call up must not hold up all others for ever.
 
-use super::signal;
+#![expect(unsafe_code, reason = "a signal handler can be anything, so nix leaves it to the caller")]
+
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use nix::unistd::alarm;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,7 +28,7 @@ pub fn wait_for(file: &File, seconds: u32) -> io::Result<()> {
         Err(TryLockError::WouldBlock) => {}
         tried => return Ok(tried?),
     }
-    match signal::interrupted_after(seconds, || file.lock())? {
+    match interrupted_after(seconds, || file.lock())? {
         // By the alarm alone: no other signal has a handler that ends a system call.
         Err(err) if err.kind() == io::ErrorKind::Interrupted => {
             Err(io::Error::new(io::ErrorKind::TimedOut, format!("another call has held it for {seconds} s")))
@@ -33,3 +36,19 @@ pub fn wait_for(file: &File, seconds: u32) -> io::Result<()> {
         locked => locked,
     }
 }
+
+/// Does `work`, whose system call ends with EINTR if it takes more than so many seconds.
+fn interrupted_after<T>(seconds: u32, work: impl FnOnce() -> T) -> nix::Result<T> {
+    // Without SA_RESTART.
+    let action = SigAction::new(SigHandler::Handler(nothing), SaFlags::empty(), SigSet::empty());
+    // SAFETY: the handler does nothing.
+    let before = unsafe { sigaction(Signal::SIGALRM, &action) }?;
+    alarm::set(seconds);
+    let done = work();
+    alarm::cancel();
+    // SAFETY: it was there before.
+    unsafe { sigaction(Signal::SIGALRM, &before) }?;
+    Ok(done)
+}
+
+extern "C" fn nothing(_signal: libc::c_int) {}

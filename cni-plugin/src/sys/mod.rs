@@ -1,14 +1,12 @@
-//! The fence: all system calls and all `unsafe` are here.
+//! The fence: all system calls and all `unsafe` but those of `entry/` are here.
 //!
 //! ```text
 //!  netns  ─ open, compare, run inside     netlink ─ one blocking socket: batch, ack, dump
 //!  rtnl   ─ links, addresses, routes      nft     ─ masquerading, host ports, hardware addresses
 //!  sysctl ─ /proc/sys of a namespace      probe   ─ what this kernel can do
-//!  bpf    ─ the bpf system call           signal  ─ Ctrl-C while cleaning up
-//!  start  ─ before anything else          priority ─ how soon the scheduler lets a call run
+//!  bpf    ─ the bpf system call           carrier ─ whether a link is up
 //!  conntrack ─ connections to forget      cgroup ─ the root of cgroup2
-//!  carrier ─ whether a link is up                     writers ─ who has a file open for writing
-//!  heap   ─ memory that goes with the process         iptables ─ tables of the older iptables
+//!  writers ─ who has a file open for writing          iptables ─ tables of the older iptables
 //!  lock   ─ waiting for one, with a bound             executable ─ the file that runs
 //! ```
 
@@ -19,18 +17,14 @@ pub mod conntrack;
 pub mod dbus;
 pub mod executable;
 pub mod firewalld;
-pub mod heap;
 pub mod iptables;
 mod kernel_error;
 pub mod lock;
 pub mod netlink;
 pub mod netns;
 pub mod nft;
-pub mod priority;
 pub mod probe;
 pub mod room;
 pub mod rtnl;
-pub mod signal;
-pub mod start;
 pub mod sysctl;
 pub mod writers;

@@ -35,17 +35,17 @@ pub(super) fn violations(source: &Source) -> Vec<Violation> {
     impure.map(|name| violation(source, name, "is pure, and names")).collect()
 }
 
-/// Where the C library calls the program, for which `sys/` is no place: it names all faces.
+/// Where the C library calls the program, for which `entry/` is no place: it names all faces.
 const ENTRY: &str = "cni-plugin/src/main.rs";
 
-/// The places outside sys/ that say `unsafe`.
+/// The places outside sys/ and entry/ that say `unsafe`.
 pub(super) fn unsafe_outside_the_fence(source: &Source) -> Vec<Violation> {
     if source.path == ENTRY {
         return Vec::new();
     }
-    let outside = source.names.iter().filter(|name| !is_below(&name.module, "sys"));
+    let outside = source.names.iter().filter(|name| !["sys", "entry"].iter().any(|part| is_below(&name.module, part)));
     let unsafe_ = outside.filter(|name| name.segments == ["unsafe"]);
-    unsafe_.map(|name| violation(source, name, "is outside sys/, and says")).collect()
+    unsafe_.map(|name| violation(source, name, "is outside sys/ and entry/, and says")).collect()
 }
 
 /// The places where a file of plan/ names one of braid's `dependencies`, those for addresses excepted.
@@ -116,11 +116,11 @@ mod tests {
     }
 
     #[test]
-    fn unsafe_is_for_sys_alone() {
+    fn unsafe_is_for_sys_and_entry_alone() {
         let text = "fn f() { unsafe { g() } }";
         assert_eq!(unsafe_outside_the_fence(&source("sys/bpf.rs", text)), []);
         let rules = rules(unsafe_outside_the_fence(&source("apply/mod.rs", text)));
-        assert_eq!(rules, ["apply is outside sys/, and says unsafe"]);
+        assert_eq!(rules, ["apply is outside sys/ and entry/, and says unsafe"]);
     }
 
     #[test]

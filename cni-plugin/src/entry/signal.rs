@@ -3,7 +3,6 @@
 #![expect(unsafe_code, reason = "a signal handler can be anything, so nix leaves it to the caller")]
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
-use nix::unistd::alarm;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 static CAUGHT: AtomicI32 = AtomicI32::new(0);
@@ -11,8 +10,6 @@ static CAUGHT: AtomicI32 = AtomicI32::new(0);
 extern "C" fn note(signal: libc::c_int) {
     CAUGHT.store(signal, Ordering::Relaxed);
 }
-
-extern "C" fn nothing(_signal: libc::c_int) {}
 
 /// From now on SIGINT, SIGTERM and SIGHUP are only noted. Programs started meanwhile get them as usual: `exec` takes a
 /// handler away, where it would pass on a blocked signal.
@@ -23,20 +20,6 @@ pub fn note_instead() -> nix::Result<()> {
         unsafe { sigaction(signal, &action) }?;
     }
     Ok(())
-}
-
-/// Does `work`, whose system call ends with EINTR if it takes more than so many seconds.
-pub fn interrupted_after<T>(seconds: u32, work: impl FnOnce() -> T) -> nix::Result<T> {
-    // Without SA_RESTART.
-    let action = SigAction::new(SigHandler::Handler(nothing), SaFlags::empty(), SigSet::empty());
-    // SAFETY: the handler does nothing.
-    let before = unsafe { sigaction(Signal::SIGALRM, &action) }?;
-    alarm::set(seconds);
-    let done = work();
-    alarm::cancel();
-    // SAFETY: it was there before.
-    unsafe { sigaction(Signal::SIGALRM, &before) }?;
-    Ok(done)
 }
 
 /// The number of the last signal noted.
