@@ -67,27 +67,38 @@ pub(super) enum Place {
 }
 
 /// What a map says of an element.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Means<'a> {
+#[derive(Debug, Clone)]
+pub(super) enum Means {
     /// It is a set.
     Nothing,
     /// The packet goes on in this chain.
-    Goto(&'a str),
+    Goto(String),
     /// The packet goes to this chain, and back from its end.
-    Jump(&'a str),
+    Jump(String),
     /// These bytes.
-    Value(&'a [u8]),
+    Value(Vec<u8>),
 }
 
-/// Key of a set: the type as `nft` names it, and its length in bytes.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Key {
-    /// Number of the type; concatenations shift six bits for each part.
+/// A part of a set's key: number of its type, as `nft` has it, and length in bytes, padded to four.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Part {
     pub(super) kind: u32,
-    /// Length in bytes, each part padded to four.
     pub(super) len: u32,
-    /// Whether the bytes are in the machine's order, which `nft` has to be told to show them.
-    pub(super) host_order: bool,
+}
+
+/// `ether_addr`.
+pub(super) const ETHER_ADDR: Part = Part { kind: 9, len: 8 };
+/// `inet_proto`.
+pub(super) const PROTO: Part = Part { kind: 12, len: 4 };
+/// `inet_service`.
+pub(super) const SERVICE: Part = Part { kind: 13, len: 4 };
+/// `ifname`. Its bytes are in the machine's order, which `nft` has to be told to show a key of nothing else.
+pub(super) const IFNAME: Part = Part { kind: 41, len: 16 };
+
+/// Type and length of a concatenation: six bits of its number for each part.
+fn concatenated(parts: &[Part]) -> Part {
+    let add = |all: Part, part: &Part| Part { kind: all.kind << 6 | part.kind, len: all.len + part.len };
+    parts.iter().fold(Part { kind: 0, len: 0 }, add)
 }
 
 /// A transaction: all of it is committed, or nothing.
@@ -136,8 +147,10 @@ impl Batch {
         self.bytes[start..start + 4].copy_from_slice(&len.to_ne_bytes());
     }
 
+    /// A change of the table, or of something in it.
     fn change(&mut self, kind: u16, flags: u16, body: impl FnOnce(&mut Self)) -> &mut Self {
-        self.message(SUBSYS | kind, flags, 0, body);
+        let table = self.table.clone();
+        self.message(SUBSYS | kind, flags, 0, |b| body(b.text(1, &table)));
         self
     }
 
@@ -167,18 +180,12 @@ impl Batch {
 
     /// The table, made if missing.
     pub(super) fn table(&mut self) -> &mut Self {
-        let table = self.table.clone();
-        self.change(NEWTABLE, CREATE, |b| {
-            b.text(1, &table);
-        })
+        self.change(NEWTABLE, CREATE, |_| {})
     }
 
     /// The table goes away with all that is in it.
     pub(super) fn del_table(&mut self) -> &mut Self {
-        let table = self.table.clone();
-        self.change(DELTABLE, 0, |b| {
-            b.text(1, &table);
-        })
+        self.change(DELTABLE, 0, |_| {})
     }
 
     /// A base chain at a hook, with the priority of that hook. It must be new: its rules are added with it, once.
@@ -205,9 +212,8 @@ impl Batch {
         priority: i32,
         device: Option<&IfName>,
     ) -> &mut Self {
-        let table = self.table.clone();
         self.change(NEWCHAIN, flags, |b| {
-            b.text(1, &table).text(3, name);
+            b.text(3, name);
             b.nest(4, |b| {
                 b.number(1, hook).put(2, &priority.to_be_bytes());
                 if let Some(device) = device {
@@ -220,17 +226,15 @@ impl Batch {
 
     /// A chain that rules go to; it must be new.
     pub(super) fn chain(&mut self, name: &str) -> &mut Self {
-        let table = self.table.clone();
         self.change(NEWCHAIN, CREATE | EXCL, |b| {
-            b.text(1, &table).text(3, name);
+            b.text(3, name);
         })
     }
 
     /// A chain that rules go to and that may be there.
     pub(super) fn shared_chain(&mut self, name: &str) -> &mut Self {
-        let table = self.table.clone();
         self.change(NEWCHAIN, CREATE, |b| {
-            b.text(1, &table).text(3, name);
+            b.text(3, name);
         })
     }
 
@@ -240,35 +244,34 @@ impl Batch {
     }
 
     /// A set.
-    pub(super) fn set(&mut self, name: &str, key: Key) -> &mut Self {
+    pub(super) fn set(&mut self, name: &str, key: &[Part]) -> &mut Self {
         self.new_set(EXCL, name, key, None)
     }
 
     /// A set that may be there.
-    pub(super) fn shared_set(&mut self, name: &str, key: Key) -> &mut Self {
+    pub(super) fn shared_set(&mut self, name: &str, key: &[Part]) -> &mut Self {
         self.new_set(0, name, key, None)
     }
 
     /// A map from a key to a verdict.
-    pub(super) fn verdict_map(&mut self, name: &str, key: Key) -> &mut Self {
-        self.new_set(EXCL, name, key, Some((DATA_VERDICT, 0)))
+    pub(super) fn verdict_map(&mut self, name: &str, key: &[Part]) -> &mut Self {
+        self.new_set(EXCL, name, key, Some(Part { kind: DATA_VERDICT, len: 0 }))
     }
 
     /// A map from a key to a value.
-    pub(super) fn value_map(&mut self, name: &str, key: Key, value: Key) -> &mut Self {
-        self.new_set(EXCL, name, key, Some((value.kind, value.len)))
+    pub(super) fn value_map(&mut self, name: &str, key: &[Part], value: &[Part]) -> &mut Self {
+        self.new_set(EXCL, name, key, Some(concatenated(value)))
     }
 
-    fn new_set(&mut self, flags: u16, name: &str, key: Key, value: Option<(u32, u32)>) -> &mut Self {
-        let (table, id) = (self.table.clone(), self.seq);
+    fn new_set(&mut self, flags: u16, name: &str, key: &[Part], value: Option<Part>) -> &mut Self {
+        let (id, Part { kind, len }) = (self.seq, concatenated(key));
         self.change(NEWSET, CREATE | flags, |b| {
-            b.text(1, &table).text(2, name).number(3, value.map_or(0, |_| SET_MAP));
-            b.number(4, key.kind).number(5, key.len);
-            if let Some((kind, len)) = value {
+            b.text(2, name).number(3, value.map_or(0, |_| SET_MAP)).number(4, kind).number(5, len);
+            if let Some(Part { kind, len }) = value {
                 b.number(6, kind).number(7, len);
             }
             b.number(10, id);
-            if key.host_order {
+            if *key == [IFNAME] {
                 // Type 0 is the key's byte order, four bytes long, and 1 means the machine's (libnftnl's udata).
                 let mut userdata = vec![0, 4];
                 userdata.extend(1u32.to_ne_bytes());
@@ -280,21 +283,20 @@ impl Batch {
     /// An element that must be new, with a comment.
     ///
     /// Without `EXCL` the kernel takes an element that is there for this one and keeps its comment, which names the owner.
-    pub(super) fn add_element(&mut self, set: &str, key: &[u8], means: Means<'_>, comment: &str) -> &mut Self {
+    pub(super) fn add_element(&mut self, set: &str, key: &[u8], means: &Means, comment: &str) -> &mut Self {
         self.element(NEWSETELEM, CREATE | EXCL, set, key, |b| {
-            match means {
-                Means::Nothing => {}
-                Means::Goto(chain) => {
-                    b.nest(2, |b| b.verdict(Verdict::Goto(chain)));
-                }
-                Means::Jump(chain) => {
-                    b.nest(2, |b| b.verdict(Verdict::Jump(chain)));
-                }
-                Means::Value(value) => {
-                    b.nest(2, |b| {
-                        b.put(1, value);
-                    });
-                }
+            let verdict = match means {
+                Means::Goto(chain) => Some(Verdict::Goto(chain)),
+                Means::Jump(chain) => Some(Verdict::Jump(chain)),
+                Means::Nothing | Means::Value(_) => None,
+            };
+            if let Some(verdict) = verdict {
+                b.nest(2, |b| b.verdict(verdict));
+            }
+            if let Means::Value(value) = means {
+                b.nest(2, |b| {
+                    b.put(1, value);
+                });
             }
             if !comment.is_empty() {
                 b.comment(6, comment);
@@ -316,9 +318,8 @@ impl Batch {
     }
 
     fn element(&mut self, kind: u16, flags: u16, set: &str, key: &[u8], more: impl FnOnce(&mut Self)) -> &mut Self {
-        let table = self.table.clone();
         self.change(kind, flags, |b| {
-            b.text(1, &table).text(2, set);
+            b.text(2, set);
             b.nest(3, |b| {
                 b.nest(1, |b| {
                     b.nest(1, |b| {
@@ -353,10 +354,9 @@ impl Batch {
         comment: Option<&str>,
         expressions: impl FnOnce(&mut Self),
     ) -> &mut Self {
-        let table = self.table.clone();
         let flags = if place == Place::Last { CREATE | APPEND } else { CREATE };
         self.change(NEWRULE, flags, |b| {
-            b.text(1, &table).text(2, chain);
+            b.text(2, chain);
             b.nest(4, expressions);
             if let Place::Before(handle) = place {
                 b.put(6, &handle.to_be_bytes());
@@ -369,25 +369,22 @@ impl Batch {
 
     /// A rule that goes away, by its handle.
     pub(super) fn del_rule(&mut self, chain: &str, handle: u64) -> &mut Self {
-        let table = self.table.clone();
         self.change(DELRULE, 0, |b| {
-            b.text(1, &table).text(2, chain).put(3, &handle.to_be_bytes());
+            b.text(2, chain).put(3, &handle.to_be_bytes());
         })
     }
 
     /// All rules of a chain go away.
     pub(super) fn flush_chain(&mut self, chain: &str) -> &mut Self {
-        let table = self.table.clone();
         self.change(DELRULE, 0, |b| {
-            b.text(1, &table).text(2, chain);
+            b.text(2, chain);
         })
     }
 
     /// An empty chain goes away.
     pub(super) fn del_chain(&mut self, chain: &str) -> &mut Self {
-        let table = self.table.clone();
         self.change(DELCHAIN, 0, |b| {
-            b.text(1, &table).text(3, chain);
+            b.text(3, chain);
         })
     }
 }

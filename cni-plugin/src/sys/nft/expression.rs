@@ -1,6 +1,7 @@
 //! The few expressions of rules that braid uses.
 
 use super::batch::Batch;
+use super::ip::Ip;
 use crate::plan::thing::packet_guard::PacketLimit;
 
 /// First 32-bit register; a 16-byte register 1 is the same place.
@@ -14,17 +15,10 @@ const CMP_NEQ: u32 = 1;
 const SRC_NAT: u32 = 1 << 4;
 const DST_NAT: u32 = 1 << 5;
 const META_MARK: u32 = 3;
+pub(super) const META_IIFNAME: u32 = 6;
+pub(super) const META_OIFNAME: u32 = 7;
 const META_L4PROTO: u32 = 16;
 const TRANSPORT_HEADER: u32 = 2;
-
-/// Which family an address is of, as nf_tables numbers it.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Nfproto {
-    /// IPv4.
-    V4 = 2,
-    /// IPv6.
-    V6 = 10,
-}
 
 /// Where a rule jumps, or what it decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +58,13 @@ impl Batch {
     /// Loads a property of the packet, for example its protocol family.
     pub(super) fn meta(&mut self, key: u32, to: u32) -> &mut Self {
         self.expression("meta", |b| {
+            b.number(1, to).number(2, key);
+        })
+    }
+
+    /// Loads a property of the packet's connection, for example its status.
+    fn connection(&mut self, key: u32, to: u32) -> &mut Self {
+        self.expression("ct", |b| {
             b.number(1, to).number(2, key);
         })
     }
@@ -171,10 +172,7 @@ impl Batch {
     /// Goes on only if one of these bits of the connection's status is set.
     fn has_status(&mut self, register: u32, bits: u32) -> &mut Self {
         const STATUS: u32 = 2;
-        self.expression("ct", |b| {
-            b.number(1, register).number(2, STATUS);
-        });
-        self.mask(register, &bits.to_ne_bytes()).differs(register, &[0; 4])
+        self.connection(STATUS, register).mask(register, &bits.to_ne_bytes()).differs(register, &[0; 4])
     }
 
     /// Goes on only if the register has another value.
@@ -211,37 +209,26 @@ impl Batch {
     }
 
     /// Rewrites the destination to the address and the port in two registers.
-    pub(super) fn destination_nat(&mut self, family: Nfproto, addr: u32, port: u32) -> &mut Self {
+    pub(super) fn destination_nat(&mut self, ip: Ip, addr: u32, port: u32) -> &mut Self {
         const DNAT: u32 = 1;
         self.expression("nat", |b| {
-            b.number(1, DNAT).number(2, family as u32).number(3, addr).number(5, port);
+            b.number(1, DNAT).number(2, ip as u32).number(3, addr).number(5, port);
         })
-    }
-
-    /// Goes on only if the packet is of this family.
-    pub(super) fn only_family(&mut self, family: Nfproto, register: u32) -> &mut Self {
-        const META_NFPROTO: u32 = 15;
-        self.meta(META_NFPROTO, register).equals(register, &[family as u8])
     }
 
     /// Goes on only if the packet belongs to a connection that was there before, or is about one.
     pub(super) fn is_answer(&mut self, register: u32) -> &mut Self {
         const STATE: u32 = 0;
         const ESTABLISHED_OR_RELATED: u32 = 1 << 1 | 1 << 2;
-        self.expression("ct", |b| {
-            b.number(1, register).number(2, STATE);
-        });
-        self.mask(register, &ESTABLISHED_OR_RELATED.to_ne_bytes()).differs(register, &[0; 4])
+        let bits = ESTABLISHED_OR_RELATED.to_ne_bytes();
+        self.connection(STATE, register).mask(register, &bits).differs(register, &[0; 4])
     }
 
     /// Goes on only if the packet goes to who began its connection.
     pub(super) fn goes_back(&mut self, register: u32) -> &mut Self {
         const DIRECTION: u32 = 1;
         const REPLY: u8 = 1;
-        self.expression("ct", |b| {
-            b.number(1, register).number(2, DIRECTION);
-        });
-        self.equals(register, &[REPLY])
+        self.connection(DIRECTION, register).equals(register, &[REPLY])
     }
 
     /// Goes on only if all these bits of the packet's mark are set.

@@ -22,18 +22,16 @@
 //! through ([`super::gate`]). It marks twice, since what filters may stand before what gives packets other marks. The bit
 //! is braid's own while a packet is forwarded, and gone when it leaves the hook.
 
-use super::batch::{Batch, Family, Key, Means};
-use super::expression::{Nfproto, REG_1, Verdict};
-use super::hostport;
-use super::masquerade::TABLE;
-use super::read::{element, elements};
-use super::{Spot, bytes, del_element, first_that_fits, owners_in};
+use super::batch::{Batch, Means};
+use super::expression::{REG_1, Verdict};
+use super::ip::Ip;
+use super::{Spot, batch, bytes, del_all, del_of, first_that_fits, hostport, owner_of, owners_in, those};
 use crate::plan::thing::Firewall;
 use crate::plan::thing::firewall::MARK as BIT;
 use crate::sys::netlink::{KernelError, Socket};
 use std::net::IpAddr;
 
-const FAMILY: Family = Family::Inet;
+const SETS: [&str; 2] = ["firewall4", "firewall6"];
 const CHAIN: &str = "firewall";
 const EARLY: &str = "firewall-early";
 const MARK: &str = "firewall-mark";
@@ -47,79 +45,39 @@ const PRIORITY: i32 = -10;
 const PRIORITY_EARLY: i32 = -399;
 /// Behind all that decide.
 const PRIORITY_END: i32 = i32::MAX;
-const NETWORK_HEADER: u32 = 1;
 
-/// What differs between IPv4 and IPv6.
-struct Ip {
-    set: &'static str,
-    key: Key,
-    nfproto: Nfproto,
-    saddr: u32,
-    daddr: u32,
-}
-
-const V4: Ip = Ip {
-    set: "firewall4",
-    key: Key { kind: 7, len: 4, host_order: false },
-    nfproto: Nfproto::V4,
-    saddr: 12,
-    daddr: 16,
-};
-const V6: Ip = Ip {
-    set: "firewall6",
-    key: Key { kind: 8, len: 16, host_order: false },
-    nfproto: Nfproto::V6,
-    saddr: 8,
-    daddr: 24,
-};
-
-fn set(addr: IpAddr) -> &'static str {
-    if addr.is_ipv4() { V4.set } else { V6.set }
+fn spot(addr: IpAddr) -> Spot {
+    Spot { set: Ip::of(addr).one(SETS), key: bytes(addr) }
 }
 
 /// Lets the addresses' packets through; `EEXIST` where those of one of them are.
 pub fn add(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
-    let elements = |b: &mut Batch| {
-        for addr in &what.addrs {
-            b.add_element(set(*addr), &bytes(*addr), Means::Nothing, &what.owner);
-        }
-    };
-    first_that_fits(
-        socket,
-        &[&|| batch(elements), &|| {
-            batch(|b| {
+    let all = |has_base: bool| {
+        batch(|b| {
+            if has_base {
                 add_base(b);
-                elements(b);
-            })
-        }],
-    )
+            }
+            for Spot { set, key } in what.addrs.iter().copied().map(spot) {
+                b.add_element(set, &key, &Means::Nothing, &what.owner);
+            }
+        })
+    };
+    first_that_fits(socket, &[&|| all(false), &|| all(true)])
 }
 
 /// The elements of the addresses that are still this owner's.
 pub fn owned(socket: &mut Socket, what: &Firewall) -> Result<Vec<Spot>, KernelError> {
-    let mut own = Vec::new();
-    for addr in &what.addrs {
-        if is_of(socket, *addr, &what.owner)? {
-            own.push(Spot { set: set(*addr), key: bytes(*addr) });
-        }
-    }
-    Ok(own)
+    those(socket, what.addrs.iter().copied().map(spot), |owner| owner == what.owner)
 }
 
 /// Ends it for all of an owner's addresses.
 pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
-    for set in [V4.set, V6.set] {
-        for element in elements(socket, FAMILY, TABLE, set)?.iter().filter(|element| element.comment == owner) {
-            del_element(socket, set, &element.key)?;
-        }
-    }
-    Ok(())
+    del_of(socket, &SETS, owner)
 }
 
 /// Whose the address is; `None` where nothing is let through for it.
 pub fn owner(socket: &mut Socket, addr: IpAddr) -> Result<Option<String>, KernelError> {
-    let found = element(socket, FAMILY, TABLE, set(addr), &bytes(addr))?;
-    Ok(found.map(|element| element.comment))
+    owner_of(socket, &spot(addr))
 }
 
 /// Whether the address is this owner's.
@@ -129,28 +87,24 @@ pub fn is_of(socket: &mut Socket, addr: IpAddr, of: &str) -> Result<bool, Kernel
 
 /// All owners of an address.
 pub fn owners(socket: &mut Socket) -> Result<Vec<String>, KernelError> {
-    owners_in(socket, &[V4.set, V6.set])
+    owners_in(socket, &SETS)
 }
 
 /// Ends it for an address, whoever has it.
 pub fn del_addr(socket: &mut Socket, addr: IpAddr) -> Result<(), KernelError> {
-    del_element(socket, set(addr), &bytes(addr))
-}
-
-fn batch(fill: impl FnOnce(&mut Batch)) -> Batch {
-    Batch::of(FAMILY, TABLE, fill)
+    del_all(socket, &[spot(addr)])
 }
 
 /// Marks what is on its way to an address that is let through.
-fn mark(rule: &mut Batch, ip: &Ip) {
-    rule.payload(NETWORK_HEADER, ip.daddr, ip.key.len, REG_1).lookup(ip.set, REG_1, false).set_mark(REG_1, !BIT, BIT);
+fn mark(rule: &mut Batch, ip: Ip) {
+    rule.destination(ip, REG_1).lookup(ip.one(SETS), REG_1, false).set_mark(REG_1, !BIT, BIT);
 }
 
 fn add_base(batch: &mut Batch) {
     batch.table();
     hostport::add_led(batch);
-    for ip in [&V4, &V6] {
-        batch.set(ip.set, ip.key);
+    for ip in Ip::BOTH {
+        batch.set(ip.one(SETS), &[ip.addr()]);
     }
     batch.chain(MARK);
     for (chain, priority) in [(EARLY, PRIORITY_EARLY), (CHAIN, PRIORITY)] {
@@ -166,19 +120,11 @@ fn add_base(batch: &mut Batch) {
             rule.is_marked(REG_1, BIT).set_mark(REG_1, !BIT, 0);
         });
     }
-    for ip in [&V4, &V6] {
-        add_rules(batch, ip);
+    for ip in Ip::BOTH {
+        batch.rule(MARK, |rule| {
+            rule.only(ip).source(ip, REG_1).lookup(ip.one(SETS), REG_1, false).set_mark(REG_1, !BIT, BIT);
+        });
+        batch.rule(MARK, |rule| mark(rule.only(ip).is_answer(REG_1), ip));
+        batch.rule(MARK, |rule| mark(hostport::is_led(rule, ip), ip));
     }
-}
-
-fn add_rules(batch: &mut Batch, ip: &Ip) {
-    batch.rule(MARK, |rule| {
-        rule.only_family(ip.nfproto, REG_1).payload(NETWORK_HEADER, ip.saddr, ip.key.len, REG_1);
-        rule.lookup(ip.set, REG_1, false).set_mark(REG_1, !BIT, BIT);
-    });
-    batch.rule(MARK, |rule| {
-        rule.only_family(ip.nfproto, REG_1).is_answer(REG_1);
-        mark(rule, ip);
-    });
-    batch.rule(MARK, |rule| mark(hostport::is_led(rule, ip.nfproto), ip));
 }

@@ -16,10 +16,10 @@
 //! hook that drops what nobody decided about, by its policy or by its last rule, the rule stands right before that, so that
 //! what its owner decides goes before.
 
+use super::TABLE;
 use super::batch::{Batch, Family, Place, SUBSYS};
 use super::expression::{REG_1, Verdict};
 use super::firewall::HOOK_FORWARD;
-use super::masquerade::TABLE;
 use super::read::{Rule, rules};
 use crate::plan::thing::firewall::MARK as BIT;
 use crate::sys::netlink::{KernelError, Message, Socket, find};

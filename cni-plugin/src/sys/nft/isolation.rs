@@ -16,13 +16,12 @@
 //!
 //! What a bridge carries comes here where `br_netfilter` is on; elsewhere its ports are isolated themselves.
 
-use super::batch::{Batch, Family, Key, Means};
-use super::expression::{REG_1, REG_2, Verdict};
+use super::batch::{Batch, Family, IFNAME, Means};
+use super::expression::{META_IIFNAME, META_OIFNAME, REG_1, REG_2, Verdict};
 use super::firewall::HOOK_FORWARD;
-use super::mac_check::{IFNAME_LEN, META_IIFNAME, TYPE_IFNAME, name};
-use super::masquerade::TABLE;
-use super::read::{Element, element, elements};
-use super::{del_element, first_that_fits, owners_in};
+use super::ip::Ip;
+use super::read::elements;
+use super::{Spot, batch, del_all, first_that_fits, ifname, name, owner_of, owners_in, those};
 use crate::plan::IfName;
 use crate::plan::thing::Firewall;
 use crate::plan::thing::firewall::Isolation;
@@ -30,7 +29,6 @@ use crate::sys::netlink::{KernelError, Socket};
 use nix::errno::Errno;
 use std::net::IpAddr;
 
-const FAMILY: Family = Family::Inet;
 const CHAIN: &str = "isolation";
 /// All that belong together.
 pub(super) const CHAINS: &[&str] = &[CHAIN];
@@ -41,47 +39,34 @@ const BY: &str = "isolated-by";
 const WITHIN_BY: &str = "isolated-within-by";
 /// Before everybody's chains for filters, whose priority is 0.
 const PRIORITY: i32 = -10;
-const META_OIFNAME: u32 = 7;
-const TYPE_IPV6_ADDR: u32 = 8;
 
 /// Keeps the bridge's containers apart for the container, whoever had its addresses before. Nobody else may add or end the
 /// same meanwhile.
 pub fn add(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
     let Some(isolation) = &what.isolation else { return Ok(()) };
-    for (set, key) in books(isolation, &what.addrs) {
-        del_element(socket, set, &key)?;
-        add_if_new(socket, set, &key, &what.owner)?;
+    for spot in books(isolation, &what.addrs) {
+        del_all(socket, std::slice::from_ref(&spot))?;
+        add_if_new(socket, &spot, &what.owner)?;
     }
-    for (set, key) in parts(&isolation.bridge, true, isolation.within) {
-        add_if_new(socket, set, &key, "")?;
-    }
-    Ok(())
+    parts(&isolation.bridge, true, isolation.within).iter().try_for_each(|spot| add_if_new(socket, spot, ""))
 }
 
 /// Ends it where no other container wants it; success where it is not there. Nobody else may add or end the same meanwhile.
 pub fn del(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
     let Some(isolation) = &what.isolation else { return Ok(()) };
-    for (set, key) in books(isolation, &what.addrs) {
-        if is_of(socket, set, &key, &what.owner)? {
-            del_element(socket, set, &key)?;
-        }
-    }
+    let own = those(socket, books(isolation, &what.addrs), |owner| owner == what.owner)?;
+    del_all(socket, &own)?;
     end_unwanted(socket, &isolation.bridge)
-}
-
-fn is_of(socket: &mut Socket, set: &str, key: &[u8], owner: &str) -> Result<bool, KernelError> {
-    Ok(element(socket, FAMILY, TABLE, set, key)?.is_some_and(|element| element.comment == owner))
 }
 
 /// Ends it for all that an owner wants.
 pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
     for set in [BY, WITHIN_BY] {
-        let found = elements(socket, FAMILY, TABLE, set)?;
-        for element in found.iter().filter(|element| element.comment == owner) {
-            del_element(socket, set, &element.key)?;
-            if let Some(bridge) = bridge_of(element) {
-                end_unwanted(socket, &bridge)?;
-            }
+        let found = elements(socket, Family::Inet, set)?;
+        for element in found.into_iter().filter(|element| element.comment == owner) {
+            let bridge = ifname(&element.key);
+            del_all(socket, &[Spot { set, key: element.key }])?;
+            bridge.map_or(Ok(()), |bridge| end_unwanted(socket, &bridge))?;
         }
     }
     Ok(())
@@ -91,15 +76,10 @@ pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
 pub fn missing(socket: &mut Socket, what: &Firewall) -> Result<Vec<String>, KernelError> {
     let Some(isolation) = &what.isolation else { return Ok(Vec::new()) };
     let mut missing = Vec::new();
-    let sentence = |set: &str| format!("{} is missing in {set}", isolation.bridge);
-    for (set, key) in parts(&isolation.bridge, true, isolation.within) {
-        if element(socket, FAMILY, TABLE, set, &key)?.is_none() {
-            missing.push(sentence(set));
-        }
-    }
-    for (set, key) in books(isolation, &what.addrs) {
-        if !is_of(socket, set, &key, &what.owner)? {
-            missing.push(sentence(set));
+    let all = parts(&isolation.bridge, true, isolation.within).into_iter().map(|spot| (spot, ""));
+    for (spot, owner) in all.chain(books(isolation, &what.addrs).into_iter().map(|spot| (spot, &*what.owner))) {
+        if owner_of(socket, &spot)?.is_none_or(|found| found != owner) {
+            missing.push(format!("{} is missing in {}", isolation.bridge, spot.set));
         }
     }
     Ok(missing)
@@ -111,78 +91,62 @@ pub fn owners(socket: &mut Socket) -> Result<Vec<String>, KernelError> {
 }
 
 /// The notes that the container wants it.
-fn books(isolation: &Isolation, addrs: &[IpAddr]) -> Vec<(&'static str, Vec<u8>)> {
+fn books(isolation: &Isolation, addrs: &[IpAddr]) -> Vec<Spot> {
     let bridge = name(&isolation.bridge);
     let mapped = |addr: &IpAddr| match addr {
         IpAddr::V4(addr) => addr.to_ipv6_mapped().octets(),
         IpAddr::V6(addr) => addr.octets(),
     };
     let sets = [Some(BY), isolation.within.then_some(WITHIN_BY)];
-    let of = |set| addrs.iter().map(move |addr| (set, [bridge, mapped(addr)].concat()));
+    let of = |set| addrs.iter().map(move |addr| Spot { set, key: [bridge, mapped(addr)].concat() });
     sets.into_iter().flatten().flat_map(of).collect()
 }
 
 /// What rules ask for: `all` of the bridge's, or only what is dropped `within`.
-fn parts(bridge: &IfName, all: bool, within: bool) -> Vec<(&'static str, Vec<u8>)> {
+fn parts(bridge: &IfName, all: bool, within: bool) -> Vec<Spot> {
     let bridge = name(bridge);
     let pair = [bridge, bridge].concat();
     let mut parts = Vec::new();
     if all {
-        parts.extend([(ISOLATED, bridge.to_vec()), (SAME, pair.clone())]);
+        parts.extend([Spot { set: ISOLATED, key: bridge.to_vec() }, Spot { set: SAME, key: pair.clone() }]);
     }
     if within {
-        parts.push((WITHIN, pair));
+        parts.push(Spot { set: WITHIN, key: pair });
     }
     parts
 }
 
-fn bridge_of(element: &Element) -> Option<IfName> {
-    let bridge = element.key.get(..IFNAME_LEN)?;
-    IfName::parse(std::str::from_utf8(bridge).ok()?.trim_end_matches('\0')).ok()
-}
-
 fn end_unwanted(socket: &mut Socket, bridge: &IfName) -> Result<(), KernelError> {
-    let is_of = |element: &Element| element.key.starts_with(&name(bridge));
-    let mut is_wanted =
-        |set| -> Result<bool, KernelError> { Ok(elements(socket, FAMILY, TABLE, set)?.iter().any(is_of)) };
+    let mut is_wanted = |set| -> Result<bool, KernelError> {
+        Ok(elements(socket, Family::Inet, set)?.iter().any(|element| element.key.starts_with(&name(bridge))))
+    };
     let (wanted, within) = (is_wanted(BY)?, is_wanted(WITHIN_BY)?);
-    for (set, key) in parts(bridge, !wanted, !within) {
-        del_element(socket, set, &key)?;
-    }
-    Ok(())
+    del_all(socket, &parts(bridge, !wanted, !within))
 }
 
-fn add_if_new(socket: &mut Socket, set: &str, key: &[u8], owner: &str) -> Result<(), KernelError> {
-    let element = |b: &mut Batch| {
-        b.add_element(set, key, Means::Nothing, owner);
-    };
-    let added = first_that_fits(
-        socket,
-        &[&|| batch(element), &|| {
-            batch(|b| {
+fn add_if_new(socket: &mut Socket, spot: &Spot, owner: &str) -> Result<(), KernelError> {
+    let all = |has_base: bool| {
+        batch(|b| {
+            if has_base {
                 add_base(b);
-                element(b);
-            })
-        }],
-    );
-    match added {
+            }
+            b.add_element(spot.set, &spot.key, &Means::Nothing, owner);
+        })
+    };
+    match first_that_fits(socket, &[&|| all(false), &|| all(true)]) {
         Err(err) if err.errno == Errno::EEXIST => Ok(()),
         other => other,
     }
 }
 
-fn batch(fill: impl FnOnce(&mut Batch)) -> Batch {
-    Batch::of(FAMILY, TABLE, fill)
-}
-
 fn add_base(batch: &mut Batch) {
     batch.table();
-    batch.set(ISOLATED, Key { kind: TYPE_IFNAME, len: 16, host_order: true });
+    batch.set(ISOLATED, &[IFNAME]);
     for set in [SAME, WITHIN] {
-        batch.set(set, Key { kind: TYPE_IFNAME << 6 | TYPE_IFNAME, len: 32, host_order: false });
+        batch.set(set, &[IFNAME, IFNAME]);
     }
     for set in [BY, WITHIN_BY] {
-        batch.set(set, Key { kind: TYPE_IFNAME << 6 | TYPE_IPV6_ADDR, len: 32, host_order: false });
+        batch.set(set, &[IFNAME, Ip::V6.addr()]);
     }
     batch.base_chain(CHAIN, "filter", HOOK_FORWARD, PRIORITY);
     batch.rule(CHAIN, |rule| {

@@ -15,164 +15,92 @@
 //! }
 //! ```
 
-use super::batch::{Batch, Family, Key, Means};
+use super::batch::{Batch, Family, Means};
 use super::expression::{REG_1, Verdict};
-use super::read::{Element, element, elements};
-use super::{Spot, bytes, del_element, first_that_fits};
+use super::ip::Ip;
+use super::read::{Element, elements};
+use super::{Spot, address, batch, bytes, del_all, del_of, first_that_fits, owner_of, those};
 use crate::plan::thing::Masquerade;
 use crate::sys::netlink::{KernelError, Socket};
 use ipnet::IpNet;
 use std::net::IpAddr;
 
-/// The table's name.
-pub const TABLE: &str = "braid";
-const FAMILY: Family = Family::Inet;
+const MAPS: [&str; 2] = ["masquerade4", "masquerade6"];
 const BASE_CHAIN: &str = "postrouting";
 /// All that belong together.
 pub(super) const CHAINS: &[&str] = &[BASE_CHAIN];
 const HOOK_POSTROUTING: u32 = 4;
 const PRIORITY_SRCNAT: i32 = 100;
-const META_NFPROTO: u32 = 15;
-const NETWORK_HEADER: u32 = 1;
+const MULTICAST: [&str; 2] = ["224.0.0.0/4", "ff00::/8"];
 
-/// What differs between IPv4 and IPv6.
-struct Ip {
-    map: &'static str,
-    key: Key,
-    nfproto: u8,
-    source: u32,
-    destination: u32,
-    len: u32,
-    multicast: &'static str,
-}
-
-const V4: Ip = Ip {
-    map: "masquerade4",
-    key: Key { kind: 7, len: 4, host_order: false },
-    nfproto: 2,
-    source: 12,
-    destination: 16,
-    len: 4,
-    multicast: "224.0.0.0/4",
-};
-const V6: Ip = Ip {
-    map: "masquerade6",
-    key: Key { kind: 8, len: 16, host_order: false },
-    nfproto: 10,
-    source: 8,
-    destination: 24,
-    len: 16,
-    multicast: "ff00::/8",
-};
-
-impl Ip {
-    fn of(addr: IpAddr) -> &'static Self {
-        if addr.is_ipv4() { &V4 } else { &V6 }
-    }
-
-    fn only_this_family(&self, rule: &mut Batch) {
-        rule.meta(META_NFPROTO, REG_1).equals(REG_1, &[self.nfproto]);
-    }
-}
-
-/// The map an address belongs to.
-pub fn map(source: IpAddr) -> &'static str {
-    Ip::of(source).map
+fn spot(source: IpAddr) -> Spot {
+    Spot { set: Ip::of(source).one(MAPS), key: bytes(source) }
 }
 
 /// The chain of a pod network. `nft` takes no colon in a name.
-pub fn chain(network: &IpNet) -> String {
+fn chain(network: &IpNet) -> String {
     format!("outside-{}", network.trunc()).replace(':', "_")
 }
 
 /// Makes the source masqueraded; `EEXIST` where it is, for a dead owner and perhaps by another network's chain.
 pub fn add(socket: &mut Socket, what: &Masquerade) -> Result<(), KernelError> {
-    first_that_fits(
-        socket,
-        &[
-            &|| batch(|b| add_element(b, what)),
-            &|| {
-                batch(|b| {
-                    add_network(b, &what.network);
-                    add_element(b, what);
-                })
-            },
-            &|| {
-                batch(|b| {
-                    add_base(b);
-                    add_network(b, &what.network);
-                    add_element(b, what);
-                })
-            },
-        ],
-    )
+    let all = |has_network: bool, has_base: bool| {
+        batch(|b| {
+            if has_base {
+                add_base(b);
+            }
+            if has_network {
+                add_network(b, &what.network);
+            }
+            let Spot { set, key } = spot(what.source);
+            b.add_element(set, &key, &Means::Goto(chain(&what.network)), &what.owner);
+        })
+    };
+    first_that_fits(socket, &[&|| all(false, false), &|| all(true, false), &|| all(true, true)])
 }
 
 /// For whom the source is masqueraded; none where it is not.
 pub fn owner(socket: &mut Socket, source: IpAddr) -> Result<Option<String>, KernelError> {
-    let found = element(socket, FAMILY, TABLE, map(source), &bytes(source))?;
-    Ok(found.map(|found| found.comment))
+    owner_of(socket, &spot(source))
 }
 
 /// Whether the source is masqueraded for this owner.
 pub fn is_there(socket: &mut Socket, what: &Masquerade) -> Result<bool, KernelError> {
-    Ok(owner(socket, what.source)?.is_some_and(|owner| owner == what.owner))
+    Ok(!owned(socket, what)?.is_empty())
 }
 
 /// The element of the source, where it is still this owner's.
-pub fn owned(socket: &mut Socket, what: &Masquerade) -> Result<Option<Spot>, KernelError> {
-    let spot = || Spot { set: map(what.source), key: bytes(what.source) };
-    Ok(is_there(socket, what)?.then(spot))
+pub fn owned(socket: &mut Socket, what: &Masquerade) -> Result<Vec<Spot>, KernelError> {
+    those(socket, [spot(what.source)], |owner| owner == what.owner)
 }
 
 /// Ends masquerading of all of an owner's sources.
 pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
-    for (source, _) in list(socket)?.into_iter().filter(|(_, found)| **found == *owner) {
-        del_source(socket, source)?;
-    }
-    Ok(())
+    del_of(socket, &MAPS, owner)
 }
 
 /// Ends masquerading of a source, whoever has it.
 pub fn del_source(socket: &mut Socket, source: IpAddr) -> Result<(), KernelError> {
-    del_element(socket, map(source), &bytes(source))
+    del_all(socket, &[spot(source)])
 }
 
 /// All masqueraded sources and whose they are.
 pub fn list(socket: &mut Socket) -> Result<Vec<(IpAddr, String)>, KernelError> {
     let mut found = Vec::new();
-    for ip in [&V4, &V6] {
-        let of = |Element { key, comment, .. }: Element| {
-            let addr = match key.len() {
-                4 => <[u8; 4]>::try_from(key).ok().map(IpAddr::from),
-                _ => <[u8; 16]>::try_from(key).ok().map(IpAddr::from),
-            };
-            addr.map(|addr| (addr, comment))
-        };
-        found.extend(elements(socket, FAMILY, TABLE, ip.map)?.into_iter().filter_map(of));
+    for map in MAPS {
+        let of = |Element { key, comment, .. }: Element| Some((address(&key)?, comment));
+        found.extend(elements(socket, Family::Inet, map)?.into_iter().filter_map(of));
     }
     Ok(found)
-}
-
-fn batch(fill: impl FnOnce(&mut Batch)) -> Batch {
-    Batch::of(FAMILY, TABLE, fill)
-}
-
-fn add_element(batch: &mut Batch, what: &Masquerade) {
-    let goto = chain(&what.network);
-    batch.add_element(map(what.source), &bytes(what.source), Means::Goto(&goto), &what.owner);
 }
 
 fn add_network(batch: &mut Batch, network: &IpNet) {
     let name = chain(network);
     let ip = Ip::of(network.addr());
     batch.chain(&name);
-    for stays in [Some(network.trunc()), ip.multicast.parse().ok()].into_iter().flatten() {
+    for stays in [Some(network.trunc()), ip.one(MULTICAST).parse().ok()].into_iter().flatten() {
         batch.rule(&name, |rule| {
-            ip.only_this_family(rule);
-            rule.payload(NETWORK_HEADER, ip.destination, ip.len, REG_1);
-            rule.mask(REG_1, &bytes(stays.netmask())).equals(REG_1, &bytes(stays.network()));
-            rule.decide(Verdict::Return);
+            rule.only(ip).destination(ip, REG_1).within(&stays).decide(Verdict::Return);
         });
     }
     batch.rule(&name, |rule| {
@@ -182,14 +110,13 @@ fn add_network(batch: &mut Batch, network: &IpNet) {
 
 fn add_base(batch: &mut Batch) {
     batch.table();
-    for ip in [&V4, &V6] {
-        batch.verdict_map(ip.map, ip.key);
+    for ip in Ip::BOTH {
+        batch.verdict_map(ip.one(MAPS), &[ip.addr()]);
     }
     batch.base_chain(BASE_CHAIN, "nat", HOOK_POSTROUTING, PRIORITY_SRCNAT);
-    for ip in [&V4, &V6] {
+    for ip in Ip::BOTH {
         batch.rule(BASE_CHAIN, |rule| {
-            ip.only_this_family(rule);
-            rule.payload(NETWORK_HEADER, ip.source, ip.len, REG_1).lookup_verdict(ip.map, REG_1);
+            rule.only(ip).source(ip, REG_1).lookup_verdict(ip.one(MAPS), REG_1);
         });
     }
 }

@@ -9,6 +9,7 @@ mod expression;
 pub mod firewall;
 pub mod gate;
 pub mod hostport;
+mod ip;
 pub mod isolation;
 pub mod mac_check;
 pub mod masquerade;
@@ -18,11 +19,14 @@ pub mod reference;
 pub mod state;
 
 use super::netlink::{KernelError, Socket};
+use crate::plan::IfName;
 use batch::{Batch, Family};
 use nix::errno::Errno;
+use read::{element, elements};
 use std::net::IpAddr;
 
-pub use read::Element;
+/// Name of both tables, `inet braid` and `bridge braid`.
+const TABLE: &str = "braid";
 
 /// Sends the first batch; where the kernel misses what it names, the next, larger one.
 ///
@@ -48,11 +52,40 @@ fn first_that_fits(socket: &mut Socket, batches: &[&dyn Fn() -> Batch]) -> Resul
     Err(last)
 }
 
+/// Length of a link's name in a key.
+const IFNAME_LEN: usize = 16;
+
+/// A link's name as the kernel compares it.
+fn name(link: &IfName) -> [u8; IFNAME_LEN] {
+    let mut bytes = [0; IFNAME_LEN];
+    bytes[..link.as_str().len()].copy_from_slice(link.as_str().as_bytes());
+    bytes
+}
+
+/// The link's name that a key begins with.
+fn ifname(key: &[u8]) -> Option<IfName> {
+    let name = std::str::from_utf8(key.get(..IFNAME_LEN)?).ok()?;
+    IfName::parse(name.trim_end_matches('\0')).ok()
+}
+
 /// An address as the kernel has it in a packet.
 fn bytes(addr: IpAddr) -> Vec<u8> {
     match addr {
         IpAddr::V4(addr) => addr.octets().to_vec(),
         IpAddr::V6(addr) => addr.octets().to_vec(),
+    }
+}
+
+/// A transaction in table `inet braid`.
+fn batch(fill: impl FnOnce(&mut Batch)) -> Batch {
+    Batch::of(Family::Inet, TABLE, fill)
+}
+
+/// An address from the kernel's bytes.
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    match bytes.len() {
+        4 => bytes.first_chunk::<4>().copied().map(IpAddr::from),
+        _ => bytes.first_chunk::<16>().copied().map(IpAddr::from),
     }
 }
 
@@ -65,10 +98,15 @@ pub struct Spot {
 
 /// Takes elements away in one transaction; success where they are not there.
 pub fn del_all(socket: &mut Socket, all: &[Spot]) -> Result<(), KernelError> {
+    del_all_in(socket, Family::Inet, all)
+}
+
+/// The same in the table of another family.
+fn del_all_in(socket: &mut Socket, family: Family, all: &[Spot]) -> Result<(), KernelError> {
     if all.is_empty() {
         return Ok(());
     }
-    let del = Batch::of(Family::Inet, masquerade::TABLE, |b| {
+    let del = Batch::of(family, TABLE, |b| {
         for Spot { set, key } in all {
             b.del_element(set, key);
         }
@@ -76,23 +114,47 @@ pub fn del_all(socket: &mut Socket, all: &[Spot]) -> Result<(), KernelError> {
     match del.send(socket) {
         // Somebody took one away meanwhile, and the kernel none: one by one.
         Err(err) if err.errno == Errno::ENOENT && all.len() > 1 => {
-            all.chunks(1).try_for_each(|one| del_all(socket, one))
+            all.chunks(1).try_for_each(|one| del_all_in(socket, family, one))
         }
         other => gone_is_fine(other),
     }
 }
 
-/// Takes an element away; success where it is not there.
-fn del_element(socket: &mut Socket, set: &'static str, key: &[u8]) -> Result<(), KernelError> {
-    del_all(socket, &[Spot { set, key: key.to_vec() }])
+/// Whose the element is; `None` where it is not there.
+fn owner_of(socket: &mut Socket, spot: &Spot) -> Result<Option<String>, KernelError> {
+    Ok(element(socket, Family::Inet, spot.set, &spot.key)?.map(|element| element.comment))
+}
+
+/// Those of the elements that are there and whose owner `is_wanted`.
+fn those(
+    socket: &mut Socket,
+    all: impl IntoIterator<Item = Spot>,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Result<Vec<Spot>, KernelError> {
+    let mut found = Vec::new();
+    for spot in all {
+        if owner_of(socket, &spot)?.is_some_and(|owner| is_wanted(&owner)) {
+            found.push(spot);
+        }
+    }
+    Ok(found)
+}
+
+/// Takes away all that an owner has in these sets.
+fn del_of(socket: &mut Socket, sets: &[&'static str], owner: &str) -> Result<(), KernelError> {
+    let mut own = Vec::new();
+    for set in sets {
+        let found = elements(socket, Family::Inet, set)?.into_iter().filter(|element| element.comment == owner);
+        own.extend(found.map(|element| Spot { set, key: element.key }));
+    }
+    del_all(socket, &own)
 }
 
 /// Whose the elements of these sets are, each once.
 fn owners_in(socket: &mut Socket, sets: &[&str]) -> Result<Vec<String>, KernelError> {
     let mut owners = Vec::new();
     for set in sets {
-        let found = read::elements(socket, Family::Inet, masquerade::TABLE, set)?;
-        owners.extend(found.into_iter().map(|element| element.comment));
+        owners.extend(elements(socket, Family::Inet, set)?.into_iter().map(|element| element.comment));
     }
     owners.sort_unstable();
     owners.dedup();

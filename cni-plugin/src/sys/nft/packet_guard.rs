@@ -17,6 +17,7 @@
 use super::batch::{Batch, Family};
 use super::expression::{REG_1, Verdict};
 use super::gone_is_fine;
+use super::ip::NETWORK_HEADER;
 use super::read::{Rule, rules};
 use crate::plan::IfName;
 use crate::plan::thing::PacketGuard;
@@ -104,7 +105,6 @@ const ETH_P_IP: u16 = 0x0800;
 const ETH_P_IPV6: u16 = 0x86dd;
 /// The first four bits of an IP header: those of IPv4, and of IPv6.
 const VERSIONS: [u8; 2] = [0x40, 0x60];
-const NETWORK_HEADER: u32 = 1;
 
 impl Batch {
     /// Goes on only if the packet has a route: whatever its realm is, it is at least 0.

@@ -1,5 +1,6 @@
 //! Reading sets and rules back: requests by hand, answers attribute by attribute.
 
+use super::TABLE;
 use super::batch::{Family, SUBSYS};
 use super::expression::Verdict;
 use crate::plan::thing::packet_guard::PacketLimit;
@@ -14,13 +15,13 @@ const GENMSG_LEN: usize = 4;
 
 /// One element of a set or map as the kernel shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Element {
+pub(super) struct Element {
     /// The key's bytes.
-    pub key: Vec<u8>,
+    pub(super) key: Vec<u8>,
     /// What a map from keys to values says; empty otherwise.
-    pub data: Vec<u8>,
+    pub(super) data: Vec<u8>,
     /// The comment.
-    pub comment: String,
+    pub(super) comment: String,
 }
 
 /// A rule as the kernel shows it, as far as others' rules have to be told apart.
@@ -44,9 +45,10 @@ pub(super) struct Rule {
     pub(super) is_for_all: bool,
 }
 
-fn set_request(out: &mut Vec<u8>, family: Family, table: &str, set: &str) {
+/// A request about a table, and a set or a chain of it.
+pub(super) fn about(out: &mut Vec<u8>, family: Family, names: &[&str]) {
     out.extend([family as u8, 0, 0, 0]);
-    for (kind, name) in [(1, table), (2, set)] {
+    for (kind, name) in (1..).zip(names) {
         attr(kind, &[name.as_bytes(), b"\0"].concat(), out);
     }
 }
@@ -55,12 +57,11 @@ fn set_request(out: &mut Vec<u8>, family: Family, table: &str, set: &str) {
 pub(super) fn element(
     socket: &mut Socket,
     family: Family,
-    table: &str,
     set: &str,
     key: &[u8],
 ) -> Result<Option<Element>, KernelError> {
     let request = |out: &mut Vec<u8>| {
-        set_request(out, family, table, set);
+        about(out, family, &[TABLE, set]);
         nest(NESTED | 3, out, |out| {
             nest(NESTED | 1, out, |out| nest(NESTED | 1, out, |out| attr(1, key, out)));
         });
@@ -76,14 +77,9 @@ pub(super) fn element(
 ///
 /// A change between two datagrams makes the kernel leave elements out. It flags that in dumps of rules, never in those
 /// of sets (v6.12 `net/netfilter/nf_tables_api.c`, `nf_tables_dump_set()`); the generations tell.
-pub(super) fn elements(
-    socket: &mut Socket,
-    family: Family,
-    table: &str,
-    set: &str,
-) -> Result<Vec<Element>, KernelError> {
+pub(super) fn elements(socket: &mut Socket, family: Family, set: &str) -> Result<Vec<Element>, KernelError> {
     for _ in 0..DUMP_TRIES {
-        match socket.dump(SUBSYS | GETSETELEM, |out| set_request(out, family, table, set)) {
+        match socket.dump(SUBSYS | GETSETELEM, |out| about(out, family, &[TABLE, set])) {
             Ok(messages) if is_of_one_generation(&messages) => {
                 return Ok(messages.iter().flat_map(parse_elements).collect());
             }
@@ -112,7 +108,7 @@ fn parse_elements(message: &Message) -> Vec<Element> {
 
 /// The rules of a chain; none where the table or the chain does not exist.
 pub(super) fn rules(socket: &mut Socket, family: Family, table: &str, chain: &str) -> Result<Vec<Rule>, KernelError> {
-    match socket.dump(SUBSYS | GETRULE, |out| set_request(out, family, table, chain)) {
+    match socket.dump(SUBSYS | GETRULE, |out| about(out, family, &[table, chain])) {
         Ok(messages) => Ok(messages.iter().filter_map(|message| parse_rule(message, chain)).collect()),
         Err(err) if err.errno == Errno::ENOENT => Ok(Vec::new()),
         Err(err) => Err(err),
@@ -182,21 +178,13 @@ impl Rule {
     }
 }
 
-/// The chains of a table that have a rule; none where it does not exist.
-pub(super) fn chains_with_rules(
-    socket: &mut Socket,
-    family: Family,
-    table: &str,
-) -> Result<BTreeSet<String>, KernelError> {
-    let request = |out: &mut Vec<u8>| {
-        out.extend([family as u8, 0, 0, 0]);
-        attr(1, &[table.as_bytes(), b"\0"].concat(), out);
-    };
+/// The chains of braid's table that have a rule; none where it does not exist.
+pub(super) fn chains_with_rules(socket: &mut Socket, family: Family) -> Result<BTreeSet<String>, KernelError> {
     let chain = |message: &Message| {
         let body = message.body.get(GENMSG_LEN..)?;
-        (text(find(1, body)?) == table).then(|| find(2, body).map(text))?
+        (text(find(1, body)?) == TABLE).then(|| find(2, body).map(text))?
     };
-    match socket.dump(SUBSYS | GETRULE, request) {
+    match socket.dump(SUBSYS | GETRULE, |out| about(out, family, &[TABLE])) {
         Ok(messages) => Ok(messages.iter().filter_map(chain).collect()),
         Err(err) if err.errno == Errno::ENOENT => Ok(BTreeSet::new()),
         Err(err) => Err(err),

@@ -9,10 +9,9 @@
 
 use super::batch::{Batch, Family, SUBSYS};
 use super::expression::Verdict;
-use super::masquerade::TABLE;
-use super::read::chains_with_rules;
-use super::{firewall, gone_is_fine, hostport, isolation, mac_check, masquerade};
-use crate::sys::netlink::{KernelError, Socket, attr};
+use super::read::{about, chains_with_rules};
+use super::{TABLE, firewall, gone_is_fine, hostport, isolation, mac_check, masquerade};
+use crate::sys::netlink::{KernelError, Socket};
 use nix::errno::Errno;
 
 const GETTABLE: u16 = 1;
@@ -65,7 +64,7 @@ impl Table {
 
 /// Looks at the table.
 pub fn look(socket: &mut Socket, table: Table) -> Result<State, KernelError> {
-    let there = chains_with_rules(socket, table.family(), TABLE)?;
+    let there = chains_with_rules(socket, table.family())?;
     let count = |group: &[&str]| group.iter().filter(|chain| there.contains(**chain)).count();
     if table.groups().iter().any(|group| ![0, group.len()].contains(&count(group))) {
         return Ok(State::Broken);
@@ -81,11 +80,7 @@ pub fn look(socket: &mut Socket, table: Table) -> Result<State, KernelError> {
 }
 
 fn is_there(socket: &mut Socket, table: Table) -> Result<bool, KernelError> {
-    let request = |out: &mut Vec<u8>| {
-        out.extend([table.family() as u8, 0, 0, 0]);
-        attr(1, &[TABLE.as_bytes(), b"\0"].concat(), out);
-    };
-    match socket.call(SUBSYS | GETTABLE, 0, request) {
+    match socket.call(SUBSYS | GETTABLE, 0, |out| about(out, table.family(), &[TABLE])) {
         Err(err) if err.errno == Errno::ENOENT => Ok(false),
         other => other.map(|_| true),
     }

@@ -25,15 +25,15 @@
 //! All who ask for the same conditions share their chain, which stays, as that of a subnet does. Who meets none goes on to
 //! the ports without conditions, so another container may have the same port for all others.
 
-use super::rules::{HOOK_OUTPUT, HOOK_PREROUTING, NETWORK_HEADER, PRIORITY_DSTNAT, TYPE_PROTO, TYPE_SERVICE};
-use super::{Ip, V4, V6};
+use super::rules::{HOOK_OUTPUT, HOOK_PREROUTING, PORT, PRIORITY_DSTNAT, port_of, target};
+use super::{EXACT, IF_ANY, IF_EXACT, TO_ANY, TO_EXACT};
 use crate::plan::thing::HostPorts;
 use crate::plan::thing::condition::{Condition, Conditions, Links, Test, digest, rules};
 use crate::plan::thing::host_ports::Entrance;
-use crate::sys::nft::batch::{Batch, Key};
-use crate::sys::nft::bytes;
-use crate::sys::nft::expression::{REG_1, Verdict};
-use crate::sys::nft::mac_check::{IFNAME_LEN, META_IIFNAME};
+use crate::sys::nft::batch::Batch;
+use crate::sys::nft::expression::{META_IIFNAME, META_OIFNAME, REG_1, Verdict};
+use crate::sys::nft::ip::Ip;
+use crate::sys::nft::{IFNAME_LEN, bytes};
 use ipnet::IpNet;
 use std::collections::BTreeMap;
 
@@ -44,12 +44,10 @@ const OUT: &str = "hostport-if-out";
 pub(in crate::sys::nft) const CHAINS: &[&str] = &[DISPATCH, IN, OUT];
 /// Before the ports without conditions.
 const PRIORITY: i32 = PRIORITY_DSTNAT - 1;
-const META_OIFNAME: u32 = 7;
 
 /// Map of the chains, for the entrance.
 pub(super) fn map_of(at: &Entrance) -> &'static str {
-    let ip = Ip::of(at.addr);
-    if at.addr.is_unspecified() { ip.if_any } else { ip.if_exact }
+    Ip::of(at.addr).one(if at.addr.is_unspecified() { IF_ANY } else { IF_EXACT })
 }
 
 /// Chain of the conditions that the entrance asks for.
@@ -59,13 +57,10 @@ pub(super) fn chain(at: &Entrance, conditions: &Conditions) -> String {
 
 /// The maps, and the rules that ask them.
 pub(super) fn add_base(batch: &mut Batch) {
-    for ip in [&V4, &V6] {
-        let service = TYPE_PROTO << 6 | TYPE_SERVICE;
-        let exact = Key { kind: ip.kind << 12 | service, len: ip.len + 8, host_order: false };
-        let any = Key { kind: service, len: 8, host_order: false };
-        let data = Key { kind: ip.kind << 6 | TYPE_SERVICE, len: ip.len + 4, host_order: false };
-        batch.verdict_map(ip.if_exact, exact).verdict_map(ip.if_any, any);
-        batch.value_map(ip.to_exact, exact, data).value_map(ip.to_any, any, data);
+    for ip in Ip::BOTH {
+        let (exact, target) = (port_of(ip), target(ip));
+        batch.verdict_map(ip.one(IF_EXACT), &exact).verdict_map(ip.one(IF_ANY), &PORT);
+        batch.value_map(ip.one(TO_EXACT), &exact, &target).value_map(ip.one(TO_ANY), &PORT, &target);
     }
     batch.chain(DISPATCH);
     for (name, hook) in [(IN, HOOK_PREROUTING), (OUT, HOOK_OUTPUT)] {
@@ -74,15 +69,15 @@ pub(super) fn add_base(batch: &mut Batch) {
             rule.for_this_host(REG_1).decide(Verdict::Jump(DISPATCH));
         });
     }
-    for ip in [&V4, &V6] {
+    for ip in Ip::BOTH {
         batch.rule(DISPATCH, |rule| {
-            ip.load_exact(rule).lookup_verdict(ip.if_exact, REG_1);
+            rule.load_exact(ip).lookup_verdict(ip.one(IF_EXACT), REG_1);
         });
         batch.rule(DISPATCH, |rule| {
-            ip.load_exact(rule).lookup_value(ip.exact, REG_1, REG_1).decide(Verdict::Return);
+            rule.load_exact(ip).lookup_value(ip.one(EXACT), REG_1, REG_1).decide(Verdict::Return);
         });
         batch.rule(DISPATCH, |rule| {
-            ip.load_any(rule).lookup_verdict(ip.if_any, REG_1);
+            rule.load_any(ip).lookup_verdict(ip.one(IF_ANY), REG_1);
         });
     }
 }
@@ -101,24 +96,21 @@ fn add_rules(batch: &mut Batch, chain: &str, at: &Entrance, conditions: &[Condit
     let ip = Ip::of(at.addr);
     for tests in rules(conditions) {
         batch.rule(chain, |rule| {
-            ip.only_this_family(rule);
+            rule.only(ip);
             for (is_not, test) in &tests {
                 ask(rule, ip, *is_not, test);
             }
-            let rule = if at.addr.is_unspecified() { ip.load_any(rule) } else { ip.load_exact(rule) };
-            rule.lookup_value(ip.map_of(at), REG_1, REG_1).destination_nat(ip.nfproto, REG_1, ip.behind());
+            let rule = if at.addr.is_unspecified() { rule.load_any(ip) } else { rule.load_exact(ip) };
+            rule.lookup_value(super::map_of(at), REG_1, REG_1).destination_nat(ip, REG_1, ip.behind());
         });
     }
 }
 
 /// Goes on only if the test is true, or with `is_not` false.
-fn ask(rule: &mut Batch, ip: &Ip, is_not: bool, test: &Test) {
+fn ask(rule: &mut Batch, ip: Ip, is_not: bool, test: &Test) {
     let value = match test {
-        Test::Source(net) | Test::Destination(net) => {
-            let at = if matches!(test, Test::Source(_)) { ip.saddr } else { ip.daddr };
-            rule.payload(NETWORK_HEADER, at, ip.len, REG_1).mask(REG_1, &bytes(IpNet::netmask(net)));
-            bytes(net.network())
-        }
+        Test::Source(net) => address(rule.source(ip, REG_1), net),
+        Test::Destination(net) => address(rule.destination(ip, REG_1), net),
         Test::In(links) => name(rule, META_IIFNAME, links),
         Test::Out(links) => name(rule, META_OIFNAME, links),
     };
@@ -127,6 +119,12 @@ fn ask(rule: &mut Batch, ip: &Ip, is_not: bool, test: &Test) {
     } else {
         rule.equals(REG_1, &value)
     };
+}
+
+/// Keeps of the address only what the subnet says; says what that is.
+fn address(rule: &mut Batch, net: &IpNet) -> Vec<u8> {
+    rule.mask(REG_1, &bytes(net.netmask()));
+    bytes(net.network())
 }
 
 /// Loads the name of a packet's link; says how it is to begin.

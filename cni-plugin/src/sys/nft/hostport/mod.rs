@@ -45,97 +45,35 @@ mod rules;
 pub(super) use conditional::CHAINS as CONDITIONAL_CHAINS;
 pub(super) use rules::{CHAINS, add_led, is_led};
 
-use super::batch::{Batch, Family, Means};
-use super::expression::{Nfproto, REG_1};
-use super::masquerade::TABLE;
-use super::read::{Element, element, elements};
-use super::{Spot, bytes, del_all, first_that_fits, owners_in};
+use super::batch::{Family, Means};
+use super::ip::Ip;
+use super::read::{Element, element};
+use super::{Spot, address, batch, bytes, del_of, first_that_fits, owner_of, owners_in, those};
 use crate::plan::thing::HostPorts;
 use crate::plan::thing::host_ports::{Entrance, HostPort, Protocol, Rewrite, Target};
 use crate::sys::netlink::{KernelError, Socket};
 use rules::{add_base, add_subnet};
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
-const FAMILY: Family = Family::Inet;
+const EXACT: [&str; 2] = ["hostport4", "hostport6"];
+const ANY: [&str; 2] = ["hostport4-any", "hostport6-any"];
+const IF_EXACT: [&str; 2] = ["hostport4-if", "hostport6-if"];
+const IF_ANY: [&str; 2] = ["hostport4-if-any", "hostport6-if-any"];
+const TO_EXACT: [&str; 2] = ["hostport4-to", "hostport6-to"];
+const TO_ANY: [&str; 2] = ["hostport4-to-any", "hostport6-to-any"];
+const SOURCE: [&str; 2] = ["hostport4-source", "hostport6-source"];
+const OWN: [&str; 2] = ["hostport4-own", "hostport6-own"];
+const LED: [&str; 2] = ["hostport4-led", "hostport6-led"];
 
-/// What differs between IPv4 and IPv6.
-struct Ip {
-    exact: &'static str,
-    any: &'static str,
-    if_exact: &'static str,
-    if_any: &'static str,
-    to_exact: &'static str,
-    to_any: &'static str,
-    source: &'static str,
-    own: &'static str,
-    led: &'static str,
-    nfproto: Nfproto,
-    /// Number of the address's type.
-    kind: u32,
-    /// Length of an address.
-    len: u32,
-    /// Where the addresses are in the header.
-    saddr: u32,
-    daddr: u32,
-}
-
-const V4: Ip = Ip {
-    exact: "hostport4",
-    any: "hostport4-any",
-    if_exact: "hostport4-if",
-    if_any: "hostport4-if-any",
-    to_exact: "hostport4-to",
-    to_any: "hostport4-to-any",
-    source: "hostport4-source",
-    own: "hostport4-own",
-    led: "hostport4-led",
-    nfproto: Nfproto::V4,
-    kind: 7,
-    len: 4,
-    saddr: 12,
-    daddr: 16,
-};
-const V6: Ip = Ip {
-    exact: "hostport6",
-    any: "hostport6-any",
-    if_exact: "hostport6-if",
-    if_any: "hostport6-if-any",
-    to_exact: "hostport6-to",
-    to_any: "hostport6-to-any",
-    source: "hostport6-source",
-    own: "hostport6-own",
-    led: "hostport6-led",
-    nfproto: Nfproto::V6,
-    kind: 8,
-    len: 16,
-    saddr: 8,
-    daddr: 24,
-};
-
-impl Ip {
-    fn of(addr: IpAddr) -> &'static Self {
-        if addr.is_ipv4() { &V4 } else { &V6 }
-    }
-
-    /// The register behind an address in [`REG_1`].
-    fn behind(&self) -> u32 {
-        REG_1 + self.len / 4
-    }
-
-    fn map_of(&self, at: &Entrance) -> &'static str {
-        match (at.conditional, at.addr.is_unspecified()) {
-            (false, true) => self.any,
-            (false, false) => self.exact,
-            (true, true) => self.to_any,
-            (true, false) => self.to_exact,
-        }
-    }
-
-    /// The maps of ports.
-    fn maps(&self) -> [&'static str; 6] {
-        [self.exact, self.any, self.to_exact, self.to_any, self.if_exact, self.if_any]
-    }
+/// The map that says where the entrance leads.
+fn map_of(at: &Entrance) -> &'static str {
+    Ip::of(at.addr).one(match (at.conditional, at.addr.is_unspecified()) {
+        (false, true) => ANY,
+        (false, false) => EXACT,
+        (true, true) => TO_ANY,
+        (true, false) => TO_EXACT,
+    })
 }
 
 /// An entrance as the kernel shows it.
@@ -149,8 +87,8 @@ pub struct Shown {
 
 /// Who has an entrance; `None` where nobody has.
 pub fn find(socket: &mut Socket, at: &Entrance) -> Result<Option<Shown>, KernelError> {
-    let found = element(socket, FAMILY, TABLE, Ip::of(at.addr).map_of(at), &key(at))?;
-    if at.conditional && element(socket, FAMILY, TABLE, conditional::map_of(at), &key(at))?.is_none() {
+    let found = element(socket, Family::Inet, map_of(at), &key(at))?;
+    if at.conditional && owner_of(socket, &Spot { set: conditional::map_of(at), key: key(at) })?.is_none() {
         return Ok(None);
     }
     Ok(found.map(|Element { data, comment, .. }| Shown { to: parse_target(&data), owner: comment }))
@@ -179,8 +117,8 @@ pub fn add_in_place_of(socket: &mut Socket, gone: &[Spot], what: &HostPorts) -> 
                 what.targets.iter().for_each(|target| add_subnet(b, target.rewrite));
                 conditional::add_chains(b, what);
             }
-            for one in elements_of(what) {
-                one.add(b, &what.owner);
+            for (Spot { set, key }, means) in elements_of(what) {
+                b.add_element(set, &key, &means, &what.owner);
             }
         })
     };
@@ -200,99 +138,55 @@ pub fn are_there(socket: &mut Socket, what: &HostPorts) -> Result<bool, KernelEr
 
 /// The elements that are there, whoever has them.
 pub fn there(socket: &mut Socket, what: &HostPorts) -> Result<Vec<Spot>, KernelError> {
-    those(socket, what, |_| true)
+    those(socket, spots(what), |_| true)
 }
 
 /// The elements that are still this owner's.
 pub fn owned(socket: &mut Socket, what: &HostPorts) -> Result<Vec<Spot>, KernelError> {
-    those(socket, what, |element| element.comment == what.owner)
+    those(socket, spots(what), |owner| owner == what.owner)
 }
 
 /// Ends all of an owner's.
 pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
-    let mut own = Vec::new();
-    let sets = |ip: &Ip| ip.maps().into_iter().chain([ip.source, ip.own, ip.led]);
-    for set in [&V4, &V6].into_iter().flat_map(sets) {
-        let found = elements(socket, FAMILY, TABLE, set)?.into_iter().filter(|element| element.comment == *owner);
-        own.extend(found.map(|element| Spot { set, key: element.key }));
-    }
-    del_all(socket, &own)
+    let all = [EXACT, ANY, TO_EXACT, TO_ANY, IF_EXACT, IF_ANY, SOURCE, OWN, LED];
+    del_of(socket, all.as_flattened(), owner)
 }
 
 /// All owners of a port.
 pub fn owners(socket: &mut Socket) -> Result<Vec<String>, KernelError> {
-    owners_in(socket, &[&V4.maps()[..], &[V4.source], &V6.maps(), &[V6.source]].concat())
+    owners_in(socket, [EXACT, ANY, TO_EXACT, TO_ANY, IF_EXACT, IF_ANY, SOURCE].as_flattened())
 }
 
-/// An element of one of the sets.
-struct One {
-    set: &'static str,
-    key: Vec<u8>,
-    data: Data,
+fn spots(what: &HostPorts) -> impl Iterator<Item = Spot> {
+    elements_of(what).into_iter().map(|(spot, _)| spot)
 }
 
-enum Data {
-    None,
-    Goto(String),
-    Jump(String),
-    Value(Vec<u8>),
-}
-
-impl One {
-    fn add(&self, batch: &mut Batch, comment: &str) {
-        let means = match &self.data {
-            Data::None => Means::Nothing,
-            Data::Goto(chain) => Means::Goto(chain),
-            Data::Jump(chain) => Means::Jump(chain),
-            Data::Value(value) => Means::Value(value),
-        };
-        batch.add_element(self.set, &self.key, means, comment);
-    }
-}
-
-fn elements_of(what: &HostPorts) -> Vec<One> {
-    let port = |HostPort { at, to }: &HostPort| One {
-        set: Ip::of(at.addr).map_of(at),
-        key: key(at),
-        data: Data::Value([bytes(to.ip()), padded(&to.port().to_be_bytes())].concat()),
+/// Each element and what its map says of it.
+fn elements_of(what: &HostPorts) -> Vec<(Spot, Means)> {
+    let port = |HostPort { at, to }: &HostPort| {
+        let target = [bytes(to.ip()), padded(&to.port().to_be_bytes())].concat();
+        (Spot { set: map_of(at), key: key(at) }, Means::Value(target))
     };
-    let mut all: Vec<One> = what.ports.iter().map(port).collect();
+    let mut all: Vec<_> = what.ports.iter().map(port).collect();
     let conditional = what.ports.iter().map(|port| port.at).filter(|at| at.conditional);
-    all.extend(conditional.map(|at| One {
-        set: conditional::map_of(&at),
-        key: key(&at),
-        data: Data::Jump(conditional::chain(&at, &what.conditions)),
+    all.extend(conditional.map(|at| {
+        let chain = conditional::chain(&at, &what.conditions);
+        (Spot { set: conditional::map_of(&at), key: key(&at) }, Means::Jump(chain))
     }));
     // Two ports of the host may lead to one.
     let led: BTreeSet<(SocketAddr, Protocol)> = what.ports.iter().map(|port| (port.to, port.at.protocol)).collect();
-    all.extend(led.into_iter().map(|(to, protocol)| One {
-        set: Ip::of(to.ip()).led,
-        key: key(&Entrance { addr: to.ip(), protocol, port: to.port(), conditional: false }),
-        data: Data::None,
+    all.extend(led.into_iter().map(|(to, protocol)| {
+        let at = Entrance { addr: to.ip(), protocol, port: to.port(), conditional: false };
+        (Spot { set: Ip::of(to.ip()).one(LED), key: key(&at) }, Means::Nothing)
     }));
     for Target { addr, rewrite } in &what.targets {
         let (ip, key) = (Ip::of(*addr), bytes(*addr));
         if *rewrite == Rewrite::Own {
-            all.push(One { set: ip.own, key: [key.clone(), key.clone()].concat(), data: Data::None });
+            all.push((Spot { set: ip.one(OWN), key: [key.clone(), key.clone()].concat() }, Means::Nothing));
         }
-        all.push(One { set: ip.source, key, data: Data::Goto(rewrite.chain()) });
+        all.push((Spot { set: ip.one(SOURCE), key }, Means::Goto(rewrite.chain())));
     }
     all
-}
-
-/// Those of the elements that the kernel has and that `is_wanted` picks.
-fn those(
-    socket: &mut Socket,
-    what: &HostPorts,
-    is_wanted: impl Fn(&Element) -> bool,
-) -> Result<Vec<Spot>, KernelError> {
-    let mut found = Vec::new();
-    for One { set, key, .. } in elements_of(what) {
-        if element(socket, FAMILY, TABLE, set, &key)?.is_some_and(|element| is_wanted(&element)) {
-            found.push(Spot { set, key });
-        }
-    }
-    Ok(found)
 }
 
 fn key(at: &Entrance) -> Vec<u8> {
@@ -302,11 +196,7 @@ fn key(at: &Entrance) -> Vec<u8> {
 
 fn parse_target(data: &[u8]) -> Option<SocketAddr> {
     let (addr, port) = data.split_at_checked(data.len().checked_sub(4)?)?;
-    let addr = match addr.len() {
-        4 => IpAddr::V4(Ipv4Addr::from(*addr.first_chunk::<4>()?)),
-        _ => IpAddr::V6(Ipv6Addr::from(*addr.first_chunk::<16>()?)),
-    };
-    Some(SocketAddr::new(addr, u16::from_be_bytes(*port.first_chunk()?)))
+    Some(SocketAddr::new(address(addr)?, u16::from_be_bytes(*port.first_chunk()?)))
 }
 
 /// A part of a concatenation.
@@ -314,10 +204,6 @@ fn padded(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     bytes.resize(4, 0);
     bytes
-}
-
-fn batch(fill: impl FnOnce(&mut Batch)) -> Batch {
-    Batch::of(FAMILY, TABLE, fill)
 }
 
 #[cfg(test)]
