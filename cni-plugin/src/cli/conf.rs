@@ -82,7 +82,7 @@ pub(super) fn attachment(
     netns: Option<PathBuf>,
     args: &str,
 ) -> Result<Attachment, Error> {
-    if !crate::ipam::liveness::is_container_id(container_id) {
+    if !crate::cni::netconf::is_identifier(container_id) {
         return Err(Error::env(format!(
             "{container_id:?} is no container id: letters, digits, \"_\", \".\" and \"-\""
         )));

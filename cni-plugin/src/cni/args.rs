@@ -2,15 +2,6 @@
 
 use super::Error;
 
-/// The pod's name, as Kubernetes' runtimes pass it.
-pub const K8S_POD_NAME: &str = "K8S_POD_NAME";
-/// The pod's namespace.
-pub const K8S_POD_NAMESPACE: &str = "K8S_POD_NAMESPACE";
-/// The pod's UID.
-pub const K8S_POD_UID: &str = "K8S_POD_UID";
-/// The pod's sandbox.
-pub const K8S_POD_INFRA_CONTAINER_ID: &str = "K8S_POD_INFRA_CONTAINER_ID";
-
 const IGNORE_UNKNOWN: &str = "IgnoreUnknown";
 
 /// Arguments by name. Names are case-sensitive, and the last of several equal ones wins.
@@ -37,13 +28,6 @@ impl CniArgs {
             return Err(Error::env(format!("ARGS: unknown args [{}]", quoted.join(" "))));
         }
         Ok(Self(pairs))
-    }
-
-    /// Takes what can be read, splitting at the first `=` and passing over the rest: for the plugins that must not fail
-    /// because of their callers' arguments.
-    pub fn lenient(text: &str) -> Self {
-        let pairs = text.split(';').filter_map(|pair| pair.split_once('='));
-        Self(pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
     }
 
     /// The value of `key`; `None` where absent or empty.
@@ -91,11 +75,5 @@ mod tests {
             assert_eq!(CniArgs::parse(text, &["IP"]).unwrap_err().msg, format!("ARGS: invalid pair {pair:?}"));
         }
         assert!(CniArgs::parse("IgnoreUnknown=yes", &[]).is_err());
-    }
-
-    #[test]
-    fn the_lenient_reader_takes_what_there_is() {
-        let args = CniArgs::lenient("none;IgnoreUnknown=1;K8S_POD_NAME=web;X=a=b;;=c");
-        assert_eq!((args.get(K8S_POD_NAME), args.get("X"), args.get("none")), (Some("web"), Some("a=b"), None));
     }
 }

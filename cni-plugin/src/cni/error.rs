@@ -94,11 +94,6 @@ impl Error {
         Self::new(Code::UnsupportedField, msg)
     }
 
-    /// Code 3: the container is not known.
-    pub fn unknown_container(msg: impl Into<String>) -> Self {
-        Self::new(Code::UnknownContainer, msg)
-    }
-
     /// Code 4: a `CNI_*` variable is missing or wrong.
     pub fn env(msg: impl Into<String>) -> Self {
         Self::new(Code::InvalidEnv, msg)
@@ -124,19 +119,9 @@ impl Error {
         Self::new(Code::InvalidNetns, msg)
     }
 
-    /// Code 11: a passing condition; the runtime should call again.
-    pub fn try_again(msg: impl Into<String>) -> Self {
-        Self::new(Code::TryAgain, msg)
-    }
-
     /// Code 50: STATUS, no ADD can be served.
     pub fn not_available(msg: impl Into<String>) -> Self {
         Self::new(Code::NotAvailable, msg)
-    }
-
-    /// Code 51: STATUS, ADD can be served with limited connectivity.
-    pub fn limited_connectivity(msg: impl Into<String>) -> Self {
-        Self::new(Code::LimitedConnectivity, msg)
     }
 
     /// Code 999: whatever else went wrong while working.
@@ -294,7 +279,8 @@ mod tests {
 
     #[test]
     fn several_errors_are_one_that_repeats_no_sentence() {
-        let [wait, lost] = [Error::try_again("lock x: held"), Error::internal("link a: EPERM").with_details("d")];
+        let [wait, lost] =
+            [Error::new(Code::TryAgain, "lock x: held"), Error::internal("link a: EPERM").with_details("d")];
         let same = lost.clone().context("container c");
         let joined = |errors: &[Error]| Error::joined(errors).expect_err("an error");
         assert_eq!(Error::joined(&[]), Ok(()));
@@ -344,7 +330,7 @@ mod tests {
     #[test]
     fn a_printed_error_is_read_back_as_it_was() {
         for error in [
-            Error::try_again("wait").with_details("a bit"),
+            Error::new(Code::TryAgain, "wait").with_details("a bit"),
             Error::new(Code::Foreign(123), "own"),
             Error::new(Code::Foreign(0), ""),
         ] {

@@ -84,7 +84,7 @@ pub(super) fn network_name(json: &Json) -> Result<String, Error> {
 }
 
 /// The characters of network names and container ids: `^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$`.
-pub(super) fn is_identifier(text: &str) -> bool {
+pub fn is_identifier(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphanumeric())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b))
 }

@@ -2,6 +2,7 @@
 
 use super::Owner;
 use super::host_local::store::{Holder, LeaseFile};
+use crate::cni::netconf::is_identifier;
 use nix::sys::statfs::{NSFS_MAGIC, TMPFS_MAGIC, statfs};
 use std::fmt;
 use std::fs;
@@ -134,7 +135,7 @@ fn born(path: &str) -> Option<SystemTime> {
 pub fn owner_of(lease: &LeaseFile) -> Option<Owner> {
     let Holder::Key(key) = &lease.holder else { return None };
     let (container_id, ifname) = key.split_once("\r\n")?;
-    is_container_id(container_id).then(|| Owner { container_id: container_id.to_owned(), ifname: ifname.to_owned() })
+    is_identifier(container_id).then(|| Owner { container_id: container_id.to_owned(), ifname: ifname.to_owned() })
 }
 
 /// Whether a lease is surely dead, and why.
@@ -143,7 +144,7 @@ pub fn death_of(lease: &LeaseFile, clock: &Clock, liveness: &dyn Liveness) -> Op
         Holder::Broken => return Some(Death::Broken),
         Holder::Other => return None,
         // An administrator's note that keeps an address out of use is no container id.
-        Holder::Key(key) if !key.lines().next().is_some_and(is_container_id) => return None,
+        Holder::Key(key) if !key.lines().next().is_some_and(is_identifier) => return None,
         Holder::Key(_) => owner_of(lease).map_or(Netns::Unknown, |owner| liveness.netns_of(&owner, lease.written)),
     };
     match known {
@@ -151,12 +152,6 @@ pub fn death_of(lease: &LeaseFile, clock: &Clock, liveness: &dyn Liveness) -> Op
         Netns::Gone => Some(Death::NetnsGone),
         Netns::Unknown => clock.boot_began().filter(|&began| lease.written < began).map(|_| Death::EarlierBoot),
     }
-}
-
-/// CNI's rule for container ids: a letter or digit, then those, `_`, `.` and `-`.
-pub fn is_container_id(text: &str) -> bool {
-    text.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
 }
 
 /// libcni's own record of a network's ADDs: `<dir>/<network>-<container id>-<ifname>`, JSON.

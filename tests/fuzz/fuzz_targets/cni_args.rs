@@ -1,4 +1,4 @@
-//! Any text in `CNI_ARGS`: what the strict reader takes, the lenient one reads alike.
+//! Any text in `CNI_ARGS`: a value is a part of the text, and never empty.
 #![no_main]
 
 use braid::cni::CniArgs;
@@ -7,10 +7,8 @@ use libfuzzer_sys::fuzz_target;
 const KNOWN: [&str; 3] = ["IP", "MAC", "GATEWAY"];
 
 fuzz_target!(|text: &str| {
-    let lenient = CniArgs::lenient(text);
-    if let Ok(strict) = CniArgs::parse(text, &KNOWN) {
-        for key in KNOWN {
-            assert_eq!(strict.get(key), lenient.get(key));
-        }
+    let Ok(args) = CniArgs::parse(text, &KNOWN) else { return };
+    for value in KNOWN.iter().filter_map(|key| args.get(key)) {
+        assert!(!value.is_empty() && text.contains(value));
     }
 });

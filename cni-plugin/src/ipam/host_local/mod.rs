@@ -264,7 +264,7 @@ fn is_wanted(lease: &LeaseFile, valid: &[(String, String)]) -> bool {
         }
         // The id alone, as old plugins wrote it; any other text is an administrator's.
         (Holder::Key(text), None) => {
-            !super::liveness::is_container_id(text) || valid.iter().any(|(id, _)| id.trim() == text)
+            !crate::cni::netconf::is_identifier(text) || valid.iter().any(|(id, _)| id.trim() == text)
         }
     }
 }
