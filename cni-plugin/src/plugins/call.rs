@@ -62,6 +62,11 @@ impl<'a> Call<'a> {
         LinkRef::pod(self.ifname.clone())
     }
 
+    /// The container's interface in a result.
+    pub fn interface(&self, mac: String) -> Interface {
+        Interface { name: self.ifname.to_string(), mac, sandbox: self.sandbox.to_owned(), ..Interface::default() }
+    }
+
     /// The host end of the container's veth.
     pub fn host_veth(&self) -> IfName {
         self.host_end.as_ref().map_or_else(|| veth_name(&self.digest[..8]), |(name, _)| name.clone())

@@ -2,10 +2,10 @@
 
 use super::Call;
 use crate::cni::args::CniArgs;
-use crate::cni::{AddResult, Dns, Error, IpConfig, Json, NetConf, Route};
+use crate::cni::{AddResult, Dns, Error, Interface, IpConfig, Json, NetConf, Route};
 use crate::plan::step::{Event, Kind, Legacy, Ns, Step};
 use crate::plan::thing::advertised::Advertised;
-use crate::plan::thing::{self, Addr, Attr, LinkAttr, LinkRef, Masquerade, Sysctl};
+use crate::plan::thing::{self, Addr, Attr, Link, LinkAttr, LinkRef, Masquerade, Sysctl};
 use crate::plan::{Facts, IfName, Mac, Need};
 use ipnet::IpNet;
 use std::net::IpAddr;
@@ -22,6 +22,11 @@ pub enum Dad {
     Off,
     /// The kernel asks the link's other hosts once they can be reached.
     On,
+}
+
+/// A link of the host in a result.
+pub fn of_host(name: &IfName, mac: Mac) -> Interface {
+    Interface { name: name.to_string(), mac: mac.to_string(), ..Interface::default() }
 }
 
 /// The links on the host's side that the result so far names.
@@ -152,8 +157,15 @@ pub fn masquerade(call: &Call<'_>, ips: &[IpConfig]) -> Vec<Step> {
     ips.iter().map(one).collect()
 }
 
+/// The steps that take away a veth of which no record is left, and what masqueraded its container's addresses.
+pub fn del_veth(call: &Call<'_>, ip_masq: bool) -> impl Iterator<Item = Step> {
+    let masquerade = ip_masq.then(|| del_masquerade(call));
+    let ends = [LinkRef::host(call.host_veth()), call.pod()].map(|at| Step::del(Link::any(at)));
+    masquerade.into_iter().flatten().chain(ends)
+}
+
 /// The steps that end masquerading of which no record is left: braid's own, and the reference plugins'.
-pub fn del_masquerade(call: &Call<'_>) -> [Step; 2] {
+fn del_masquerade(call: &Call<'_>) -> [Step; 2] {
     let reference = Step::Legacy(Legacy::Masquerade {
         network: call.network.to_owned(),
         container_id: call.container_id.to_owned(),

@@ -42,7 +42,9 @@ pub enum Addresses {
 /// A parsed plugin configuration.
 pub trait Plugin: Debug {
     /// Whether an IPAM is called.
-    fn addresses(&self) -> Addresses;
+    fn addresses(&self) -> Addresses {
+        Addresses::Never
+    }
 
     /// What has to be read before [`Plugin::refuse`] and [`Plugin::plan`].
     fn needs(&self, call: &Call<'_>) -> Vec<Need>;
@@ -69,7 +71,9 @@ pub trait Plugin: Debug {
     fn remnants(&self, call: &Call<'_>) -> Vec<Step>;
 
     /// The kind of the container's interface, for CHECK; `None` where the plugin made none.
-    fn kind(&self) -> Option<&'static str>;
+    fn kind(&self) -> Option<&'static str> {
+        None
+    }
 
     /// Whether configuration and result tell what is to be there, whoever made it.
     fn is_told(&self) -> bool {
@@ -101,8 +105,8 @@ pub fn parse(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Erro
     Ok(Some(match conf.plugin.as_str() {
         "bridge" => boxed(|| main::bridge::Bridge::parse(conf, args))?,
         "ptp" | "veth" => boxed(|| main::ptp::Ptp::parse(conf))?,
-        "macvlan" => boxed(|| main::macvlan::Macvlan::parse(conf, args))?,
-        "ipvlan" => boxed(|| main::ipvlan::Ipvlan::parse(conf))?,
+        "macvlan" => boxed(|| main::macvlan::parse(conf, args))?,
+        "ipvlan" => boxed(|| main::ipvlan::parse(conf))?,
         "loopback" => Box::new(main::loopback::Loopback),
         "bandwidth" => boxed(|| meta::bandwidth::Bandwidth::parse(conf))?,
         "firewall" => boxed(|| meta::firewall::Firewall::parse(conf))?,

@@ -251,15 +251,10 @@ impl Bridge {
     }
 
     fn interfaces(&self, call: &Call<'_>, facts: &Facts) -> Vec<Interface> {
-        let of = |name: &IfName, mac: Mac| Interface {
-            name: name.to_string(),
-            mac: mac.to_string(),
-            ..Interface::default()
-        };
         vec![
-            of(&self.bridge, self.mac(facts)),
-            of(&call.host_veth(), call.host_mac()),
-            Interface { sandbox: call.sandbox.to_owned(), ..of(call.ifname, self.pod_mac(call)) },
+            interface::of_host(&self.bridge, self.mac(facts)),
+            interface::of_host(&call.host_veth(), call.host_mac()),
+            call.interface(self.pod_mac(call).to_string()),
         ]
     }
 }
@@ -315,8 +310,7 @@ impl Plugin for Bridge {
             }
             if let Some(id) = self.vlan.id.filter(|_| self.is_gateway) {
                 let name = vlan::gateway_name(&self.bridge, id)?;
-                let mac = vlan::gateway_mac(&name, facts).to_string();
-                result.interfaces.push(Interface { name: name.to_string(), mac, ..Interface::default() });
+                result.interfaces.push(interface::of_host(&name, vlan::gateway_mac(&name, facts)));
             }
             (result.ips, result.routes) = (lease.ips, lease.routes);
             result.dns = interface::dns(self.dns.as_ref(), lease.dns);
@@ -337,10 +331,7 @@ impl Plugin for Bridge {
             let (container_id, ifname) = (call.container_id.to_owned(), call.ifname.clone());
             steps.extend([Step::del(check), Step::Legacy(Legacy::MacCheck { container_id, ifname })]);
         }
-        if self.ip_masq {
-            steps.extend(interface::del_masquerade(call));
-        }
-        steps.extend([Step::del(Link::any(LinkRef::host(call.host_veth()))), Step::del(Link::any(call.pod()))]);
+        steps.extend(interface::del_veth(call, self.ip_masq));
         steps
     }
 

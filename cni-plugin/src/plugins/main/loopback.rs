@@ -5,7 +5,7 @@ use crate::ipam::Lease;
 use crate::plan::step::{Ns, Step};
 use crate::plan::thing::{LinkAttr, LinkRef};
 use crate::plan::{Facts, IfName, Need};
-use crate::plugins::{Addresses, Call, Planned, Plugin};
+use crate::plugins::{Call, Planned, Plugin};
 use ipnet::IpNet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -32,10 +32,6 @@ fn addresses(with_ipv6: bool) -> Vec<IpConfig> {
 }
 
 impl Plugin for Loopback {
-    fn addresses(&self) -> Addresses {
-        Addresses::Never
-    }
-
     fn needs(&self, _call: &Call<'_>) -> Vec<Need> {
         vec![Need::Sysctl(Ns::Pod, DISABLE_IPV6.to_owned())]
     }
@@ -57,9 +53,5 @@ impl Plugin for Loopback {
 
     fn remnants(&self, _call: &Call<'_>) -> Vec<Step> {
         lo().map(|lo| vec![set_up(lo, false)]).unwrap_or_default()
-    }
-
-    fn kind(&self) -> Option<&'static str> {
-        None
     }
 }

@@ -1,6 +1,6 @@
 //! `ptp`, also reached as `veth`: a veth whose host end routes to the container, without a bridge.
 
-use crate::cni::{AddResult, Dns, Error, Interface, IpConfig, NetConf};
+use crate::cni::{AddResult, Dns, Error, IpConfig, NetConf};
 use crate::ipam::Lease;
 use crate::plan::step::{Event, Step};
 use crate::plan::thing::link::ETHERNET_MTUS;
@@ -141,23 +141,14 @@ impl Plugin for Ptp {
         // kernel does about a new carrier holds up no step but the look at it.
         steps.extend(Self::container(call, &ips, &lease)?);
         steps.push(Step::Wait(Event::Up(port.clone())));
-        let of = |name: String, mac: String| Interface { name, mac, ..Interface::default() };
-        let container = of(call.ifname.to_string(), call.pod_mac().to_string());
-        let interfaces = vec![
-            of(port.name.to_string(), call.host_mac().to_string()),
-            Interface { sandbox: call.sandbox.to_owned(), ..container },
-        ];
+        let interfaces =
+            vec![interface::of_host(&port.name, call.host_mac()), call.interface(call.pod_mac().to_string())];
         let dns = interface::dns(self.dns.as_ref(), lease.dns);
         Ok(Planned { steps, result: AddResult { interfaces, ips, routes: lease.routes, dns }, warnings: Vec::new() })
     }
 
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
-        let mut steps = Vec::new();
-        if self.ip_masq {
-            steps.extend(interface::del_masquerade(call));
-        }
-        steps.extend([Step::del(Link::any(LinkRef::host(call.host_veth()))), Step::del(Link::any(call.pod()))]);
-        steps
+        interface::del_veth(call, self.ip_masq).collect()
     }
 
     fn features(&self) -> Vec<Feature> {

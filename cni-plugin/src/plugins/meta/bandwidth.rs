@@ -16,7 +16,7 @@ use crate::plan::thing::{
 };
 use crate::plan::{Facts, Feature, Need};
 use crate::plugins::interface::host_links;
-use crate::plugins::{Addresses, Call, Planned, Plugin};
+use crate::plugins::{Call, Planned, Plugin};
 
 /// Index of `lo` in every network namespace.
 const LOOPBACK: u32 = 1;
@@ -230,10 +230,6 @@ fn found(queue: Option<Queue>, facts: &Facts) -> Result<Queue, Error> {
 }
 
 impl Plugin for Bandwidth {
-    fn addresses(&self) -> Addresses {
-        Addresses::Never
-    }
-
     fn needs(&self, call: &Call<'_>) -> Vec<Need> {
         let Some(prev) = call.prev.filter(|_| !self.is_unlimited()) else { return Vec::new() };
         let mut needs = vec![Need::Features(ASKED), Need::Link(call.pod()), Need::Shaped(call.pod())];
@@ -300,10 +296,6 @@ impl Plugin for Bandwidth {
 
     fn is_told(&self) -> bool {
         false
-    }
-
-    fn kind(&self) -> Option<&'static str> {
-        None
     }
 
     fn status_needs(&self) -> Vec<Need> {

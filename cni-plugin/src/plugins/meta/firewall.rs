@@ -7,7 +7,7 @@ use crate::plan::thing::firewall::{Gate, Isolation, LegacyTable};
 use crate::plan::thing::{Attr, Firewall as Rules, LinkAttr};
 use crate::plan::{Facts, Feature, IfName, Need};
 use crate::plugins::interface::host_links;
-use crate::plugins::{Addresses, Call, Planned, Plugin};
+use crate::plugins::{Call, Planned, Plugin};
 use std::net::IpAddr;
 
 /// Tables of the older iptables, which nf_tables does not show.
@@ -155,10 +155,6 @@ fn addrs(prev: &AddResult) -> Vec<IpAddr> {
 }
 
 impl Plugin for Firewall {
-    fn addresses(&self) -> Addresses {
-        Addresses::Never
-    }
-
     fn needs(&self, call: &Call<'_>) -> Vec<Need> {
         let mut needs: Vec<Need> = LEGACY.map(|(path, _)| Need::File(path.to_owned())).into();
         if self.backend != Backend::Chains {
@@ -204,10 +200,6 @@ impl Plugin for Firewall {
 
     fn is_told(&self) -> bool {
         false
-    }
-
-    fn kind(&self) -> Option<&'static str> {
-        None
     }
 
     fn features(&self) -> Vec<Feature> {

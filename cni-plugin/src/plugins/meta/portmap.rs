@@ -12,7 +12,7 @@ use crate::plan::thing::host_ports::{
 use crate::plan::thing::{Attr, HostPorts, LinkAttr, LinkRef, Sysctl};
 use crate::plan::{Facts, Feature, Mac, Need};
 use crate::plugins::interface::host_links;
-use crate::plugins::{Addresses, Call, Planned, Plugin};
+use crate::plugins::{Call, Planned, Plugin};
 use ipnet::IpNet;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -289,10 +289,6 @@ fn hairpin(prev: &AddResult, facts: &Facts, targets: &[Target]) -> Option<Step> 
 }
 
 impl Plugin for Portmap {
-    fn addresses(&self) -> Addresses {
-        Addresses::Never
-    }
-
     fn needs(&self, call: &Call<'_>) -> Vec<Need> {
         let ports = self.ports(call);
         let Some(prev) = call.prev.filter(|_| !ports.is_empty()) else { return Vec::new() };
@@ -362,10 +358,6 @@ impl Plugin for Portmap {
 
     fn is_told(&self) -> bool {
         false
-    }
-
-    fn kind(&self) -> Option<&'static str> {
-        None
     }
 
     fn features(&self) -> Vec<Feature> {

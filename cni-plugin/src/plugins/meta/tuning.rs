@@ -7,7 +7,7 @@ use crate::plan::step::{Legacy, Ns, Step};
 use crate::plan::thing::{Attr, LinkAttr, Sysctl};
 use crate::plan::{Facts, Mac, Need};
 use crate::plugins::interface;
-use crate::plugins::{Addresses, Call, Planned, Plugin, mtu};
+use crate::plugins::{Call, Planned, Plugin, mtu};
 use regex_lite::Regex;
 
 /// Lines of regular expressions: where the file exists, every sysctl must match one.
@@ -122,10 +122,6 @@ fn present(fact: &LinkFact, attr: &LinkAttr) -> Option<LinkAttr> {
 }
 
 impl Plugin for Tuning {
-    fn addresses(&self) -> Addresses {
-        Addresses::Never
-    }
-
     fn needs(&self, call: &Call<'_>) -> Vec<Need> {
         let link = (!self.attrs.is_empty()).then(|| Need::Link(call.pod()));
         let list = (!self.sysctls.is_empty()).then(|| Need::File(ALLOW_LIST.to_owned()));
@@ -169,10 +165,6 @@ impl Plugin for Tuning {
         }
         let file = format!("{}/{}_{}.json", self.data_dir, call.container_id, call.ifname);
         vec![Step::Legacy(Legacy::Tuning { at: call.pod(), file })]
-    }
-
-    fn kind(&self) -> Option<&'static str> {
-        None
     }
 }
 
