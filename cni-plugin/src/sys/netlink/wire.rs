@@ -55,9 +55,8 @@ pub(super) fn refusal(header: &Header, body: &[u8]) -> Option<KernelError> {
         return None;
     }
     let attributes = body.get(4 + HEADER_LEN..).filter(|_| header.flags & NLM_F_ACK_TLVS != 0).unwrap_or_default();
-    let ext_ack = attributes_of(attributes)
-        .find(|(kind, _)| *kind == NLMSGERR_ATTR_MSG)
-        .map(|(_, text)| String::from_utf8_lossy(text).trim_end_matches('\0').to_owned());
+    let text = |text| String::from_utf8_lossy(text).trim_end_matches('\0').to_owned();
+    let ext_ack = find(NLMSGERR_ATTR_MSG, attributes).map(text);
     Some(KernelError { ext_ack, ..Errno::from_raw(-code).into() })
 }
 

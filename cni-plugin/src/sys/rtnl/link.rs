@@ -6,7 +6,7 @@ use crate::plan::thing::LinkAttr;
 use crate::plan::thing::link::{IpvlanMode, MacvlanMode};
 use crate::plan::thing::vlan::Vlan;
 use crate::plan::{IfName, Mac};
-use crate::sys::netlink::attributes_of;
+use crate::sys::netlink::{attr, attributes_of, find, nest};
 use netlink_packet_core::DefaultNla;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::link::{
@@ -158,13 +158,9 @@ const ARP_NOTIFY: u16 = 22;
 /// `IFLA_AF_SPEC` with one value of `/proc/sys/net/ipv4/conf/<link>`: family, then `IFLA_INET_CONF`, then the value.
 fn ipv4_devconf(which: u16, value: u32) -> LinkAttribute {
     const INET_CONF: u16 = 1;
-    let value = nested(which, value.to_ne_bytes().to_vec());
-    LinkAttribute::Other(DefaultNla::new(ifla::AF_SPEC, nested(AF_INET, nested(INET_CONF, value))))
-}
-
-fn nested(kind: u16, inside: Vec<u8>) -> Vec<u8> {
-    let len = u16::try_from(inside.len() + 4).unwrap_or(u16::MAX);
-    [len.to_ne_bytes(), kind.to_ne_bytes()].concat().into_iter().chain(inside).collect()
+    let mut spec = Vec::new();
+    nest(AF_INET, &mut spec, |out| nest(INET_CONF, out, |out| attr(which, &value.to_ne_bytes(), out)));
+    LinkAttribute::Other(DefaultNla::new(ifla::AF_SPEC, spec))
 }
 
 /// Body of `RTM_SETLINK` that gives the link with this index another name, and sets it up then if asked to.
@@ -225,40 +221,40 @@ pub fn vlan(index: u32, vlan: &Vlan, out: &mut Vec<u8>) {
     emit(&message, out);
 }
 
-/// Body of `RTM_GETLINK` or `RTM_DELLINK` by index.
-pub fn by_index(index: u32, out: &mut Vec<u8>) {
+fn with(index: u32, attributes: Vec<LinkAttribute>, out: &mut Vec<u8>) {
     let mut message = LinkMessage::default();
     message.header.index = index;
+    message.attributes = attributes;
     emit(&message, out);
+}
+
+fn named(name: &IfName) -> LinkAttribute {
+    LinkAttribute::IfName(name.to_string())
+}
+
+/// Body of `RTM_GETLINK` or `RTM_DELLINK` by index.
+pub fn by_index(index: u32, out: &mut Vec<u8>) {
+    with(index, Vec::new(), out);
 }
 
 /// Body of `RTM_GETLINK` by name, without the counters, which are most of the answer.
 pub fn get_by_name(name: &IfName, out: &mut Vec<u8>) {
-    let mut message = LinkMessage::default();
-    message.attributes.push(LinkAttribute::IfName(name.to_string()));
-    message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
-    emit(&message, out);
+    with(0, vec![named(name), LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats])], out);
 }
 
 /// Body of `RTM_DELLINK` by name.
 pub fn by_name(name: &IfName, out: &mut Vec<u8>) {
-    let mut message = LinkMessage::default();
-    message.attributes.push(LinkAttribute::IfName(name.to_string()));
-    emit(&message, out);
+    with(0, vec![named(name)], out);
 }
 
 /// Body of `RTM_SETLINK` that puts a link into a group.
 pub fn into_group(name: &IfName, group: u32, out: &mut Vec<u8>) {
-    let mut message = LinkMessage::default();
-    message.attributes.extend([LinkAttribute::IfName(name.to_string()), LinkAttribute::Group(group)]);
-    emit(&message, out);
+    with(0, vec![named(name), LinkAttribute::Group(group)], out);
 }
 
 /// Body of `RTM_DELLINK` for all links of a group.
 pub fn by_group(group: u32, out: &mut Vec<u8>) {
-    let mut message = LinkMessage::default();
-    message.attributes.push(LinkAttribute::Group(group));
-    emit(&message, out);
+    with(0, vec![LinkAttribute::Group(group)], out);
 }
 
 /// Body of `RTM_GETLINK` for a dump of all bridge ports' VLANs.
@@ -320,8 +316,7 @@ pub fn parse(body: &[u8]) -> Option<(String, LinkFact)> {
 fn is_ipv6_on(spec: &[u8]) -> Option<bool> {
     const INET6_CONF: u16 = 2;
     const DISABLE_IPV6: usize = 26;
-    let of = |kind: u16, value| attributes_of(value).find(|(other, _)| *other == kind).map(|(_, value)| value);
-    let values = of(INET6_CONF, of(AF_INET6, spec)?)?;
+    let values = find(INET6_CONF, find(AF_INET6, spec)?)?;
     values.get(4 * DISABLE_IPV6..).and_then(u32_of).map(|value| value == 0)
 }
 
@@ -342,7 +337,7 @@ fn link_info(info: &[u8], fact: &mut LinkFact) {
             _ => {}
         }
     }
-    let first = attributes_of(data).find(|(kind, _)| *kind == 1).map(|(_, value)| value);
+    let first = find(1, data);
     match fact.kind.as_str() {
         "macvlan" => fact.mode = first.and_then(u32_of).and_then(macvlan_mode),
         "ipvlan" => fact.mode = first.and_then(u16_of).and_then(ipvlan_mode),
@@ -387,8 +382,7 @@ pub fn parse_vlans(body: &[u8]) -> Option<(u32, Vec<Vlan>)> {
     const PVID: u16 = 0x2;
     const UNTAGGED: u16 = 0x4;
     let head = body.first_chunk::<INFO_LEN>()?;
-    let spec = attributes_of(&body[INFO_LEN..]).find(|(kind, _)| *kind == ifla::AF_SPEC)?.1;
-    let vlans = attributes_of(spec)
+    let vlans = attributes_of(find(ifla::AF_SPEC, &body[INFO_LEN..])?)
         .filter(|(kind, _)| *kind == ifla::BRIDGE_VLAN_INFO)
         .filter_map(|(_, value)| {
             let (flags, id) = (u16_of(value)?, u16_of(value.get(2..)?)?);

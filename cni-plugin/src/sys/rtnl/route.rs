@@ -3,7 +3,7 @@
 use super::{emit, ip_of, u32_of};
 use crate::plan::facts::RouteFact;
 use crate::plan::thing::Route;
-use crate::sys::netlink::attributes_of;
+use crate::sys::netlink::{attributes_of, find};
 use ipnet::IpNet;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::route::{
@@ -80,8 +80,7 @@ fn hops(mut bytes: &[u8]) -> Vec<Hop> {
     while let Some(&[low, high, ..]) = bytes.first_chunk::<HEAD_LEN>() {
         let len = usize::from(u16::from_ne_bytes([low, high]));
         let Some(attributes) = bytes.get(HEAD_LEN..len) else { break };
-        let gw = attributes_of(attributes).find(|(kind, _)| *kind == RTA_GATEWAY);
-        hops.push((bytes.get(4..).and_then(u32_of), gw.and_then(|(_, value)| ip_of(value))));
+        hops.push((bytes.get(4..).and_then(u32_of), find(RTA_GATEWAY, attributes).and_then(ip_of)));
         bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
     }
     hops

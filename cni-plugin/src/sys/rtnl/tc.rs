@@ -33,8 +33,10 @@ const CLASSID: u16 = 3;
 const ID: u16 = 11;
 /// Length of `struct tcmsg`.
 const HEAD_LEN: usize = 20;
-const ROOT: u32 = 0xffff_ffff;
-const CLSACT: u32 = 0xffff_fff1;
+/// `TC_H_ROOT`.
+pub const ROOT: u32 = 0xffff_ffff;
+/// `TC_H_CLSACT`: beside the root.
+pub const CLSACT: u32 = 0xffff_fff1;
 const CLSACT_HANDLE: u32 = 0xffff_0000;
 /// Handle of the root that braid makes, `1:`.
 const HANDLE: u32 = 0x1_0000;
@@ -134,10 +136,9 @@ fn mirred(to: u32, out: &mut Vec<u8>) {
 /// Reads `RTM_NEWTFILTER`: where it sends what it takes; none for what runs no such action first.
 pub fn parse_redirect(body: &[u8]) -> Option<u32> {
     const ACT: u16 = 1;
-    let inside = |bytes, wanted| attributes_of(bytes).find(|(kind, _)| *kind == wanted).map(|(_, value)| value);
-    let action = inside(inside(bpf_options(body)?, ACT)?, 1)?;
-    let is_mirred = inside(action, 1).is_some_and(|kind| text_of(kind) == "mirred");
-    let parms = inside(inside(action, 2).filter(|_| is_mirred)?, 2)?;
+    let action = find(1, find(ACT, bpf_options(body)?)?)?;
+    let is_mirred = find(1, action).is_some_and(|kind| text_of(kind) == "mirred");
+    let parms = find(2, find(2, action).filter(|_| is_mirred)?)?;
     u32_of(parms.get(24..28)?)
 }
 
@@ -335,8 +336,8 @@ fn passed(stats: &[u8]) -> Traffic {
 /// The rate in the options of `tbf` or of a class of `htb`, in bytes per second: in the first attribute, and in another
 /// where it needs 64 bits.
 fn rate_in(options: &[u8], wide: u16) -> Option<u64> {
-    let of = |wanted| attributes_of(options).find(|(kind, _)| *kind == wanted).map(|(_, value)| value);
-    of(wide).and_then(u64_of).or_else(|| of(1).and_then(|parms| u32_of(parms.get(8..12)?)).map(u64::from))
+    let narrow = || find(1, options).and_then(|parms| u32_of(parms.get(8..12)?)).map(u64::from);
+    find(wide, options).and_then(u64_of).or_else(narrow)
 }
 
 /// Body of `RTM_GETTCLASS` for a dump of a link's.
@@ -348,8 +349,7 @@ pub fn dump_classes(index: u32, out: &mut Vec<u8>) {
 pub fn parse_class_rate(body: &[u8], class: u32) -> Option<u64> {
     const RATE64: u16 = 6;
     let attrs = body.get(HEAD_LEN..).filter(|_| u32_of(&body[8..12]) == Some(HANDLE | class))?;
-    let options = attributes_of(attrs).find(|(kind, _)| *kind == TCA_OPTIONS).map(|(_, value)| value)?;
-    rate_in(options, RATE64)
+    rate_in(find(TCA_OPTIONS, attrs)?, RATE64)
 }
 
 /// Body of `RTM_GETTFILTER` for a dump of one side of clsact.
@@ -359,15 +359,13 @@ pub fn dump_filters(index: u32, hook: Hook, out: &mut Vec<u8>) {
 
 /// The options of a filter of kind `bpf`; other kinds use the same numbers for something else.
 fn bpf_options(body: &[u8]) -> Option<&[u8]> {
-    let of = |wanted| attributes_of(body.get(HEAD_LEN..)?).find(|(kind, _)| *kind == wanted).map(|(_, value)| value);
-    of(TCA_OPTIONS).filter(|_| of(TCA_KIND).is_some_and(|kind| text_of(kind) == "bpf"))
+    find(TCA_OPTIONS, body.get(HEAD_LEN..)?).filter(|_| parse_kind(body) == "bpf")
 }
 
 /// Reads `RTM_NEWTFILTER`: the program's id and its class id; none for what runs none.
 pub fn parse_program(body: &[u8]) -> Option<(u32, u32)> {
     let options = bpf_options(body)?;
-    let number = |wanted| attributes_of(options).find(|(kind, _)| *kind == wanted).and_then(|(_, value)| u32_of(value));
-    Some((number(ID)?, number(CLASSID).unwrap_or_default()))
+    Some((find(ID, options).and_then(u32_of)?, find(CLASSID, options).and_then(u32_of).unwrap_or_default()))
 }
 
 /// `struct tc_ratespec`; the link layer is Ethernet, so the kernel asks for no table. A rate beyond 32 bits stands in an

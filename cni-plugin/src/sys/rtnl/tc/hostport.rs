@@ -1,9 +1,8 @@
 //! The filters that run the programs of host ports: behind braid's shaping, on both sides of a link.
 
-use super::{FILTER, HEAD_LEN, TCA_KIND, direct, filter_at, parse_program};
+use super::{FILTER, HEAD_LEN, direct, filter_at, parse_kind, parse_program};
 use crate::plan::thing::shaping::Hook;
-use crate::sys::netlink::attributes_of;
-use crate::sys::rtnl::{text_of, u32_of};
+use crate::sys::rtnl::u32_of;
 use std::os::fd::RawFd;
 
 /// Which of several filters is asked first: these before the redirect, after which no other is asked. One that nobody else
@@ -23,8 +22,7 @@ pub fn detach(index: u32, hook: Hook, out: &mut Vec<u8>) {
 
 /// Reads `RTM_NEWQDISC`: the link's index, if the queue is the place where filters hang.
 pub fn parse_clsact(body: &[u8]) -> Option<u32> {
-    let kind = attributes_of(body.get(HEAD_LEN..)?).find(|(kind, _)| *kind == TCA_KIND)?;
-    u32_of(body.get(4..8)?).filter(|_| text_of(kind.1) == "clsact")
+    u32_of(body.get(4..8)?).filter(|_| parse_kind(body) == "clsact")
 }
 
 /// Reads `RTM_NEWTFILTER`: whether it is one, and not what the kernel shows before those of a kind.
