@@ -2,7 +2,7 @@
 
 use crate::plan::Feature;
 use crate::sys::probe::{Finding, PROBES, Probe, find};
-use nix::sys::utsname::uname;
+use crate::sys::release::release;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
@@ -25,21 +25,6 @@ impl Known {
         let name = feature.name();
         self.features.iter().find(|(known, _)| known == name).map(|(_, said)| said)
     }
-}
-
-/// The running kernel's release, `6.12.0-1-amd64` for example.
-pub fn release() -> String {
-    uname().map(|names| names.release().to_string_lossy().into_owned()).unwrap_or_default()
-}
-
-/// Whether the running kernel is of this release or a later one.
-pub fn is_at_least(major: u32, minor: u32) -> bool {
-    parsed(&release()).is_some_and(|version| version >= (major, minor))
-}
-
-fn parsed(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
-    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
 /// What is known of the features of `wanted`: nothing where the kernel has one, otherwise its own words. One that can't be
@@ -136,14 +121,6 @@ fn store(path: &Path, known: &Known) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_release_begins_with_two_numbers() {
-        assert_eq!(parsed("6.12.90-1-amd64"), Some((6, 12)));
-        assert_eq!(parsed("6.18-rc1"), Some((6, 18)));
-        assert_eq!(parsed(""), None);
-        assert!(is_at_least(5, 0) && !is_at_least(1000, 0));
-    }
 
     #[test]
     fn answers_are_kept_for_one_kernel_only() {

@@ -1,13 +1,14 @@
 //! Sysctls of a namespace, written in one visit, and what is to be known before the host forwards.
 
+use super::Error;
 use super::executor::is_there_already;
 use super::kernel::Kernel;
-use super::{Error, features};
 use crate::plan::step::{Ns, Step};
 use crate::plan::thing::advertised::Advertised;
 use crate::plan::thing::{LinkRef, Sysctl, Thing};
 use crate::plan::{Facts, IfName};
 use crate::sys::netlink::Socket;
+use crate::sys::release::is_at_least;
 use crate::sys::rtnl::{self, link, netconf, route};
 use crate::sys::sysctl;
 use std::io;
@@ -39,7 +40,7 @@ fn is_held(kernel: &mut Kernel, step: &Step) -> bool {
 /// Whether the sysctl `key` has a namespace forward, which a message tells in a third of the time that a file takes; `None`
 /// where no message tells it, or none in good time: before Linux 6.9 it waits for the lock on all networks.
 fn forwards(kernel: &mut Kernel, ns: Ns, key: &str) -> Option<bool> {
-    let family = netconf::forwarding(key).filter(|_| features::is_at_least(6, 9))?;
+    let family = netconf::forwarding(key).filter(|_| is_at_least(6, 9))?;
     let ask = |socket: &mut Socket| socket.get(rtnl::GETNETCONF, |out| netconf::of_all(family, out));
     kernel.route(ns).and_then(ask).ok().map(|message| netconf::forwards(&message.body))
 }

@@ -11,6 +11,7 @@ use crate::apply::record::{self, Record};
 use crate::cni::{Command, Error, Request};
 use crate::ipam::host_local;
 use crate::plan::Feature;
+use crate::sys::release::release;
 
 /// Looks at the store, the kernel, what each plugin needs of the host, and the addresses.
 #[inline(never)]
@@ -36,7 +37,7 @@ fn lacks(chain: &Chain) -> Vec<Error> {
     for item in &chain.items {
         let Work::Native(plugin) = &item.work else { continue };
         let sentence = |(feature, kernel_said): (Feature, Option<String>)| {
-            let (network, plugin, release) = (chain.network(), &item.conf.plugin, features::release());
+            let (network, plugin, release) = (chain.network(), &item.conf.plugin, release());
             let feature = feature.name();
             let lack = format!("network {network:?}: {plugin} needs {feature}, which kernel {release} lacks");
             kernel_said.map(|said| Error::not_available(format!("{lack}: {said}")))

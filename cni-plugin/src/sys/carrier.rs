@@ -3,9 +3,9 @@
 
 #![expect(unsafe_code, reason = "a request points to a value beside it")]
 
+use super::release::is_at_least;
 use crate::plan::IfName;
 use nix::errno::Errno;
-use nix::sys::utsname::uname;
 use std::os::fd::{AsFd, AsRawFd};
 
 /// `struct ifreq`, as long as the kernel copies it.
@@ -38,7 +38,7 @@ struct EthtoolValue {
 pub fn is_up(socket: &impl AsFd, link: &IfName) -> Result<bool, Errno> {
     const ETHTOOL_GLINK: u32 = 0xa;
     const SIOCETHTOOL: libc::Ioctl = 0x8946;
-    if !is_dealt_with_at_once(&uname()?.release().to_string_lossy()) {
+    if !is_at_least(6, 8) {
         return Ok(false);
     }
     let mut carrier = EthtoolValue { command: ETHTOOL_GLINK, data: 0 };
@@ -54,12 +54,6 @@ pub fn is_up(socket: &impl AsFd, link: &IfName) -> Result<bool, Errno> {
     Ok(libc::c_int::from(flags) & libc::IFF_RUNNING != 0)
 }
 
-/// By the kernel's release.
-fn is_dealt_with_at_once(release: &str) -> bool {
-    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
-    (numbers.next(), numbers.next()) >= (Some(6), Some(8))
-}
-
 fn ask(socket: &impl AsFd, what: libc::Ioctl, link: &IfName, value: Value) -> Result<Value, Errno> {
     let name = link.as_str().as_bytes();
     let mut request = Request { name: [0; _], value };
@@ -67,19 +61,4 @@ fn ask(socket: &impl AsFd, what: libc::Ioctl, link: &IfName, value: Value) -> Re
     // SAFETY: `socket` is open, and the request and what it points to live until the call returns.
     let answer = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), what, &raw mut request) };
     Errno::result(answer).map(|_| request.value)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_carrier_is_dealt_with_at_once_from_linux_6_8_on() {
-        for release in ["6.8.0-31-generic", "6.12.48+deb13-amd64", "6.18.5", "7.0.0-rc1", "10.1"] {
-            assert!(is_dealt_with_at_once(release), "{release}");
-        }
-        for release in ["6.7.12", "6.1.0-50-amd64", "5.14.0-570.el9.x86_64", "5.15.0-91", "", "unknown"] {
-            assert!(!is_dealt_with_at_once(release), "{release}");
-        }
-    }
 }

@@ -10,6 +10,7 @@ use crate::plan::Feature;
 use crate::plan::ladder::Queue;
 use crate::plugins::meta::bandwidth;
 use crate::sys::probe::{Finding, Probe};
+use crate::sys::release::release;
 use clap::Args;
 use serde::Serialize;
 
@@ -77,7 +78,7 @@ fn kernel() -> Vec<Check> {
         without_it: "",
         detail: String::new(),
     };
-    let mut checks = vec![Check { name: "kernel".to_owned(), detail: features::release(), ..none.clone() }];
+    let mut checks = vec![Check { name: "kernel".to_owned(), detail: release(), ..none.clone() }];
     match features::find_all() {
         Ok(found) => {
             let has =
