@@ -89,11 +89,6 @@ impl Error {
         Self::new(Code::IncompatibleVersion, msg)
     }
 
-    /// Code 2: a field is not supported; `msg` names key and value.
-    pub fn unsupported(msg: impl Into<String>) -> Self {
-        Self::new(Code::UnsupportedField, msg)
-    }
-
     /// Code 4: a `CNI_*` variable is missing or wrong.
     pub fn env(msg: impl Into<String>) -> Self {
         Self::new(Code::InvalidEnv, msg)

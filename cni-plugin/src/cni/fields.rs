@@ -92,11 +92,6 @@ impl Json {
         self.integer(key, 0, u32::MAX.into())
     }
 
-    /// A whole number of at most 16 bits that is not negative.
-    pub fn u16(&self, key: &str) -> Result<Option<u16>, Error> {
-        self.integer(key, 0, u16::MAX.into())
-    }
-
     /// A whole number of at most 8 bits that is not negative.
     pub fn u8(&self, key: &str) -> Result<Option<u8>, Error> {
         self.integer(key, 0, u8::MAX.into())
@@ -255,7 +250,7 @@ mod tests {
             assert!(json.u32(key).is_err(), "{key}");
         }
         assert!(json.i64("b").is_err());
-        assert_eq!(json.u16("o").unwrap_err().msg, r#""o": expected a whole number from 0 to 65535, got 4294967296"#);
+        assert_eq!(json.u8("o").unwrap_err().msg, r#""o": expected a whole number from 0 to 255, got 4294967296"#);
     }
 
     #[test]

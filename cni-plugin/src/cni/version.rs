@@ -105,11 +105,6 @@ impl Version {
             Self::V1_0_0 | Self::V1_1_0 => Family::V10x,
         }
     }
-
-    /// Whether this version knows the verb.
-    pub fn supports(self, verb: Gated) -> bool {
-        self >= verb.since()
-    }
 }
 
 impl fmt::Display for Version {
@@ -207,7 +202,7 @@ mod tests {
 
     #[test]
     fn check_is_known_since_0_4_0_and_gc_and_status_since_1_1_0() {
-        let knows = |verb| Version::ALL.into_iter().filter(|v| v.supports(verb)).count();
+        let knows = |verb: Gated| Version::ALL.into_iter().filter(|v| *v >= verb.since()).count();
         assert_eq!((knows(Gated::Check), knows(Gated::Gc), knows(Gated::Status)), (3, 1, 1));
     }
 

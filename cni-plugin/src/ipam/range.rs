@@ -135,11 +135,6 @@ impl Range {
         Ok(Self { subnet, start: range_start, end: range_end, gateway })
     }
 
-    /// The subnet, whose prefix the addresses get.
-    pub fn subnet(&self) -> IpNet {
-        self.subnet
-    }
-
     /// First address, inclusive.
     pub fn range_start(&self) -> IpAddr {
         self.start

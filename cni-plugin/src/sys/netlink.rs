@@ -14,8 +14,8 @@ use nix::sys::socket::{
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
-pub use wire::{HEADER_LEN, Message, NESTED, Outcome, attr, attributes_of, begin, end, find, nest, request};
 use wire::{Header, each_message, pad, refusal};
+pub use wire::{Message, NESTED, Outcome, attr, attributes_of, begin, end, find, nest, request};
 
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
@@ -171,7 +171,7 @@ impl Socket {
                     outcome.error = refusal(header, body);
                     answered |= header.seq == last;
                 } else {
-                    outcome.messages.push(Message { kind: header.kind, body: body.to_vec() });
+                    outcome.messages.push(Message { body: body.to_vec() });
                 }
             })?;
         }
@@ -201,7 +201,7 @@ impl Socket {
                 if header.seq == seq {
                     answer = Some(match refusal(header, body).filter(|_| header.kind == NLMSG_ERROR) {
                         Some(error) => Err(error),
-                        None => Ok(Message { kind: header.kind, body: body.to_vec() }),
+                        None => Ok(Message { body: body.to_vec() }),
                     });
                 }
             })?;
@@ -267,7 +267,7 @@ impl Socket {
                             error = refusal(header, body);
                             done = true;
                         }
-                        kind if is_wanted(body) => messages.push(Message { kind, body: body.to_vec() }),
+                        _ if is_wanted(body) => messages.push(Message { body: body.to_vec() }),
                         _ => {}
                     }
                 })?;
@@ -295,8 +295,8 @@ impl Socket {
                 Err(errno) => return Err(errno.into()),
             }
             let mut seen = false;
-            self.receive(|header, body| {
-                seen |= found(&Message { kind: header.kind, body: body.to_vec() });
+            self.receive(|_, body| {
+                seen |= found(&Message { body: body.to_vec() });
             })?;
             if seen {
                 return Ok(true);

@@ -6,13 +6,11 @@ use nix::errno::Errno;
 const NLM_F_ACK_TLVS: u16 = 0x200;
 const NLMSGERR_ATTR_MSG: u16 = 1;
 /// Length of `struct nlmsghdr`.
-pub const HEADER_LEN: usize = 16;
+pub(super) const HEADER_LEN: usize = 16;
 
-/// One message received: its type and its body without the netlink header.
+/// One message received, without the netlink header.
 #[derive(Debug, Clone)]
 pub struct Message {
-    /// `nlmsg_type`.
-    pub kind: u16,
     /// What follows the header.
     pub body: Vec<u8>,
 }

@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_change_between_two_datagrams_shows_in_their_generations() {
-        let of = |generation: u8| Message { kind: 0, body: vec![1, 0, 0, generation, 8, 0] };
+        let of = |generation: u8| Message { body: vec![1, 0, 0, generation, 8, 0] };
         assert!(is_of_one_generation(&[]) && is_of_one_generation(&[of(7), of(7)]));
         assert!(!is_of_one_generation(&[of(7), of(7), of(8)]));
     }
