@@ -17,6 +17,7 @@ pub mod executor;
 pub mod features;
 mod firewall;
 pub mod holder;
+pub mod host;
 pub mod hostports;
 pub mod kernel;
 mod leaving;

@@ -95,7 +95,8 @@ impl Record {
 
     /// Forgets the steps of some parts but for those that one of `inverses` takes back.
     pub fn keep(&mut self, parts: Range<usize>, inverses: &[Step]) {
-        let is_kept = |step: &Step| step.inverse().is_some_and(|inverse| inverses.contains(&inverse));
+        let is_kept =
+            |step: &Step| step.inverse().is_some_and(|inverse| inverses.iter().any(|done| done.is_same_undo(&inverse)));
         self.parts[parts].iter_mut().for_each(|part| part.retain(is_kept));
     }
 
@@ -121,16 +122,21 @@ pub struct Folder {
 impl Folder {
     /// Makes and locks the container's folder.
     pub fn lock(container_id: &str) -> Result<Self, Error> {
-        Self::lock_by(container_id, wait)
+        Self::lock_in(Path::new(ROOT), container_id)
+    }
+
+    /// The same below another folder than [`ROOT`].
+    pub fn lock_in(root: &Path, container_id: &str) -> Result<Self, Error> {
+        Self::lock_by(root, container_id, wait)
     }
 
     /// The same with a bound of its own, in seconds.
     pub fn lock_within(container_id: &str, seconds: u32) -> Result<Self, Error> {
-        Self::lock_by(container_id, |file| wait_for(file, seconds))
+        Self::lock_by(Path::new(ROOT), container_id, |file| wait_for(file, seconds))
     }
 
-    fn lock_by(container_id: &str, wait: impl Fn(&File) -> io::Result<()>) -> Result<Self, Error> {
-        let path = Path::new(ROOT).join(part_name(container_id));
+    fn lock_by(root: &Path, container_id: &str, wait: impl Fn(&File) -> io::Result<()>) -> Result<Self, Error> {
+        let path = root.join(part_name(container_id));
         let fail = |err: io::Error| Error::io(format!("lock {}", path.display()), &err);
         let may_be_within = within::holds(container_id);
         loop {

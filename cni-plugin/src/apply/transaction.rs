@@ -1,8 +1,8 @@
 //! All changes of one call: recorded before they are made, taken back together when one fails.
 
 use super::Error;
-use super::executor::{OnError, Timing, execute};
-use super::kernel::Kernel;
+use super::executor::{OnError, Timing};
+use super::host::Host;
 use super::record::{Folder, Record};
 use crate::plan::facts::Facts;
 use crate::plan::order::ordered;
@@ -29,12 +29,12 @@ impl<'a> Transaction<'a> {
     }
 
     /// Records the steps of each plugin, then applies them all.
-    pub fn run(&mut self, kernel: &mut Kernel, parts: Vec<Vec<Step>>, facts: &Facts) -> Result<(), Error> {
+    pub fn run(&mut self, host: &mut dyn Host, parts: Vec<Vec<Step>>, facts: &Facts) -> Result<(), Error> {
         let steps = ordered(parts.iter().flatten().cloned().collect());
         self.record.parts.extend(parts);
         self.folder.store(&self.record)?;
-        kernel.set_record(self.folder.file(&self.record.key));
-        let report = execute(kernel, &steps, facts, OnError::Stop);
+        host.set_record(self.folder.file(&self.record.key));
+        let report = host.execute(&steps, facts, OnError::Stop);
         self.inverses.extend(report.applied.into_iter().filter_map(|at| steps[at].inverse()));
         for timing in report.timings {
             let sent = steps.iter().skip(timing.first).take(timing.count).cloned().collect();

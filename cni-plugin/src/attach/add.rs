@@ -7,10 +7,9 @@ use super::liveness::Known;
 use super::planner::Planner;
 use super::take_back::TakeBack;
 use crate::apply::executor::Timing;
-use crate::apply::holder::{is_alive, netns_of};
-use crate::apply::kernel::Kernel;
+use crate::apply::holder::netns_of;
+use crate::apply::host::{Host, Machine};
 use crate::apply::record::{Folder, Record};
-use crate::apply::repair;
 use crate::apply::transaction::Transaction;
 use crate::cni::{AddResult, Attachment, Command, Error, Request};
 use crate::ipam::liveness::Netns;
@@ -28,48 +27,36 @@ pub struct Added {
     pub result: AddResult,
     /// How long each send took, with the steps that it carried.
     pub timings: Vec<(Vec<Step>, Timing)>,
+    /// The machine as the call opened it; none where it did not. Closing it takes time that a process which ends saves.
+    pub host: Option<Box<dyn Host>>,
 }
 
 /// Writes the result for the runtime. An attachment whose result nobody has is taken back.
 pub type Deliver<'d> = dyn FnMut(&str) -> Result<(), Error> + 'd;
 
 /// Attaches the container and delivers the result, or leaves everything as it was.
-pub fn add(request: &Request, chain: &Chain, deliver: &mut Deliver<'_>) -> Result<(), Error> {
-    attach(request, chain, deliver, false).map(drop)
-}
-
-/// The same for somebody who watches, with the time that each send takes.
-pub fn add_timed(request: &Request, chain: &Chain) -> Result<Added, Error> {
-    attach(request, chain, &mut |_| Ok(()), true)
-}
-
-fn attach(request: &Request, chain: &Chain, deliver: &mut Deliver<'_>, is_timed: bool) -> Result<Added, Error> {
+pub fn add(request: &Request, chain: &Chain, machine: &dyn Machine, deliver: &mut Deliver<'_>) -> Result<Added, Error> {
     let attachment = request.attachment.as_ref().ok_or_else(|| Error::env("ADD needs a container"))?;
     chain.find_foreign(attachment)?;
     if let Some(ipam) = chain.ipam_alone() {
         return reserve_alone(request, chain, attachment, ipam, deliver);
     }
-    let mut kernel = open_kernel(attachment, request.netns_override)?;
-    if is_timed {
-        kernel.time();
-    }
+    let mut host = open_host(attachment, request.netns_override, machine)?;
     // Others' troubles, and before this container is locked: its other interfaces may be in need.
-    for err in repair::rules(&mut kernel, &chain.features(), is_alive) {
-        eprintln!("{err}");
+    for err in host.restore(&chain.features()) {
+        host.warn(&err.to_string());
     }
-    let folder = Folder::lock(&attachment.container_id).map_err(Error::from)?;
-    let record = start_record(request, chain, attachment, &folder, &mut kernel)?;
+    let folder = machine.folder(&attachment.container_id).map_err(Error::from)?;
+    let record = start_record(request, chain, attachment, &folder, (machine, &mut *host))?;
     let planner = Planner::new(chain, attachment, request.conf.version, request.conf.prev_result.clone());
     let mut run = Run { request, planner, done: 0, transaction: Transaction::new(&folder, record) };
-    match run.all(&mut kernel).and_then(|stdout| deliver(&stdout)) {
+    match run.all(&mut *host).and_then(|stdout| deliver(&stdout)) {
         Ok(()) => {
             let result = run.planner.prev.take().unwrap_or_default();
             let timings = std::mem::take(&mut run.transaction.timings);
-            // The process is about to end: to take its memory apart first is work for nobody.
-            std::mem::forget((run, kernel));
-            Ok(Added { result, timings })
+            Ok(Added { result, timings, host: Some(host) })
         }
-        Err(error) => Err(run.fail(error, &mut kernel)),
+        Err(error) => Err(run.fail(error, &mut *host)),
     }
 }
 
@@ -88,25 +75,25 @@ fn reserve_alone(
     delivered.inspect_err(|_| {
         let _ = ipam.release(&chain::owner(attachment), known.host());
     })?;
-    Ok(Added { result, timings: Vec::new() })
+    Ok(Added { result, timings: Vec::new(), host: None })
 }
 
-/// The kernel with the container's namespace, which must not be the plugin's own.
-pub fn open_kernel(attachment: &Attachment, may_be_own: bool) -> Result<Kernel, Error> {
+/// The machine with the container's namespace, which must not be the plugin's own.
+pub fn open_host(attachment: &Attachment, may_be_own: bool, machine: &dyn Machine) -> Result<Box<dyn Host>, Error> {
     let path = attachment.netns.as_deref().unwrap_or(Path::new(""));
     let netns = NetNs::open(path).map_err(|err| Error::netns(err.to_string()))?;
-    let kernel = Kernel::open(Some(netns)).map_err(Error::from)?;
+    let host = machine.open(Some(netns)).map_err(Error::from)?;
     if !may_be_own {
-        refuse_own(&kernel)?;
+        refuse_own(&*host)?;
     }
-    Ok(kernel)
+    Ok(host)
 }
 
 /// Refuses to work on the plugin's own namespace as if it were a container's.
-pub fn refuse_own(kernel: &Kernel) -> Result<(), Error> {
-    if let Some(netns) = kernel.own_netns().map_err(Error::from)? {
+pub fn refuse_own(host: &dyn Host) -> Result<(), Error> {
+    if let Some(path) = host.own_netns().map_err(Error::from)? {
         let sentence = "plugin's netns and netns from CNI_NETNS should not be the same";
-        return Err(Error::netns(format!("{sentence}: {}", netns.path().display())));
+        return Err(Error::netns(format!("{sentence}: {}", path.display())));
     }
     Ok(())
 }
@@ -118,23 +105,23 @@ fn start_record(
     chain: &Chain,
     attachment: &Attachment,
     folder: &Folder,
-    kernel: &mut Kernel,
+    (machine, host): (&dyn Machine, &mut dyn Host),
 ) -> Result<Record, Error> {
     let key = chain.key(attachment);
     let mut record = Record::new(key.clone(), request.conf.json.clone());
     record.netns.clone_from(&attachment.netns);
-    record.netns_cookie = kernel.pod_cookie();
+    record.netns_cookie = host.pod_cookie();
     record.args.clone_from(&attachment.args);
     record.path.clone_from(&request.path);
     let earlier = if folder.is_new() { None } else { folder.load(&key).map_err(Error::from)? };
     if let Some(earlier) = earlier {
         if !earlier.is_of(record.netns_cookie) {
-            end_elsewhere(earlier, chain, attachment, folder)?;
+            end_elsewhere(earlier, chain, attachment, (folder, machine))?;
         } else if chain.makes_interface() || earlier.left.is_some() {
             if chain.makes_interface() {
-                refuse_attached(attachment, attachment.netns.as_deref(), kernel)?;
+                refuse_attached(attachment, attachment.netns.as_deref(), host)?;
             }
-            del::take_back(earlier, chain, attachment, folder, kernel)?;
+            del::take_back(earlier, chain, attachment, folder, host)?;
         } else {
             return Ok(earlier);
         }
@@ -144,19 +131,24 @@ fn start_record(
 
 /// Takes back what an earlier ADD of the container did in another namespace, unless it is attached there.
 #[cold]
-fn end_elsewhere(earlier: Record, chain: &Chain, attachment: &Attachment, folder: &Folder) -> Result<(), Error> {
+fn end_elsewhere(
+    earlier: Record,
+    chain: &Chain,
+    attachment: &Attachment,
+    (folder, machine): (&Folder, &dyn Machine),
+) -> Result<(), Error> {
     let netns =
         earlier.netns.as_deref().filter(|_| netns_of(&earlier) != Netns::Gone).and_then(|path| NetNs::open(path).ok());
-    let mut kernel = Kernel::open(netns).map_err(Error::from)?;
-    refuse_attached(attachment, earlier.netns.as_deref(), &mut kernel)?;
-    let there = Attachment { netns: earlier.netns.clone().filter(|_| kernel.has_pod()), ..attachment.clone() };
-    del::take_back(earlier, chain, &there, folder, &mut kernel)
+    let mut host = machine.open(netns).map_err(Error::from)?;
+    refuse_attached(attachment, earlier.netns.as_deref(), &mut *host)?;
+    let there = Attachment { netns: earlier.netns.clone().filter(|_| host.has_pod()), ..attachment.clone() };
+    del::take_back(earlier, chain, &there, folder, &mut *host)
 }
 
 /// Refuses a container that has the interface already.
-fn refuse_attached(attachment: &Attachment, netns: Option<&Path>, kernel: &mut Kernel) -> Result<(), Error> {
+fn refuse_attached(attachment: &Attachment, netns: Option<&Path>, host: &mut dyn Host) -> Result<(), Error> {
     let pod = LinkRef::pod(attachment.ifname.clone());
-    if kernel.link(&pod).ok().flatten().is_none() {
+    if host.link(&pod).ok().flatten().is_none() {
         return Ok(());
     }
     let (id, name) = (&attachment.container_id, attachment.ifname.as_str());
@@ -174,7 +166,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn all(&mut self, kernel: &mut Kernel) -> Result<String, Error> {
+    fn all(&mut self, host: &mut dyn Host) -> Result<String, Error> {
         let items = &self.planner.chain.items;
         let mut at = 0;
         while let Some(item) = items.get(at) {
@@ -184,7 +176,7 @@ impl Run<'_> {
             } else {
                 let natives = self.planner.natives_from(at);
                 at = natives.end;
-                self.native(natives, kernel)?;
+                self.native(natives, host)?;
             }
         }
         let version = self.request.conf.version;
@@ -202,24 +194,24 @@ impl Run<'_> {
     }
 
     /// Plans neighbouring native plugins one after the other, then applies all their steps at once.
-    fn native(&mut self, items: Range<usize>, kernel: &mut Kernel) -> Result<(), Error> {
+    fn native(&mut self, items: Range<usize>, host: &mut dyn Host) -> Result<(), Error> {
         let Self { planner, done, .. } = self;
         let (chain, attachment) = (planner.chain, planner.attachment);
         let mut reserve = |ask: &Ask<'_>| lease(chain, attachment, ask, done);
-        let planned = planner.native(items, kernel, &mut reserve);
-        planner.warnings.drain(..).for_each(|warning| eprintln!("network {:?}: {warning}", chain.network()));
+        let planned = planner.native(items, host, &mut reserve);
+        planner.warnings.drain(..).for_each(|warning| host.warn(&format!("network {:?}: {warning}", chain.network())));
         let planned = planned?;
-        self.transaction.run(kernel, planned.parts, &planned.observed).map_err(Error::from)
+        self.transaction.run(host, planned.parts, &planned.observed).map_err(Error::from)
     }
 
     /// Takes everything back and says what went wrong, and what could not be taken back.
     #[cold]
-    fn fail(self, error: Error, kernel: &mut Kernel) -> Error {
+    fn fail(self, error: Error, host: &mut dyn Host) -> Error {
         let Self { planner: Planner { chain, attachment, .. }, done, transaction, .. } = self;
         let mut record = transaction.done();
         record.left = Some((0..done).collect());
         let mut taking = TakeBack { chain, attachment, record: Some(record), prev: None };
-        let errors = taking.run(kernel);
+        let errors = taking.run(host);
         let leftovers = taking.record.map_or(Vec::new(), |left| transaction.end(left, errors));
         error.and_left_behind(&leftovers)
     }

@@ -1,11 +1,10 @@
 //! CHECK: every recorded step still holds, and what the result says is there.
 
-use super::add::open_kernel;
+use super::add::open_host;
 use super::chain::{self, Chain, From, Work};
 use super::liveness::Known;
 use super::told;
-use crate::apply::observe::observe;
-use crate::apply::record::Folder;
+use crate::apply::host::Machine;
 use crate::cni::{AddResult, Attachment, Command, Error, Request};
 use crate::plan::step::{Ns, Step};
 use crate::plan::thing::{LinkRef, Thing};
@@ -14,7 +13,7 @@ use crate::plugins::interface;
 
 /// Says what differs from what ADD made.
 #[inline(never)]
-pub fn check(request: &Request, chain: &Chain) -> Result<(), Error> {
+pub fn check(request: &Request, chain: &Chain, machine: &dyn Machine) -> Result<(), Error> {
     if chain.disable_check() {
         return Ok(());
     }
@@ -23,7 +22,7 @@ pub fn check(request: &Request, chain: &Chain) -> Result<(), Error> {
     if chain.ipam_alone().is_some() {
         return check_others(chain, 0, attachment, prev);
     }
-    let mut kernel = open_kernel(attachment, request.netns_override)?;
+    let mut host = open_host(attachment, request.netns_override, machine)?;
     let mut errors = Vec::new();
     for at in 0..chain.items.len() {
         errors.extend(check_others(chain, at, attachment, prev).err());
@@ -32,15 +31,15 @@ pub fn check(request: &Request, chain: &Chain) -> Result<(), Error> {
         if prev.is_none() && chain.items.iter().any(|item| item.conf.plugin != "loopback") {
             return Err(Error::config("Required prevResult missing"));
         }
-        let record = Folder::lock(&attachment.container_id).and_then(|folder| folder.load(&chain.key(attachment)));
+        let record = machine.folder(&attachment.container_id).and_then(|folder| folder.load(&chain.key(attachment)));
         let record = record.map_err(Error::from)?;
         let none = AddResult::default();
         let steps = match &record {
             Some(record) => Ok(record.steps().cloned().collect()),
-            None => told::steps(chain, attachment, prev.unwrap_or(&none), &mut kernel),
+            None => told::steps(chain, attachment, prev.unwrap_or(&none), &mut *host),
         };
         let steps: Vec<Step> = steps.map_err(|err| errors.push(err)).unwrap_or_default();
-        let facts = observe(&mut kernel, &needs(&steps, attachment)).map_err(Error::from)?;
+        let facts = host.observe(&needs(&steps, attachment)).map_err(Error::from)?;
         errors.extend(prev.and_then(|prev| check_result(chain, attachment, prev, (&facts, record.is_some())).err()));
         let missing = steps.iter().enumerate().filter(|(at, step)| !is_overwritten(step, &steps[at + 1..]));
         let missing = missing.filter_map(|(_, step)| step.holds(&facts).err());

@@ -5,6 +5,7 @@ use super::del::del;
 use super::liveness::Known;
 use super::recorded::{self, host_locals};
 use crate::apply::holder::is_alive;
+use crate::apply::host::Machine;
 use crate::apply::hostports;
 use crate::apply::kernel::Kernel;
 use crate::apply::record::{self, Record};
@@ -26,7 +27,7 @@ use std::collections::HashSet;
 /// Without a list nothing is known to be valid, as for libcni; then an attachment is kept whose namespace is still there,
 /// by braid's record or by libcni's cache.
 #[inline(never)]
-pub fn gc(request: &Request, chain: &Chain) -> Result<(), Error> {
+pub fn gc(request: &Request, chain: &Chain, machine: &dyn Machine) -> Result<(), Error> {
     if chain.disable_gc() {
         return Ok(());
     }
@@ -41,7 +42,7 @@ pub fn gc(request: &Request, chain: &Chain) -> Result<(), Error> {
     };
     for record in records.iter().filter(|record| record.key.plugin == chain.face && !valid.contains(&pair(&record.key)))
     {
-        errors.extend(collect(record).err());
+        errors.extend(collect(record, machine).err());
     }
     for (at, item) in chain.items.iter().enumerate() {
         errors.extend(match &item.addresses {
@@ -90,8 +91,8 @@ fn alive(chain: &Chain, records: &[Record]) -> Vec<(String, String)> {
 }
 
 /// DEL with what the record remembers of the call.
-pub fn collect(record: &Record) -> Result<(), Error> {
-    del(&recorded::request(record)?, &record.key.plugin)
+pub fn collect(record: &Record, machine: &dyn Machine) -> Result<(), Error> {
+    del(&recorded::request(record)?, &record.key.plugin, machine)
         .map_err(|err| err.context(format!("container {} {}", record.key.container_id, record.key.ifname)))
 }
 

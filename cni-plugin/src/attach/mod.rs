@@ -22,9 +22,12 @@ pub mod preview;
 pub mod recorded;
 pub mod status;
 pub mod take_back;
+#[cfg(test)]
+mod tests;
 mod told;
 
 use crate::apply::delegate;
+use crate::apply::host::This;
 use crate::apply::record::Key;
 use crate::cni::version::version_reply;
 use crate::cni::{Command, Error, Request, Version};
@@ -37,12 +40,13 @@ use std::path::PathBuf;
 /// Answers a request: the result of ADD is delivered, the other verbs say nothing on success.
 pub fn answer(request: &Request, face: &str, deliver: &mut Deliver<'_>) -> Result<(), Error> {
     let chain = || Chain::parse(face, &request.conf, request);
+    let machine = This { is_timed: false };
     match request.command {
-        // Never taken apart: the process ends behind it.
-        Command::Add => add::add(request, &ManuallyDrop::new(chain()?), deliver),
-        Command::Del => del::del(request, face),
-        Command::Check => check::check(request, &chain()?),
-        Command::Gc => gc::gc(request, &chain()?),
+        // Never taken apart, nor closed: the process ends behind it.
+        Command::Add => add::add(request, &ManuallyDrop::new(chain()?), &machine, deliver).map(std::mem::forget),
+        Command::Del => del::del(request, face, &machine),
+        Command::Check => check::check(request, &chain()?, &machine),
+        Command::Gc => gc::gc(request, &chain()?, &machine),
         Command::Status => status::status(request, &chain()?),
         Command::Version => Ok(()),
     }

@@ -2,8 +2,7 @@
 
 use super::chain::{Chain, From, Item, Work};
 use super::families::Ask;
-use crate::apply::kernel::Kernel;
-use crate::apply::observe::observe;
+use crate::apply::host::Host;
 use crate::cni::{AddResult, Attachment, Error, Version};
 use crate::ipam::Lease;
 use crate::plan::step::Step;
@@ -62,13 +61,13 @@ impl<'a> Planner<'a> {
     pub fn native(
         &mut self,
         items: Range<usize>,
-        kernel: &mut Kernel,
+        host: &mut dyn Host,
         leases: &mut Leases<'_>,
     ) -> Result<Native, Error> {
         let is_last = items.end == self.chain.items.len();
         let mut native = Native { parts: Vec::new(), observed: Facts::default() };
         for at in items {
-            let planned = self.plan(at, kernel, &mut native, leases)?;
+            let planned = self.plan(at, host, &mut native, leases)?;
             self.warnings.extend(planned.warnings);
             native.parts.push(planned.steps);
             self.prev = Some(planned.result);
@@ -82,7 +81,7 @@ impl<'a> Planner<'a> {
     fn plan(
         &self,
         at: usize,
-        kernel: &mut Kernel,
+        host: &mut dyn Host,
         before: &mut Native,
         leases: &mut Leases<'_>,
     ) -> Result<Planned, Error> {
@@ -91,15 +90,15 @@ impl<'a> Planner<'a> {
             return Err(Error::config(format!("{:?} can't be part of a list: it is an IPAM", item.conf.plugin)));
         };
         let call = call(self.chain, self.attachment, &self.sandbox, self.prev.as_ref());
-        read_more(kernel, plugin.needs(&call), before)?;
+        read_more(host, plugin.needs(&call), before)?;
         let mut facts = before.facts();
         plugin.refuse(&call, &facts)?;
-        let ask = Ask { at, prev: self.prev.as_ref(), no_ipv6: no_ipv6(kernel, item, &call, before)? };
+        let ask = Ask { at, prev: self.prev.as_ref(), no_ipv6: no_ipv6(host, item, &call, before)? };
         let lease = leases(&ask)?.map(|lease| ask.left_of(&item.addresses, lease)).transpose()?;
         let (lease, warning) = lease.map_or((None, None), |(lease, warning)| (Some(lease), warning));
         let needs = lease.as_ref().map(|lease| plugin.needs_of(lease)).filter(|needs| !needs.is_empty());
         if let Some(needs) = needs {
-            read_more(kernel, needs, before)?;
+            read_more(host, needs, before)?;
             facts = before.facts();
         }
         let mut planned = plugin.plan(&call, &facts, lease)?;
@@ -119,7 +118,7 @@ pub fn call<'a>(
 }
 
 /// Why the item's container can't have IPv6, where its IPAM may give it and the node has none.
-fn no_ipv6(kernel: &mut Kernel, item: &Item, call: &Call<'_>, before: &mut Native) -> Result<Option<String>, Error> {
+fn no_ipv6(host: &mut dyn Host, item: &Item, call: &Call<'_>, before: &mut Native) -> Result<Option<String>, Error> {
     let may_give = match &item.addresses {
         From::Nobody => false,
         From::Ours(ipam) => ipam.has_ipv6(),
@@ -131,13 +130,13 @@ fn no_ipv6(kernel: &mut Kernel, item: &Item, call: &Call<'_>, before: &mut Nativ
     }
     let at = plugin.gateway_at(call);
     if let Some(need) = ipv6::need(at.as_ref(), &before.facts()) {
-        read_more(kernel, vec![need], before)?;
+        read_more(host, vec![need], before)?;
     }
     Ok(ipv6::off(at.as_ref(), &before.facts()))
 }
 
 /// Reads what a plugin needs and no earlier one asked for; a link that an earlier one makes is not there to be read.
-fn read_more(kernel: &mut Kernel, mut needs: Vec<Need>, before: &mut Native) -> Result<(), Error> {
+fn read_more(host: &mut dyn Host, mut needs: Vec<Need>, before: &mut Native) -> Result<(), Error> {
     if !before.parts.is_empty() {
         let facts = before.facts();
         needs.retain(|need| match need {
@@ -148,6 +147,6 @@ fn read_more(kernel: &mut Kernel, mut needs: Vec<Need>, before: &mut Native) -> 
             _ => true,
         });
     }
-    before.observed.merge(observe(kernel, &needs).map_err(Error::from)?);
+    before.observed.merge(host.observe(&needs).map_err(Error::from)?);
     Ok(())
 }

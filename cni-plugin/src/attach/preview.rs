@@ -5,7 +5,7 @@ use super::families::Ask;
 use super::liveness::Known;
 use super::planner::Planner;
 use crate::apply::executor::is_there_already;
-use crate::apply::kernel::Kernel;
+use crate::apply::host::Host;
 use crate::cni::{Error, Request};
 use crate::ipam::Lease;
 use crate::plan::Step;
@@ -24,7 +24,7 @@ pub enum Line {
 }
 
 /// What would be done, in order. Everything is looked at and stays as it is.
-pub fn preview(request: &Request, chain: &Chain, kernel: &mut Kernel) -> Result<Vec<Line>, Error> {
+pub fn preview(request: &Request, chain: &Chain, host: &mut dyn Host) -> Result<Vec<Line>, Error> {
     let attachment = request.attachment.as_ref().ok_or_else(|| Error::env("a dry run needs a container"))?;
     chain.refuse_circles(attachment)?;
     if let Some(ipam) = chain.ipam_alone() {
@@ -34,7 +34,7 @@ pub fn preview(request: &Request, chain: &Chain, kernel: &mut Kernel) -> Result<
     let mut lines = Vec::new();
     let known = planner.natives_from(0);
     let unknown = known.clone().find(|at| needs_foreign_addresses(&chain.items[*at]));
-    natives(&mut planner, known.start..unknown.unwrap_or(known.end), kernel, &mut lines)?;
+    natives(&mut planner, known.start..unknown.unwrap_or(known.end), host, &mut lines)?;
     lines.extend(planner.warnings.iter().map(|warning| Line::Note(warning.clone())));
     lines.extend((unknown.unwrap_or(known.end)..chain.items.len()).map(|at| Line::Note(not_planned(&chain.items[at]))));
     Ok(lines)
@@ -48,7 +48,7 @@ fn needs_foreign_addresses(item: &Item) -> bool {
 fn natives(
     planner: &mut Planner<'_>,
     items: Range<usize>,
-    kernel: &mut Kernel,
+    host: &mut dyn Host,
     lines: &mut Vec<Line>,
 ) -> Result<(), Error> {
     let chain = planner.chain;
@@ -58,7 +58,7 @@ fn natives(
         notes[ask.at] = found;
         Ok(lease)
     };
-    let planned = planner.native(items, kernel, &mut look_up)?;
+    let planned = planner.native(items, host, &mut look_up)?;
     for (notes, steps) in notes.into_iter().zip(planned.parts) {
         lines.extend(notes);
         let is_held = |step: &Step| is_there_already(step, &planned.observed);

@@ -3,12 +3,12 @@
 use super::chain::{self, Chain, From, Work};
 use super::liveness::Known;
 use super::planner::call;
-use crate::apply::executor::{OnError, execute};
-use crate::apply::kernel::Kernel;
+use crate::apply::executor::OnError;
+use crate::apply::host::Host;
 use crate::apply::record::Record;
-use crate::apply::shape;
 use crate::cni::{AddResult, Attachment, Command, Error};
 use crate::plan::Facts;
+use crate::plan::order::ordered;
 use crate::plan::step::Step;
 use crate::plan::thing::Thing;
 use crate::plan::undo::{in_turn, undo};
@@ -29,18 +29,18 @@ pub struct TakeBack<'a> {
 
 impl TakeBack<'_> {
     /// Goes through the chain backwards; neighbouring native plugins are undone together. Goes on after each failure.
-    pub fn run(&mut self, kernel: &mut Kernel) -> Vec<Error> {
+    pub fn run(&mut self, host: &mut dyn Host) -> Vec<Error> {
         let items = self.chain.items.len();
         let owed = self.record.as_ref().and_then(|record| record.left.clone());
         let owed = owed.unwrap_or_else(|| (0..items).collect());
         let (mut errors, mut left, mut end) = (Vec::new(), Vec::new(), items);
         while end > 0 {
             let start = self.neighbours(end);
-            let failed = self.undo_natives(start..end, kernel, &mut errors);
+            let failed = self.undo_natives(start..end, host, &mut errors);
             for at in (start..end).rev().filter(|at| owed.contains(at)) {
                 // An address is given back only when no link carries it any more.
                 let is_carried = self.has_link(at, &failed);
-                let given = if is_carried { None } else { Some(self.give_back(at)) };
+                let given = if is_carried { None } else { Some(self.give_back(at, host)) };
                 if !matches!(given, Some(Ok(()))) {
                     left.push(at);
                 }
@@ -65,18 +65,19 @@ impl TakeBack<'_> {
     }
 
     /// Undoes the plugins of `items`, by the record or by what their names say; returns the steps that failed.
-    fn undo_natives(&mut self, items: Range<usize>, kernel: &mut Kernel, errors: &mut Vec<Error>) -> Vec<Step> {
+    fn undo_natives(&mut self, items: Range<usize>, host: &mut dyn Host, errors: &mut Vec<Error>) -> Vec<Step> {
         let parts = self.parts(&items);
-        let done: Vec<Step> =
-            self.record.iter().flat_map(|record| &record.parts[parts.clone()]).flatten().cloned().collect();
+        let recorded = self.record.iter().flat_map(|record| &record.parts[parts.clone()]).flatten();
+        // As they were carried out.
+        let done = ordered(recorded.cloned().collect());
         let steps = if self.record.is_some() { undo(&done) } else { self.remnants(items) };
-        let report = execute(kernel, &steps, &Facts::default(), OnError::GoOn);
+        let report = host.execute(&steps, &Facts::default(), OnError::GoOn);
         errors.extend(report.errors.into_iter().map(Error::from));
         let mut failed: Vec<Step> = report.failed.into_iter().map(|(at, _)| steps[at].clone()).collect();
-        if !kernel.has_pod() {
+        if !host.has_pod() {
             for step in &done {
                 let Step::Add(Thing::Shaping(shaping)) = step else { continue };
-                if let Err(err) = shape::leave(shaping) {
+                if let Err(err) = host.leave_shaping(shaping) {
                     errors.push(err.into());
                     failed.extend(step.inverse());
                 }
@@ -116,7 +117,7 @@ impl TakeBack<'_> {
 
     /// Gives back what item `at` got from others: its addresses, or all that a foreign plugin made. One that would start this
     /// program again has made nothing, unless an ADD had begun with it: it was another file then.
-    fn give_back(&self, at: usize) -> Result<(), Error> {
+    fn give_back(&self, at: usize, host: &mut dyn Host) -> Result<(), Error> {
         let Self { chain, attachment, .. } = self;
         let Some(item) = chain.items.get(at) else { return Ok(()) };
         let foreign = match (&item.work, &item.addresses) {
@@ -130,7 +131,7 @@ impl TakeBack<'_> {
         };
         let is_begun = self.record.as_ref().is_some_and(|record| at < record.parts.len());
         if let Some(circle) = chain.circle(foreign, attachment, is_begun) {
-            eprintln!("network {:?}: nothing to take back: {circle}", chain.network());
+            host.warn(&format!("network {:?}: nothing to take back: {circle}", chain.network()));
             return Ok(());
         }
         chain.delegate(foreign, at, Command::Del, Some(attachment), self.prev).map(drop)

@@ -5,8 +5,7 @@
 
 use super::chain::{Chain, From, Work};
 use super::planner;
-use crate::apply::kernel::Kernel;
-use crate::apply::observe::observe;
+use crate::apply::host::Host;
 use crate::cni::{AddResult, Attachment, Error, IpConfig};
 use crate::ipam::Lease;
 use crate::plan::step::{Event, Ns, Step};
@@ -18,7 +17,7 @@ pub(super) fn steps(
     chain: &Chain,
     attachment: &Attachment,
     prev: &AddResult,
-    kernel: &mut Kernel,
+    host: &mut dyn Host,
 ) -> Result<Vec<Step>, Error> {
     let sandbox = attachment.netns.as_deref().map(|path| path.display().to_string()).unwrap_or_default();
     let call = planner::call(chain, attachment, &sandbox, Some(prev)).with_told_host_end();
@@ -31,7 +30,7 @@ pub(super) fn steps(
         let lease = (!matches!(item.addresses, From::Nobody)).then(|| lease(prev, &attachment.ifname));
         let mut needs = plugin.needs(&call);
         needs.extend(lease.iter().flat_map(|lease| plugin.needs_of(lease)));
-        let facts = observe(kernel, &needs)?;
+        let facts = host.observe(&needs)?;
         steps.extend(plugin.plan(&call, &facts, lease)?.steps);
     }
     steps.retain(is_alike);

@@ -1,6 +1,7 @@
 //! `braid detach`: takes back all attachments of one container, and the sandbox that `braid try --keep` left.
 
 use super::{Outcome, conf, gc, trial};
+use crate::apply::host::This;
 use crate::apply::record::{self, Record};
 use crate::attach::gc::collect;
 use crate::sys::netns::NetNs;
@@ -22,7 +23,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     if records.is_empty() && sandbox.is_none() {
         return Err(format!("container {:?}: nothing is attached", arguments.container).into());
     }
-    let code = gc::take_back(&records, |record| collect(record).map(|()| "taken back"));
+    let code = gc::take_back(&records, |record| collect(record, &This { is_timed: false }).map(|()| "taken back"));
     if let Some(path) = sandbox {
         NetNs::remove_at(&path)?;
     }

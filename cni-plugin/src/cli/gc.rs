@@ -2,6 +2,7 @@
 
 use super::{FAILURE, Outcome, SUCCESS, conf, output};
 use crate::apply::holder::is_alive;
+use crate::apply::host::This;
 use crate::apply::record::{self, Record};
 use crate::attach::gc::collect;
 use crate::attach::leases;
@@ -24,7 +25,11 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     folders.extend(conf::folders_of_leases());
     let dead: Vec<Record> = records.into_iter().filter(|record| !is_alive(record)).collect();
     let outcome = |record: &Record| {
-        if arguments.dry_run { Ok("would be taken back") } else { collect(record).map(|()| "taken back") }
+        if arguments.dry_run {
+            Ok("would be taken back")
+        } else {
+            collect(record, &This { is_timed: false }).map(|()| "taken back")
+        }
     };
     let mut code = take_back(&dead, outcome);
     let mut rows = Vec::new();

@@ -1,8 +1,8 @@
 //! `braid plan`: what an attachment would do, as commands. Nothing is changed and no address is reserved.
 
 use super::{Outcome, conf, output};
-use crate::apply::kernel::Kernel;
-use crate::attach::add::open_kernel;
+use crate::apply::host::{Machine, This};
+use crate::attach::add::open_host;
 use crate::attach::preview::{Line, preview};
 use crate::cni::Command;
 use crate::plan::Step;
@@ -56,12 +56,13 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     let conf = conf::read(&arguments.conf)?;
     let attachment =
         conf::attachment(&arguments.container, &arguments.ifname, arguments.netns.clone(), &arguments.args)?;
-    let mut kernel = match &arguments.netns {
-        Some(_) => open_kernel(&attachment, false)?,
-        None => Kernel::open(Some(NetNs::throw_away()?))?,
+    let machine = This { is_timed: false };
+    let mut host = match &arguments.netns {
+        Some(_) => open_host(&attachment, false, &machine)?,
+        None => machine.open(Some(NetNs::throw_away()?))?,
     };
     let (request, chain) = conf::call(Command::Add, conf, attachment)?;
-    let lines = preview(&request, &chain, &mut kernel)?;
+    let lines = preview(&request, &chain, &mut *host)?;
     Ok(output::print(&match arguments.output {
         Format::Text => lines.iter().map(text).collect(),
         Format::Json => output::json(&lines.iter().map(shown).collect::<Vec<_>>())?,

@@ -14,6 +14,17 @@ impl Step {
         }
     }
 
+    /// Whether both take the same thing back: a link by its place, limits by a link that both are at.
+    pub fn is_same_undo(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Del(Thing::Link(one)), Self::Del(Thing::Link(other))) => one.at == other.at,
+            (Self::Del(Thing::Shaping(one)), Self::Del(Thing::Shaping(other))) => {
+                one.links().any(|at| other.links().any(|there| there == at))
+            }
+            (one, other) => one == other,
+        }
+    }
+
     /// The step, less what goes with these links; none where that is all of it.
     fn without(mut self, gone: &[&LinkRef]) -> Option<Step> {
         let links = match &self {
@@ -140,6 +151,15 @@ mod tests {
         let step: Step = serde_json::from_str(&text).unwrap_or_else(|err| panic!("{err}: {text}"));
         let undone: Vec<String> = undo(&[step]).iter().map(ToString::to_string).collect();
         assert!(undone.concat().ends_with("host tc filter del dev veth1 ingress pref 1"), "{undone:?}");
+    }
+
+    #[test]
+    fn a_link_is_taken_back_by_its_place_however_it_was_made() {
+        let at = LinkRef::host(name("veth1"));
+        assert!(Step::del(Link::any(at)).is_same_undo(&veth().inverse().expect("an inverse")));
+        assert!(
+            !Step::del(Link::any(LinkRef::host(name("veth2")))).is_same_undo(&veth().inverse().expect("an inverse"))
+        );
     }
 
     #[test]

@@ -5,8 +5,9 @@ mod show;
 
 use super::SUCCESS;
 use super::{Outcome, conf, output};
+use crate::apply::host::This;
 use crate::apply::kernel::Kernel;
-use crate::attach::add::{Added, add_timed};
+use crate::attach::add::{Added, add};
 use crate::attach::chain::{BRAID, Chain};
 use crate::attach::del::del;
 use crate::cni::{Command, Error, Request};
@@ -74,7 +75,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
 /// ADD, and everything that there is to say about it.
 fn attach(request: &Request, chain: &Chain, path: &Path) -> Result<String, Error> {
     let start = Instant::now();
-    let Added { result, timings, .. } = add_timed(request, chain)?;
+    let Added { result, timings, .. } = add(request, chain, &This { is_timed: true }, &mut |_| Ok(()))?;
     let took = start.elapsed();
     let fail = |err: &dyn std::fmt::Display| Error::internal(format!("look at the sandbox: {err}"));
     let netns = NetNs::open(path).map_err(|err| fail(&err))?;
@@ -87,7 +88,7 @@ fn attach(request: &Request, chain: &Chain, path: &Path) -> Result<String, Error
 fn detach(mut request: Request) -> Result<Duration, Error> {
     let start = Instant::now();
     request.command = Command::Del;
-    del(&request, BRAID).map(|()| start.elapsed())
+    del(&request, BRAID, &This { is_timed: false }).map(|()| start.elapsed())
 }
 
 /// Eight hexadecimal digits.

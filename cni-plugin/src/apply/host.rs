@@ -1,0 +1,127 @@
+//! The machine that a call works on, handed in by whoever starts the call.
+
+use super::executor::{OnError, Report, execute};
+use super::holder::is_alive;
+use super::kernel::Kernel;
+use super::observe::observe;
+use super::record::Folder;
+use super::{Error, repair, shape};
+use crate::plan::facts::{Facts, LinkFact, Need};
+use crate::plan::thing::{LinkRef, Shaping};
+use crate::plan::{Feature, Step};
+use crate::sys::netlink::KernelError;
+use crate::sys::netns::NetNs;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// A machine: this one ([`This`]), or a model of one.
+pub trait Machine {
+    /// Opens it with the namespace of a container, or none.
+    fn open(&self, netns: Option<NetNs>) -> Result<Box<dyn Host>, Error>;
+
+    /// Locks the records of a container.
+    fn folder(&self, container_id: &str) -> Result<Folder, Error>;
+}
+
+/// The machine that this process runs on.
+#[derive(Debug, Clone, Copy)]
+pub struct This {
+    /// The time of each send is noted.
+    pub is_timed: bool,
+}
+
+impl Machine for This {
+    fn open(&self, netns: Option<NetNs>) -> Result<Box<dyn Host>, Error> {
+        let mut kernel = Kernel::open(netns)?;
+        if self.is_timed {
+            kernel.time();
+        }
+        Ok(Box::new(kernel))
+    }
+
+    fn folder(&self, container_id: &str) -> Result<Folder, Error> {
+        Folder::lock(container_id)
+    }
+}
+
+/// What a call does on a machine that it has opened.
+pub trait Host: fmt::Debug {
+    /// Reads what is needed.
+    fn observe(&mut self, needs: &[Need]) -> Result<Facts, Error>;
+
+    /// Applies steps; a shared thing that the facts already show is left alone.
+    fn execute(&mut self, steps: &[Step], facts: &Facts, on_error: OnError) -> Report;
+
+    /// Looks up one link; `None` where it does not exist.
+    fn link(&mut self, at: &LinkRef) -> Result<Option<LinkFact>, KernelError>;
+
+    /// Whether the container has a namespace.
+    fn has_pod(&self) -> bool;
+
+    /// The number that tells the container's namespace from all others since boot; `None` where it is not known.
+    fn pod_cookie(&mut self) -> Option<u64>;
+
+    /// Goes on as if the container had no namespace.
+    fn leave_pod(&mut self);
+
+    /// The path of the container's namespace where it is no other than the caller's own.
+    fn own_netns(&self) -> Result<Option<&Path>, Error>;
+
+    /// Says where the attachment that is being changed is recorded.
+    fn set_record(&mut self, path: PathBuf);
+
+    /// Restores rules that somebody flushed, of the tables that these features need; what it could not.
+    fn restore(&mut self, features: &[Feature]) -> Vec<Error>;
+
+    /// Goes by the limits of a container whose namespace can't be entered any more.
+    fn leave_shaping(&mut self, shaping: &Shaping) -> Result<(), Error>;
+
+    /// Tells the operator.
+    fn warn(&mut self, text: &str);
+}
+
+impl Host for Kernel {
+    fn observe(&mut self, needs: &[Need]) -> Result<Facts, Error> {
+        observe(self, needs)
+    }
+
+    fn execute(&mut self, steps: &[Step], facts: &Facts, on_error: OnError) -> Report {
+        execute(self, steps, facts, on_error)
+    }
+
+    fn link(&mut self, at: &LinkRef) -> Result<Option<LinkFact>, KernelError> {
+        Self::link(self, at)
+    }
+
+    fn has_pod(&self) -> bool {
+        Self::has_pod(self)
+    }
+
+    fn pod_cookie(&mut self) -> Option<u64> {
+        Self::pod_cookie(self)
+    }
+
+    fn leave_pod(&mut self) {
+        Self::leave_pod(self);
+    }
+
+    fn own_netns(&self) -> Result<Option<&Path>, Error> {
+        Ok(Self::own_netns(self)?.map(NetNs::path))
+    }
+
+    fn set_record(&mut self, path: PathBuf) {
+        Self::set_record(self, path);
+    }
+
+    fn restore(&mut self, features: &[Feature]) -> Vec<Error> {
+        repair::rules(self, features, is_alive)
+    }
+
+    fn leave_shaping(&mut self, shaping: &Shaping) -> Result<(), Error> {
+        shape::leave(shaping)
+    }
+
+    fn warn(&mut self, text: &str) {
+        eprintln!("{text}");
+    }
+}
