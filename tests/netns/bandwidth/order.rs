@@ -197,7 +197,7 @@ fn send_16(from: &Ns, there: &Ns, to: &str, bytes: usize) -> Vec<Vec<Arrival>> {
 #[test]
 fn what_a_connection_sends_again_passes_nothing_that_it_sent_before() {
     /// So many that some would pass others.
-    const AGAIN: u64 = 100;
+    const AGAIN: u64 = 40;
     let pause = || std::thread::sleep(Duration::from_millis(20));
     let host = Sandbox::new();
     let pod = host.pod("a");
