@@ -65,7 +65,9 @@ pub fn execute(kernel: &mut Kernel, steps: &[Step], facts: &Facts, on_error: OnE
 pub fn is_there_already(step: &Step, facts: &Facts) -> bool {
     match step {
         Step::Ensure(Thing::Sysctl(sysctl)) => facts.sysctl_is(sysctl.ns, &sysctl.key, &sysctl.value),
-        Step::Ensure(thing) if !matches!(thing, Thing::XskLink(_)) => thing.state().holds(facts).is_ok(),
+        Step::Ensure(thing @ (Thing::Link(_) | Thing::Attr(_) | Thing::Vlan(_) | Thing::Addr(_))) => {
+            thing.state().holds(facts).is_ok()
+        }
         Step::Add(_)
         | Step::Ensure(_)
         | Step::Del(_)
@@ -136,7 +138,9 @@ impl Run<'_> {
             (Carrier::Request, _) => self.queue(at, step),
             (Carrier::Link(link), Verb::Add) => self.make_link(at, link, matches!(step, Step::Ensure(_))),
             (Carrier::Link(_), Verb::Del) => self.del_links(at),
-            (Carrier::Sysctl(sysctl), _) => self.sysctls(at, sysctl.ns),
+            (Carrier::Sysctl(sysctl), Verb::Add) => self.sysctls(at, sysctl.ns),
+            // It goes with its namespace.
+            (Carrier::Sysctl(_), Verb::Del) => 1,
             (Carrier::Shaping(shaping), _) => self.shape(at, shaping),
             (Carrier::Elements, _) => self.del_elements(at),
             (Carrier::Alone, Verb::Add) => self.at_once(at, 1, |run| effect.add(run.kernel)),

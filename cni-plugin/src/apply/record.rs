@@ -339,7 +339,9 @@ fn load(path: &Path) -> Result<Option<Record>, Error> {
     match fs::read(path) {
         Ok(bytes) => {
             let record = serde_json::from_slice::<Record>(&bytes).ok();
-            Ok(record.filter(|record| [LAYOUT - 1, LAYOUT].contains(&record.layout)))
+            let known = record.filter(|record| [LAYOUT - 1, LAYOUT].contains(&record.layout));
+            // Its steps are of this layout now, and so it is stored again.
+            Ok(known.map(|record| Record { layout: LAYOUT, ..record }))
         }
         Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(err) => Err(Error::io(format!("read {}", path.display()), &err)),

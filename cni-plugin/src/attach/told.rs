@@ -53,7 +53,7 @@ fn lease(prev: &AddResult, ifname: &IfName) -> Lease {
 fn is_alike(step: &Step) -> bool {
     match step {
         Step::Add(Thing::Link(_) | Thing::Attr(_) | Thing::Sysctl(_))
-        | Step::Ensure(_)
+        | Step::Ensure(Thing::Link(_) | Thing::Attr(_) | Thing::Vlan(_) | Thing::Addr(_) | Thing::Sysctl(_))
         | Step::Set { .. }
         | Step::Del(Thing::Vlan(_))
         | Step::Wait(Event::Up(_)) => true,

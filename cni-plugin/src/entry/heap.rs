@@ -59,9 +59,10 @@ impl Heap {
         if layout.align() > UNIT || len > HALF {
             return None;
         }
-        let offset = self.taken[half].fetch_add(len, Relaxed);
+        let with = |taken: usize| (taken + len <= HALF).then_some(taken + len);
+        let offset = self.taken[half].fetch_update(Relaxed, Relaxed, with).ok()?;
         // SAFETY: the offset is within the half.
-        (offset + len <= HALF).then(|| unsafe { self.start().add(half * HALF + offset) })
+        Some(unsafe { self.start().add(half * HALF + offset) })
     }
 
     /// Where a piece starts, if it is of the block.

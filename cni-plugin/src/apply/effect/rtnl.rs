@@ -20,9 +20,10 @@ impl Effect for Attr {
         Some(&self.at)
     }
 
-    fn request(&self, _verb: Verb, index: u32, body: &mut Vec<u8>) -> Option<Head> {
+    /// None takes it away: it goes with its link.
+    fn request(&self, verb: Verb, index: u32, body: &mut Vec<u8>) -> Option<Head> {
         link::set_attrs(index, [&self.to], body);
-        Some((rtnl::NEWLINK, 0))
+        verb.word(Some((rtnl::NEWLINK, 0)), None)
     }
 }
 

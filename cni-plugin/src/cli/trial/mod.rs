@@ -75,8 +75,9 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
 /// ADD, and everything that there is to say about it.
 fn attach(request: &Request, chain: &Chain, path: &Path) -> Result<String, Error> {
     let start = Instant::now();
-    let Added { result, timings, .. } = add(request, chain, &This { is_timed: true }, &mut |_| Ok(()))?;
+    let added = add(request, chain, &This { is_timed: true }, &mut |_| Ok(()))?;
     let took = start.elapsed();
+    let Added { result, timings, .. } = added;
     let fail = |err: &dyn std::fmt::Display| Error::internal(format!("look at the sandbox: {err}"));
     let netns = NetNs::open(path).map_err(|err| fail(&err))?;
     let mut kernel = Kernel::open(Some(netns)).map_err(|err| fail(&err))?;

@@ -57,6 +57,10 @@ impl State for Addr {
         refuse_if(!there, || format!("address {} is missing on {}", self.net, self.at))
     }
 
+    fn is_gone(&self, facts: &Facts) -> Result<(), String> {
+        refuse_if(self.holds(facts).is_ok(), || format!("address {} is still on {}", self.net, self.at))
+    }
+
     fn goes_with(&self) -> Vec<&LinkRef> {
         vec![&self.at]
     }

@@ -14,7 +14,11 @@ const MOST: usize = 64;
 /// Ends what an owner has at a link of this thread's namespace, and with the last one the program.
 pub fn release(link: u32, netns: u64, owner: &str) -> Result<(), Errno> {
     for id in programs(link)?.into_iter().filter(|id| *id != 0) {
-        let program = program_by_id(id)?;
+        let program = match program_by_id(id) {
+            // Somebody else's that went meanwhile.
+            Err(Errno::ENOENT) => continue,
+            other => other?,
+        };
         let Some(holds) = Holds::of_program(&program, NAME)? else { continue };
         holds.release(netns, owner)?;
         if holds.are_empty()? {
