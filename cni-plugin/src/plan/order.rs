@@ -47,9 +47,9 @@ fn place_for(at: usize, steps: &[Step]) -> Option<usize> {
     let Step::Add(Thing::Shaping(shaping)) = &steps[at] else { return None };
     let ifb = ifb_of(shaping, steps);
     let (before, behind) = steps.split_at(at);
-    let led_there = behind.iter().filter_map(|step| match step {
-        Step::Add(Thing::Redirect(Redirect { from, to })) if Some(to) == ifb.as_ref() => Some(from),
-        _ => None,
+    let led_there = behind.iter().filter_map(|step| {
+        let Step::Add(Thing::Redirect(Redirect { from, to })) = step else { return None };
+        (Some(to) == ifb.as_ref()).then_some(from)
     });
     let made_at = |at: &LinkRef| before.iter().position(|step| made_by(step).any(|link| link == at));
     let links = shaping.links().filter(|at| Some(*at) != ifb.as_ref()).chain(led_there);
@@ -66,23 +66,17 @@ fn made_by(step: &Step) -> impl Iterator<Item = &LinkRef> {
 
 /// The ifb that is made here and shaped.
 fn ifb_of(shaping: &Shaping, steps: &[Step]) -> Option<LinkRef> {
-    let ifbs = steps.iter().filter_map(|step| match step {
-        Step::Add(Thing::Link(link)) if matches!(link.kind, LinkKind::Ifb) => Some(&link.at),
-        _ => None,
-    });
-    ifbs.into_iter().find(|ifb| shaping.links().any(|at| at == *ifb)).cloned()
+    let links = steps.iter().filter_map(|step| if let Step::Add(Thing::Link(link)) = step { Some(link) } else { None });
+    let mut ifbs = links.filter(|link| matches!(link.kind, LinkKind::Ifb)).map(|link| &link.at);
+    ifbs.find(|ifb| shaping.links().any(|at| at == *ifb)).cloned()
 }
 
 /// Whether the step makes the ifb, changes it or leads there.
 fn is_about(step: &Step, ifb: Option<&LinkRef>) -> bool {
-    let of = match step {
-        Step::Add(Thing::Link(link)) => &link.at,
-        Step::Add(Thing::Attr(attr)) => &attr.at,
-        Step::Set { at, .. } => at,
-        Step::Add(Thing::Redirect(redirect)) => &redirect.to,
-        _ => return false,
-    };
-    Some(of) == ifb
+    let is_led_there = matches!(step, Step::Add(Thing::Redirect(redirect)) if Some(&redirect.to) == ifb);
+    let is_made = matches!(step, Step::Add(Thing::Link(link)) if Some(&link.at) == ifb);
+    let is_changed = matches!(step, Step::Add(_) | Step::Set { .. }) && step.attr().map(|(at, _)| at) == ifb;
+    ifb.is_some() && (is_led_there || is_made || is_changed)
 }
 
 /// Whether the step says how large a packet of a new link may be: one send less where it stands beside the link's others.
@@ -92,13 +86,9 @@ fn is_size_of(step: &Step, made: &[LinkRef]) -> bool {
 
 /// Makes the link that a step makes come up in a step of its own, if it would come up at once.
 fn come_up_later(step: &mut Step) -> Option<Step> {
-    match step {
-        Step::Add(Thing::Link(Link { up: up @ true, at, .. })) => {
-            *up = false;
-            Some(Step::add(Attr { at: at.clone(), to: LinkAttr::Up(true) }))
-        }
-        _ => None,
-    }
+    let Step::Add(Thing::Link(Link { up: up @ true, at, .. })) = step else { return None };
+    *up = false;
+    Some(Step::add(Attr { at: at.clone(), to: LinkAttr::Up(true) }))
 }
 
 #[cfg(test)]

@@ -17,10 +17,8 @@ pub fn in_one_request(steps: &[Step]) -> usize {
 /// The length of its queue that a new link gets in the request that makes it, where the second step sets it.
 pub fn queue_len_of_new(steps: &[Step]) -> Option<u32> {
     let [Step::Add(Thing::Link(link)), Step::Add(Thing::Attr(attr)), ..] = steps else { return None };
-    match attr.to {
-        LinkAttr::TxQueueLen(len) if link.at == attr.at => Some(len),
-        _ => None,
-    }
+    let LinkAttr::TxQueueLen(len) = attr.to else { return None };
+    (link.at == attr.at).then_some(len)
 }
 
 /// The second step, if it can be made in one send with the shaping that is the first: both need places where filters hang,
@@ -37,10 +35,8 @@ pub fn redirect_with_shaping(steps: &[Step]) -> Option<&Redirect> {
 }
 
 fn settable(step: &Step) -> Option<(&LinkRef, u8)> {
-    match step {
-        Step::Add(Thing::Attr(attr)) => Some((&attr.at, place(&attr.to)?)),
-        _ => None,
-    }
+    let Step::Add(Thing::Attr(attr)) = step else { return None };
+    Some((&attr.at, place(&attr.to)?))
 }
 
 /// When the kernel sets an attribute among those of one request, whatever their order there (v6.12

@@ -49,14 +49,13 @@ pub fn undo(steps: &[Step]) -> Vec<Step> {
     in_turn(steps.iter().rev().filter_map(Step::inverse).filter_map(|step| step.without(&gone)).collect())
 }
 
-/// The order in which things go away, otherwise the given one. Links go at once when the rest is gone, those of one namespace
-/// together, since each request for them takes several RCU grace periods. The hold on the container's sockets goes when there is nothing left to send
-/// through.
+/// The order in which things go away, otherwise the given one. Links go at once when the rest is gone, those of one
+/// namespace together, since each request for them takes several RCU grace periods. The hold on the container's sockets
+/// goes when there is nothing left to send through.
 pub fn in_turn(mut steps: Vec<Step>) -> Vec<Step> {
-    steps.sort_by_key(|step| match step {
-        Step::Del(Thing::Link(link)) => (1, link.at.ns),
-        Step::Del(Thing::XskGuard(_)) | Step::Forget(Kind::XskGuards, _) => (2, Ns::Host),
-        _ => (0, Ns::Host),
+    let is_hold = |step: &Step| matches!(step, Step::Del(Thing::XskGuard(_)) | Step::Forget(Kind::XskGuards, _));
+    steps.sort_by_key(|step| {
+        if let Step::Del(Thing::Link(link)) = step { (1, link.at.ns) } else { (2 * u8::from(is_hold(step)), Ns::Host) }
     });
     steps
 }

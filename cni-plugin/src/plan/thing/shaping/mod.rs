@@ -134,7 +134,7 @@ impl Shaper {
     pub fn clock_burst_ns(&self) -> u64 {
         match self.queue {
             Queue::TbfPfifoFast => self.rate.time_of(self.bucket_of_large()),
-            _ => self.rate.burst_ns(),
+            Queue::Fq | Queue::Htb | Queue::TbfFqCodel | Queue::Tbf => self.rate.burst_ns(),
         }
     }
 
