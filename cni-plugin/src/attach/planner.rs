@@ -32,12 +32,21 @@ pub struct Native {
     pub parts: Vec<Vec<Step>>,
     /// What was read before deciding.
     pub observed: Facts,
+    /// The facts as the steps so far will leave them.
+    ahead: Facts,
 }
 
 impl Native {
-    /// The facts as the steps so far will leave them.
-    fn facts(&self) -> Facts {
-        self.parts.iter().fold(self.observed.clone(), |facts, steps| facts.after(steps))
+    /// Takes over what was read.
+    fn read(&mut self, facts: Facts) {
+        self.observed.merge(facts);
+        self.ahead = self.parts.iter().fold(self.observed.clone(), |facts, steps| facts.after(steps));
+    }
+
+    /// Takes over what a plugin will do.
+    fn push(&mut self, steps: Vec<Step>) {
+        self.ahead = std::mem::take(&mut self.ahead).after(&steps);
+        self.parts.push(steps);
     }
 }
 
@@ -65,11 +74,11 @@ impl<'a> Planner<'a> {
         leases: &mut Leases<'_>,
     ) -> Result<Native, Error> {
         let is_last = items.end == self.chain.items.len();
-        let mut native = Native { parts: Vec::new(), observed: Facts::default() };
+        let mut native = Native { parts: Vec::new(), observed: Facts::default(), ahead: Facts::default() };
         for at in items {
             let planned = self.plan(at, host, &mut native, leases)?;
             self.warnings.extend(planned.warnings);
-            native.parts.push(planned.steps);
+            native.push(planned.steps);
             self.prev = Some(planned.result);
         }
         if let (Some(result), true) = (&self.prev, is_last) {
@@ -91,17 +100,15 @@ impl<'a> Planner<'a> {
         };
         let call = call(self.chain, self.attachment, &self.sandbox, self.prev.as_ref());
         read_more(host, plugin.needs(&call), before)?;
-        let mut facts = before.facts();
-        plugin.refuse(&call, &facts)?;
+        plugin.refuse(&call, &before.ahead)?;
         let ask = Ask { at, prev: self.prev.as_ref(), no_ipv6: no_ipv6(host, item, &call, before)? };
         let lease = leases(&ask)?.map(|lease| ask.left_of(&item.addresses, lease)).transpose()?;
         let (lease, warning) = lease.map_or((None, None), |(lease, warning)| (Some(lease), warning));
         let needs = lease.as_ref().map(|lease| plugin.needs_of(lease)).filter(|needs| !needs.is_empty());
         if let Some(needs) = needs {
             read_more(host, needs, before)?;
-            facts = before.facts();
         }
-        let mut planned = plugin.plan(&call, &facts, lease)?;
+        let mut planned = plugin.plan(&call, &before.ahead, lease)?;
         planned.warnings.extend(warning);
         planned.result.convertible(self.version).map(|()| planned)
     }
@@ -129,16 +136,16 @@ fn no_ipv6(host: &mut dyn Host, item: &Item, call: &Call<'_>, before: &mut Nativ
         return Ok(None);
     }
     let at = plugin.gateway_at(call);
-    if let Some(need) = ipv6::need(at.as_ref(), &before.facts()) {
+    if let Some(need) = ipv6::need(at.as_ref(), &before.ahead) {
         read_more(host, vec![need], before)?;
     }
-    Ok(ipv6::off(at.as_ref(), &before.facts()))
+    Ok(ipv6::off(at.as_ref(), &before.ahead))
 }
 
 /// Reads what a plugin needs and no earlier one asked for; a link that an earlier one makes is not there to be read.
 fn read_more(host: &mut dyn Host, mut needs: Vec<Need>, before: &mut Native) -> Result<(), Error> {
     if !before.parts.is_empty() {
-        let facts = before.facts();
+        let facts = &before.ahead;
         needs.retain(|need| match need {
             Need::Link(at) => facts.link(at).is_none(),
             // Nobody shapes the bridge itself when its port can be.
@@ -147,6 +154,8 @@ fn read_more(host: &mut dyn Host, mut needs: Vec<Need>, before: &mut Native) -> 
             _ => true,
         });
     }
-    before.observed.merge(host.observe(&needs).map_err(Error::from)?);
+    if !needs.is_empty() {
+        before.read(host.observe(&needs).map_err(Error::from)?);
+    }
     Ok(())
 }
