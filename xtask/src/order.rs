@@ -19,7 +19,7 @@ const PLAIN: [&str; 3] = ["bridge", "ptp", "macvlan"];
 const CHAINS: [&str; 6] =
     ["bridge-ipmasq", "chain", "bandwidth-braid", "bandwidth-macvlan", "full-braid", "hostport-ebpf"];
 /// In the name of the function that only an ADD runs.
-const ADD: &str = "5braid6attach3add6attach";
+const ADD: &str = "5braid6attach3add3add";
 /// An ADD weighs more than all other calls together.
 const OTHER_CALLS: usize = 1000;
 /// Fewer, and calls cannot have been seen whole.

@@ -292,7 +292,7 @@ impl Run<'_> {
         let cause = match result {
             Ok(true) => return self.report.applied.push(at),
             Ok(false) if sysctl.optional => return,
-            Err(err) if sysctl.optional => return eprintln!("{step}: {err}"),
+            Err(err) if sysctl.optional => return crate::sys::stderr::tell!("{step}: {err}"),
             Ok(false) => Errno::ENOENT.into(),
             Err(err) => Error::io("", &err).cause,
         };

@@ -46,7 +46,7 @@ fn ask(known: &mut Known, wanted: &[Feature]) {
     let unasked: Vec<_> = wanted.iter().copied().filter(|feature| known.get(*feature).is_none()).collect();
     match find(&unasked) {
         Ok(found) => note(known, &found),
-        Err(err) => eprintln!("ask the kernel for its features: {err}"),
+        Err(err) => crate::sys::stderr::tell!("ask the kernel for its features: {err}"),
     }
 }
 
@@ -72,7 +72,7 @@ fn note(known: &mut Known, found: &[(&'static Probe, Finding)]) {
         }
     }
     if let Err(err) = store(Path::new(PATH), known) {
-        eprintln!("write {PATH}: {err}");
+        crate::sys::stderr::tell!("write {PATH}: {err}");
     }
 }
 

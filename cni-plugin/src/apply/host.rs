@@ -122,6 +122,6 @@ impl Host for Kernel {
     }
 
     fn warn(&mut self, text: &str) {
-        eprintln!("{text}");
+        crate::sys::stderr::tell!("{text}");
     }
 }

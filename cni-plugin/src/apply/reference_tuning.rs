@@ -43,7 +43,7 @@ pub(super) fn restore(kernel: &mut Kernel, at: &LinkRef, file: &str) -> Result<(
         for attr in backup.attrs() {
             let set = kernel.route(at.ns)?.call(rtnl::NEWLINK, 0, |out| link::set_attrs(index, [&attr], out));
             if let Err(err) = set {
-                eprintln!("give {at} back {attr:?}, noted in {file}: {err}");
+                crate::sys::stderr::tell!("give {at} back {attr:?}, noted in {file}: {err}");
             }
         }
     }

@@ -66,7 +66,7 @@ pub fn mend(chain: &Chain) -> Result<(), Error> {
     let mut errors = repair::rules(&mut kernel, &features, is_alive);
     errors.extend(repair::gates(&mut kernel, &features));
     for err in errors {
-        eprintln!("{err}");
+        crate::sys::stderr::tell!("{err}");
     }
     Ok(())
 }

@@ -76,17 +76,17 @@ impl Liveness for Known {
             }
         });
         if let Err(err) = read {
-            eprintln!("{err}");
+            crate::sys::stderr::tell!("{err}");
         }
         missing
     }
 
     fn reclaimed(&self, lease: &LeaseFile, why: Death) {
         if !self.is_quiet {
-            eprintln!("network {:?}: address {} was free again: {why}", self.cache.network, lease.ip);
+            crate::sys::stderr::tell!("network {:?}: address {} was free again: {why}", self.cache.network, lease.ip);
         }
         for err in owner_of(lease).map(|owner| self.end_rules(&owner)).unwrap_or_default() {
-            eprintln!("{err}");
+            crate::sys::stderr::tell!("{err}");
         }
     }
 }

@@ -66,7 +66,7 @@ fn of_item(chain: &Chain, at: usize, kernel: &mut Kernel) -> Result<(), Error> {
 
 fn say(chain: &Chain, note: Option<String>) {
     if let Some(note) = note {
-        eprintln!("network {:?}: {note}", chain.network());
+        crate::sys::stderr::tell!("network {:?}: {note}", chain.network());
     }
 }
 

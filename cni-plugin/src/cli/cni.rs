@@ -31,7 +31,7 @@ pub fn run(arguments: &[OsString]) -> u8 {
 /// Writes an error where the runtime reads it, or where somebody may find it.
 fn tell(error: &Error, version: Version) {
     if write(&error.to_stdout(version)).is_err() {
-        eprintln!("{error}");
+        crate::sys::stderr::tell!("{error}");
     }
 }
 

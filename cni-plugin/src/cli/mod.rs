@@ -75,7 +75,7 @@ pub fn run(arguments: Vec<OsString>) -> u8 {
         Face::Install(arguments) => install::run(&arguments),
     };
     outcome.unwrap_or_else(|err| {
-        eprintln!("braid: {err}");
+        crate::sys::stderr::tell!("braid: {err}");
         FAILURE
     })
 }

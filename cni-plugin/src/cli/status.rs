@@ -63,7 +63,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     });
     let records: Vec<Record> = records.into_iter().map(|(record, _)| record).collect();
     for sentence in full(&records) {
-        eprintln!("{sentence}");
+        crate::sys::stderr::tell!("{sentence}");
     }
     Ok(shown)
 }

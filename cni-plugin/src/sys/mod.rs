@@ -8,6 +8,7 @@
 //!  conntrack ─ connections to forget      cgroup ─ the root of cgroup2
 //!  writers ─ who has a file open for writing          iptables ─ tables of the older iptables
 //!  lock   ─ waiting for one, with a bound             executable ─ the file that runs
+//!  stderr ─ sentences for the operator
 //! ```
 
 pub mod bpf;
@@ -27,5 +28,6 @@ pub mod probe;
 pub mod release;
 pub mod room;
 pub mod rtnl;
+pub mod stderr;
 pub mod sysctl;
 pub mod writers;

@@ -195,7 +195,7 @@ struct Home<'a>(&'a File);
 impl Drop for Home<'_> {
     fn drop(&mut self) {
         if let Err(errno) = setns(self.0, CloneFlags::CLONE_NEWNET) {
-            eprintln!("return from a container's network namespace: {errno}");
+            crate::sys::stderr::tell!("return from a container's network namespace: {errno}");
             std::process::abort();
         }
     }
