@@ -1,6 +1,6 @@
 //! What a container does with `tc` in its own namespace, where braid has nothing of its link.
 
-use super::{AT_ONCE, BURST, GOODPUT, RATE_F, host_link, ifb, limits, list, queues, shaped};
+use super::{BURST, BURST_F, GOODPUT, RATE_F, host_link, ifb, limits, list, queues, shaped};
 use crate::conf;
 use braid_tests::{Ns, Sandbox, Value, json};
 use std::fs;
@@ -11,7 +11,7 @@ fn assert_whole(host: &Sandbox, pod: &Ns, result: &Value) {
     let ip = &result["ips"][0];
     let address = ip["address"].as_str().unwrap().split('/').next().unwrap();
     for (from, there, to) in [(pod, host.host(), ip["gateway"].as_str().unwrap()), (host.host(), pod, address)] {
-        from.assert_sends(there, to, 0.7 * GOODPUT, (1.01 * RATE_F, AT_ONCE));
+        from.assert_sends(there, to, 0.7 * GOODPUT, (1.01 * RATE_F, BURST_F));
     }
 }
 

@@ -197,7 +197,7 @@ fn send_16(from: &Ns, there: &Ns, to: &str, bytes: usize) -> Vec<Vec<Arrival>> {
 #[test]
 fn what_a_connection_sends_again_passes_nothing_that_it_sent_before() {
     /// So many that some would pass others.
-    const AGAIN: u64 = 40;
+    const AGAIN: u64 = 200;
     let pause = || std::thread::sleep(Duration::from_millis(20));
     let host = Sandbox::new();
     let pod = host.pod("a");
@@ -208,7 +208,7 @@ fn what_a_connection_sends_again_passes_nothing_that_it_sent_before() {
     for (from, there, to) in [(host.host(), &*pod, "10.1.0.2"), (&*pod, host.host(), "10.1.0.1")] {
         let again = || counted(from, "TcpRetransSegs");
         let (start, before) = (Instant::now(), again());
-        let is_enough = || again() - before >= AGAIN || start.elapsed() > PATIENCE;
+        let is_enough = || again() - before >= AGAIN || start.elapsed() > 5 * PATIENCE;
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..16 {
@@ -225,10 +225,11 @@ fn what_a_connection_sends_again_passes_nothing_that_it_sent_before() {
             }
             done.store(true, Ordering::Relaxed);
         });
-        // RFC 7323: an older packet after a newer one is dropped. On a busy machine one may still wait that should have left.
+        // RFC 7323: an older packet after a newer one is dropped. Known by its hash alone, a connection has 3 to 7 refused. A
+        // machine that is busy all over sets a timer off late: then one may still wait that should have left.
         let refused = counted(there, "TcpExtPAWSEstab");
         let again = again() - before;
-        assert!(20 * refused <= again && again >= AGAIN, "{refused} packets refused, {again} sent again to {to}");
+        assert!(refused <= 1 && again >= AGAIN, "{refused} packets refused, {again} sent again to {to}");
     }
     call.prev(&result).del().ok();
     host.assert_nothing_left();
