@@ -67,7 +67,7 @@ pub(crate) enum Other {
     Hostport(hostport::cli::Args),
 }
 
-/// What each of them takes.
+/// Options that each of them takes.
 #[derive(clap::Args)]
 pub(crate) struct Common {
     /// A directory of plugins and how to call it in the report; repeat to compare

@@ -45,7 +45,7 @@ pub(crate) struct Report {
     pub(crate) rows: Vec<Row>,
 }
 
-/// Where the figures come from.
+/// Origin of the figures.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Machine {
     /// The kernel's release.

@@ -44,7 +44,7 @@ type Scaled<'a> = DrawingArea<SVGBackend<'a>, Cartesian2d<RangedCoordf64, Ranged
 
 pub(crate) struct Picture<'a> {
     pub(crate) title: &'static str,
-    /// What the bars are.
+    /// Meaning of the bars.
     pub(crate) about: String,
     /// The floor as the legend calls it, where it is shown.
     pub(crate) floor: Option<&'static str>,
@@ -151,7 +151,7 @@ fn height(bars: &[Bar<'_>]) -> i32 {
 }
 
 impl Bar<'_> {
-    /// Where it and its whisker end.
+    /// Ends of it and of its whisker.
     fn end(&self) -> f64 {
         self.whisker.map_or(self.length, |(_, to)| to.max(self.length))
     }

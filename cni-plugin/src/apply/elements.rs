@@ -11,15 +11,15 @@ use crate::sys::netlink::KernelError;
 use crate::sys::nft;
 use nix::errno::Errno;
 
-/// What has to be known to add what belongs to a container's address or link.
+/// An element that belongs to a container's address or link, and can be taken over.
 pub(super) trait Claim {
     /// Adds it; `EEXIST` where somebody has the same.
     fn claim(&self, kernel: &mut Kernel) -> Result<(), KernelError>;
 
-    /// Whose it is to be.
+    /// Owner that it is to have.
     fn claimant(&self) -> &str;
 
-    /// Who has it.
+    /// Owners that have it.
     fn holders(&self, kernel: &mut Kernel) -> Result<Vec<String>, KernelError>;
 
     /// Takes it from whoever has it.

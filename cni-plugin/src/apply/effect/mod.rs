@@ -20,7 +20,7 @@ use crate::sys::netlink::KernelError;
 use crate::sys::nft::{Spot, masquerade, reference};
 use nix::errno::Errno;
 
-/// How a thing gets to the kernel.
+/// Way of a thing to the kernel.
 pub(super) enum Carrier<'a> {
     /// As one request of the route family, sent with its neighbours ([`Effect::request`]).
     Request,
@@ -41,7 +41,7 @@ pub(super) type Head = (u16, u16);
 
 /// The effect of one thing.
 pub(super) trait Effect {
-    /// How it gets to the kernel.
+    /// Way to the kernel.
     fn carrier(&self, _verb: Verb) -> Carrier<'_> {
         Carrier::Alone
     }
@@ -71,12 +71,12 @@ pub(super) trait Effect {
         Ok(())
     }
 
-    /// Whether it comes by several requests, of which a failure leaves some done.
+    /// True if it comes by several requests, of which a failure leaves some done.
     fn is_several(&self) -> bool {
         false
     }
 
-    /// Whether a refusal means that it is gone.
+    /// True if a refusal means that it is gone.
     fn is_gone(&self, errno: Errno) -> bool {
         [Errno::ENOENT, Errno::ENODEV, Errno::EADDRNOTAVAIL, Errno::ESRCH, Errno::ENXIO].contains(&errno)
     }

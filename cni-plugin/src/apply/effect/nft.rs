@@ -1,4 +1,4 @@
-//! What is an element, a rule or a table of nf_tables.
+//! Elements, rules and tables of nf_tables.
 
 use super::{Carrier, Effect};
 use crate::apply::elements::Claim;

@@ -47,7 +47,7 @@ pub(in crate::apply) fn link_of(step: &Step) -> Option<&LinkRef> {
     }
 }
 
-/// Whether the thing's deletion goes with its neighbours in one transaction of nf_tables.
+/// True if the thing's deletion goes with its neighbours in one transaction of nf_tables.
 pub(in crate::apply) fn is_only_elements(thing: &Thing) -> bool {
     matches!(of(thing).carrier(Verb::Del), super::Carrier::Elements)
 }
