@@ -1,8 +1,7 @@
 //! Running a foreign plugin by libcni's rules: look-up in `CNI_PATH`, environment, standard input and output.
 
-use super::record::Key;
 use super::within;
-use crate::cni::{Command, Error, Json};
+use crate::cni::{Command, Error, Json, Owner};
 use crate::sys::executable;
 use crate::sys::writers::Writers;
 use std::fs::{self, Metadata};
@@ -19,8 +18,8 @@ const WRITER_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Call<'a> {
     /// The verb.
     pub command: Command,
-    /// The call that runs it; container and interface are empty for GC and STATUS.
-    pub key: &'a Key,
+    /// The owner that it runs for; container and interface are empty for GC and STATUS.
+    pub owner: &'a Owner,
     /// `CNI_NETNS`.
     pub netns: &'a str,
     /// `CNI_ARGS`.
@@ -29,19 +28,19 @@ pub struct Call<'a> {
     pub path: &'a [PathBuf],
 }
 
-/// The file of a plugin that the call with this key runs: the first regular one named so in `path`.
-pub fn find(plugin: &str, path: &[PathBuf], key: &Key) -> Result<PathBuf, Error> {
+/// The file of a plugin that a call for this owner runs: the first regular one named so in `path`.
+pub fn find(plugin: &str, path: &[PathBuf], owner: &Owner) -> Result<PathBuf, Error> {
     let (file, meta) = look_up(plugin, path)?;
-    is_itself(plugin, &file, &meta).or_else(|| is_under_way(plugin, &file, key)).map_or(Ok(file), Err)
+    is_itself(plugin, &file, &meta).or_else(|| is_under_way(plugin, &file, owner)).map_or(Ok(file), Err)
 }
 
 /// Says why the plugin would only start this program again, for ever. One that an ADD `is_begun` with was another file
 /// than this program.
 #[cold]
-pub fn circle(plugin: &str, path: &[PathBuf], key: &Key, is_begun: bool) -> Option<Error> {
+pub fn circle(plugin: &str, path: &[PathBuf], owner: &Owner, is_begun: bool) -> Option<Error> {
     let (file, meta) = look_up(plugin, path).ok()?;
     let itself = if is_begun { None } else { is_itself(plugin, &file, &meta) };
-    itself.or_else(|| is_under_way(plugin, &file, key))
+    itself.or_else(|| is_under_way(plugin, &file, owner))
 }
 
 fn look_up(plugin: &str, path: &[PathBuf]) -> Result<(PathBuf, Metadata), Error> {
@@ -64,12 +63,12 @@ fn is_itself(plugin: &str, file: &Path, meta: &Metadata) -> Option<Error> {
     executable::is_own(file, meta).then(|| Error::internal(sentence()))
 }
 
-fn is_under_way(plugin: &str, file: &Path, key: &Key) -> Option<Error> {
-    let Key { network, container_id, ifname, .. } = key;
+fn is_under_way(plugin: &str, file: &Path, owner: &Owner) -> Option<Error> {
+    let Owner { network, container_id, ifname } = owner;
     let of = format!("network {network:?} container {container_id:?} interface {ifname:?}");
     let file = file.display();
     let sentence = || format!("type {plugin:?}: {file} has called braid, which would run it again for {of}");
-    within::runs(plugin, key).then(|| Error::internal(sentence()))
+    within::runs(plugin, owner).then(|| Error::internal(sentence()))
 }
 
 fn text_of(path: &[PathBuf]) -> String {
@@ -79,15 +78,15 @@ fn text_of(path: &[PathBuf]) -> String {
 
 /// Runs `plugin` with `conf` and returns what it printed; `Json::Null` where it printed nothing.
 pub fn run(plugin: &str, conf: &Json, call: &Call<'_>) -> Result<Json, Error> {
-    let file = find(plugin, call.path, call.key)?;
+    let file = find(plugin, call.path, call.owner)?;
     let fail = |what: &str, err: &io::Error| Error::because_of(format!("{what} {}: {err}", file.display()), err);
-    let (within, calls) = within::variable(plugin, call.key);
+    let (within, calls) = within::variable(plugin, call.owner);
     let mut process = Process::new(&file);
     process
         .env("CNI_COMMAND", call.command.as_str())
-        .env("CNI_CONTAINERID", &call.key.container_id)
+        .env("CNI_CONTAINERID", &call.owner.container_id)
         .env("CNI_NETNS", call.netns)
-        .env("CNI_IFNAME", &call.key.ifname)
+        .env("CNI_IFNAME", &call.owner.ifname)
         .env("CNI_ARGS", call.args)
         .env("CNI_PATH", join(call.path))
         .env(within, calls)

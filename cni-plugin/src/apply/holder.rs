@@ -39,7 +39,7 @@ pub(super) fn of(owner: &str) -> Holder {
         None => Holder::Somebody,
         Some(records) => match records.into_iter().find(is_alive) {
             None => Holder::Nobody,
-            Some(record) => Holder::Container(record.key.container_id),
+            Some(record) => Holder::Container(record.key.owner.container_id),
         },
     }
 }

@@ -4,7 +4,7 @@
 //! moment leaves something that DEL and GC can act on. It dies with the kernel state that it describes.
 
 use super::{Error, within};
-use crate::cni::{Json, owner};
+use crate::cni::{Json, Owner};
 use crate::plan::step::Step;
 use crate::sys::lock::{wait, wait_for};
 use crate::sys::room;
@@ -29,22 +29,11 @@ const READABLE_LEN: usize = 100;
 /// Which call a record belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
-    /// The network's name.
-    pub network: String,
+    /// The interface that it is for.
+    #[serde(flatten)]
+    pub owner: Owner,
     /// The plugin's type; `braid` for a whole list.
     pub plugin: String,
-    /// `CNI_CONTAINERID`.
-    pub container_id: String,
-    /// `CNI_IFNAME`.
-    pub ifname: String,
-}
-
-impl Key {
-    /// A call that names no container.
-    pub fn of_no_container(network: &str, plugin: &str) -> Self {
-        let [network, plugin] = [network, plugin].map(str::to_owned);
-        Self { network, plugin, container_id: String::new(), ifname: String::new() }
-    }
 }
 
 /// What was done, and what is needed to take it back without the runtime.
@@ -350,7 +339,7 @@ fn load(path: &Path) -> Result<Option<Record>, Error> {
 
 /// `<ifname>:<network>:<type>.json`; neither ifname nor network can hold a colon.
 fn file_name(key: &Key) -> String {
-    format!("{}:{}:{}.json", key.ifname, part_name(&key.network), part_name(&key.plugin))
+    format!("{}:{}:{}.json", key.owner.ifname, part_name(&key.owner.network), part_name(&key.plugin))
 }
 
 /// The text itself, or its hash where it is too long for a file name.
@@ -361,26 +350,23 @@ fn part_name(text: &str) -> String {
     format!("sha256-{}", encode_string(&Sha256::digest(text.as_bytes())))
 }
 
-/// The records of an owner ([`owner`]'s text). None where the text can't be taken apart, or a record not be read: then nobody
+/// The records of an owner ([`Owner::short`]). None where the text can't be taken apart, or a record not be read: then nobody
 /// knows.
 pub(super) fn of_owner(text: &str) -> Option<Vec<Record>> {
-    let is_its = |Key { network, container_id, ifname, .. }: &Key| owner::short(network, container_id, ifname) == text;
-    if owner::is_digest(text) {
-        return Some(list().ok()?.into_iter().filter(|record| is_its(&record.key)).collect());
+    if Owner::is_digest(text) {
+        return Some(list().ok()?.into_iter().filter(|record| record.key.owner.short() == text).collect());
     }
-    let [_, container_id, _] = text.split(' ').collect::<Vec<_>>()[..] else { return None };
-    let mut records = files_of(container_id).ok()?;
+    let mut records = files_of(&Owner::parse(text)?.container_id).ok()?;
     records.retain(|path| is_of(path, text));
     records.iter().map(|path| load(path).ok()?).collect()
 }
 
 /// The container that an owner's text names; none where that is not known.
 pub(super) fn container_of(text: &str) -> Option<String> {
-    if owner::is_digest(text) {
-        return of_owner(text)?.pop().map(|record| record.key.container_id);
+    if Owner::is_digest(text) {
+        return of_owner(text)?.pop().map(|record| record.key.owner.container_id);
     }
-    let [_, container_id, _] = text.split(' ').collect::<Vec<_>>()[..] else { return None };
-    Some(container_id.to_owned())
+    Owner::parse(text).map(|owner| owner.container_id)
 }
 
 /// The records of a container but for those of one owner, the oldest first.
@@ -397,8 +383,8 @@ pub(super) fn of_container(container_id: &str, but: &str) -> Result<Vec<Record>,
 
 /// Whether the file is a record of this owner, as far as its name tells.
 fn is_of(path: &Path, owner: &str) -> bool {
-    let [network, _, ifname] = owner.split(' ').collect::<Vec<_>>()[..] else { return false };
-    let start = format!("{ifname}:{}:", part_name(network));
+    let Some(Owner { network, ifname, .. }) = Owner::parse(owner) else { return false };
+    let start = format!("{ifname}:{}:", part_name(&network));
     path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&start))
 }
 
@@ -422,8 +408,7 @@ mod tests {
     use crate::plan::undo::undo;
 
     fn key() -> Key {
-        let text = |text: &str| text.to_owned();
-        Key { network: text("net.1"), plugin: text("bridge"), container_id: text("4f1c"), ifname: text("eth0.5") }
+        Key { owner: Owner::new("net.1", "4f1c", "eth0.5"), plugin: "bridge".to_owned() }
     }
 
     #[test]
@@ -438,11 +423,18 @@ mod tests {
     }
 
     #[test]
+    fn a_key_is_one_object_of_four_names() {
+        let text = r#"{"network":"net.1","container_id":"4f1c","ifname":"eth0.5","plugin":"bridge"}"#;
+        assert_eq!(serde_json::to_string(&key()).expect("json"), text);
+    }
+
+    #[test]
     fn a_file_name_keeps_its_parts_apart_and_fits_the_kernels_limit() {
         assert_eq!(file_name(&key()), "eth0.5:net.1:bridge.json");
-        let long = Key { network: "n".repeat(300), plugin: "p".repeat(300), ..key() };
+        let of = |len: usize| Owner::new(&"n".repeat(len), "4f1c", "eth0.5");
+        let long = Key { owner: of(300), plugin: "p".repeat(300) };
         assert!(file_name(&long).len() <= 255);
-        assert_ne!(file_name(&long), file_name(&Key { network: "n".repeat(301), ..long.clone() }));
+        assert_ne!(file_name(&long), file_name(&Key { owner: of(301), ..long.clone() }));
     }
 
     #[test]

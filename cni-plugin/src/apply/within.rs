@@ -3,7 +3,7 @@
 //! A foreign plugin may call braid for the same container, to have an address or a bridge of it. That call must not wait
 //! for the one that waits for it. And it must not start that plugin again for the same attachment: it would have no end.
 
-use super::record::Key;
+use crate::cni::Owner;
 use std::env;
 use std::fmt::Write;
 
@@ -18,46 +18,45 @@ pub(super) fn holds(container_id: &str) -> bool {
 }
 
 /// Whether `plugin` is one of them, run for the same attachment of the same network.
-pub(super) fn runs(plugin: &str, key: &Key) -> bool {
-    is_in(&env::var(VARIABLE).unwrap_or_default(), plugin, key)
+pub(super) fn runs(plugin: &str, owner: &Owner) -> bool {
+    is_in(&env::var(VARIABLE).unwrap_or_default(), plugin, owner)
 }
 
-fn is_in(text: &str, plugin: &str, key: &Key) -> bool {
+fn is_in(text: &str, plugin: &str, owner: &Owner) -> bool {
     let fields: Vec<&str> = text.split('/').collect();
-    fields.chunks_exact(FIELDS).any(|fields| *fields == fields_of(plugin, key))
+    fields.chunks_exact(FIELDS).any(|fields| *fields == fields_of(plugin, owner))
 }
 
-/// The variable for `plugin`, run by the call with this key.
-pub(super) fn variable(plugin: &str, key: &Key) -> (&'static str, String) {
-    (VARIABLE, behind(env::var(VARIABLE).unwrap_or_default(), plugin, key))
+/// The variable for `plugin`, run by a call for this owner.
+pub(super) fn variable(plugin: &str, owner: &Owner) -> (&'static str, String) {
+    (VARIABLE, behind(env::var(VARIABLE).unwrap_or_default(), plugin, owner))
 }
 
-fn behind(mut text: String, plugin: &str, key: &Key) -> String {
-    for field in fields_of(plugin, key) {
+fn behind(mut text: String, plugin: &str, owner: &Owner) -> String {
+    for field in fields_of(plugin, owner) {
         // Writing to a String can't fail.
         let _ = write!(text, "{field}/");
     }
     text
 }
 
-fn fields_of<'a>(plugin: &'a str, key: &'a Key) -> [&'a str; FIELDS] {
-    [&key.container_id, &key.ifname, &key.network, plugin]
+fn fields_of<'a>(plugin: &'a str, owner: &'a Owner) -> [&'a str; FIELDS] {
+    [&owner.container_id, &owner.ifname, &owner.network, plugin]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn key(container_id: &str) -> Key {
-        let text = |text: &str| text.to_owned();
-        Key { container_id: text(container_id), ifname: text("eth0"), ..Key::of_no_container("net", "braid") }
+    fn owner(container_id: &str) -> Owner {
+        Owner::new("net", container_id, "eth0")
     }
 
     #[test]
     fn a_plugin_is_found_among_those_around_the_call() {
-        let text = behind(behind(String::new(), "vlan", &key("a")), "flannel", &key("b"));
+        let text = behind(behind(String::new(), "vlan", &owner("a")), "flannel", &owner("b"));
         assert_eq!(text, "a/eth0/net/vlan/b/eth0/net/flannel/");
-        let found = |plugin, id| is_in(&text, plugin, &key(id));
+        let found = |plugin, id| is_in(&text, plugin, &owner(id));
         assert_eq!([found("vlan", "a"), found("flannel", "b")], [true; 2]);
         assert_eq!([found("flannel", "a"), found("vlan", "b"), found("vlan", "")], [false; 3]);
     }

@@ -71,10 +71,10 @@ fn reserve_alone(
     deliver: &mut Deliver<'_>,
 ) -> Result<Added, Error> {
     let known = Known::of(chain.network());
-    let result = AddResult::from(ipam.reserve(&chain::owner(attachment), known.host())?);
+    let result = AddResult::from(ipam.reserve(&chain.owner(attachment), known.host())?);
     let delivered = result.to_stdout(request.conf.version).and_then(|stdout| deliver(&stdout));
     delivered.inspect_err(|_| {
-        let _ = ipam.release(&chain::owner(attachment), known.host());
+        let _ = ipam.release(&chain.owner(attachment), known.host());
     })?;
     Ok(Added { result, timings: Vec::new(), host: None })
 }
@@ -223,7 +223,7 @@ fn lease(chain: &Chain, attachment: &Attachment, ask: &Ask<'_>, done: &mut usize
     let at = ask.at;
     let lease = match &chain.items[at].addresses {
         From::Nobody => return Ok(None),
-        From::Ours(ipam) => ask.of(ipam)?.reserve(&chain::owner(attachment), Known::of(chain.network()).host())?,
+        From::Ours(ipam) => ask.of(ipam)?.reserve(&chain.owner(attachment), Known::of(chain.network()).host())?,
         From::Foreign(ipam) => {
             *done = at + 1;
             let result = chain.delegate(ipam, at, Command::Add, Some(attachment), ask.prev)?;

@@ -3,8 +3,8 @@
 use crate::apply::delegate;
 use crate::apply::record::Key;
 use crate::cni::netconf_list::Injected;
-use crate::cni::{AddResult, Attachment, Command, Error, Json, NetConf, NetConfList, Request};
-use crate::ipam::{Ipam, Lease, Owner};
+use crate::cni::{AddResult, Attachment, Command, Error, Json, NetConf, NetConfList, Owner, Request};
+use crate::ipam::{Ipam, Lease};
 use crate::plan::Feature;
 use crate::plugins::{self, Addresses, Plugin};
 use std::path::PathBuf;
@@ -118,12 +118,7 @@ impl Chain {
     pub fn key_of(face: &str, conf: &NetConf, attachment: &Attachment) -> Key {
         let face = Self::face_of(face, conf);
         let own = conf.json.get("network").filter(|_| face == BRAID).and_then(|network| network.get("name")?.as_str());
-        Key {
-            network: own.unwrap_or(&conf.name).to_owned(),
-            plugin: face.to_owned(),
-            container_id: attachment.container_id.clone(),
-            ifname: attachment.ifname.to_string(),
-        }
+        Key { owner: attachment.owner(own.unwrap_or(&conf.name)), plugin: face.to_owned() }
     }
 
     /// The type that a call is for: `braid` itself does what the configuration says.
@@ -132,13 +127,14 @@ impl Chain {
         if face.is_empty() { BRAID } else { face }
     }
 
-    /// Under which key the call is recorded.
+    /// The owner of what the attachment has of this network.
+    pub fn owner(&self, attachment: &Attachment) -> Owner {
+        attachment.owner(self.network())
+    }
+
+    /// The key that the call is recorded under.
     pub fn key(&self, attachment: &Attachment) -> Key {
-        Key {
-            container_id: attachment.container_id.clone(),
-            ifname: attachment.ifname.to_string(),
-            ..Key::of_no_container(self.network(), &self.face)
-        }
+        Key { owner: self.owner(attachment), plugin: self.face.clone() }
     }
 
     /// Whether any plugin makes an interface of its own.
@@ -162,15 +158,13 @@ impl Chain {
 
     /// Refuses a foreign plugin or IPAM that is not there, or would start this program again, before anything is changed.
     pub fn find_foreign(&self, attachment: &Attachment) -> Result<(), Error> {
-        let mut foreign = self.foreign().peekable();
-        let Some(_) = foreign.peek() else { return Ok(()) };
-        let key = self.key(attachment);
-        foreign.try_for_each(|plugin| delegate::find(plugin, &self.path, &key).map(drop))
+        let owner = self.owner(attachment);
+        self.foreign().try_for_each(|plugin| delegate::find(plugin, &self.path, &owner).map(drop))
     }
 
     /// Says which foreign plugin or IPAM would only start this program again, for ever.
     pub fn circle(&self, plugin: &str, attachment: &Attachment, is_begun: bool) -> Option<Error> {
-        delegate::circle(plugin, &self.path, &self.key(attachment), is_begun)
+        delegate::circle(plugin, &self.path, &self.owner(attachment), is_begun)
     }
 
     /// [`Chain::circle`] of any of them.
@@ -198,13 +192,11 @@ impl Chain {
     ) -> Result<Option<AddResult>, Error> {
         let conf = self.conf_for(at, prev)?;
         let netns = attachment.and_then(|a| a.netns.as_ref()).map(|path| path.display().to_string());
-        let key = match attachment {
-            Some(attachment) => self.key(attachment),
-            None => Key::of_no_container(self.network(), &self.face),
-        };
+        let nobody = || Owner::new(self.network(), "", "");
+        let owner = attachment.map_or_else(nobody, |attachment| self.owner(attachment));
         let call = delegate::Call {
             command,
-            key: &key,
+            owner: &owner,
             netns: netns.as_deref().unwrap_or_default(),
             args: attachment.map_or("", |a| &a.args),
             path: &self.path,
@@ -291,11 +283,6 @@ impl Item {
 /// Whether it is a type of braid's that gives no addresses.
 fn is_no_ipam(kind: &str) -> bool {
     kind == BRAID || plugins::TYPES.contains(&kind)
-}
-
-/// Whom an address belongs to.
-pub fn owner(attachment: &Attachment) -> Owner {
-    Owner { container_id: attachment.container_id.clone(), ifname: attachment.ifname.to_string() }
 }
 
 /// What a foreign IPAM gave, as a lease.

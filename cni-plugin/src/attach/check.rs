@@ -1,7 +1,7 @@
 //! CHECK: every recorded step still holds, and what the result says is there.
 
 use super::add::open_host;
-use super::chain::{self, Chain, From, Work};
+use super::chain::{Chain, From, Work};
 use super::liveness::Known;
 use super::told;
 use crate::apply::host::Machine;
@@ -56,7 +56,7 @@ fn check_others(chain: &Chain, at: usize, attachment: &Attachment, prev: Option<
     }
     match &item.addresses {
         From::Nobody => Ok(()),
-        From::Ours(ipam) => ipam.check(&chain::owner(attachment), prev, Known::of(chain.network()).host()),
+        From::Ours(ipam) => ipam.check(&chain.owner(attachment), prev, Known::of(chain.network()).host()),
         From::Foreign(ipam) => chain.delegate(ipam, at, Command::Check, Some(attachment), prev).map(drop),
     }
 }

@@ -21,7 +21,8 @@ use crate::sys::netns::{NetNs, NetNsError};
 pub fn del(request: &Request, face: &str, machine: &dyn Machine) -> Result<(), Error> {
     let attachment = request.attachment.as_ref().ok_or_else(|| Error::env("DEL needs a container"))?;
     if let Some(ipam) = chain::ipam_alone_for_release(face, &request.conf)? {
-        return ipam.release(&chain::owner(attachment), Known::of(&request.conf.name).host()).map(drop);
+        let network = &request.conf.name;
+        return ipam.release(&attachment.owner(network), Known::of(network).host()).map(drop);
     }
     let mut host = machine.open(netns_of(attachment)?).map_err(Error::from)?;
     let is_own = !request.netns_override && host.own_netns().map_err(Error::from)?.is_some();

@@ -11,7 +11,7 @@ use crate::apply::kernel::Kernel;
 use crate::apply::record::{self, Record};
 use crate::apply::repair;
 use crate::apply::xsk;
-use crate::cni::{Command, Error, Request, owner};
+use crate::cni::{Command, Error, Owner, Request};
 use crate::ipam::host_local;
 use crate::ipam::liveness::{Liveness, Netns, owner_of};
 use crate::plan::step::{Kind, Step};
@@ -35,13 +35,14 @@ pub fn gc(request: &Request, chain: &Chain, machine: &dyn Machine) -> Result<(),
     let mut errors = Vec::new();
     mend(chain)?;
     let records = record::list().map_err(Error::from)?;
-    let records: Vec<Record> = records.into_iter().filter(|record| record.key.network == network).collect();
+    let records: Vec<Record> = records.into_iter().filter(|record| record.key.owner.network == network).collect();
     let valid = match &request.conf.valid_attachments {
-        Some(valid) => valid.clone(),
+        // A list inside the configuration may have a name of its own.
+        Some(valid) => valid.iter().map(|of| Owner::new(network, &of.container_id, &of.ifname)).collect(),
         None => alive(chain, &records),
     };
-    for record in records.iter().filter(|record| record.key.plugin == chain.face && !valid.contains(&pair(&record.key)))
-    {
+    let is_lost = |record: &&Record| record.key.plugin == chain.face && !valid.contains(&record.key.owner);
+    for record in records.iter().filter(is_lost) {
         errors.extend(collect(record, machine).err());
     }
     for (at, item) in chain.items.iter().enumerate() {
@@ -71,19 +72,16 @@ pub fn mend(chain: &Chain) -> Result<(), Error> {
     Ok(())
 }
 
-fn pair(key: &record::Key) -> (String, String) {
-    (key.container_id.clone(), key.ifname.clone())
-}
-
 /// The attachments of the network whose namespace is known to be there.
-fn alive(chain: &Chain, records: &[Record]) -> Vec<(String, String)> {
-    let mut alive: Vec<_> = records.iter().filter(|record| is_alive(record)).map(|record| pair(&record.key)).collect();
+fn alive(chain: &Chain, records: &[Record]) -> Vec<Owner> {
+    let mut alive: Vec<_> =
+        records.iter().filter(|record| is_alive(record)).map(|record| record.key.owner.clone()).collect();
     let known = Known::of(chain.network());
     for (_, config) in host_locals(chain) {
         for lease in host_local::read_leases(config).unwrap_or_default() {
-            let Some(owner) = owner_of(&lease) else { continue };
+            let Some(owner) = owner_of(&lease, chain.network()) else { continue };
             if known.netns_of(&owner, lease.written) == Netns::Alive {
-                alive.push((owner.container_id, owner.ifname));
+                alive.push(owner);
             }
         }
     }
@@ -93,16 +91,14 @@ fn alive(chain: &Chain, records: &[Record]) -> Vec<(String, String)> {
 /// DEL with what the record remembers of the call.
 pub fn collect(record: &Record, machine: &dyn Machine) -> Result<(), Error> {
     del(&recorded::request(record)?, &record.key.plugin, machine)
-        .map_err(|err| err.context(format!("container {} {}", record.key.container_id, record.key.ifname)))
+        .map_err(|err| err.context(format!("container {} {}", record.key.owner.container_id, record.key.owner.ifname)))
 }
 
 /// Links, masqueraded sources, host ports and held bridge ports that name an owner of this network which is not valid: their
 /// records are lost.
-fn sweep(network: &str, valid: &[(String, String)]) -> Result<(), Error> {
-    let texts =
-        |(id, ifname): &(String, String)| [owner::short(network, id, ifname), owner::whole(network, id, ifname)];
-    let kept: HashSet<String> = valid.iter().flat_map(texts).collect();
-    let is_lost = |text: &str| owner::is_of_network(text, network) && !kept.contains(text);
+fn sweep(network: &str, valid: &[Owner]) -> Result<(), Error> {
+    let kept: HashSet<String> = valid.iter().flat_map(|owner| [owner.short(), owner.whole()]).collect();
+    let is_lost = |text: &str| Owner::is_of_network(text, network) && !kept.contains(text);
     let mut kernel = Kernel::open(None).map_err(Error::from)?;
     let messages = kernel.route(crate::plan::Ns::Host).and_then(|socket| socket.dump(rtnl::GETLINK, link::link_dump));
     let mut steps = Vec::new();

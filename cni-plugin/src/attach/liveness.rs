@@ -7,11 +7,11 @@ use crate::apply::holder::is_alive;
 pub use crate::apply::holder::netns_of;
 use crate::apply::kernel::Kernel;
 use crate::apply::record::{self, Record};
-use crate::cni::owner;
+use crate::cni::Owner;
+use crate::ipam::Host;
 use crate::ipam::host_local::STATE_DIR;
 use crate::ipam::host_local::store::LeaseFile;
 use crate::ipam::liveness::{Death, LIBCNI_CACHE_DIR, LibcniCache, Liveness, Netns, Recorded, owner_of};
-use crate::ipam::{Host, Owner};
 use crate::plan::Facts;
 use crate::plan::step::{Kind, Step};
 use std::cell::OnceCell;
@@ -48,14 +48,15 @@ impl Known {
 
     fn recorded_netns(&self, owner: &Owner) -> Option<Netns> {
         let records = self.records.get_or_init(|| record::list().unwrap_or_default());
-        let is_owners = |key: &record::Key| {
-            key.network == self.cache.network && key.container_id == owner.container_id && key.ifname == owner.ifname
-        };
-        records.iter().find(|record| record.netns.is_some() && is_owners(&record.key)).map(netns_of)
+        records.iter().find(|record| record.netns.is_some() && record.key.owner == *owner).map(netns_of)
     }
 }
 
 impl Liveness for Known {
+    fn network(&self) -> &str {
+        &self.cache.network
+    }
+
     fn netns_of(&self, owner: &Owner, leased: SystemTime) -> Netns {
         match self.recorded_netns(owner) {
             Some(Netns::Unknown) | None => self.cache.netns_of(owner, leased),
@@ -65,14 +66,12 @@ impl Liveness for Known {
 
     fn recorded(&self, path: &Path, is_missing: &dyn Fn(IpAddr) -> bool) -> Vec<Recorded> {
         let mut missing = Vec::new();
-        let of_network = |record: &Record| record.key.network == self.cache.network;
+        let of_network = |record: &Record| record.key.owner.network == self.network();
         let read = record::each(|record, is_idle| {
             let mut ips = if of_network(record) { recorded::leased(record, path) } else { Vec::new() };
             ips.retain(|ip| is_missing(*ip));
             if !ips.is_empty() && is_alive(record) {
-                let (container_id, ifname) = (record.key.container_id.clone(), record.key.ifname.clone());
-                let owner = Owner { container_id, ifname };
-                missing.extend(ips.into_iter().map(|ip| Recorded { ip, owner: owner.clone(), is_idle }));
+                missing.extend(ips.into_iter().map(|ip| Recorded { ip, owner: record.key.owner.clone(), is_idle }));
             }
         });
         if let Err(err) = read {
@@ -83,27 +82,20 @@ impl Liveness for Known {
 
     fn reclaimed(&self, lease: &LeaseFile, why: Death) {
         if !self.is_quiet {
-            crate::sys::stderr::tell!("network {:?}: address {} was free again: {why}", self.cache.network, lease.ip);
+            crate::sys::stderr::tell!("network {:?}: address {} was free again: {why}", self.network(), lease.ip);
         }
-        for err in owner_of(lease).map(|owner| self.end_rules(&owner)).unwrap_or_default() {
+        for err in owner_of(lease, self.network()).map(|owner| end_rules(&owner)).unwrap_or_default() {
             crate::sys::stderr::tell!("{err}");
         }
     }
 }
 
-impl Known {
-    /// Ends what the host's rules say of the address of a container that is gone: the next one to have it is not to be
-    /// reached by its ports. The rest is left to its DEL or GC, which may hold locks that this call needs.
-    fn end_rules(&self, owner: &Owner) -> Vec<Error> {
-        let owner = owner::short(&self.cache.network, &owner.container_id, &owner.ifname);
-        let steps = [
-            Step::Forget(Kind::HostPorts, owner.clone()),
-            Step::Forget(Kind::Masquerades, owner.clone()),
-            Step::Forget(Kind::Firewall, owner),
-        ];
-        match Kernel::open(None) {
-            Ok(mut kernel) => execute(&mut kernel, &steps, &Facts::default(), OnError::GoOn).errors,
-            Err(err) => vec![err],
-        }
+/// Ends what the host's rules say of the address of a container that is gone: the next one to have it is not to be reached
+/// by its ports. The rest is left to its DEL or GC, which may hold locks that this call needs.
+fn end_rules(owner: &Owner) -> Vec<Error> {
+    let steps = [Kind::HostPorts, Kind::Masquerades, Kind::Firewall].map(|kind| Step::Forget(kind, owner.short()));
+    match Kernel::open(None) {
+        Ok(mut kernel) => execute(&mut kernel, &steps, &Facts::default(), OnError::GoOn).errors,
+        Err(err) => vec![err],
     }
 }

@@ -28,9 +28,8 @@ mod told;
 
 use crate::apply::delegate;
 use crate::apply::host::This;
-use crate::apply::record::Key;
 use crate::cni::version::version_reply;
-use crate::cni::{Command, Error, Request, Version};
+use crate::cni::{Command, Error, Owner, Request, Version};
 use crate::{ipam, plugins};
 use add::Deliver;
 use chain::{BRAID, Chain};
@@ -55,6 +54,6 @@ pub fn answer(request: &Request, face: &str, deliver: &mut Deliver<'_>) -> Resul
 /// Answers VERSION. A name that leads to this program and is none of its types serves no other verb.
 pub fn version(face: &str, path: &[PathBuf]) -> Result<String, Error> {
     let is_ours = face == BRAID || plugins::TYPES.contains(&face) || ipam::TYPES.contains(&face);
-    let circle = if is_ours { None } else { delegate::circle(face, path, &Key::of_no_container("", face), false) };
+    let circle = if is_ours { None } else { delegate::circle(face, path, &Owner::default(), false) };
     circle.map_or_else(|| Ok(version_reply(&Version::ALL)), Err)
 }

@@ -15,9 +15,9 @@ const PREV_RESULT: &str = "prevResult";
 /// DEL with what the record remembers of ADD.
 pub fn request(record: &Record) -> Result<Request, Error> {
     let conf = NetConf::from_json(record.conf.clone())?;
-    let ifname = IfName::parse(&record.key.ifname).map_err(|err| Error::internal(err.to_string()))?;
+    let ifname = IfName::parse(&record.key.owner.ifname).map_err(|err| Error::internal(err.to_string()))?;
     let attachment = Attachment {
-        container_id: record.key.container_id.clone(),
+        container_id: record.key.owner.container_id.clone(),
         ifname,
         netns: record.netns.clone(),
         args: record.args.clone(),

@@ -1,6 +1,6 @@
 //! Taking an attachment back, for DEL, GC and an ADD that failed: what fails is left in the record, to be tried again.
 
-use super::chain::{self, Chain, From, Work};
+use super::chain::{Chain, From, Work};
 use super::liveness::Known;
 use super::planner::call;
 use crate::apply::executor::OnError;
@@ -126,7 +126,7 @@ impl TakeBack<'_> {
             (_, From::Nobody) => return Ok(()),
             (_, From::Ours(ipam)) => {
                 let known = Known::of(chain.network());
-                return ipam.release(&chain::owner(attachment), known.host()).map(drop);
+                return ipam.release(&chain.owner(attachment), known.host()).map(drop);
             }
         };
         let is_begun = self.record.as_ref().is_some_and(|record| at < record.parts.len());

@@ -17,7 +17,7 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> Outcome {
     // The id becomes a path below.
     conf::attachment(&arguments.container, "eth0", None, "")?;
-    let is_of = |record: &Record| record.key.container_id == arguments.container;
+    let is_of = |record: &Record| record.key.owner.container_id == arguments.container;
     let records: Vec<Record> = record::list()?.into_iter().filter(is_of).collect();
     let sandbox = trial::sandbox_of(&arguments.container).filter(|path| path.exists());
     if records.is_empty() && sandbox.is_none() {

@@ -3,10 +3,10 @@
 use super::{FAILURE, Outcome, SUCCESS, conf, output};
 use crate::apply::holder::is_alive;
 use crate::apply::host::This;
-use crate::apply::record::{self, Record};
+use crate::apply::record::{self, Key, Record};
 use crate::attach::gc::collect;
 use crate::attach::leases;
-use crate::ipam::Owner;
+use crate::cni::Owner;
 use crate::ipam::host_local::store::LeaseFile;
 use crate::ipam::liveness::{Death, owner_of};
 use clap::Args;
@@ -58,7 +58,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
 
 /// One lease of the dead.
 fn row(network: &str, (lease, why): &(LeaseFile, Death), is_dry_run: bool) -> Vec<String> {
-    let owner = owner_of(lease).unwrap_or_else(|| Owner { container_id: String::new(), ifname: String::new() });
+    let owner = owner_of(lease, network).unwrap_or_default();
     let done = if is_dry_run { "would be taken back" } else { "taken back" };
     vec![network.to_owned(), lease.ip.to_string(), owner.container_id, owner.ifname, format!("{done}: {why}")]
 }
@@ -79,8 +79,8 @@ pub(super) fn take_back(
                 },
                 str::to_owned,
             );
-            let key = &record.key;
-            vec![key.network.clone(), key.plugin.clone(), key.container_id.clone(), key.ifname.clone(), done]
+            let Key { owner: Owner { network, container_id, ifname }, plugin } = record.key.clone();
+            vec![network, plugin, container_id, ifname, done]
         })
         .collect();
     if !rows.is_empty() {

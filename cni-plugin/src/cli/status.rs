@@ -7,7 +7,7 @@ use crate::apply::record::{self, Record};
 use crate::attach::chain::BRAID;
 use crate::attach::liveness::netns_of;
 use crate::attach::status::full;
-use crate::cni::{Json, NetConf, NetConfList};
+use crate::cni::{Json, NetConf, NetConfList, Owner};
 use crate::ipam::liveness::Netns;
 use crate::plan::step::{Ns, Step};
 use crate::plan::thing::shaping::Traffic;
@@ -69,11 +69,12 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
 }
 
 fn shown(record: &Record, age: Duration, netns: Netns) -> Shown {
+    let Owner { network, container_id, ifname } = record.key.owner.clone();
     Shown {
-        network: record.key.network.clone(),
+        network,
         plugin: types(record),
-        container_id: record.key.container_id.clone(),
-        ifname: record.key.ifname.clone(),
+        container_id,
+        ifname,
         addresses: addresses(record),
         host_link: record.steps().find_map(host_link).map(|link| link.name.to_string()),
         netns: record.netns.as_ref().map(|path| path.display().to_string()),
@@ -84,7 +85,7 @@ fn shown(record: &Record, age: Duration, netns: Netns) -> Shown {
 }
 
 fn addresses(record: &Record) -> Vec<String> {
-    let own = |at: &LinkRef| at.ns == Ns::Pod && at.name.as_str() == record.key.ifname;
+    let own = |at: &LinkRef| at.ns == Ns::Pod && at.name.as_str() == record.key.owner.ifname;
     let address = |step: &Step| match step {
         Step::Add(Thing::Addr(addr)) if own(&addr.at) => Some(addr.net.to_string()),
         _ => None,
@@ -183,12 +184,7 @@ mod tests {
 
     fn record() -> Record {
         let name = |text| IfName::parse(text).expect("a name");
-        let key = Key {
-            network: "pods".to_owned(),
-            plugin: BRAID.to_owned(),
-            container_id: "4f1c5d0e9a7b33".to_owned(),
-            ifname: "eth0".to_owned(),
-        };
+        let key = Key { owner: Owner::new("pods", "4f1c5d0e9a7b33", "eth0"), plugin: BRAID.to_owned() };
         let conf = br#"{"name":"pods","type":"braid","plugins":[{"type":"ptp"},{"type":"tuning"}]}"#;
         let mut record = Record::new(key, Json::parse(conf, "test").expect("json"));
         record.netns = Some("/run/netns/a".into());
@@ -225,7 +221,7 @@ mod tests {
     #[test]
     fn the_table_cuts_a_runtimes_container_ids_short() {
         let mut record = record();
-        record.key.container_id = "4f1c5d0e9a7b33aa".repeat(4);
+        record.key.owner.container_id = "4f1c5d0e9a7b33aa".repeat(4);
         let text = table(&[shown(&record, Duration::from_secs(3725), Netns::Gone)]);
         let row: Vec<&str> = text.lines().nth(1).unwrap_or_default().split_whitespace().collect();
         assert_eq!(row, ["pods", "ptp+tuning", "4f1c5d0e9a7b", "eth0", "10.1.0.2/24", "veth1", "gone", "1h2m"]);

@@ -42,7 +42,8 @@ impl Look {
         let mut directions = BTreeMap::new();
         for record in record::list()? {
             for direction in shaped::of(&record) {
-                let key = (record.key.container_id.clone(), record.key.ifname.clone(), direction.toward);
+                let owner = &record.key.owner;
+                let key = (owner.container_id.clone(), owner.ifname.clone(), direction.toward);
                 directions.insert(key, direction);
             }
         }

@@ -24,6 +24,7 @@ pub use error::{Code, Error};
 pub use json::Json;
 pub use netconf::NetConf;
 pub use netconf_list::{Injected, NetConfList};
+pub use owner::Owner;
 pub use request::{Attachment, Command, Environment, Request};
 pub use result::{AddResult, Dns, Interface, IpConfig, Route};
 pub use version::{Family, Gated, Version};

@@ -2,7 +2,7 @@
 
 use super::bounds::shortened;
 use super::result::result_version;
-use super::{AddResult, Dns, Error, Json, Version};
+use super::{AddResult, Dns, Error, Json, Owner, Version};
 
 /// One plugin's configuration as it arrived, with the keys that all plugins share already read.
 #[derive(Debug, Clone)]
@@ -21,9 +21,9 @@ pub struct NetConf {
     pub dns: Option<Dns>,
     /// `prevResult`, converted up.
     pub prev_result: Option<AddResult>,
-    /// `cni.dev/valid-attachments` or `cni.dev/attachments`, for GC, as (container id, ifname); `None` where neither is
-    /// there. libcni writes `null` for an empty list, so a key with `null` means that no attachment is valid.
-    pub valid_attachments: Option<Vec<(String, String)>>,
+    /// `cni.dev/valid-attachments` or `cni.dev/attachments`, for GC, in the network `name`; `None` where neither is there.
+    /// libcni writes `null` for an empty list, so a key with `null` means that no attachment is valid.
+    pub valid_attachments: Option<Vec<Owner>>,
 }
 
 /// The spelling of the specification's text at its tag 1.1.0, and the one of today; libcni sends both.
@@ -59,7 +59,7 @@ impl NetConf {
         Ok(Self {
             dns: json.nested("dns", dns)?.flatten(),
             prev_result: prev(&json, version)?,
-            valid_attachments: valid_attachments(&json)?,
+            valid_attachments: valid_attachments(&json, &name)?,
             json,
             version,
             name,
@@ -124,9 +124,10 @@ pub(super) fn prev_result(json: &Json, config: Version) -> Result<Option<AddResu
     read(prev).map(Some).map_err(|e| e.context("could not parse prevResult"))
 }
 
-fn valid_attachments(json: &Json) -> Result<Option<Vec<(String, String)>>, Error> {
+fn valid_attachments(json: &Json, network: &str) -> Result<Option<Vec<Owner>>, Error> {
     let Some(key) = VALID_ATTACHMENTS.into_iter().find(|key| json.has(key)) else { return Ok(None) };
-    json.each_object(key, |item| Ok((item.string("containerID")?, item.string("ifname")?))).map(Some)
+    let owner = |item: &Json| Ok(Owner::new(network, item.str_or("containerID", "")?, item.str_or("ifname", "")?));
+    json.each_object(key, owner).map(Some)
 }
 
 #[cfg(test)]
@@ -212,7 +213,7 @@ mod tests {
         let item = r#"[{"containerID":"c","ifname":"eth0"}]"#;
         for key in VALID_ATTACHMENTS {
             let conf = parse(&format!(r#"{{"name":"n","{key}":{item}}}"#)).unwrap();
-            assert_eq!(conf.valid_attachments, Some(vec![("c".to_owned(), "eth0".to_owned())]));
+            assert_eq!(conf.valid_attachments, Some(vec![Owner::new("n", "c", "eth0")]));
             let conf = parse(&format!(r#"{{"name":"n","{key}":null}}"#)).unwrap();
             assert_eq!(conf.valid_attachments, Some(Vec::new()));
         }

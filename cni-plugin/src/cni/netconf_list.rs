@@ -2,7 +2,7 @@
 
 use super::netconf::{VALID_ATTACHMENTS, check_plugin_type, network_name};
 use super::version::parse_numbers;
-use super::{AddResult, Error, Json, NetConf, Version};
+use super::{AddResult, Error, Json, NetConf, Owner, Version};
 
 /// A network's list of plugins.
 #[derive(Debug, Clone)]
@@ -26,8 +26,8 @@ pub struct Injected<'a> {
     pub runtime_config: Option<&'a Json>,
     /// The result so far (ADD) or the final one (CHECK, DEL).
     pub prev_result: Option<&'a AddResult>,
-    /// For GC: the attachments to keep, as (container id, ifname).
-    pub valid_attachments: Option<&'a [(String, String)]>,
+    /// For GC: the attachments to keep, whose network is the list's.
+    pub valid_attachments: Option<&'a [Owner]>,
 }
 
 impl NetConfList {
@@ -138,7 +138,7 @@ fn plugin(json: &Json) -> Result<Json, Error> {
     Ok(json.clone())
 }
 
-fn attachment_json((container_id, ifname): &(String, String)) -> Json {
+fn attachment_json(Owner { container_id, ifname, .. }: &Owner) -> Json {
     Json::object_of([("containerID", container_id.as_str().into()), ("ifname", ifname.as_str().into())])
 }
 
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn gc_sends_the_valid_attachments_under_both_names() {
         let list = NetConfList::from_json(&json(r#"{"name":"n","plugins":[{"type":"a"}]}"#)).unwrap();
-        let valid = [("c".to_owned(), "eth0".to_owned())];
+        let valid = [Owner::new("n", "c", "eth0")];
         for valid in [&valid[..], &[]] {
             let conf =
                 list.plugin_conf(0, &Injected { valid_attachments: Some(valid), ..Injected::default() }).unwrap();

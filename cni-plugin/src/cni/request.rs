@@ -2,7 +2,7 @@
 
 use super::netconf::{is_identifier, network_name, prev_result};
 use super::version::{Gated, parse_numbers};
-use super::{Error, Json, NetConf, Version};
+use super::{Error, Json, NetConf, Owner, Version};
 use crate::plan::{IfName, name::IfNameError};
 use std::path::PathBuf;
 
@@ -29,6 +29,13 @@ pub struct Attachment {
     pub netns: Option<PathBuf>,
     /// `CNI_ARGS` as written.
     pub args: String,
+}
+
+impl Attachment {
+    /// The owner of what it has in this network.
+    pub fn owner(&self, network: &str) -> Owner {
+        Owner::new(network, &self.container_id, self.ifname.as_str())
+    }
 }
 
 /// A checked call.

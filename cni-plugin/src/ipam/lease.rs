@@ -2,15 +2,6 @@
 
 use crate::cni::{AddResult, Dns, IpConfig, Route};
 
-/// Whom an address belongs to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Owner {
-    /// `CNI_CONTAINERID`.
-    pub container_id: String,
-    /// `CNI_IFNAME`.
-    pub ifname: String,
-}
-
 /// Addresses, routes and name resolution for one attachment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Lease {

@@ -1,7 +1,7 @@
 //! Whether the container that holds an address can still be alive. Only what is surely dead is ever taken back.
 
-use super::Owner;
 use super::host_local::store::{Holder, LeaseFile};
+use crate::cni::Owner;
 use crate::cni::netconf::is_identifier;
 use nix::sys::statfs::{NSFS_MAGIC, TMPFS_MAGIC, statfs};
 use std::fmt;
@@ -69,6 +69,9 @@ pub struct Recorded {
 
 /// What the caller knows of the host. Asked only when no address is free, or when it is in doubt which are.
 pub trait Liveness {
+    /// The network that it knows the containers of.
+    fn network(&self) -> &str;
+
     /// What is known of the namespace of `owner`, who got an address at `leased`. An answer from before that moment is
     /// about an earlier container of the same name and must be [`Netns::Unknown`].
     fn netns_of(&self, owner: &Owner, leased: SystemTime) -> Netns;
@@ -131,11 +134,11 @@ fn born(path: &str) -> Option<SystemTime> {
     fs::metadata(path).and_then(|meta| meta.created()).ok()
 }
 
-/// Who a lease says it belongs to; `None` for what has no `ifname`, or for a text that is no plugin's.
-pub fn owner_of(lease: &LeaseFile) -> Option<Owner> {
+/// The owner that a lease of this network names; `None` for what has no `ifname`, or for a text that is no plugin's.
+pub fn owner_of(lease: &LeaseFile, network: &str) -> Option<Owner> {
     let Holder::Key(key) = &lease.holder else { return None };
     let (container_id, ifname) = key.split_once("\r\n")?;
-    is_identifier(container_id).then(|| Owner { container_id: container_id.to_owned(), ifname: ifname.to_owned() })
+    is_identifier(container_id).then(|| Owner::new(network, container_id, ifname))
 }
 
 /// Whether a lease is surely dead, and why.
@@ -145,7 +148,9 @@ pub fn death_of(lease: &LeaseFile, clock: &Clock, liveness: &dyn Liveness) -> Op
         Holder::Other => return None,
         // An administrator's note that keeps an address out of use is no container id.
         Holder::Key(key) if !key.lines().next().is_some_and(is_identifier) => return None,
-        Holder::Key(_) => owner_of(lease).map_or(Netns::Unknown, |owner| liveness.netns_of(&owner, lease.written)),
+        Holder::Key(_) => {
+            owner_of(lease, liveness.network()).map_or(Netns::Unknown, |owner| liveness.netns_of(&owner, lease.written))
+        }
     };
     match known {
         Netns::Alive => None,
@@ -166,6 +171,10 @@ pub struct LibcniCache {
 }
 
 impl Liveness for LibcniCache {
+    fn network(&self) -> &str {
+        &self.network
+    }
+
     fn netns_of(&self, owner: &Owner, leased: SystemTime) -> Netns {
         let Some((path, written)) = self.netns_path(owner, leased) else { return Netns::Unknown };
         match netns_at(&path) {
@@ -245,6 +254,10 @@ mod tests {
     struct All(Netns);
 
     impl Liveness for All {
+        fn network(&self) -> &'static str {
+            "n"
+        }
+
         fn netns_of(&self, _owner: &Owner, _leased: SystemTime) -> Netns {
             self.0
         }
@@ -340,9 +353,7 @@ mod tests {
             );
             fs::write(dir.path().join("n-a-c1-eth0"), text).unwrap();
         };
-        let ask = |leased: SystemTime| {
-            cache.netns_of(&Owner { container_id: "c1".to_owned(), ifname: "eth0".to_owned() }, leased)
-        };
+        let ask = |leased: SystemTime| cache.netns_of(&Owner::new("n-a", "c1", "eth0"), leased);
         let (before, after) = (at(0), SystemTime::now() + Duration::from_mins(1));
         assert_eq!(ask(before), Netns::Unknown, "no record");
         write("c1", "/nonexistent/ns");
@@ -356,7 +367,7 @@ mod tests {
         }
         fs::write(dir.path().join("n-a-c1-eth0"), "{").unwrap();
         assert_eq!(ask(before), Netns::Unknown, "a broken record");
-        let hostile = Owner { container_id: "../../x".to_owned(), ifname: "eth0".to_owned() };
+        let hostile = Owner::new("n-a", "../../x", "eth0");
         assert_eq!(cache.netns_of(&hostile, before), Netns::Unknown);
     }
 }

@@ -12,9 +12,9 @@ pub mod range;
 pub mod static_ip;
 
 pub use host_local::Host;
-pub use lease::{Lease, Owner};
+pub use lease::Lease;
 
-use crate::cni::{AddResult, Error, NetConf};
+use crate::cni::{AddResult, Error, NetConf, Owner};
 use range::RangeSet;
 use std::net::IpAddr;
 
@@ -107,8 +107,8 @@ impl Ipam {
         }
     }
 
-    /// GC: frees what is held by others than `valid` (container id and interface name) and says what that was.
-    pub fn gc(&self, valid: &[(String, String)], host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
+    /// GC: frees what is held by others than `valid` and says what that was.
+    pub fn gc(&self, valid: &[Owner], host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
         match self {
             Self::HostLocal(config) => {
                 Ok(host_local::gc(config, valid, host)?.into_iter().map(|lease| lease.ip).collect())

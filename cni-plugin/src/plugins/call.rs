@@ -2,7 +2,7 @@
 //!
 //! Every name is a pure function of network, container id and interface, so that cleaning up needs no memory.
 
-use crate::cni::{AddResult, Interface, owner};
+use crate::cni::{AddResult, Interface, Owner};
 use crate::plan::step::{Ns, Step};
 use crate::plan::thing::host_ports::OWNER_LEN;
 use crate::plan::thing::{Attr, LinkAttr, LinkRef};
@@ -10,7 +10,7 @@ use crate::plan::{IfName, Mac};
 use base16ct::lower::encode_string;
 use sha2::{Digest, Sha256, Sha512};
 
-const _: () = assert!(owner::MAX_LEN <= OWNER_LEN, "the maps keep an owner's text");
+const _: () = assert!(Owner::MAX_LEN <= OWNER_LEN, "the maps keep an owner's text");
 
 /// Longest alias that the kernel takes with its NUL (`IFALIASZ` less one for each), in bytes.
 const ALIAS_LEN: usize = 254;
@@ -18,10 +18,8 @@ const ALIAS_LEN: usize = 254;
 /// One call, as far as a plan may depend on it.
 #[derive(Debug, Clone)]
 pub struct Call<'a> {
-    /// The network's name.
-    pub network: &'a str,
-    /// `CNI_CONTAINERID`.
-    pub container_id: &'a str,
+    /// The network, the container and its interface.
+    pub owner: Owner,
     /// `CNI_IFNAME`.
     pub ifname: &'a IfName,
     /// `CNI_NETNS` as given.
@@ -37,14 +35,15 @@ pub struct Call<'a> {
 impl<'a> Call<'a> {
     /// A call for one interface of a container.
     pub fn new(
-        network: &'a str,
-        container_id: &'a str,
+        network: &str,
+        container_id: &str,
         ifname: &'a IfName,
         sandbox: &'a str,
         prev: Option<&'a AddResult>,
     ) -> Self {
         let digest = digest(&[container_id, ifname.as_str()]);
-        Self { network, container_id, ifname, sandbox, prev, digest, host_end: None }
+        let owner = Owner::new(network, container_id, ifname.as_str());
+        Self { owner, ifname, sandbox, prev, digest, host_end: None }
     }
 
     /// The same with the host end that the result names, right before the container's interface.
@@ -83,11 +82,6 @@ impl<'a> Call<'a> {
         mac(0x0a, &self.digest[13..18])
     }
 
-    /// Whose a rule is, in its comment.
-    pub fn owner(&self) -> String {
-        owner::short(self.network, self.container_id, self.ifname.as_str())
-    }
-
     /// The ifb in which what comes in by a link of that namespace is queued: from the container by the host's end of its
     /// link, or to it where there is no such end.
     pub fn ifb(&self, ns: Ns) -> LinkRef {
@@ -96,16 +90,16 @@ impl<'a> Call<'a> {
 
     /// The ifb by which the reference `bandwidth` shapes what this container sends.
     pub fn reference_ifb(&self) -> IfName {
-        let digest = Sha512::digest([self.network, self.container_id].concat());
+        let digest = Sha512::digest([&*self.owner.network, &self.owner.container_id].concat());
         named("bwp", &digest[..6])
     }
 
     /// Writes on a link of the host whose it is, for GC after the record is lost: the owner behind the program's name, whole
     /// where it fits.
     pub fn mark(&self, at: LinkRef) -> Step {
-        let whole = owner::whole(self.network, self.container_id, self.ifname.as_str());
+        let whole = self.owner.whole();
         let is_short = ALIAS_PREFIX.len() + whole.len() <= ALIAS_LEN;
-        let alias = format!("{ALIAS_PREFIX}{}", if is_short { whole } else { self.owner() });
+        let alias = format!("{ALIAS_PREFIX}{}", if is_short { whole } else { self.owner.short() });
         Step::add(Attr { at, to: LinkAttr::Alias(alias) })
     }
 }

@@ -152,7 +152,7 @@ pub fn forwarding(ips: &[IpConfig], facts: &Facts) -> Vec<Step> {
 /// The steps that masquerade each address outside its network.
 pub fn masquerade(call: &Call<'_>, ips: &[IpConfig]) -> Vec<Step> {
     let one = |ip: &IpConfig| {
-        Step::add(Masquerade { source: ip.address.addr(), network: ip.address.trunc(), owner: call.owner() })
+        Step::add(Masquerade { source: ip.address.addr(), network: ip.address.trunc(), owner: call.owner.short() })
     };
     ips.iter().map(one).collect()
 }
@@ -167,11 +167,11 @@ pub fn del_veth(call: &Call<'_>, ip_masq: bool) -> impl Iterator<Item = Step> {
 /// The steps that end masquerading of which no record is left: braid's own, and the reference plugins'.
 fn del_masquerade(call: &Call<'_>) -> [Step; 2] {
     let reference = Step::Legacy(Legacy::Masquerade {
-        network: call.network.to_owned(),
-        container_id: call.container_id.to_owned(),
+        network: call.owner.network.clone(),
+        container_id: call.owner.container_id.clone(),
         ifname: call.ifname.clone(),
     });
-    [Step::Forget(Kind::Masquerades, call.owner()), reference]
+    [Step::Forget(Kind::Masquerades, call.owner.short()), reference]
 }
 
 /// Refuses an interface name that the container already has.

@@ -81,7 +81,7 @@ impl Book {
     fn restore(&mut self, liveness: &dyn Liveness) {
         let is_missing = |ip| matches!(self.store.read(ip), Ok(None));
         for Recorded { ip, owner, is_idle } in liveness.recorded(self.store.path(), &is_missing) {
-            if !is_idle || self.store.create(ip, &lease_key(&owner.container_id, &owner.ifname)).is_err() {
+            if !is_idle || self.store.create(ip, &lease_key(&owner)).is_err() {
                 self.avoided.push(ip);
             }
         }

@@ -14,10 +14,10 @@ pub mod peek;
 pub mod resolv;
 pub mod store;
 
+use super::Lease;
 use super::liveness::{Death, Liveness, death_of, owner_of};
 use super::range::RangeSet;
-use super::{Lease, Owner};
-use crate::cni::{Code, Error, IpConfig};
+use crate::cni::{Code, Error, IpConfig, Owner};
 use book::{Book, also};
 pub use config::Config;
 pub use peek::peek;
@@ -54,7 +54,7 @@ pub fn reserve(config: &Config, owner: &Owner, host: Host<'_>) -> Result<Lease, 
 /// Frees what `owner` holds and says what that was. Holding nothing is success.
 pub fn release(config: &Config, owner: &Owner, host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
     let Some(mut book) = Book::open(&config.path(), host)? else { return Ok(Vec::new()) };
-    let mut key = lease_key(&owner.container_id, &owner.ifname);
+    let mut key = lease_key(owner);
     let mut ips = book.owned_by(&key)?;
     if ips.is_empty() {
         // Plugins before 0.8 wrote the id alone.
@@ -79,8 +79,7 @@ pub fn release(config: &Config, owner: &Owner, host: Host<'_>) -> Result<Vec<IpA
 /// Whether `owner` holds any address.
 pub fn check(config: &Config, owner: &Owner, host: Host<'_>) -> Result<(), Error> {
     if let Some(mut book) = Book::open_to_read(&config.path(), host.state_dir)?
-        && (!book.owned_by(&lease_key(&owner.container_id, &owner.ifname))?.is_empty()
-            || !book.owned_by(owner.container_id.trim())?.is_empty())
+        && (!book.owned_by(&lease_key(owner))?.is_empty() || !book.owned_by(owner.container_id.trim())?.is_empty())
     {
         return Ok(());
     }
@@ -88,12 +87,12 @@ pub fn check(config: &Config, owner: &Owner, host: Host<'_>) -> Result<(), Error
     Err(Error::internal(format!("host-local: Failed to find address added by container {id}")))
 }
 
-/// Frees every lease whose owner is not in `valid` (container id and interface name), and those that name no owner.
+/// Frees every lease whose owner is not in `valid`, and those that name no owner.
 /// What no plugin wrote stays. Goes on after errors and reports them all.
-pub fn gc(config: &Config, valid: &[(String, String)], host: Host<'_>) -> Result<Vec<LeaseFile>, Error> {
+pub fn gc(config: &Config, valid: &[Owner], host: Host<'_>) -> Result<Vec<LeaseFile>, Error> {
     let Some(mut book) = Book::open(&config.path(), host)? else { return Ok(Vec::new()) };
     let (mut freed, mut errors) = (Vec::new(), Vec::new());
-    for lease in book.scan()?.into_iter().filter(|lease| !is_wanted(lease, valid)) {
+    for lease in book.scan()?.into_iter().filter(|lease| !is_wanted(lease, &config.network, valid)) {
         match book.free(lease.ip) {
             Ok(()) => freed.push(lease),
             Err(e) => errors.push(e),
@@ -163,7 +162,7 @@ struct Call<'a> {
 
 impl<'a> Call<'a> {
     fn new(book: &'a mut Book, config: &'a Config, owner: &'a Owner, host: Host<'a>) -> Result<Self, Error> {
-        let key = lease_key(&owner.container_id, &owner.ifname);
+        let key = lease_key(owner);
         let held = book.owned_by(&key)?;
         let held_by_id = book.owned_by(owner.container_id.trim())?;
         Ok(Self { book, config, host, owner, key, held, held_by_id, taken: Vec::new() })
@@ -255,16 +254,16 @@ impl<'a> Call<'a> {
     }
 }
 
-fn is_wanted(lease: &LeaseFile, valid: &[(String, String)]) -> bool {
-    match (&lease.holder, owner_of(lease)) {
+fn is_wanted(lease: &LeaseFile, network: &str, valid: &[Owner]) -> bool {
+    match (&lease.holder, owner_of(lease, network)) {
         (Holder::Broken, _) => false,
         (Holder::Other, _) => true,
         (Holder::Key(_), Some(owner)) => {
-            valid.iter().any(|(id, ifname)| id.trim() == owner.container_id && *ifname == owner.ifname)
+            valid.iter().any(|of| of.container_id.trim() == owner.container_id && of.ifname == owner.ifname)
         }
         // The id alone, as old plugins wrote it; any other text is an administrator's.
         (Holder::Key(text), None) => {
-            !crate::cni::netconf::is_identifier(text) || valid.iter().any(|(id, _)| id.trim() == text)
+            !crate::cni::netconf::is_identifier(text) || valid.iter().any(|of| of.container_id.trim() == text)
         }
     }
 }

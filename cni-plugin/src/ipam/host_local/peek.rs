@@ -64,14 +64,18 @@ fn first_free(set: &RangeSet, asked: Option<IpAddr>, last: Option<IpAddr>, held:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cni::NetConf;
+    use crate::cni::{NetConf, Owner};
+    use crate::ipam::Ipam;
     use crate::ipam::liveness::{Liveness, Netns};
-    use crate::ipam::{Ipam, Owner};
     use std::time::SystemTime;
 
     struct AllAlive;
 
     impl Liveness for AllAlive {
+        fn network(&self) -> &'static str {
+            "n"
+        }
+
         fn netns_of(&self, _owner: &Owner, _leased: SystemTime) -> Netns {
             Netns::Alive
         }
@@ -93,7 +97,7 @@ mod tests {
         for number in 0..5 {
             let seen = ipam.peek(host).expect("an address");
             assert_eq!(seen, ipam.peek(host).expect("the same address"));
-            let owner = Owner { container_id: format!("c{number}"), ifname: "eth0".to_owned() };
+            let owner = Owner::new("n", &format!("c{number}"), "eth0");
             assert_eq!(seen, ipam.reserve(&owner, host).expect("an address"));
             assert_eq!(number == 0, seen == first);
         }

@@ -1,6 +1,7 @@
 //! Leases as files in the reference plugin's format: one per address, a round-robin mark per range set, one lock.
 
 use super::index::hash;
+use crate::cni::Owner;
 use crate::sys::{lock, room};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
@@ -46,9 +47,9 @@ pub struct LeaseFile {
     pub written: SystemTime,
 }
 
-/// The content of the lease file of `container_id` and `ifname`, which is also the key that it is found by.
-pub fn lease_key(container_id: &str, ifname: &str) -> String {
-    format!("{}\r\n{ifname}", container_id.trim())
+/// The content of the lease file of `owner`, which is also the key that it is found by.
+pub fn lease_key(owner: &Owner) -> String {
+    format!("{}\r\n{}", owner.container_id.trim(), owner.ifname)
 }
 
 /// A network's data directory, locked against every other plugin process until it is dropped.

@@ -142,7 +142,7 @@ impl Bridge {
         let default_pvid = facts.link(&self.at()).map_or(1, |fact| fact.default_pvid);
         steps.extend(self.vlan.on_port(&port, default_pvid));
         if self.mac_spoof_check {
-            let check = MacCheck { port: port.name, mac: self.pod_mac(call), owner: call.owner() };
+            let check = MacCheck { port: port.name, mac: self.pod_mac(call), owner: call.owner.short() };
             steps.push(Step::add(check));
         }
         steps
@@ -327,8 +327,8 @@ impl Plugin for Bridge {
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
         let mut steps = Vec::new();
         if self.mac_spoof_check {
-            let check = MacCheck { port: call.host_veth(), mac: self.pod_mac(call), owner: call.owner() };
-            let (container_id, ifname) = (call.container_id.to_owned(), call.ifname.clone());
+            let check = MacCheck { port: call.host_veth(), mac: self.pod_mac(call), owner: call.owner.short() };
+            let (container_id, ifname) = (call.owner.container_id.clone(), call.ifname.clone());
             steps.extend([Step::del(check), Step::Legacy(Legacy::MacCheck { container_id, ifname })]);
         }
         steps.extend(interface::del_veth(call, self.ip_masq));

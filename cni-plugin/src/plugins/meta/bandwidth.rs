@@ -155,7 +155,7 @@ fn through_ifb(ifb: LinkRef, from: LinkRef, shaping: Shaping, mark: Option<Step>
 /// What holds the container's `AF_XDP` sockets; nothing where the kernel lacks it.
 fn xsk_guard(call: &Call<'_>, facts: &Facts) -> Vec<Step> {
     let Some(netns) = facts.netns.filter(|_| facts.has(Feature::XskBind)) else { return Vec::new() };
-    let guard = XskGuard { below: None, netns, owner: call.owner() };
+    let guard = XskGuard { below: None, netns, owner: call.owner.short() };
     let was_there = facts.link(&call.pod()).is_some_and(|link| link.index != 0);
     vec![Step::add(guard.clone()), Step::ensure(XskLink { guard, at: call.pod(), was_there })]
 }
@@ -287,7 +287,7 @@ impl Plugin for Bandwidth {
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
         vec![
             Step::del(PacketGuard::any(call.pod())),
-            Step::Forget(Kind::XskGuards, call.owner()),
+            Step::Forget(Kind::XskGuards, call.owner.short()),
             Step::del(Link::any(LinkRef::host(call.reference_ifb()))),
             Step::del(Link::any(call.ifb(Ns::Host))),
             Step::del(Link::any(call.ifb(Ns::Pod))),

@@ -104,7 +104,7 @@ impl Firewall {
             Gate::Chains { admin: self.admin_chain.clone() }
         };
         let legacy = if matches!(gate, Gate::Chains { .. }) { legacy(&addrs, facts) } else { Vec::new() };
-        Ok(Some(Rules { addrs, isolation, gate, legacy, owner: call.owner() }))
+        Ok(Some(Rules { addrs, isolation, gate, legacy, owner: call.owner.short() }))
     }
 }
 
@@ -193,7 +193,7 @@ impl Plugin for Firewall {
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
         let addrs = call.prev.map(addrs).unwrap_or_default();
         vec![
-            Step::Forget(Kind::Firewall, call.owner()),
+            Step::Forget(Kind::Firewall, call.owner.short()),
             Step::Legacy(Legacy::Firewall { addrs, zone: self.zone.clone() }),
         ]
     }

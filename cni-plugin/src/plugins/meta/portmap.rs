@@ -2,7 +2,7 @@
 
 mod conditions;
 
-use crate::cni::{AddResult, Error, Interface, Json, NetConf};
+use crate::cni::{AddResult, Error, Interface, Json, NetConf, Owner};
 use crate::ipam::Lease;
 use crate::plan::step::{Kind, Legacy, Ns, Step};
 use crate::plan::thing::condition::Conditions;
@@ -129,8 +129,8 @@ impl Portmap {
     fn host_ports(&self, call: &Call<'_>, prev: &AddResult, facts: &Facts, ports: Vec<HostPort>) -> HostPorts {
         HostPorts {
             targets: self.targets(call, prev, facts, &ports),
-            owner: call.owner(),
-            container_id: call.container_id.to_owned(),
+            owner: call.owner.short(),
+            container_id: call.owner.container_id.clone(),
             backend: self.backend(call, prev, facts),
             loopback: is_at_loopback(&ports) && AT_LOOPBACK.iter().all(|feature| facts.has(*feature)),
             conditions: self.conditions.clone(),
@@ -151,7 +151,7 @@ impl Portmap {
             },
             _ => return None,
         };
-        Some(format!("\"backend\": {asked:?}: {why}, so nf_tables leads to container {}", call.container_id))
+        Some(format!("\"backend\": {asked:?}: {why}, so nf_tables leads to container {}", call.owner.container_id))
     }
 
     fn targets(&self, call: &Call<'_>, prev: &AddResult, facts: &Facts, ports: &[HostPort]) -> Vec<Target> {
@@ -322,10 +322,10 @@ impl Plugin for Portmap {
         if let Some(prev) = call.prev.filter(|_| !ports.is_empty()) {
             refuse_crowd(&self.host_ports(call, prev, facts, ports.clone()), facts.ebpf_counts)?;
         }
-        let owner = call.owner();
+        let owner = call.owner.short();
         let refusal = ports
             .iter()
-            .find_map(|HostPort { at, .. }| facts.host_ports.get(at)?.refusal(at, call.container_id, &owner));
+            .find_map(|HostPort { at, .. }| facts.host_ports.get(at)?.refusal(at, &call.owner.container_id, &owner));
         refusal.map_or(Ok(()), |refusal| Err(Error::internal(refusal)))
     }
 
@@ -352,8 +352,11 @@ impl Plugin for Portmap {
     }
 
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
-        let (network, container_id) = (call.network.to_owned(), call.container_id.to_owned());
-        vec![Step::Forget(Kind::HostPorts, call.owner()), Step::Legacy(Legacy::HostPorts { network, container_id })]
+        let Owner { network, container_id, .. } = call.owner.clone();
+        vec![
+            Step::Forget(Kind::HostPorts, call.owner.short()),
+            Step::Legacy(Legacy::HostPorts { network, container_id }),
+        ]
     }
 
     fn is_told(&self) -> bool {

@@ -163,7 +163,7 @@ impl Plugin for Tuning {
         if self.attrs.is_empty() {
             return Vec::new();
         }
-        let file = format!("{}/{}_{}.json", self.data_dir, call.container_id, call.ifname);
+        let file = format!("{}/{}_{}.json", self.data_dir, call.owner.container_id, call.ifname);
         vec![Step::Legacy(Legacy::Tuning { at: call.pod(), file })]
     }
 }

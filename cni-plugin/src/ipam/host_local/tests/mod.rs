@@ -26,6 +26,10 @@ struct Bed {
 }
 
 impl Liveness for Bed {
+    fn network(&self) -> &'static str {
+        "net"
+    }
+
     fn netns_of(&self, _owner: &Owner, _leased: SystemTime) -> Netns {
         self.netns
     }
@@ -104,7 +108,7 @@ impl Bed {
 }
 
 fn owner(id: &str, ifname: &str) -> Owner {
-    Owner { container_id: id.to_owned(), ifname: ifname.to_owned() }
+    Owner::new("net", id, ifname)
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "it stands beside Err in comparisons")]
@@ -290,7 +294,7 @@ fn gc_keeps_the_valid_owners_and_what_no_plugin_wrote() {
     bed.write("10.1.2.5", "");
     bed.write("10.1.2.6", "kept for the printer");
     bed.write("10.9.9.9", "gone\r\neth0");
-    let valid = [("a".to_owned(), "eth0".to_owned()), ("b".to_owned(), "eth1".to_owned())];
+    let valid = [owner("a", "eth0"), owner("b", "eth1")];
     let freed = bed.run(|host| gc(&config, &valid, host)).unwrap();
     let mut freed: Vec<String> = freed.iter().map(|lease| lease.ip.to_string()).collect();
     freed.sort();
@@ -326,5 +330,5 @@ fn read_leases_lists_addresses_and_no_other_file() {
     bed.write("notes", "x");
     let leases = read_leases(&config).unwrap();
     assert_eq!(leases.len(), 1);
-    assert_eq!(owner_of(&leases[0]), Some(owner("c1", "eth0")));
+    assert_eq!(owner_of(&leases[0], "net"), Some(owner("c1", "eth0")));
 }
