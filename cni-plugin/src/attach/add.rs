@@ -67,7 +67,7 @@ fn reserve_alone(
     request: &Request,
     chain: &Chain,
     attachment: &Attachment,
-    ipam: &Ipam,
+    ipam: &dyn Ipam,
     deliver: &mut Deliver<'_>,
 ) -> Result<Added, Error> {
     let known = Known::of(chain.network());
@@ -223,7 +223,10 @@ fn lease(chain: &Chain, attachment: &Attachment, ask: &Ask<'_>, done: &mut usize
     let at = ask.at;
     let lease = match &chain.items[at].addresses {
         From::Nobody => return Ok(None),
-        From::Ours(ipam) => ask.of(ipam)?.reserve(&chain.owner(attachment), Known::of(chain.network()).host())?,
+        From::Ours(ipam) => {
+            let known = Known::of(chain.network());
+            ask.lease(&**ipam, |ipam| ipam.reserve(&chain.owner(attachment), known.host()))?
+        }
         From::Foreign(ipam) => {
             *done = at + 1;
             let result = chain.delegate(ipam, at, Command::Add, Some(attachment), ask.prev)?;

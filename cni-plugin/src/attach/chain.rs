@@ -4,7 +4,7 @@ use crate::apply::delegate;
 use crate::apply::record::Key;
 use crate::cni::netconf_list::Injected;
 use crate::cni::{AddResult, Attachment, Command, Error, Json, NetConf, NetConfList, Owner, Request};
-use crate::ipam::{Ipam, Lease};
+use crate::ipam::{self, Ipam, Lease};
 use crate::plan::Feature;
 use crate::plugins::{self, Addresses, Plugin};
 use std::path::PathBuf;
@@ -53,7 +53,7 @@ pub enum From {
     /// Nobody.
     Nobody,
     /// This process.
-    Ours(Ipam),
+    Ours(Box<dyn Ipam>),
     /// Another program.
     Foreign(String),
 }
@@ -88,9 +88,9 @@ impl Chain {
 
     /// The IPAM that the call is for, if it is for nothing else. It has no business in the container's namespace, which
     /// need not even be there.
-    pub fn ipam_alone(&self) -> Option<&Ipam> {
+    pub fn ipam_alone(&self) -> Option<&dyn Ipam> {
         match self.items.as_slice() {
-            [Item { work: Work::Ipam, addresses: From::Ours(ipam), .. }] => Some(ipam),
+            [Item { work: Work::Ipam, addresses: From::Ours(ipam), .. }] => Some(&**ipam),
             _ => None,
         }
     }
@@ -210,8 +210,8 @@ impl Chain {
 }
 
 /// [`Chain::ipam_alone`] of a DEL: only what it takes to give back.
-pub fn ipam_alone_for_release(face: &str, conf: &NetConf) -> Result<Option<Ipam>, Error> {
-    Ipam::parse_for_release(if face == BRAID { &conf.plugin } else { face }, conf)
+pub fn ipam_alone_for_release(face: &str, conf: &NetConf) -> Result<Option<Box<dyn Ipam>>, Error> {
+    ipam::parse_for_release(if face == BRAID { &conf.plugin } else { face }, conf)
 }
 
 /// The list inside a `braid` configuration.
@@ -245,10 +245,10 @@ impl Reading {
         }
     }
 
-    fn ipam(self, kind: &str, conf: &NetConf, args: &str) -> Result<Option<Ipam>, Error> {
+    fn ipam(self, kind: &str, conf: &NetConf, args: &str) -> Result<Option<Box<dyn Ipam>>, Error> {
         match self {
-            Self::Strict => Ipam::parse(kind, conf, args),
-            Self::ForRelease => Ipam::parse_for_release(kind, conf),
+            Self::Strict => ipam::parse(kind, conf, args),
+            Self::ForRelease => ipam::parse_for_release(kind, conf),
         }
     }
 }

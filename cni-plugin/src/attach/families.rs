@@ -3,7 +3,6 @@
 use super::chain::From;
 use crate::cni::{AddResult, Error};
 use crate::ipam::{Ipam, Lease};
-use std::borrow::Cow;
 
 /// Which addresses are asked for.
 #[derive(Debug)]
@@ -17,11 +16,11 @@ pub struct Ask<'a> {
 }
 
 impl Ask<'_> {
-    /// The IPAM without its IPv6 ranges, of which nothing is reserved then.
-    pub fn of<'i>(&self, ipam: &'i Ipam) -> Result<Cow<'i, Ipam>, Error> {
+    /// Gets a lease of the IPAM, without its IPv6 ranges where there is to be none: nothing of these is reserved then.
+    pub fn lease(&self, ipam: &dyn Ipam, get: impl FnOnce(&dyn Ipam) -> Result<Lease, Error>) -> Result<Lease, Error> {
         match &self.no_ipv6 {
-            Some(why) => ipam.without_ipv6().map(Cow::Owned).ok_or_else(|| nothing_left(why)),
-            None => Ok(Cow::Borrowed(ipam)),
+            Some(why) => get(&*ipam.without_ipv6().ok_or_else(|| nothing_left(why))?),
+            None => get(ipam),
         }
     }
 

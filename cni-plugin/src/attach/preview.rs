@@ -72,7 +72,7 @@ fn look_up(chain: &Chain, item: &Item, ask: &Ask<'_>) -> Result<(Option<Lease>, 
     match &item.addresses {
         From::Nobody => Ok((None, Vec::new())),
         From::Ours(ipam) => {
-            let lease = ask.of(ipam)?.peek(Known::of(chain.network()).host())?;
+            let lease = ask.lease(&**ipam, |ipam| ipam.peek(Known::of(chain.network()).host()))?;
             let notes = addresses(&item.conf.ipam, chain, &lease);
             Ok((Some(lease), notes))
         }

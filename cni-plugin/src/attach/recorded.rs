@@ -3,7 +3,7 @@
 use super::chain::{Chain, From};
 use crate::apply::record::Record;
 use crate::cni::{Attachment, Command, Error, NetConf, Request};
-use crate::ipam::{Ipam, host_local};
+use crate::ipam::host_local;
 use crate::plan::IfName;
 use crate::plan::step::{Ns, Step};
 use crate::plan::thing::Thing;
@@ -54,8 +54,8 @@ fn parse(face: &str, conf: &NetConf, call: &Request) -> Result<Chain, Error> {
 /// The `host-local` configurations of a chain, each with its plugin's place.
 pub fn host_locals(chain: &Chain) -> impl Iterator<Item = (usize, &host_local::Config)> {
     chain.items.iter().enumerate().filter_map(|(at, item)| match &item.addresses {
-        From::Ours(Ipam::HostLocal(config)) => Some((at, config)),
-        _ => None,
+        From::Ours(ipam) => Some((at, ipam.as_host_local()?)),
+        From::Nobody | From::Foreign(_) => None,
     })
 }
 

@@ -82,5 +82,5 @@ pub fn run(arguments: Vec<OsString>) -> u8 {
 
 /// The names of reference plugins whose place the program takes.
 fn drop_in_names() -> impl Iterator<Item = &'static str> {
-    plugins::TYPES.iter().copied().chain(ipam::TYPES)
+    plugins::TYPES.iter().chain(ipam::TYPES).copied()
 }

@@ -1,9 +1,9 @@
 //! The `static` IPAM: the addresses that the configuration or the runtime names. Nothing is remembered.
 
-use super::Lease;
 use super::host_local::config::{args_ips, one_per_family};
+use super::{Host, Ipam, Lease};
 use crate::cni::address::{parse_cidr, parse_ip};
-use crate::cni::{AddResult, CniArgs, Dns, Error, IpConfig, Json, NetConf, Route};
+use crate::cni::{AddResult, CniArgs, Dns, Error, IpConfig, Json, NetConf, Owner, Route};
 use ipnet::IpNet;
 
 /// A checked configuration.
@@ -47,13 +47,13 @@ impl Config {
         })
     }
 
-    /// What an ADD gets: all of it.
-    pub fn lease(&self) -> Lease {
-        Lease { ips: self.addresses.clone(), routes: self.routes.clone(), dns: self.dns.clone() }
+    /// For DEL, which has nothing to give back.
+    pub fn parse_for_release(_conf: &NetConf) -> Result<Self, Error> {
+        Ok(Self::default())
     }
 
     /// Whether `prev_result` has the configured gateway for each configured address that it has.
-    pub fn check(&self, prev_result: Option<&AddResult>, ifname: &str) -> Result<(), Error> {
+    fn check_gateways(&self, prev_result: Option<&AddResult>, ifname: &str) -> Result<(), Error> {
         let prev = prev_result.ok_or_else(|| Error::config("Required prevResult missing"))?;
         for ours in self.addresses.iter().filter(|ours| ours.gateway.is_some()) {
             let ip = ours.address.addr();
@@ -68,6 +68,31 @@ impl Config {
             }
         }
         Ok(())
+    }
+}
+
+impl Ipam for Config {
+    fn has_ipv6(&self) -> bool {
+        self.addresses.iter().any(|ip| ip.address.addr().is_ipv6())
+    }
+
+    fn without_ipv6(&self) -> Option<Box<dyn Ipam>> {
+        let mut config = self.clone();
+        config.addresses.retain(|ip| ip.address.addr().is_ipv4());
+        config.routes.retain(|route| route.dst.addr().is_ipv4());
+        if config.addresses.is_empty() { None } else { Some(Box::new(config)) }
+    }
+
+    fn reserve(&self, _owner: &Owner, host: Host<'_>) -> Result<Lease, Error> {
+        self.peek(host)
+    }
+
+    fn peek(&self, _host: Host<'_>) -> Result<Lease, Error> {
+        Ok(Lease { ips: self.addresses.clone(), routes: self.routes.clone(), dns: self.dns.clone() })
+    }
+
+    fn check(&self, owner: &Owner, prev_result: Option<&AddResult>, _host: Host<'_>) -> Result<(), Error> {
+        self.check_gateways(prev_result, &owner.ifname)
     }
 }
 
@@ -118,10 +143,10 @@ mod tests {
         "dns":{"nameservers":["10.0.0.1"],"domain":"d","search":["s"],"options":["o"]}}}"#;
 
     #[test]
-    fn addresses_routes_and_dns_go_into_the_lease_as_written() {
-        let lease = parse(TWO, "").unwrap().lease();
-        assert_eq!(lease.ips, [ip("10.10.0.1/24", Some("10.10.0.254")), ip("3ffe:ffff:0:1ff::1/64", None)]);
-        let gateways: Vec<_> = lease.routes.iter().map(|r| (r.dst.to_string(), r.gw.map(|g| g.to_string()))).collect();
+    fn addresses_routes_and_dns_are_kept_as_written() {
+        let config = parse(TWO, "").unwrap();
+        assert_eq!(config.addresses, [ip("10.10.0.1/24", Some("10.10.0.254")), ip("3ffe:ffff:0:1ff::1/64", None)]);
+        let gateways: Vec<_> = config.routes.iter().map(|r| (r.dst.to_string(), r.gw.map(|g| g.to_string()))).collect();
         let route = |dst: &str, gw: Option<&str>| (dst.to_owned(), gw.map(str::to_owned));
         let expected = [
             route("0.0.0.0/0", Some("10.10.0.254")),
@@ -129,7 +154,7 @@ mod tests {
             route("3ffe:ffff:0:1ff::1/64", None),
         ];
         assert_eq!(gateways, expected);
-        assert_eq!((lease.dns.nameservers, lease.dns.domain), (vec!["10.0.0.1".to_owned()], "d".to_owned()));
+        assert_eq!((config.dns.nameservers, config.dns.domain), (vec!["10.0.0.1".to_owned()], "d".to_owned()));
     }
 
     #[test]
@@ -185,10 +210,10 @@ mod tests {
     fn check_compares_the_gateways_of_the_addresses_that_are_there() {
         let config = parse(TWO, "").unwrap();
         let prev = |ips: Vec<IpConfig>| AddResult { ips, ..AddResult::default() };
-        assert_eq!(config.check(None, "eth0").unwrap_err().msg, "Required prevResult missing");
-        assert_eq!(config.check(Some(&prev(vec![])), "eth0"), Ok(()));
-        assert_eq!(config.check(Some(&prev(vec![ip("10.10.0.1/24", Some("10.10.0.254"))])), "eth0"), Ok(()));
-        let error = config.check(Some(&prev(vec![ip("10.10.0.1/24", None)])), "eth0").unwrap_err().msg;
+        assert_eq!(config.check_gateways(None, "eth0").unwrap_err().msg, "Required prevResult missing");
+        assert_eq!(config.check_gateways(Some(&prev(vec![])), "eth0"), Ok(()));
+        assert_eq!(config.check_gateways(Some(&prev(vec![ip("10.10.0.1/24", Some("10.10.0.254"))])), "eth0"), Ok(()));
+        let error = config.check_gateways(Some(&prev(vec![ip("10.10.0.1/24", None)])), "eth0").unwrap_err().msg;
         assert_eq!(
             error,
             "static: Failed to match addr 10.10.0.1 on interface eth0: its gateway is none, not 10.10.0.254"

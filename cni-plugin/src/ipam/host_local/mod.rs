@@ -14,13 +14,13 @@ pub mod peek;
 pub mod resolv;
 pub mod store;
 
-use super::Lease;
 use super::liveness::{Death, Liveness, death_of, owner_of};
 use super::range::RangeSet;
-use crate::cni::{Code, Error, IpConfig, Owner};
+use super::{Ipam, Lease};
+use crate::cni::{AddResult, Code, Error, IpConfig, Owner};
 use book::{Book, also};
 pub use config::Config;
-pub use peek::peek;
+use peek::peek;
 use std::net::IpAddr;
 use std::path::Path;
 use store::{Holder, LeaseFile, lease_key};
@@ -37,82 +37,105 @@ pub struct Host<'a> {
     pub liveness: &'a dyn Liveness,
 }
 
-/// Takes an address of each range set for `owner`. On an error nothing is held.
-pub fn reserve(config: &Config, owner: &Owner, host: Host<'_>) -> Result<Lease, Error> {
-    let dns = config.resolv_conf.as_deref().map(resolv::read).transpose()?.unwrap_or_default();
-    let mut book = Book::open_or_create(&config.path(), host)?;
-    let mut call = Call::new(&mut book, config, owner, host)?;
-    let filled = call.fill().and_then(|()| call.note());
-    let (ips, failed) = match filled {
-        Ok(()) => (call.ips(), None),
-        Err(error) => (Vec::new(), Some(call.undo(error))),
-    };
-    book.close();
-    failed.map_or(Ok(Lease { ips, routes: config.routes.clone(), dns }), Err)
-}
-
-/// Frees what `owner` holds and says what that was. Holding nothing is success.
-pub fn release(config: &Config, owner: &Owner, host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
-    let Some(mut book) = Book::open(&config.path(), host)? else { return Ok(Vec::new()) };
-    let mut key = lease_key(owner);
-    let mut ips = book.owned_by(&key)?;
-    if ips.is_empty() {
-        // Plugins before 0.8 wrote the id alone.
-        owner.container_id.trim().clone_into(&mut key);
-        ips = book.owned_by(&key)?;
+impl Ipam for Config {
+    fn has_ipv6(&self) -> bool {
+        self.ranges.iter().any(|set| !set.is_ipv4())
     }
-    let (mut freed, mut errors) = (Vec::new(), Vec::new());
-    for &ip in &ips {
-        match book.free(ip) {
-            Ok(()) => freed.push(ip),
-            Err(e) => errors.push(e),
+
+    fn without_ipv6(&self) -> Option<Box<dyn Ipam>> {
+        let mut config = self.clone();
+        config.ranges.retain(RangeSet::is_ipv4);
+        config.requested.retain(IpAddr::is_ipv4);
+        config.routes.retain(|route| route.dst.addr().is_ipv4());
+        if config.ranges.is_empty() { None } else { Some(Box::new(config)) }
+    }
+
+    fn peek(&self, host: Host<'_>) -> Result<Lease, Error> {
+        peek(self, host)
+    }
+
+    fn as_host_local(&self) -> Option<&Config> {
+        Some(self)
+    }
+
+    /// Takes an address of each range set.
+    fn reserve(&self, owner: &Owner, host: Host<'_>) -> Result<Lease, Error> {
+        let dns = self.resolv_conf.as_deref().map(resolv::read).transpose()?.unwrap_or_default();
+        let mut book = Book::open_or_create(&self.path(), host)?;
+        let mut call = Call::new(&mut book, self, owner, host)?;
+        let filled = call.fill().and_then(|()| call.note());
+        let (ips, failed) = match filled {
+            Ok(()) => (call.ips(), None),
+            Err(error) => (Vec::new(), Some(call.undo(error))),
+        };
+        book.close();
+        failed.map_or(Ok(Lease { ips, routes: self.routes.clone(), dns }), Err)
+    }
+
+    fn release(&self, owner: &Owner, host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
+        let Some(mut book) = Book::open(&self.path(), host)? else { return Ok(Vec::new()) };
+        let mut key = lease_key(owner);
+        let mut ips = book.owned_by(&key)?;
+        if ips.is_empty() {
+            // Plugins before 0.8 wrote the id alone.
+            owner.container_id.trim().clone_into(&mut key);
+            ips = book.owned_by(&key)?;
         }
-    }
-    if !freed.is_empty() {
-        ips.retain(|ip| !freed.contains(ip));
-        errors.extend(book.set_owned_by(&key, &ips).err());
-    }
-    book.close();
-    first_of(errors).map_or(Ok(freed), Err)
-}
-
-/// Whether `owner` holds any address.
-pub fn check(config: &Config, owner: &Owner, host: Host<'_>) -> Result<(), Error> {
-    if let Some(mut book) = Book::open_to_read(&config.path(), host.state_dir)?
-        && (!book.owned_by(&lease_key(owner))?.is_empty() || !book.owned_by(owner.container_id.trim())?.is_empty())
-    {
-        return Ok(());
-    }
-    let id = &owner.container_id;
-    Err(Error::internal(format!("host-local: Failed to find address added by container {id}")))
-}
-
-/// Frees every lease whose owner is not in `valid`, and those that name no owner.
-/// What no plugin wrote stays. Goes on after errors and reports them all.
-pub fn gc(config: &Config, valid: &[Owner], host: Host<'_>) -> Result<Vec<LeaseFile>, Error> {
-    let Some(mut book) = Book::open(&config.path(), host)? else { return Ok(Vec::new()) };
-    let (mut freed, mut errors) = (Vec::new(), Vec::new());
-    for lease in book.scan()?.into_iter().filter(|lease| !is_wanted(lease, &config.network, valid)) {
-        match book.free(lease.ip) {
-            Ok(()) => freed.push(lease),
-            Err(e) => errors.push(e),
+        let (mut freed, mut errors) = (Vec::new(), Vec::new());
+        for &ip in &ips {
+            match book.free(ip) {
+                Ok(()) => freed.push(ip),
+                Err(e) => errors.push(e),
+            }
         }
+        if !freed.is_empty() {
+            ips.retain(|ip| !freed.contains(ip));
+            errors.extend(book.set_owned_by(&key, &ips).err());
+        }
+        book.close();
+        first_of(errors).map_or(Ok(freed), Err)
     }
-    if !freed.is_empty() {
-        errors.extend(book.rescan().err());
-    }
-    first_of(errors).map_or(Ok(freed), Err)
-}
 
-/// Whether the store can be written (else code 50), and what [`full`] says. A full range is no failure, and one that another
-/// call is busy with is none either: the runtime would take the node for not ready, and evict those who hold the addresses.
-pub fn status(config: &Config, host: Host<'_>) -> Result<Option<String>, Error> {
-    let path = config.path();
-    let existing = path.ancestors().find(|p| p.exists()).unwrap_or(&path);
-    store::takes_leases(existing).map_err(|e| Error::not_available(format!("write to {}: {e}", existing.display())))?;
-    match full(config, host) {
-        Err(e) if e.code == Code::TryAgain => Ok(Some(e.msg)),
-        found => found.map_err(|e| Error::not_available(e.to_string())),
+    /// Whether `owner` holds any address.
+    fn check(&self, owner: &Owner, _prev_result: Option<&AddResult>, host: Host<'_>) -> Result<(), Error> {
+        if let Some(mut book) = Book::open_to_read(&self.path(), host.state_dir)?
+            && (!book.owned_by(&lease_key(owner))?.is_empty() || !book.owned_by(owner.container_id.trim())?.is_empty())
+        {
+            return Ok(());
+        }
+        let id = &owner.container_id;
+        Err(Error::internal(format!("host-local: Failed to find address added by container {id}")))
+    }
+
+    /// Frees every lease whose owner is not in `valid`, and those that name no owner. What no plugin wrote stays. Goes on
+    /// after errors and reports them all.
+    fn gc(&self, valid: &[Owner], host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
+        let Some(mut book) = Book::open(&self.path(), host)? else { return Ok(Vec::new()) };
+        let (mut freed, mut errors) = (Vec::new(), Vec::new());
+        for lease in book.scan()?.into_iter().filter(|lease| !is_wanted(lease, &self.network, valid)) {
+            match book.free(lease.ip) {
+                Ok(()) => freed.push(lease.ip),
+                Err(e) => errors.push(e),
+            }
+        }
+        if !freed.is_empty() {
+            errors.extend(book.rescan().err());
+        }
+        first_of(errors).map_or(Ok(freed), Err)
+    }
+
+    /// Whether the store can be written (else code 50), and what [`full`] says. A full range is no failure, and one that
+    /// another call is busy with is none either: the runtime would take the node for not ready, and evict those who hold the
+    /// addresses.
+    fn status(&self, host: Host<'_>) -> Result<Option<String>, Error> {
+        let path = self.path();
+        let existing = path.ancestors().find(|p| p.exists()).unwrap_or(&path);
+        store::takes_leases(existing)
+            .map_err(|e| Error::not_available(format!("write to {}: {e}", existing.display())))?;
+        match full(self, host) {
+            Err(e) if e.code == Code::TryAgain => Ok(Some(e.msg)),
+            found => found.map_err(|e| Error::not_available(e.to_string())),
+        }
     }
 }
 

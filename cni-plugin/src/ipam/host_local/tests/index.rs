@@ -161,7 +161,7 @@ fn an_owner_of_more_addresses_than_a_link_can_list_is_still_found() {
     for i in 0..300 {
         bed.write(&format!("2001:db8:1234:5678:9abc:def0:1234:{i:x}"), "a\r\neth0");
     }
-    bed.run(|host| check(&config, &owner("a", "eth0"), host)).unwrap();
+    bed.run(|host| config.check(&owner("a", "eth0"), None, host)).unwrap();
     assert_eq!(bed.del(&config, "a").len(), 300);
     assert_eq!(bed.names(), ["lock"]);
 }

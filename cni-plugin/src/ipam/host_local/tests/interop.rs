@@ -49,11 +49,12 @@ fn ours(verb: &str, id: &str, bed: &Bed, ipam: &str) -> Result<String, String> {
     match verb {
         "ADD" => bed.add(&config, id),
         "DEL" => {
-            bed.run(|host| release(&config, &owner(id, "eth0"), host)).map(|_| String::new()).map_err(|e| e.to_string())
+            bed.run(|host| config.release(&owner(id, "eth0"), host)).map(|_| String::new()).map_err(|e| e.to_string())
         }
-        _ => {
-            bed.run(|host| check(&config, &owner(id, "eth0"), host)).map(|()| String::new()).map_err(|e| e.to_string())
-        }
+        _ => bed
+            .run(|host| config.check(&owner(id, "eth0"), None, host))
+            .map(|()| String::new())
+            .map_err(|e| e.to_string()),
     }
 }
 

@@ -73,14 +73,14 @@ impl Bed {
     /// The addresses that an ADD gives, separated by spaces, or the error's sentence.
     fn add_if(&self, config: &Config, id: &str, ifname: &str) -> Result<String, String> {
         let state = self.dir.path().join("state");
-        let lease = reserve(config, &owner(id, ifname), Host { state_dir: &state, liveness: self });
+        let lease = config.reserve(&owner(id, ifname), Host { state_dir: &state, liveness: self });
         let text = |lease: Lease| lease.ips.iter().map(|ip| ip.address.to_string()).collect::<Vec<_>>().join(" ");
         lease.map(text).map_err(|e| e.to_string())
     }
 
     fn del(&self, config: &Config, id: &str) -> Vec<String> {
         let state = self.dir.path().join("state");
-        let freed = release(config, &owner(id, "eth0"), Host { state_dir: &state, liveness: self }).unwrap();
+        let freed = config.release(&owner(id, "eth0"), Host { state_dir: &state, liveness: self }).unwrap();
         freed.iter().map(IpAddr::to_string).collect()
     }
 
@@ -143,7 +143,7 @@ fn the_lease_has_gateway_routes_and_dns() {
         ),
         "",
     );
-    let lease = bed.run(|host| reserve(&config, &owner("c1", "eth0"), host)).unwrap();
+    let lease = bed.run(|host| config.reserve(&owner("c1", "eth0"), host)).unwrap();
     assert_eq!((lease.ips[0].gateway, lease.ips.len()), (Some("10.1.2.9".parse().unwrap()), 1));
     assert_eq!((lease.routes, lease.dns.nameservers), (config.routes, vec!["192.0.2.3".to_owned()]));
 }
@@ -210,7 +210,7 @@ fn files_of_old_plugins_with_the_id_alone_block_a_second_add_and_are_released() 
     bed.write("10.1.2.4", "c1\n");
     let refused = "10.1.2.4 has been allocated to c1, duplicate allocation is not allowed";
     assert_eq!(bed.add(&config, "c1"), Err(format!("failed to allocate for range 0: {refused}")));
-    assert_eq!(bed.run(|host| check(&config, &owner("c1", "eth0"), host)), Ok(()));
+    assert_eq!(bed.run(|host| config.check(&owner("c1", "eth0"), None, host)), Ok(()));
     assert_eq!(bed.del(&config, "c1"), ["10.1.2.4"]);
     assert_eq!(bed.read("10.1.2.4"), None);
 }
@@ -274,7 +274,7 @@ fn a_set_that_fails_gives_back_what_the_call_took_from_the_others_and_only_that(
 fn check_wants_an_address_of_the_owner() {
     let bed = Bed::new();
     let config = bed.small();
-    let check = |id: &str| bed.run(|host| check(&config, &owner(id, "eth0"), host)).map_err(|e| e.msg);
+    let check = |id: &str| bed.run(|host| config.check(&owner(id, "eth0"), None, host)).map_err(|e| e.msg);
     let missing = Err("host-local: Failed to find address added by container c1".to_owned());
     assert_eq!(check("c1"), missing);
     bed.add(&config, "c1").unwrap();
@@ -295,19 +295,19 @@ fn gc_keeps_the_valid_owners_and_what_no_plugin_wrote() {
     bed.write("10.1.2.6", "kept for the printer");
     bed.write("10.9.9.9", "gone\r\neth0");
     let valid = [owner("a", "eth0"), owner("b", "eth1")];
-    let freed = bed.run(|host| gc(&config, &valid, host)).unwrap();
-    let mut freed: Vec<String> = freed.iter().map(|lease| lease.ip.to_string()).collect();
+    let freed = bed.run(|host| config.gc(&valid, host)).unwrap();
+    let mut freed: Vec<String> = freed.iter().map(IpAddr::to_string).collect();
     freed.sort();
     assert_eq!(freed, ["10.1.2.3", "10.1.2.4", "10.1.2.5", "10.9.9.9"]);
     assert_eq!(bed.names(), ["10.1.2.2", "10.1.2.6", "last_reserved_ip.0", "lock"]);
-    assert_eq!(bed.run(|host| gc(&config, &valid, host)), Ok(Vec::new()));
+    assert_eq!(bed.run(|host| config.gc(&valid, host)), Ok(Vec::new()));
 }
 
 #[test]
 fn status_says_what_is_full_and_fails_where_nothing_can_be_written() {
     let bed = Bed::new();
     let config = bed.config(r#""subnet":"10.1.2.0/30""#, "");
-    let status = |config: &Config| bed.run(|host| status(config, host));
+    let status = |config: &Config| bed.run(|host| config.status(host));
     assert_eq!(status(&config), Ok(None), "before the first ADD");
     assert!(!bed.dir.path().join("data").exists(), "and makes nothing");
     bed.add(&config, "c1").unwrap();

@@ -18,14 +18,14 @@ fn a_lease_that_was_taken_away_is_written_again_and_its_address_is_given_to_nobo
     let asked = Config { requested: vec!["10.1.2.2".parse().unwrap()], ..config.clone() };
     fs::remove_file(bed.dir.path().join("data/net/10.1.2.2")).unwrap();
     assert!(bed.add(&asked, "c").unwrap_err().contains("requested IP address 10.1.2.2 is not available"));
-    assert_eq!(bed.run(|host| peek(&config, host)).unwrap().ips[0].address.to_string(), "10.1.2.4/29");
+    assert_eq!(bed.run(|host| config.peek(host)).unwrap().ips[0].address.to_string(), "10.1.2.4/29");
     assert_eq!(bed.del(&config, "a"), ["10.1.2.2"]);
 }
 
 #[test]
 fn a_dry_run_shows_no_address_that_the_records_know_of_and_writes_nothing() {
     let bed = recorded();
-    assert_eq!(bed.run(|host| peek(&bed.small(), host)).unwrap().ips[0].address.to_string(), "10.1.2.3/29");
+    assert_eq!(bed.run(|host| bed.small().peek(host)).unwrap().ips[0].address.to_string(), "10.1.2.3/29");
     assert!(!bed.dir.path().join("data").exists());
 }
 
@@ -34,7 +34,7 @@ fn check_and_status_mend_nothing() {
     let bed = recorded();
     let config = bed.small();
     bed.write("lock", "");
-    assert!(bed.run(|host| check(&config, &owner("a", "eth0"), host)).is_err());
+    assert!(bed.run(|host| config.check(&owner("a", "eth0"), None, host)).is_err());
     assert_eq!(bed.run(|host| full(&config, host)), Ok(None));
     assert_eq!(bed.names(), ["lock"]);
 }

@@ -50,9 +50,9 @@ fn traced_child() {
     let state = dir.join("state");
     let host = Host { state_dir: &state, liveness: &libcni };
     mark("reserve");
-    let lease = reserve(&config, &owner("new", "eth0"), host).unwrap();
+    let lease = config.reserve(&owner("new", "eth0"), host).unwrap();
     mark("release");
-    let freed = release(&config, &owner("new", "eth0"), host).unwrap();
+    let freed = config.release(&owner("new", "eth0"), host).unwrap();
     mark("end");
     assert_eq!(freed, [lease.ips[0].address.addr()]);
 }
