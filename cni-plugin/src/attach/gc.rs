@@ -78,7 +78,7 @@ fn alive(chain: &Chain, records: &[Record]) -> Vec<Owner> {
         records.iter().filter(|record| is_alive(record)).map(|record| record.key.owner.clone()).collect();
     let known = Known::of(chain.network());
     for (_, config) in host_locals(chain) {
-        for lease in host_local::read_leases(config).unwrap_or_default() {
+        for lease in host_local::read_leases(&config.path()).unwrap_or_default() {
             let Some(owner) = owner_of(&lease, chain.network()) else { continue };
             if known.netns_of(&owner, lease.written) == Netns::Alive {
                 alive.push(owner);

@@ -14,13 +14,15 @@ pub mod peek;
 pub mod resolv;
 pub mod store;
 
-use super::liveness::{Death, Liveness, death_of, owner_of};
+use super::liveness::{Death, Liveness, death_of};
 use super::range::RangeSet;
 use super::{Ipam, Lease};
+use crate::cni::netconf::is_identifier;
 use crate::cni::{AddResult, Code, Error, IpConfig, Owner};
 use book::{Book, also};
 pub use config::Config;
 use peek::peek;
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::Path;
 use store::{Holder, LeaseFile, lease_key};
@@ -112,7 +114,9 @@ impl Ipam for Config {
     fn gc(&self, valid: &[Owner], host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
         let Some(mut book) = Book::open(&self.path(), host)? else { return Ok(Vec::new()) };
         let (mut freed, mut errors) = (Vec::new(), Vec::new());
-        for lease in book.scan()?.into_iter().filter(|lease| !is_wanted(lease, &self.network, valid)) {
+        // Old plugins wrote the id alone.
+        let valid = valid.iter().flat_map(|owner| [lease_key(owner), owner.container_id.trim().to_owned()]).collect();
+        for lease in book.scan()?.into_iter().filter(|lease| !is_wanted(lease, &valid)) {
             match book.free(lease.ip) {
                 Ok(()) => freed.push(lease.ip),
                 Err(e) => errors.push(e),
@@ -152,10 +156,9 @@ pub fn full(config: &Config, host: Host<'_>) -> Result<Option<String>, Error> {
 
 /// The leases of the dead in the data directory at `path`; read without the lock.
 pub fn surely_dead(path: &Path, liveness: &dyn Liveness) -> Result<Vec<(LeaseFile, Death)>, Error> {
-    let leases = store::read_leases(path).map_err(|e| Error::io(format!("read leases of {}: {e}", path.display())))?;
     let clock = liveness.clock();
     let dead = |lease: LeaseFile| death_of(&lease, &clock, liveness).map(|why| (lease, why));
-    Ok(leases.into_iter().filter_map(dead).collect())
+    Ok(read_leases(path)?.into_iter().filter_map(dead).collect())
 }
 
 /// Frees the leases of the dead in the data directory at `path`, and says which.
@@ -164,10 +167,9 @@ pub fn reclaim(path: &Path, host: Host<'_>) -> Result<Vec<(LeaseFile, Death)>, E
     book.reclaim(|_| true, host.liveness)
 }
 
-/// Every lease of the network, for people and collectors; read without the lock.
-pub fn read_leases(config: &Config) -> Result<Vec<LeaseFile>, Error> {
-    store::read_leases(&config.path())
-        .map_err(|e| Error::io(format!("read leases of {}: {e}", config.path().display())))
+/// Every lease in the data directory at `path`, for people and collectors; read without the lock.
+pub fn read_leases(path: &Path) -> Result<Vec<LeaseFile>, Error> {
+    store::read_leases(path).map_err(|e| Error::io(format!("read leases of {}: {e}", path.display())))
 }
 
 /// One reservation: what was taken so far.
@@ -277,17 +279,12 @@ impl<'a> Call<'a> {
     }
 }
 
-fn is_wanted(lease: &LeaseFile, network: &str, valid: &[Owner]) -> bool {
-    match (&lease.holder, owner_of(lease, network)) {
-        (Holder::Broken, _) => false,
-        (Holder::Other, _) => true,
-        (Holder::Key(_), Some(owner)) => {
-            valid.iter().any(|of| of.container_id.trim() == owner.container_id && of.ifname == owner.ifname)
-        }
-        // The id alone, as old plugins wrote it; any other text is an administrator's.
-        (Holder::Key(text), None) => {
-            !crate::cni::netconf::is_identifier(text) || valid.iter().any(|of| of.container_id.trim() == text)
-        }
+/// Whether GC keeps a lease, besides those with the contents in `valid`: what names no container is an administrator's.
+fn is_wanted(lease: &LeaseFile, valid: &HashSet<String>) -> bool {
+    match &lease.holder {
+        Holder::Broken => false,
+        Holder::Other => true,
+        Holder::Key(text) => !is_identifier(text.split_once("\r\n").map_or(text, |(id, _)| id)) || valid.contains(text),
     }
 }
 

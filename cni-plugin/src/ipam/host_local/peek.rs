@@ -12,7 +12,7 @@ use std::net::IpAddr;
 
 /// The lease that a new owner would get now. Another call may take the address meanwhile.
 pub fn peek(config: &Config, host: Host<'_>) -> Result<Lease, Error> {
-    let leases = super::read_leases(config)?;
+    let leases = super::read_leases(&config.path())?;
     let dns = config.resolv_conf.as_deref().map(resolv::read).transpose()?.unwrap_or_default();
     let is_missing = |ip| !leases.iter().any(|lease| lease.ip == ip);
     let recorded = host.liveness.recorded(&config.path(), &is_missing);

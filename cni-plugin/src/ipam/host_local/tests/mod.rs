@@ -8,7 +8,7 @@ mod scale;
 
 use super::*;
 use crate::cni::NetConf;
-use crate::ipam::liveness::{Clock, Netns, Recorded};
+use crate::ipam::liveness::{Clock, Netns, Recorded, owner_of};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -324,11 +324,11 @@ fn status_says_what_is_full_and_fails_where_nothing_can_be_written() {
 fn read_leases_lists_addresses_and_no_other_file() {
     let bed = Bed::new();
     let config = bed.small();
-    assert_eq!(read_leases(&config), Ok(Vec::new()));
+    assert_eq!(read_leases(&config.path()), Ok(Vec::new()));
     bed.add(&config, "c1").unwrap();
     bed.write("010.1.2.3", "x");
     bed.write("notes", "x");
-    let leases = read_leases(&config).unwrap();
+    let leases = read_leases(&config.path()).unwrap();
     assert_eq!(leases.len(), 1);
     assert_eq!(owner_of(&leases[0], "net"), Some(owner("c1", "eth0")));
 }
