@@ -8,8 +8,8 @@ use crate::sys::rtnl::{self, addr, link};
 use nix::errno::Errno;
 use std::time::{Duration, Instant};
 
-/// How long a link may take to come up, as the reference plugin waits in all.
-const UP_TIMEOUT: Duration = Duration::from_millis(2550);
+/// How long a link may take to come up. The reference plugin waits 2.55 s in all, which a busy node can exceed.
+const UP_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long duplicate address detection may take, as in the reference plugins.
 const DAD_TIMEOUT: Duration = Duration::from_secs(5);
 
