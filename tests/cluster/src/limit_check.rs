@@ -15,6 +15,8 @@ const LOAD: u32 = 8 << 20;
 const SHARE: f64 = 1448.0 / 1514.0;
 /// The goodput's share of that: the burst adds to it; connecting, and finding the rate, take from it.
 const SHARES: std::ops::RangeInclusive<f64> = 0.85..=1.06;
+/// How often it is fetched at most.
+const TRIES: usize = 4;
 
 /// Makes a pod with limits and one without, lets each fetch from the other, and deletes both.
 pub(crate) fn run(cluster: &Cluster) -> Result<()> {
@@ -37,16 +39,27 @@ fn pod(name: &str, annotations: &Value) -> Value {
     pod
 }
 
-/// Lets `client` fetch from `server`; what the limited one of them does is held to the limit.
+/// Lets `client` fetch from `server`; what the limited one of them does is held to the limit. No fetch is faster; a busy
+/// machine may make one slower, so the best of some counts.
 fn check(cluster: &Cluster, client: &str, server: &str, does: &str, (text, bps): (&str, f64)) -> Result<()> {
+    for _ in 0..TRIES {
+        let share = fetch(cluster, client, server)? / (bps * SHARE);
+        println!("a pod held to {text}bit/s {does} {:.1} % of what TCP can get of it", share * 100.0);
+        ensure!(share <= *SHARES.end(), "{client} fetched {LOAD} bytes from {server} faster than the limit");
+        if SHARES.contains(&share) {
+            return Ok(());
+        }
+    }
+    anyhow::bail!("{client} fetched {LOAD} bytes from {server} too slowly {TRIES} times")
+}
+
+/// Bits per second that `client` gets of `server`.
+fn fetch(cluster: &Cluster, client: &str, server: &str) -> Result<f64> {
     let address = sh::read(&mut cluster.kubectl(["get", "pod", server, "-o", "jsonpath={.status.podIP}"]))?;
     let now = "read t _ < /proc/uptime; echo $t";
     let script = format!("{now}; timeout 60 wget -qO /dev/null http://{}/load && {now}", address.trim());
     let times = sh::read(&mut cluster.kubectl(["exec", client, "--", "/bin/sh", "-c", &script]))?;
     let times = times.split_whitespace().map(str::parse).collect::<Result<Vec<f64>, _>>();
     let [start, end] = times.context("parse /proc/uptime")?[..] else { anyhow::bail!("{client} could not fetch") };
-    let share = f64::from(LOAD) * 8.0 / (end - start) / (bps * SHARE);
-    println!("a pod held to {text}bit/s {does} {:.1} % of what TCP can get of it", share * 100.0);
-    ensure!(SHARES.contains(&share), "{client} fetched {LOAD} bytes from {server} in {:.2} s", end - start);
-    Ok(())
+    Ok(f64::from(LOAD) * 8.0 / (end - start))
 }
