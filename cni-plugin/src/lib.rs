@@ -7,14 +7,24 @@
 //!  store ─────► ipam::Lease ─────────────────────┘                      └─► record (DEL, CHECK, GC)
 //! ```
 //!
-//! `attach` walks that picture for each verb; `cli` holds the faces for people. ARCHITECTURE.md has the rules.
+//! `attach` walks that picture for each verb; `cli` holds the faces for people. Only `sys` and `entry` may say `unsafe`. ARCHITECTURE.md has
+//! the rules.
 
+#[forbid(unsafe_code)]
 pub mod apply;
+#[forbid(unsafe_code)]
 pub mod attach;
+#[forbid(unsafe_code)]
 pub mod cli;
+#[forbid(unsafe_code)]
 pub mod cni;
 pub mod entry;
+#[forbid(unsafe_code)]
 pub mod ipam;
+#[forbid(unsafe_code)]
+pub mod name;
+#[forbid(unsafe_code)]
 pub mod plan;
+#[forbid(unsafe_code)]
 pub mod plugins;
 pub mod sys;

@@ -23,7 +23,6 @@ const CHECKS: &[(&str, Check)] = &[
     ("arrows", || violations(arrows::violations)),
     ("purity", || violations(pure::violations)),
     ("crates", crates),
-    ("fence", || violations(pure::unsafe_outside_the_fence)),
     ("sizes", sizes),
     ("ebpf", || ebpf::check().map(|()| "the object is made from its source".into())),
     ("licences", licences),

@@ -3,7 +3,7 @@
 use super::netconf::{is_identifier, network_name, prev_result};
 use super::version::{Gated, parse_numbers};
 use super::{Error, Json, NetConf, Owner, Version};
-use crate::plan::{IfName, name::IfNameError};
+use crate::name::{IfName, IfNameError};
 use std::path::PathBuf;
 
 /// The verb of a call.

@@ -2,7 +2,6 @@
 
 use super::feature::Feature;
 use super::ladder::Queue;
-use super::name::{IfName, Mac};
 use super::step::{Ns, Step};
 use super::thing::advertised::Advertised;
 use super::thing::host_ports::{EbpfCounts, Entrance, HostPortFact};
@@ -11,6 +10,7 @@ use super::thing::shaping::ShapedFact;
 use super::thing::vlan::Vlan;
 use super::thing::xsk_guard::Hold;
 use super::thing::{Firewall, LinkRef, Neigh, Rule};
+use crate::name::{IfName, Mac};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 

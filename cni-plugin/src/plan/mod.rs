@@ -7,7 +7,6 @@
 pub mod facts;
 pub mod feature;
 pub mod ladder;
-pub mod name;
 pub mod order;
 mod recorded;
 pub mod request;
@@ -15,8 +14,8 @@ pub mod step;
 pub mod thing;
 pub mod undo;
 
+pub use crate::name::{IfName, Mac, Ns};
 pub use facts::{Facts, Need};
 pub use feature::Feature;
-pub use name::{IfName, Mac};
-pub use step::{Ns, Step};
+pub use step::Step;
 pub use thing::Thing;

@@ -6,31 +6,13 @@
 //! A record leaves out what is unset: each word of it is a part of every ADD's time.
 
 use super::facts::{Facts, Need};
-use super::name::IfName;
 use super::recorded::Recorded;
 use super::thing::{LinkAttr, LinkRef, Thing, Verb};
+use crate::name::IfName;
+pub use crate::name::Ns;
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Write};
 use std::net::IpAddr;
-
-/// Which network namespace a step acts in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Ns {
-    /// The plugin's own.
-    Host,
-    /// The container's.
-    Pod,
-}
-
-impl fmt::Display for Ns {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Host => "host",
-            Self::Pod => "pod",
-        })
-    }
-}
 
 /// One change, or one event to wait for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -63,8 +63,8 @@ pub fn in_turn(mut steps: Vec<Step>) -> Vec<Step> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::name::IfName;
     use crate::plan::ladder::Queue;
-    use crate::plan::name::IfName;
     use crate::plan::thing::shaping::{Rate, Shaper, Toward};
     use crate::plan::thing::{Addr, LinkAttr, LinkKind, Masquerade, Shaping, XskGuard};
 

@@ -4,7 +4,7 @@
 #![expect(unsafe_code, reason = "a request points to a value beside it")]
 
 use super::release::is_at_least;
-use crate::plan::IfName;
+use crate::name::IfName;
 use nix::errno::Errno;
 use std::os::fd::{AsFd, AsRawFd};
 

@@ -8,11 +8,12 @@ use super::netns::{NetNs, NetNsError};
 use super::nft::{firewall, hostport, mac_check, masquerade, packet_guard};
 use super::rtnl::{self, link, tc};
 use super::sysctl;
+use crate::name::{IfName, Mac, Ns};
+use crate::plan::Feature;
 use crate::plan::thing::firewall::Gate;
 use crate::plan::thing::host_ports::{Entrance, HostPort, Protocol, Rewrite, Target};
 use crate::plan::thing::packet_guard::PacketLimit;
 use crate::plan::thing::{Firewall, HostPorts, LinkRef, MacCheck, Masquerade, PacketGuard};
-use crate::plan::{Feature, IfName, Mac, Ns};
 use nix::errno::Errno;
 use std::net::{Ipv4Addr, SocketAddr};
 

@@ -23,9 +23,7 @@ const ARROWS: &[(&str, &str, &str)] = &[
     ("ipam::host_local::store", "sys", "leases are files under a lock"),
     ("ipam::host_local::index", "sys", "the index is a file beside them"),
     ("ipam::host_local::liveness", "sys", "whether a container lives is asked of the kernel"),
-    ("cni", "plan::name", "an interface's name is checked where it enters"),
-    ("cni", "plan::IfName", "the same by its short path"),
-    ("cni", "plan::Mac", "the same by its short path"),
+    ("", "name", "links, hardware addresses and namespaces have one name everywhere"),
     ("sys", "plan", "steps hold the types that system calls take"),
 ];
 
@@ -95,9 +93,9 @@ mod tests {
 
     #[test]
     fn an_arrow_to_a_module_is_none_to_its_parent() {
-        assert_eq!(rules("cni/request.rs", "use crate::plan::{IfName, name::Mac};"), [""; 0]);
-        assert_eq!(rules("cni/request.rs", "use crate::plan::{IfName, Step};").len(), 1);
-        assert_eq!(rules("cni/request.rs", "use crate::plan;").len(), 1);
+        assert_eq!(rules("apply/holder.rs", "use crate::ipam::liveness::Netns;"), [""; 0]);
+        assert_eq!(rules("apply/holder.rs", "use crate::ipam::{liveness::Netns, Lease};").len(), 1);
+        assert_eq!(rules("apply/holder.rs", "use crate::ipam;").len(), 1);
     }
 
     #[test]

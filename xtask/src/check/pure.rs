@@ -1,4 +1,4 @@
-//! Purity: modules that decide name nothing that reads or changes the host, and `unsafe` stays behind the fence.
+//! Purity: modules that decide name nothing that reads or changes the host.
 
 use super::Violation;
 use super::source::{Name, Source, is_below};
@@ -33,19 +33,6 @@ pub(super) fn violations(source: &Source) -> Vec<Violation> {
     let pure = source.names.iter().filter(|name| PURE.iter().any(|part| is_below(&name.module, part)));
     let impure = pure.filter(|name| is_effect(&name.segments));
     impure.map(|name| violation(source, name, "is pure, and names")).collect()
-}
-
-/// Where the C library calls the program, for which `entry/` is no place: it names all faces.
-const ENTRY: &str = "cni-plugin/src/main.rs";
-
-/// The places outside sys/ and entry/ that say `unsafe`.
-pub(super) fn unsafe_outside_the_fence(source: &Source) -> Vec<Violation> {
-    if source.path == ENTRY {
-        return Vec::new();
-    }
-    let outside = source.names.iter().filter(|name| !["sys", "entry"].iter().any(|part| is_below(&name.module, part)));
-    let unsafe_ = outside.filter(|name| name.segments == ["unsafe"]);
-    unsafe_.map(|name| violation(source, name, "is outside sys/ and entry/, and says")).collect()
 }
 
 /// The places where a file of plan/ names one of braid's `dependencies`, those for addresses excepted.
@@ -112,15 +99,7 @@ mod tests {
     #[test]
     fn modules_at_the_edge_and_tests_may_have_effects() {
         assert_eq!(violations(&source("ipam/host_local/store.rs", "use std::fs;")), []);
-        assert_eq!(violations(&source("plan/name.rs", "#[cfg(test)]\nmod tests { use std::fs; }")), []);
-    }
-
-    #[test]
-    fn unsafe_is_for_sys_and_entry_alone() {
-        let text = "fn f() { unsafe { g() } }";
-        assert_eq!(unsafe_outside_the_fence(&source("sys/bpf.rs", text)), []);
-        let rules = rules(unsafe_outside_the_fence(&source("apply/mod.rs", text)));
-        assert_eq!(rules, ["apply is outside sys/ and entry/, and says unsafe"]);
+        assert_eq!(violations(&source("plan/step.rs", "#[cfg(test)]\nmod tests { use std::fs; }")), []);
     }
 
     #[test]

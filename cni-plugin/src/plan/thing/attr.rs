@@ -1,8 +1,8 @@
 //! An attribute of a link.
 
 use super::{LinkRef, State, Verb, found, refuse_if};
+use crate::name::Mac;
 use crate::plan::facts::{Facts, LinkFact, Need};
-use crate::plan::name::Mac;
 use crate::plan::step::Ns;
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -1,8 +1,8 @@
 //! Forwarding for a container: what the host lets through, and what not.
 
 use super::{State, Verb, lines};
+use crate::name::IfName;
 use crate::plan::facts::{Facts, Need};
-use crate::plan::name::IfName;
 use crate::plan::step::Ns;
 use serde::{Deserialize, Serialize};
 use std::fmt;

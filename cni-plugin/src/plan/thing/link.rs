@@ -1,8 +1,8 @@
 //! Links as steps name them, and what they are made of.
 
 use super::{State, Verb, found, refuse_if};
+use crate::name::{IfName, Mac};
 use crate::plan::facts::{Facts, Need};
-use crate::plan::name::{IfName, Mac};
 use crate::plan::step::Ns;
 use serde::{Deserialize, Serialize};
 use std::fmt;

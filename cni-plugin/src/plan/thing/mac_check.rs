@@ -1,8 +1,8 @@
 //! The only hardware address that may send through a bridge port.
 
 use super::{State, Verb, refuse_if};
+use crate::name::{IfName, Mac};
 use crate::plan::facts::{Facts, Need};
-use crate::plan::name::{IfName, Mac};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

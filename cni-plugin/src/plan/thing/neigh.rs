@@ -1,8 +1,8 @@
 //! A neighbour that is known without being asked for.
 
 use super::{LinkRef, State, Verb, refuse_if};
+use crate::name::Mac;
 use crate::plan::facts::{Facts, Need};
-use crate::plan::name::Mac;
 use crate::plan::step::Ns;
 use serde::{Deserialize, Serialize};
 use std::fmt;

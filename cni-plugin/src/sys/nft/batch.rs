@@ -3,7 +3,7 @@
 //! Numbers are those of `include/uapi/linux/netfilter/nf_tables.h`; all integers are big-endian.
 
 use super::expression::Verdict;
-use crate::plan::IfName;
+use crate::name::IfName;
 use crate::sys::netlink::{KernelError, NESTED, Socket, attr, begin, end, nest, request};
 use std::borrow::Cow;
 

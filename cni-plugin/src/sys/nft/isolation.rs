@@ -22,7 +22,7 @@ use super::firewall::HOOK_FORWARD;
 use super::ip::Ip;
 use super::read::elements;
 use super::{Spot, batch, del_all, first_that_fits, ifname, name, owner_of, owners_in, those};
-use crate::plan::IfName;
+use crate::name::IfName;
 use crate::plan::thing::Firewall;
 use crate::plan::thing::firewall::Isolation;
 use crate::sys::netlink::{KernelError, Socket};

@@ -13,8 +13,8 @@ use super::batch::{Batch, ETHER_ADDR, Family, IFNAME, Means};
 use super::expression::{META_IIFNAME, REG_1, REG_2, Verdict};
 use super::read::{Element, element, elements};
 use super::{IFNAME_LEN, Spot, TABLE, del_all_in, first_that_fits, ifname, name};
+use crate::name::{IfName, Mac};
 use crate::plan::thing::MacCheck;
-use crate::plan::{IfName, Mac};
 use crate::sys::netlink::{KernelError, Socket};
 use nix::errno::Errno;
 

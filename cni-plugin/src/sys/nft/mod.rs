@@ -19,7 +19,7 @@ pub mod reference;
 pub mod state;
 
 use super::netlink::{KernelError, Socket};
-use crate::plan::IfName;
+use crate::name::IfName;
 use batch::{Batch, Family};
 use nix::errno::Errno;
 use read::{element, elements};

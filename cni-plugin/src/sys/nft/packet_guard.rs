@@ -19,7 +19,7 @@ use super::expression::{REG_1, Verdict};
 use super::gone_is_fine;
 use super::ip::NETWORK_HEADER;
 use super::read::{Rule, rules};
-use crate::plan::IfName;
+use crate::name::IfName;
 use crate::plan::thing::PacketGuard;
 use crate::plan::thing::packet_guard::PacketGuardFact;
 use crate::sys::netlink::{KernelError, Socket};

@@ -11,7 +11,7 @@
 use super::batch::{Batch, Family};
 use super::read::{Rule, rules};
 use super::{bytes, gone_is_fine};
-use crate::plan::IfName;
+use crate::name::IfName;
 use crate::sys::netlink::{KernelError, Socket};
 use base16ct::lower::encode_string;
 use sha2::{Digest, Sha512};

@@ -1,11 +1,11 @@
 //! Links: requests to make, change, delete and show them, and what the kernel shows.
 
 use super::{emit, text_of, u16_of, u32_of};
+use crate::name::{IfName, Mac};
 use crate::plan::facts::LinkFact;
 use crate::plan::thing::LinkAttr;
 use crate::plan::thing::link::{IpvlanMode, MacvlanMode};
 use crate::plan::thing::vlan::Vlan;
-use crate::plan::{IfName, Mac};
 use crate::sys::netlink::{attr, attributes_of, find, nest};
 use netlink_packet_core::DefaultNla;
 use netlink_packet_route::AddressFamily;

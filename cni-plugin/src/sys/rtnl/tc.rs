@@ -3,9 +3,10 @@
 pub mod hostport;
 
 use super::{text_of, u32_of, u64_of};
-use crate::plan::step::Ns;
+use crate::name::Hook;
+use crate::name::Ns;
 use crate::plan::thing::redirect::{self, Instruction};
-use crate::plan::thing::shaping::{Hook, Traffic};
+use crate::plan::thing::shaping::Traffic;
 use crate::sys::netlink::{attr, attributes_of, find, nest};
 use std::os::fd::RawFd;
 

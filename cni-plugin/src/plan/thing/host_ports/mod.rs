@@ -4,8 +4,8 @@ mod print;
 
 use super::condition::Conditions;
 use super::{LinkRef, State, Verb, lines};
+use crate::name::Mac;
 use crate::plan::facts::{Facts, Need};
-use crate::plan::name::Mac;
 use crate::plan::step::Ns;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};

@@ -1,16 +1,8 @@
 //! What the kernel shows of a link's shaping.
 
+use crate::name::Hook;
 use serde::Serialize;
 use std::fmt;
-
-/// Which packets of a link a program sees.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hook {
-    /// Those that come in.
-    Ingress,
-    /// Those that leave, before they are queued.
-    Egress,
-}
 
 /// How a link is shaped, as the kernel shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -3,7 +3,8 @@
 mod fact;
 mod print;
 
-pub use fact::{Hook, Limit, ProgramFact, ShapedFact, Traffic};
+pub use crate::name::Hook;
+pub use fact::{Limit, ProgramFact, ShapedFact, Traffic};
 
 use super::{LinkRef, State, Verb, lines};
 use crate::plan::facts::{Facts, Need};

@@ -1,7 +1,7 @@
 //! The filters that run the programs of host ports: behind braid's shaping, on both sides of a link.
 
 use super::{FILTER, HEAD_LEN, direct, filter_at, parse_kind, parse_program};
-use crate::plan::thing::shaping::Hook;
+use crate::name::Hook;
 use crate::sys::rtnl::u32_of;
 use std::os::fd::RawFd;
 

@@ -1,4 +1,4 @@
-//! Names the kernel accepts: interface names and hardware addresses, parsed once.
+//! The kernel's own words, which plans and system calls share: names of interfaces, hardware addresses, namespaces, hooks.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -115,6 +115,34 @@ impl fmt::Display for Mac {
         let pairs = self.0.iter().flat_map(|byte| [':', digit(byte >> 4), digit(byte & 0xf)]);
         f.write_str(&pairs.skip(1).collect::<String>())
     }
+}
+
+/// Which network namespace a step acts in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ns {
+    /// The plugin's own.
+    Host,
+    /// The container's.
+    Pod,
+}
+
+impl fmt::Display for Ns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Host => "host",
+            Self::Pod => "pod",
+        })
+    }
+}
+
+/// Which packets of a link a program sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hook {
+    /// Those that come in.
+    Ingress,
+    /// Those that leave, before they are queued.
+    Egress,
 }
 
 #[cfg(test)]
