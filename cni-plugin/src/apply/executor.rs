@@ -1,8 +1,8 @@
 //! Carrying out steps in order, neighbouring requests to one socket in one send.
 
-use super::effect::{self, Carrier, Request, link_of};
+use super::effect::{self, Carrier, Request, elements, link_of};
 use super::kernel::Kernel;
-use super::{Error, elements, make, shape, sysctls, unmake, wait};
+use super::{Error, make, shape, sysctls, unmake, wait};
 use crate::plan::facts::Facts;
 use crate::plan::request::{in_one_request, queue_len_of_new, redirect_with_shaping};
 use crate::plan::step::{Event, Ns, Step};

@@ -1,7 +1,7 @@
 //! What this kernel has, asked once per boot and feature: the answers are kept in `/run/braid/kernel`.
 
+use super::probe::{Finding, PROBES, Probe, find};
 use crate::plan::Feature;
-use crate::sys::probe::{Finding, PROBES, Probe, find};
 use crate::sys::release::release;
 use std::fs::{self, File};
 use std::io::{self, Write};

@@ -3,31 +3,27 @@
 //! ```text
 //!  kernel ─ the sockets of one call         observe ─ needs ─► facts
 //!  executor ─ steps ─► batched requests     transaction ─ record, apply, roll back
-//!  effect ─ of each kind of thing
-//!  shape ─ programs and queues              make, unmake ─ links, elements ─ of nf_tables, wait ─ an event
-//!  features ─ what the kernel has           program, slot ─ what shapes; xsk ─ what guards
+//!  effect ─ of each kind of thing, its encoding and its observation
+//!  shape ─ programs and queues              make, unmake ─ links, wait ─ an event
+//!  features, probe ─ what the kernel has    program, slot ─ what shapes; xsk ─ what guards
 //!  record ─ what was done, on tmpfs         delegate, within ─ foreign plugins by libcni's rules
 //!  holder ─ the container behind an owner
 //! ```
 
 pub mod delegate;
-mod effect;
-mod elements;
+pub mod effect;
 pub mod executor;
 pub mod features;
-mod firewall;
 pub mod holder;
 pub mod host;
-pub mod hostports;
 pub mod kernel;
 mod leaving;
-mod legacy;
 mod lock;
 mod make;
 pub mod observe;
+pub mod probe;
 mod program;
 pub mod record;
-mod reference_tuning;
 pub mod repair;
 pub mod shape;
 mod slot;

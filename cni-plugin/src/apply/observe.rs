@@ -1,17 +1,14 @@
 //! Reading what a plan depends on: needs become facts, each asked for once.
 
 use super::Error;
-use super::hostports::{self, ebpf, loopback};
+use super::effect;
 use super::kernel::Kernel;
-use super::{effect, firewall, shape, xsk};
+use super::{shape, xsk};
 use crate::plan::IfName;
 use crate::plan::facts::{Facts, LinkFact, Need, RouteFact};
 use crate::plan::step::Ns;
-use crate::plan::thing::host_ports::Entrance;
-use crate::plan::thing::{Firewall, LinkRef};
-use crate::sys::firewalld;
+use crate::plan::thing::LinkRef;
 use crate::sys::netlink::KernelError;
-use crate::sys::nft::{mac_check, masquerade, packet_guard};
 use crate::sys::rtnl::{self, addr, link, route};
 use crate::sys::sysctl;
 use nix::errno::Errno;
@@ -42,34 +39,12 @@ pub(super) fn read_boot_id_without(kernel: &mut Kernel, link: &LinkRef, facts: &
 }
 
 #[cold]
-pub(super) fn read_masquerades(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
-    let found = kernel.nft().and_then(masquerade::list);
-    facts.masquerades.extend(found.map_err(|cause| Error::new("list masqueraded sources", cause))?);
-    Ok(())
-}
-
-#[cold]
 pub(super) fn read_routes(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(), Error> {
     let routes = routes(kernel, ns, true).and_then(|mut all| {
         all.extend(routes(kernel, ns, false)?);
         Ok(all)
     });
     facts.routes.insert(ns, routes.map_err(|cause| Error::new(format!("list routes of {ns}"), cause))?);
-    Ok(())
-}
-
-#[cold]
-pub(super) fn read_mac_checks(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
-    let found = kernel.nft().and_then(mac_check::list);
-    facts.mac_checks.extend(found.map_err(|cause| Error::new("list checked bridge ports", cause))?);
-    Ok(())
-}
-
-#[cold]
-pub(super) fn read_packet_guard(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
-    let found = kernel.nft_of(at.ns).and_then(|socket| packet_guard::find(socket, &at.name));
-    let found = found.map_err(|cause| Error::new(format!("look what packet sockets may send through {at}"), cause))?;
-    facts.packet_guards.extend(found.map(|fact| (at.clone(), fact)));
     Ok(())
 }
 
@@ -115,68 +90,6 @@ fn peer_of(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<Optio
         Err(err) if err.errno == Errno::ENODEV => Ok(None),
         Err(err) => Err(fail(err)),
     }
-}
-
-#[cold]
-pub(super) fn read_host_port(kernel: &mut Kernel, at: &Entrance, facts: &mut Facts) -> Result<(), Error> {
-    let found = hostports::observe(kernel, at);
-    let found = found.map_err(|cause| Error::new(format!("look who has host port {at}"), cause))?;
-    facts.host_ports.extend(found.map(|fact| (*at, fact)));
-    Ok(())
-}
-
-#[cold]
-pub(super) fn read_firewalld(facts: &mut Facts) -> Result<(), Error> {
-    let found = firewalld::is_there();
-    facts.has_firewalld = found.map_err(|cause| Error::new("look whether firewalld runs", cause))?;
-    Ok(())
-}
-
-#[cold]
-pub(super) fn read_firewall(kernel: &mut Kernel, what: &Firewall, facts: &mut Facts) -> Result<(), Error> {
-    let missing = firewall::missing(kernel, what);
-    let missing = missing.map_err(|cause| Error::new("look what the host forwards", cause))?;
-    facts.firewalls.insert(what.clone(), missing);
-    Ok(())
-}
-
-#[cold]
-pub(super) fn read_ebpf_port(kernel: &mut Kernel, at: &Entrance, facts: &mut Facts) -> Result<(), Error> {
-    let found =
-        ebpf::observe(kernel, at).map_err(|cause| Error::new(format!("look who has host port {at} in eBPF"), cause))?;
-    facts.ebpf_ports.extend(found.map(|fact| (*at, fact)));
-    Ok(())
-}
-
-#[cold]
-pub(super) fn read_ebpf_counts(facts: &mut Facts) -> Result<(), Error> {
-    let counts = hostports::count_ebpf();
-    facts.ebpf_counts = counts.map_err(|cause| Error::new("count the host ports that eBPF leads", cause))?;
-    Ok(())
-}
-
-#[cold]
-pub(super) fn read_loopback_port(kernel: &mut Kernel, at: &Entrance, facts: &mut Facts) -> Result<(), Error> {
-    let found = loopback::observe(kernel, at)
-        .map_err(|cause| Error::new(format!("look who has host port {at} at ::1"), cause))?;
-    facts.loopback_ports.extend(found.map(|fact| (*at, fact)));
-    Ok(())
-}
-
-#[cold]
-pub(super) fn read_loopback_programs(facts: &mut Facts) -> Result<(), Error> {
-    let found = loopback::is_led();
-    facts.has_loopback_programs =
-        found.map_err(|cause| Error::new("look for the programs at the root of cgroup2", cause))?;
-    Ok(())
-}
-
-#[cold]
-pub(super) fn read_host_port_hook(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
-    let fail = |cause| Error::new(format!("look whether link {at} runs the programs for host ports"), cause);
-    let is_hooked = ebpf::is_hooked(kernel, at).map_err(fail)?;
-    facts.host_port_hooks.extend(is_hooked.then(|| at.clone()));
-    Ok(())
 }
 
 /// Reads a text file; one that does not exist has no entry.

@@ -1,15 +1,17 @@
 //! Making again what somebody flushed: `nft flush ruleset` is how the node's own rules are loaded anew.
 
+use super::Error;
+use super::effect::firewall::{self, gate};
+use super::effect::host_ports::nft;
+use super::effect::tables::{self, State, Table};
+use super::effect::{self, masquerade};
 use super::kernel::Kernel;
 use super::lock::Lock;
 use super::record::{self, Record};
-use super::{Error, effect, firewall};
 use crate::plan::thing::Thing;
 use crate::plan::thing::firewall::Gate;
 use crate::plan::{Feature, Step};
 use crate::sys::netlink::KernelError;
-use crate::sys::nft::state::{self, State, Table};
-use crate::sys::nft::{gate, hostport, masquerade};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -36,7 +38,7 @@ fn rebuild(kernel: &mut Kernel, features: &[Feature], is_alive: impl Fn(&Record)
         let lost = lost(kernel, features).map_err(fail)?;
         for (table, state) in &lost {
             if *state == State::Broken {
-                kernel.nft().and_then(|socket| state::delete(socket, *table)).map_err(fail)?;
+                kernel.nft().and_then(|socket| tables::delete(socket, *table)).map_err(fail)?;
             }
         }
         let all_seen = record::each_idle(|record| {
@@ -45,7 +47,7 @@ fn rebuild(kernel: &mut Kernel, features: &[Feature], is_alive: impl Fn(&Record)
             }
         })?;
         if all_seen && errors.is_empty() {
-            let whole = |(table, _): &(Table, State)| state::note_whole(kernel.nft()?, *table);
+            let whole = |(table, _): &(Table, State)| tables::note_whole(kernel.nft()?, *table);
             lost.iter().try_for_each(whole).map_err(fail)?;
         }
         Ok(())
@@ -58,7 +60,7 @@ fn lost(kernel: &mut Kernel, features: &[Feature]) -> Result<Vec<(Table, State)>
     let mut lost = Vec::new();
     for (table, needed_by) in NEEDS {
         if features.iter().any(|feature| needed_by.contains(feature)) {
-            let state = state::look(kernel.nft()?, table)?;
+            let state = tables::look(kernel.nft()?, table)?;
             lost.extend((state != State::Whole).then_some((table, state)));
         }
     }
@@ -83,7 +85,7 @@ fn put_back(kernel: &mut Kernel, record: &Record, lost: &[(Table, State)]) -> Ve
 fn put_back_inet(kernel: &mut Kernel, thing: &Thing) -> Result<(), KernelError> {
     let is_whole = match thing {
         Thing::Masquerade(what) => masquerade::is_there(kernel.nft()?, what)?,
-        Thing::HostPorts(what) => hostport::are_there(kernel.nft()?, what)?,
+        Thing::HostPorts(what) => nft::are_there(kernel.nft()?, what)?,
         Thing::Firewall(what) => firewall::missing(kernel, what)?.is_empty(),
         _ => true,
     };

@@ -1,7 +1,7 @@
 //! Shaping an attachment: one program for all its places, and a queue for each direction.
 
 use super::Error;
-use super::hostports::ebpf;
+use super::effect::host_ports::ebpf;
 use super::kernel::Kernel;
 use super::program::{Loaded, fact_of};
 use super::slot;

@@ -1,5 +1,6 @@
 //! What is shaped on this node: each direction of an attachment with its limit and its counters.
 
+use crate::apply::effect::packet_guard;
 use crate::apply::kernel::Kernel;
 use crate::apply::record::Record;
 use crate::apply::shape::observe;
@@ -11,7 +12,6 @@ use crate::plan::thing::shaping::{Hook, Shaper, Toward, Traffic};
 use crate::plan::thing::xsk_guard::Hold;
 use crate::plan::thing::{PacketGuard, Thing, XskGuard};
 use crate::sys::netns::NetNs;
-use crate::sys::nft::packet_guard;
 use serde::Serialize;
 
 /// One direction of an attachment.

@@ -67,7 +67,7 @@ struct Query {
 const _: () = assert!(size_of::<Query>() == 4 * 4 + 8 + 2 * 4 + 4 * 8);
 
 /// Loads a classifier of the shortest kind: an atomic exchange (Linux 5.12), as the shaping program needs it, and out.
-pub(super) fn load_classifier() -> Result<(), Errno> {
+pub(crate) fn load_classifier() -> Result<(), Errno> {
     // r1 = 0; *(r10-8) = r1; r1 = xchg(r10-8, r1); r0 = 0; exit, as struct bpf_insn: code, registers, offset, immediate.
     const PROGRAM: [[u8; 8]; 5] = [
         [0xb7, 0x01, 0, 0, 0, 0, 0, 0],

@@ -3,7 +3,7 @@
 //! ```text
 //!  netns  ─ open, compare, run inside     netlink ─ one blocking socket: batch, ack, dump
 //!  rtnl   ─ links, addresses, routes      nft     ─ masquerading, host ports, hardware addresses
-//!  sysctl ─ /proc/sys of a namespace      probe, release ─ what this kernel can do, and is
+//!  sysctl ─ /proc/sys of a namespace      release ─ which kernel this is
 //!  bpf    ─ the bpf system call           carrier ─ whether a link is up
 //!  conntrack ─ connections to forget      cgroup ─ the root of cgroup2
 //!  writers ─ who has a file open for writing          iptables ─ tables of the older iptables
@@ -24,7 +24,6 @@ pub mod lock;
 pub mod netlink;
 pub mod netns;
 pub mod nft;
-pub mod probe;
 pub mod release;
 pub mod room;
 pub mod rtnl;

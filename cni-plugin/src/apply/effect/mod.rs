@@ -2,22 +2,30 @@
 //!
 //! A new kind is a file here and a line in [`of`].
 
+pub(super) mod elements;
+pub mod firewall;
+pub mod host_ports;
+pub mod mac_check;
+pub mod masquerade;
 mod neigh;
-mod nft;
+pub mod packet_guard;
 mod queue;
+mod reference;
+mod reference_tuning;
 mod request;
 mod rtnl;
 mod rule;
+pub mod tables;
 
 pub(super) use request::{Request, is_only_elements, link_of};
 
 use super::kernel::Kernel;
-use super::{Error, features, firewall, hostports, observe, reference_tuning, sysctls, xsk};
+use super::{Error, features, observe, sysctls, xsk};
 use crate::plan::facts::{Facts, Need};
 use crate::plan::step::{Kind, Legacy};
 use crate::plan::thing::{Link, LinkRef, Shaping, Sysctl, Thing, Verb};
 use crate::sys::netlink::KernelError;
-use crate::sys::nft::{Spot, masquerade, reference};
+use crate::sys::nft::Spot;
 use nix::errno::Errno;
 
 /// Way of a thing to the kernel.
@@ -119,17 +127,17 @@ pub(super) fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Resul
         Need::File(path) => observe::read_file(path, facts),
         Need::BootIdWithout(link) => observe::read_boot_id_without(kernel, link, facts),
         Need::Vlans => observe::read_vlans(kernel, facts),
-        Need::Masquerades => observe::read_masquerades(kernel, facts),
-        Need::HostPort(at) => observe::read_host_port(kernel, at, facts),
-        Need::Firewalld => observe::read_firewalld(facts),
-        Need::Firewall(what) => observe::read_firewall(kernel, what, facts),
-        Need::EbpfPort(at) => observe::read_ebpf_port(kernel, at, facts),
-        Need::EbpfCounts => observe::read_ebpf_counts(facts),
-        Need::HostPortHook(at) => observe::read_host_port_hook(kernel, at, facts),
-        Need::LoopbackPort(at) => observe::read_loopback_port(kernel, at, facts),
-        Need::LoopbackPrograms => observe::read_loopback_programs(facts),
+        Need::Masquerades => masquerade::read(kernel, facts),
+        Need::HostPort(at) => host_ports::read(kernel, at, facts),
+        Need::Firewalld => firewall::read_firewalld(facts),
+        Need::Firewall(what) => firewall::read(kernel, what, facts),
+        Need::EbpfPort(at) => host_ports::ebpf::read(kernel, at, facts),
+        Need::EbpfCounts => host_ports::read_ebpf_counts(facts),
+        Need::HostPortHook(at) => host_ports::ebpf::read_hook(kernel, at, facts),
+        Need::LoopbackPort(at) => host_ports::loopback::read(kernel, at, facts),
+        Need::LoopbackPrograms => host_ports::loopback::read_programs(facts),
         Need::Shaped(at) => observe::read_shaped(kernel, at, facts),
-        Need::PacketGuard(at) => observe::read_packet_guard(kernel, at, facts),
+        Need::PacketGuard(at) => packet_guard::read(kernel, at, facts),
         Need::XskGuards => observe::read_xsk_guards(facts),
         Need::Peer(at) => observe::read_peer(kernel, at, facts),
         Need::Netns => {
@@ -140,7 +148,7 @@ pub(super) fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Resul
             facts.features.extend(features::known(wanted));
             Ok(())
         }
-        Need::MacChecks => observe::read_mac_checks(kernel, facts),
+        Need::MacChecks => mac_check::read(kernel, facts),
     }
 }
 
@@ -148,7 +156,7 @@ pub(super) fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Resul
 pub(super) fn forget(kernel: &mut Kernel, kind: Kind, owner: &str) -> Result<(), KernelError> {
     match kind {
         Kind::Masquerades => masquerade::del_owner(kernel.nft()?, owner),
-        Kind::HostPorts => hostports::del_owner(kernel, owner),
+        Kind::HostPorts => host_ports::del_owner(kernel, owner),
         Kind::Firewall => firewall::del_owner(kernel, owner),
         Kind::XskGuards => xsk::del_of_owner(owner),
     }

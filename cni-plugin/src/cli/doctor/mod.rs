@@ -6,10 +6,10 @@ use super::FAILURE;
 use super::output::{self, Format};
 use super::{Outcome, drop_in_names};
 use crate::apply::features;
+use crate::apply::probe::{Finding, Probe};
 use crate::plan::Feature;
 use crate::plan::ladder::Queue;
 use crate::plugins::meta::bandwidth;
-use crate::sys::probe::{Finding, Probe};
 use crate::sys::release::release;
 use clap::Args;
 use serde::Serialize;
@@ -152,7 +152,7 @@ fn table(checks: &[Check]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::probe::PROBES;
+    use crate::apply::probe::PROBES;
 
     fn checks(finding: &Finding) -> Vec<Check> {
         PROBES.iter().map(|probe| of_probe(probe, finding.clone())).collect()

@@ -173,7 +173,7 @@ pub fn are_attached() -> Result<bool, Errno> {
 }
 
 /// Whether the kernel can do it: loads a program of the shortest kind, and looks whether others may hang at the root.
-pub(in crate::sys) fn probe() -> Result<(), Errno> {
+pub(crate) fn probe() -> Result<(), Errno> {
     // r0 = 1; exit, as struct bpf_insn: code, registers, offset, immediate.
     const PROGRAM: [u8; 16] = [0xb7, 0, 0, 0, 1, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];
     netns::cookie()?;

@@ -7,7 +7,7 @@ use crate::name::IfName;
 use crate::sys::netlink::{KernelError, NESTED, Socket, attr, begin, end, nest, request};
 use std::borrow::Cow;
 
-pub(super) const SUBSYS: u16 = 10 << 8;
+pub(crate) const SUBSYS: u16 = 10 << 8;
 const NEWTABLE: u16 = 0;
 const DELTABLE: u16 = 2;
 const NEWCHAIN: u16 = 3;
@@ -31,7 +31,7 @@ const SET_MAP: u32 = 0x8;
 
 /// Family of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Family {
+pub(crate) enum Family {
     /// IPv4 and IPv6.
     Inet = 1,
     /// IPv4.
@@ -46,7 +46,7 @@ pub(super) enum Family {
 
 impl Family {
     /// As `nft` names it.
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Inet => "inet",
             Self::Ip => "ip",
@@ -59,7 +59,7 @@ impl Family {
 
 /// Where a new rule stands in its chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(crate) enum Place {
     First,
     Last,
     /// Right before the rule with this handle.
@@ -68,7 +68,7 @@ pub(super) enum Place {
 
 /// What a map says of an element.
 #[derive(Debug, Clone)]
-pub(super) enum Means {
+pub(crate) enum Means {
     /// It is a set.
     Nothing,
     /// The packet goes on in this chain.
@@ -81,19 +81,19 @@ pub(super) enum Means {
 
 /// A part of a set's key: number of its type, as `nft` has it, and length in bytes, padded to four.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Part {
-    pub(super) kind: u32,
-    pub(super) len: u32,
+pub(crate) struct Part {
+    pub(crate) kind: u32,
+    pub(crate) len: u32,
 }
 
 /// `ether_addr`.
-pub(super) const ETHER_ADDR: Part = Part { kind: 9, len: 8 };
+pub(crate) const ETHER_ADDR: Part = Part { kind: 9, len: 8 };
 /// `inet_proto`.
-pub(super) const PROTO: Part = Part { kind: 12, len: 4 };
+pub(crate) const PROTO: Part = Part { kind: 12, len: 4 };
 /// `inet_service`.
-pub(super) const SERVICE: Part = Part { kind: 13, len: 4 };
+pub(crate) const SERVICE: Part = Part { kind: 13, len: 4 };
 /// `ifname`. Its bytes are in the machine's order, which `nft` has to be told to show a key of nothing else.
-pub(super) const IFNAME: Part = Part { kind: 41, len: 16 };
+pub(crate) const IFNAME: Part = Part { kind: 41, len: 16 };
 
 /// Type and length of a concatenation: six bits of its number for each part.
 fn concatenated(parts: &[Part]) -> Part {
@@ -102,7 +102,7 @@ fn concatenated(parts: &[Part]) -> Part {
 }
 
 /// A transaction: all of it is committed, or nothing.
-pub(super) struct Batch {
+pub(crate) struct Batch {
     bytes: Vec<u8>,
     family: Family,
     table: Cow<'static, str>,
@@ -111,21 +111,21 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    pub(super) fn new(family: Family, table: impl Into<Cow<'static, str>>) -> Self {
+    pub(crate) fn new(family: Family, table: impl Into<Cow<'static, str>>) -> Self {
         let mut batch = Self { bytes: Vec::with_capacity(1024), family, table: table.into(), seq: 0, start: 0 };
         batch.message(BATCH_BEGIN, 0, NFTABLES, |_| {});
         batch
     }
 
     /// A transaction of what `fill` puts into it.
-    pub(super) fn of(family: Family, table: &'static str, fill: impl FnOnce(&mut Self)) -> Self {
+    pub(crate) fn of(family: Family, table: &'static str, fill: impl FnOnce(&mut Self)) -> Self {
         let mut batch = Self::new(family, table);
         fill(&mut batch);
         batch
     }
 
     /// Commits the transaction.
-    pub(super) fn send(mut self, socket: &mut Socket) -> Result<(), KernelError> {
+    pub(crate) fn send(mut self, socket: &mut Socket) -> Result<(), KernelError> {
         // The last change asks for the acknowledgement: BATCH_END itself is answered only since Linux 6.10.
         let last_seq = self.seq;
         if let Some(flags) = self.bytes.get_mut(self.start + 6) {
@@ -154,12 +154,12 @@ impl Batch {
         self
     }
 
-    pub(super) fn put(&mut self, kind: u16, value: &[u8]) -> &mut Self {
+    pub(crate) fn put(&mut self, kind: u16, value: &[u8]) -> &mut Self {
         attr(kind, value, &mut self.bytes);
         self
     }
 
-    pub(super) fn text(&mut self, kind: u16, value: &str) -> &mut Self {
+    pub(crate) fn text(&mut self, kind: u16, value: &str) -> &mut Self {
         nest(kind, &mut self.bytes, |out| {
             out.extend_from_slice(value.as_bytes());
             out.push(0);
@@ -167,11 +167,11 @@ impl Batch {
         self
     }
 
-    pub(super) fn number(&mut self, kind: u16, value: u32) -> &mut Self {
+    pub(crate) fn number(&mut self, kind: u16, value: u32) -> &mut Self {
         self.put(kind, &value.to_be_bytes())
     }
 
-    pub(super) fn nest(&mut self, kind: u16, body: impl FnOnce(&mut Self)) -> &mut Self {
+    pub(crate) fn nest(&mut self, kind: u16, body: impl FnOnce(&mut Self)) -> &mut Self {
         let start = begin(kind | NESTED, &mut self.bytes);
         body(self);
         end(start, &mut self.bytes);
@@ -179,27 +179,27 @@ impl Batch {
     }
 
     /// The table, made if missing.
-    pub(super) fn table(&mut self) -> &mut Self {
+    pub(crate) fn table(&mut self) -> &mut Self {
         self.change(NEWTABLE, CREATE, |_| {})
     }
 
     /// The table goes away with all that is in it.
-    pub(super) fn del_table(&mut self) -> &mut Self {
+    pub(crate) fn del_table(&mut self) -> &mut Self {
         self.change(DELTABLE, 0, |_| {})
     }
 
     /// A base chain at a hook, with the priority of that hook. It must be new: its rules are added with it, once.
-    pub(super) fn base_chain(&mut self, name: &str, kind: &str, hook: u32, priority: i32) -> &mut Self {
+    pub(crate) fn base_chain(&mut self, name: &str, kind: &str, hook: u32, priority: i32) -> &mut Self {
         self.new_base_chain(CREATE | EXCL, name, kind, hook, priority, None)
     }
 
     /// A base chain that may be there.
-    pub(super) fn shared_base_chain(&mut self, name: &str, kind: &str, hook: u32, priority: i32) -> &mut Self {
+    pub(crate) fn shared_base_chain(&mut self, name: &str, kind: &str, hook: u32, priority: i32) -> &mut Self {
         self.new_base_chain(CREATE, name, kind, hook, priority, None)
     }
 
     /// A base chain of filters at a hook of one link. It must be new.
-    pub(super) fn device_chain(&mut self, name: &str, hook: u32, priority: i32, device: &IfName) -> &mut Self {
+    pub(crate) fn device_chain(&mut self, name: &str, hook: u32, priority: i32, device: &IfName) -> &mut Self {
         self.new_base_chain(CREATE | EXCL, name, "filter", hook, priority, Some(device))
     }
 
@@ -225,41 +225,41 @@ impl Batch {
     }
 
     /// A chain that rules go to; it must be new.
-    pub(super) fn chain(&mut self, name: &str) -> &mut Self {
+    pub(crate) fn chain(&mut self, name: &str) -> &mut Self {
         self.change(NEWCHAIN, CREATE | EXCL, |b| {
             b.text(3, name);
         })
     }
 
     /// A chain that rules go to and that may be there.
-    pub(super) fn shared_chain(&mut self, name: &str) -> &mut Self {
+    pub(crate) fn shared_chain(&mut self, name: &str) -> &mut Self {
         self.change(NEWCHAIN, CREATE, |b| {
             b.text(3, name);
         })
     }
 
     /// A chain without rules, made if missing.
-    pub(super) fn empty_chain(&mut self, name: &str) -> &mut Self {
+    pub(crate) fn empty_chain(&mut self, name: &str) -> &mut Self {
         self.shared_chain(name).flush_chain(name)
     }
 
     /// A set.
-    pub(super) fn set(&mut self, name: &str, key: &[Part]) -> &mut Self {
+    pub(crate) fn set(&mut self, name: &str, key: &[Part]) -> &mut Self {
         self.new_set(EXCL, name, key, None)
     }
 
     /// A set that may be there.
-    pub(super) fn shared_set(&mut self, name: &str, key: &[Part]) -> &mut Self {
+    pub(crate) fn shared_set(&mut self, name: &str, key: &[Part]) -> &mut Self {
         self.new_set(0, name, key, None)
     }
 
     /// A map from a key to a verdict.
-    pub(super) fn verdict_map(&mut self, name: &str, key: &[Part]) -> &mut Self {
+    pub(crate) fn verdict_map(&mut self, name: &str, key: &[Part]) -> &mut Self {
         self.new_set(EXCL, name, key, Some(Part { kind: DATA_VERDICT, len: 0 }))
     }
 
     /// A map from a key to a value.
-    pub(super) fn value_map(&mut self, name: &str, key: &[Part], value: &[Part]) -> &mut Self {
+    pub(crate) fn value_map(&mut self, name: &str, key: &[Part], value: &[Part]) -> &mut Self {
         self.new_set(EXCL, name, key, Some(concatenated(value)))
     }
 
@@ -283,7 +283,7 @@ impl Batch {
     /// An element that must be new, with a comment.
     ///
     /// Without `EXCL` the kernel takes an element that is there for this one and keeps its comment, which names the owner.
-    pub(super) fn add_element(&mut self, set: &str, key: &[u8], means: &Means, comment: &str) -> &mut Self {
+    pub(crate) fn add_element(&mut self, set: &str, key: &[u8], means: &Means, comment: &str) -> &mut Self {
         self.element(NEWSETELEM, CREATE | EXCL, set, key, |b| {
             let verdict = match means {
                 Means::Goto(chain) => Some(Verdict::Goto(chain)),
@@ -313,7 +313,7 @@ impl Batch {
     }
 
     /// An element that goes away; it must be there.
-    pub(super) fn del_element(&mut self, set: &str, key: &[u8]) -> &mut Self {
+    pub(crate) fn del_element(&mut self, set: &str, key: &[u8]) -> &mut Self {
         self.element(DELSETELEM, 0, set, key, |_| {})
     }
 
@@ -332,12 +332,12 @@ impl Batch {
     }
 
     /// A rule at the end of a chain.
-    pub(super) fn rule(&mut self, chain: &str, expressions: impl FnOnce(&mut Self)) -> &mut Self {
+    pub(crate) fn rule(&mut self, chain: &str, expressions: impl FnOnce(&mut Self)) -> &mut Self {
         self.new_rule(chain, Place::Last, None, expressions)
     }
 
     /// A rule with a comment.
-    pub(super) fn commented_rule(
+    pub(crate) fn commented_rule(
         &mut self,
         chain: &str,
         place: Place,
@@ -368,21 +368,21 @@ impl Batch {
     }
 
     /// A rule that goes away, by its handle.
-    pub(super) fn del_rule(&mut self, chain: &str, handle: u64) -> &mut Self {
+    pub(crate) fn del_rule(&mut self, chain: &str, handle: u64) -> &mut Self {
         self.change(DELRULE, 0, |b| {
             b.text(2, chain).put(3, &handle.to_be_bytes());
         })
     }
 
     /// All rules of a chain go away.
-    pub(super) fn flush_chain(&mut self, chain: &str) -> &mut Self {
+    pub(crate) fn flush_chain(&mut self, chain: &str) -> &mut Self {
         self.change(DELRULE, 0, |b| {
             b.text(2, chain);
         })
     }
 
     /// An empty chain goes away.
-    pub(super) fn del_chain(&mut self, chain: &str) -> &mut Self {
+    pub(crate) fn del_chain(&mut self, chain: &str) -> &mut Self {
         self.change(DELCHAIN, 0, |b| {
             b.text(3, chain);
         })

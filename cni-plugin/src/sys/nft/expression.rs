@@ -2,12 +2,11 @@
 
 use super::batch::Batch;
 use super::ip::Ip;
-use crate::plan::thing::packet_guard::PacketLimit;
 
 /// First 32-bit register; a 16-byte register 1 is the same place.
-pub(super) const REG_1: u32 = 8;
+pub(crate) const REG_1: u32 = 8;
 /// The 32-bit register behind 16 bytes from [`REG_1`].
-pub(super) const REG_2: u32 = 12;
+pub(crate) const REG_2: u32 = 12;
 const REG_VERDICT: u32 = 0;
 const CMP_EQ: u32 = 0;
 const CMP_NEQ: u32 = 1;
@@ -15,14 +14,14 @@ const CMP_NEQ: u32 = 1;
 const SRC_NAT: u32 = 1 << 4;
 const DST_NAT: u32 = 1 << 5;
 const META_MARK: u32 = 3;
-pub(super) const META_IIFNAME: u32 = 6;
-pub(super) const META_OIFNAME: u32 = 7;
+pub(crate) const META_IIFNAME: u32 = 6;
+pub(crate) const META_OIFNAME: u32 = 7;
 const META_L4PROTO: u32 = 16;
 const TRANSPORT_HEADER: u32 = 2;
 
 /// Where a rule jumps, or what it decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict<'a> {
+pub(crate) enum Verdict<'a> {
     /// It goes on to the chains of later priorities.
     Accept,
     /// Back to the calling chain.
@@ -36,7 +35,7 @@ pub(super) enum Verdict<'a> {
 }
 
 impl Verdict<'_> {
-    pub(super) fn code(self) -> i32 {
+    pub(crate) fn code(self) -> i32 {
         match self {
             Self::Drop => 0,
             Self::Accept => 1,
@@ -48,7 +47,7 @@ impl Verdict<'_> {
 }
 
 impl Batch {
-    pub(super) fn expression(&mut self, name: &str, data: impl FnOnce(&mut Self)) -> &mut Self {
+    pub(crate) fn expression(&mut self, name: &str, data: impl FnOnce(&mut Self)) -> &mut Self {
         self.nest(1, |b| {
             b.text(1, name);
             b.nest(2, data);
@@ -56,7 +55,7 @@ impl Batch {
     }
 
     /// Loads a property of the packet, for example its protocol family.
-    pub(super) fn meta(&mut self, key: u32, to: u32) -> &mut Self {
+    pub(crate) fn meta(&mut self, key: u32, to: u32) -> &mut Self {
         self.expression("meta", |b| {
             b.number(1, to).number(2, key);
         })
@@ -70,14 +69,14 @@ impl Batch {
     }
 
     /// Loads bytes of the packet.
-    pub(super) fn payload(&mut self, base: u32, offset: u32, len: u32, to: u32) -> &mut Self {
+    pub(crate) fn payload(&mut self, base: u32, offset: u32, len: u32, to: u32) -> &mut Self {
         self.expression("payload", |b| {
             b.number(1, to).number(2, base).number(3, offset).number(4, len);
         })
     }
 
     /// Keeps only the bits of the mask.
-    pub(super) fn mask(&mut self, register: u32, mask: &[u8]) -> &mut Self {
+    pub(crate) fn mask(&mut self, register: u32, mask: &[u8]) -> &mut Self {
         self.bitwise(register, mask, &vec![0; mask.len()])
     }
 
@@ -95,12 +94,12 @@ impl Batch {
     }
 
     /// Goes on only if the register has this value.
-    pub(super) fn equals(&mut self, register: u32, value: &[u8]) -> &mut Self {
+    pub(crate) fn equals(&mut self, register: u32, value: &[u8]) -> &mut Self {
         self.compare(register, CMP_EQ, value)
     }
 
     /// Goes on only if the key is in the set, or with `inverted`, only if it is not.
-    pub(super) fn lookup(&mut self, set: &str, register: u32, inverted: bool) -> &mut Self {
+    pub(crate) fn lookup(&mut self, set: &str, register: u32, inverted: bool) -> &mut Self {
         self.expression("lookup", |b| {
             b.text(1, set).number(2, register);
             if inverted {
@@ -110,26 +109,26 @@ impl Batch {
     }
 
     /// Does what the map says for the key.
-    pub(super) fn lookup_verdict(&mut self, map: &str, register: u32) -> &mut Self {
+    pub(crate) fn lookup_verdict(&mut self, map: &str, register: u32) -> &mut Self {
         self.expression("lookup", |b| {
             b.text(1, map).number(2, register).number(3, REG_VERDICT);
         })
     }
 
     /// Rewrites the source to the address of the link that the packet leaves through.
-    pub(super) fn masquerade(&mut self) -> &mut Self {
+    pub(crate) fn masquerade(&mut self) -> &mut Self {
         self.expression("masq", |_| {})
     }
 
     /// Decides.
-    pub(super) fn decide(&mut self, verdict: Verdict<'_>) -> &mut Self {
+    pub(crate) fn decide(&mut self, verdict: Verdict<'_>) -> &mut Self {
         self.expression("immediate", |b| {
             b.number(1, REG_VERDICT);
             b.nest(2, |b| b.verdict(verdict));
         })
     }
 
-    pub(super) fn verdict(&mut self, verdict: Verdict<'_>) {
+    pub(crate) fn verdict(&mut self, verdict: Verdict<'_>) {
         self.nest(2, |b| {
             b.put(1, &verdict.code().to_be_bytes());
             if let Verdict::Goto(chain) | Verdict::Jump(chain) = verdict {
@@ -139,17 +138,17 @@ impl Batch {
     }
 
     /// Loads the protocol above IP, padded to four bytes.
-    pub(super) fn l4proto(&mut self, to: u32) -> &mut Self {
+    pub(crate) fn l4proto(&mut self, to: u32) -> &mut Self {
         self.meta(META_L4PROTO, to)
     }
 
     /// Loads the destination port, padded to four bytes.
-    pub(super) fn destination_port(&mut self, to: u32) -> &mut Self {
+    pub(crate) fn destination_port(&mut self, to: u32) -> &mut Self {
         self.payload(TRANSPORT_HEADER, 2, 2, to)
     }
 
     /// Goes on only if the destination is an address of this host.
-    pub(super) fn for_this_host(&mut self, register: u32) -> &mut Self {
+    pub(crate) fn for_this_host(&mut self, register: u32) -> &mut Self {
         const ADDRTYPE: u32 = 3;
         const DADDR: u32 = 1 << 1;
         const RTN_LOCAL: u32 = 2;
@@ -160,12 +159,12 @@ impl Batch {
     }
 
     /// Goes on only if the connection's destination was rewritten.
-    pub(super) fn was_rewritten(&mut self, register: u32) -> &mut Self {
+    pub(crate) fn was_rewritten(&mut self, register: u32) -> &mut Self {
         self.has_status(register, DST_NAT)
     }
 
     /// Goes on only if the connection's source or destination was rewritten.
-    pub(super) fn is_translated(&mut self, register: u32) -> &mut Self {
+    pub(crate) fn is_translated(&mut self, register: u32) -> &mut Self {
         self.has_status(register, SRC_NAT | DST_NAT)
     }
 
@@ -176,12 +175,12 @@ impl Batch {
     }
 
     /// Goes on only if the register has another value.
-    pub(super) fn differs(&mut self, register: u32, value: &[u8]) -> &mut Self {
+    pub(crate) fn differs(&mut self, register: u32, value: &[u8]) -> &mut Self {
         self.compare(register, CMP_NEQ, value)
     }
 
     /// Goes on only if the register's bytes are so to these.
-    pub(super) fn compare(&mut self, register: u32, how: u32, value: &[u8]) -> &mut Self {
+    pub(crate) fn compare(&mut self, register: u32, how: u32, value: &[u8]) -> &mut Self {
         self.expression("cmp", |b| {
             b.number(1, register).number(2, how);
             b.nest(3, |b| {
@@ -190,26 +189,26 @@ impl Batch {
         })
     }
 
-    /// Goes on only if the packet is more than may pass.
-    pub(super) fn limit(&mut self, limit: PacketLimit) -> &mut Self {
+    /// Goes on only if the packet is more than may pass: bytes per second, and how many may come at once.
+    pub(crate) fn limit(&mut self, (rate, burst): (u64, u32)) -> &mut Self {
         const BYTES: u32 = 1;
         const OVER: u32 = 1;
         const SECOND: u64 = 1;
         self.expression("limit", |b| {
-            b.put(1, &limit.rate.to_be_bytes()).put(2, &SECOND.to_be_bytes());
-            b.number(3, limit.burst).number(4, BYTES).number(5, OVER);
+            b.put(1, &rate.to_be_bytes()).put(2, &SECOND.to_be_bytes());
+            b.number(3, burst).number(4, BYTES).number(5, OVER);
         })
     }
 
     /// Loads what the map says for the key; goes on only if it says something.
-    pub(super) fn lookup_value(&mut self, map: &str, register: u32, to: u32) -> &mut Self {
+    pub(crate) fn lookup_value(&mut self, map: &str, register: u32, to: u32) -> &mut Self {
         self.expression("lookup", |b| {
             b.text(1, map).number(2, register).number(3, to);
         })
     }
 
     /// Rewrites the destination to the address and the port in two registers.
-    pub(super) fn destination_nat(&mut self, ip: Ip, addr: u32, port: u32) -> &mut Self {
+    pub(crate) fn destination_nat(&mut self, ip: Ip, addr: u32, port: u32) -> &mut Self {
         const DNAT: u32 = 1;
         self.expression("nat", |b| {
             b.number(1, DNAT).number(2, ip as u32).number(3, addr).number(5, port);
@@ -217,7 +216,7 @@ impl Batch {
     }
 
     /// Goes on only if the packet belongs to a connection that was there before, or is about one.
-    pub(super) fn is_answer(&mut self, register: u32) -> &mut Self {
+    pub(crate) fn is_answer(&mut self, register: u32) -> &mut Self {
         const STATE: u32 = 0;
         const ESTABLISHED_OR_RELATED: u32 = 1 << 1 | 1 << 2;
         let bits = ESTABLISHED_OR_RELATED.to_ne_bytes();
@@ -225,19 +224,19 @@ impl Batch {
     }
 
     /// Goes on only if the packet goes to who began its connection.
-    pub(super) fn goes_back(&mut self, register: u32) -> &mut Self {
+    pub(crate) fn goes_back(&mut self, register: u32) -> &mut Self {
         const DIRECTION: u32 = 1;
         const REPLY: u8 = 1;
         self.connection(DIRECTION, register).equals(register, &[REPLY])
     }
 
     /// Goes on only if all these bits of the packet's mark are set.
-    pub(super) fn is_marked(&mut self, register: u32, bits: u32) -> &mut Self {
+    pub(crate) fn is_marked(&mut self, register: u32, bits: u32) -> &mut Self {
         self.meta(META_MARK, register).mask(register, &bits.to_ne_bytes()).equals(register, &bits.to_ne_bytes())
     }
 
     /// Keeps only `kept` of the packet's mark, and sets `set`.
-    pub(super) fn set_mark(&mut self, register: u32, kept: u32, set: u32) -> &mut Self {
+    pub(crate) fn set_mark(&mut self, register: u32, kept: u32, set: u32) -> &mut Self {
         self.meta(META_MARK, register).bitwise(register, &kept.to_ne_bytes(), &set.to_ne_bytes());
         self.expression("meta", |b| {
             b.number(2, META_MARK).number(3, register);
@@ -245,7 +244,7 @@ impl Batch {
     }
 
     /// Counts packets and bytes, as every rule of iptables does.
-    pub(super) fn count(&mut self) -> &mut Self {
+    pub(crate) fn count(&mut self) -> &mut Self {
         self.expression("counter", |_| {})
     }
 }

@@ -6,24 +6,24 @@ use super::expression::REG_1;
 use ipnet::IpNet;
 use std::net::IpAddr;
 
-pub(super) const NETWORK_HEADER: u32 = 1;
+pub(crate) const NETWORK_HEADER: u32 = 1;
 
 /// A family of addresses, as nf_tables numbers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ip {
+pub(crate) enum Ip {
     V4 = 2,
     V6 = 10,
 }
 
 impl Ip {
-    pub(super) const BOTH: [Self; 2] = [Self::V4, Self::V6];
+    pub(crate) const BOTH: [Self; 2] = [Self::V4, Self::V6];
 
-    pub(super) fn of(addr: IpAddr) -> Self {
+    pub(crate) fn of(addr: IpAddr) -> Self {
         if addr.is_ipv4() { Self::V4 } else { Self::V6 }
     }
 
     /// Its own of a pair, of which IPv4's is the first.
-    pub(super) fn one<T>(self, [v4, v6]: [T; 2]) -> T {
+    pub(crate) fn one<T>(self, [v4, v6]: [T; 2]) -> T {
         match self {
             Self::V4 => v4,
             Self::V6 => v6,
@@ -31,35 +31,35 @@ impl Ip {
     }
 
     /// An address as a part of a key.
-    pub(super) fn addr(self) -> Part {
+    pub(crate) fn addr(self) -> Part {
         self.one([Part { kind: 7, len: 4 }, Part { kind: 8, len: 16 }])
     }
 
     /// The register behind an address in [`REG_1`].
-    pub(super) fn behind(self) -> u32 {
+    pub(crate) fn behind(self) -> u32 {
         REG_1 + self.addr().len / 4
     }
 }
 
 impl Batch {
     /// Goes on only if the packet is of this family.
-    pub(super) fn only(&mut self, ip: Ip) -> &mut Self {
+    pub(crate) fn only(&mut self, ip: Ip) -> &mut Self {
         const META_NFPROTO: u32 = 15;
         self.meta(META_NFPROTO, REG_1).equals(REG_1, &[ip as u8])
     }
 
     /// Loads the source's address.
-    pub(super) fn source(&mut self, ip: Ip, to: u32) -> &mut Self {
+    pub(crate) fn source(&mut self, ip: Ip, to: u32) -> &mut Self {
         self.payload(NETWORK_HEADER, ip.one([12, 8]), ip.addr().len, to)
     }
 
     /// Loads the destination's address.
-    pub(super) fn destination(&mut self, ip: Ip, to: u32) -> &mut Self {
+    pub(crate) fn destination(&mut self, ip: Ip, to: u32) -> &mut Self {
         self.payload(NETWORK_HEADER, ip.one([16, 24]), ip.addr().len, to)
     }
 
     /// Goes on only if the address in the first register is of the subnet.
-    pub(super) fn within(&mut self, net: &IpNet) -> &mut Self {
+    pub(crate) fn within(&mut self, net: &IpNet) -> &mut Self {
         self.mask(REG_1, &bytes(net.netmask())).equals(REG_1, &bytes(net.network()))
     }
 }

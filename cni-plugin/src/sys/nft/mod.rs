@@ -1,22 +1,12 @@
-//! nf_tables over netlink: masquerading, host ports, what is forwarded and the hardware address check, each as elements
-//! of a few maps and sets.
+//! nf_tables over netlink: transactions, expressions of rules, and what the kernel shows.
 //!
-//! An attachment is one element, so adding, removing and matching cost the same with one pod or a thousand. Tables,
-//! chains and rules are made once, when the first element finds them missing.
+//! An attachment is one element of a map or a set, so adding, removing and matching cost the same with one pod or a
+//! thousand. Tables, chains and rules are made once, when the first element finds them missing.
 
-mod batch;
-mod expression;
-pub mod firewall;
-pub mod gate;
-pub mod hostport;
-mod ip;
-pub mod isolation;
-pub mod mac_check;
-pub mod masquerade;
-pub mod packet_guard;
-mod read;
-pub mod reference;
-pub mod state;
+pub(crate) mod batch;
+pub(crate) mod expression;
+pub(crate) mod ip;
+pub(crate) mod read;
 
 use super::netlink::{KernelError, Socket};
 use crate::name::IfName;
@@ -26,12 +16,12 @@ use read::{element, elements};
 use std::net::IpAddr;
 
 /// Name of both tables, `inet braid` and `bridge braid`.
-const TABLE: &str = "braid";
+pub(crate) const TABLE: &str = "braid";
 
 /// Sends the first batch; where the kernel misses what it names, the next, larger one.
 ///
 /// Another process may make the same things meanwhile, so a larger batch that finds them made starts over.
-fn first_that_fits(socket: &mut Socket, batches: &[&dyn Fn() -> Batch]) -> Result<(), KernelError> {
+pub(crate) fn first_that_fits(socket: &mut Socket, batches: &[&dyn Fn() -> Batch]) -> Result<(), KernelError> {
     const ROUNDS: usize = 8;
     let mut at = 0;
     let mut last = KernelError::from(Errno::ENOENT);
@@ -53,23 +43,23 @@ fn first_that_fits(socket: &mut Socket, batches: &[&dyn Fn() -> Batch]) -> Resul
 }
 
 /// Length of a link's name in a key.
-const IFNAME_LEN: usize = 16;
+pub(crate) const IFNAME_LEN: usize = 16;
 
 /// A link's name as the kernel compares it.
-fn name(link: &IfName) -> [u8; IFNAME_LEN] {
+pub(crate) fn name(link: &IfName) -> [u8; IFNAME_LEN] {
     let mut bytes = [0; IFNAME_LEN];
     bytes[..link.as_str().len()].copy_from_slice(link.as_str().as_bytes());
     bytes
 }
 
 /// The link's name that a key begins with.
-fn ifname(key: &[u8]) -> Option<IfName> {
+pub(crate) fn ifname(key: &[u8]) -> Option<IfName> {
     let name = std::str::from_utf8(key.get(..IFNAME_LEN)?).ok()?;
     IfName::parse(name.trim_end_matches('\0')).ok()
 }
 
 /// An address as the kernel has it in a packet.
-fn bytes(addr: IpAddr) -> Vec<u8> {
+pub(crate) fn bytes(addr: IpAddr) -> Vec<u8> {
     match addr {
         IpAddr::V4(addr) => addr.octets().to_vec(),
         IpAddr::V6(addr) => addr.octets().to_vec(),
@@ -77,12 +67,12 @@ fn bytes(addr: IpAddr) -> Vec<u8> {
 }
 
 /// A transaction in table `inet braid`.
-fn batch(fill: impl FnOnce(&mut Batch)) -> Batch {
+pub(crate) fn batch(fill: impl FnOnce(&mut Batch)) -> Batch {
     Batch::of(Family::Inet, TABLE, fill)
 }
 
 /// An address from the kernel's bytes.
-fn address(bytes: &[u8]) -> Option<IpAddr> {
+pub(crate) fn address(bytes: &[u8]) -> Option<IpAddr> {
     match bytes.len() {
         4 => bytes.first_chunk::<4>().copied().map(IpAddr::from),
         _ => bytes.first_chunk::<16>().copied().map(IpAddr::from),
@@ -91,18 +81,18 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
 
 /// Where an element is in table `inet braid`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spot {
-    set: &'static str,
-    key: Vec<u8>,
+pub(crate) struct Spot {
+    pub(crate) set: &'static str,
+    pub(crate) key: Vec<u8>,
 }
 
 /// Takes elements away in one transaction; success where they are not there.
-pub fn del_all(socket: &mut Socket, all: &[Spot]) -> Result<(), KernelError> {
+pub(crate) fn del_all(socket: &mut Socket, all: &[Spot]) -> Result<(), KernelError> {
     del_all_in(socket, Family::Inet, all)
 }
 
 /// The same in the table of another family.
-fn del_all_in(socket: &mut Socket, family: Family, all: &[Spot]) -> Result<(), KernelError> {
+pub(crate) fn del_all_in(socket: &mut Socket, family: Family, all: &[Spot]) -> Result<(), KernelError> {
     if all.is_empty() {
         return Ok(());
     }
@@ -121,12 +111,12 @@ fn del_all_in(socket: &mut Socket, family: Family, all: &[Spot]) -> Result<(), K
 }
 
 /// Whose the element is; `None` where it is not there.
-fn owner_of(socket: &mut Socket, spot: &Spot) -> Result<Option<String>, KernelError> {
+pub(crate) fn owner_of(socket: &mut Socket, spot: &Spot) -> Result<Option<String>, KernelError> {
     Ok(element(socket, Family::Inet, spot.set, &spot.key)?.map(|element| element.comment))
 }
 
 /// Those of the elements that are there and whose owner `is_wanted`.
-fn those(
+pub(crate) fn those(
     socket: &mut Socket,
     all: impl IntoIterator<Item = Spot>,
     is_wanted: impl Fn(&str) -> bool,
@@ -141,7 +131,7 @@ fn those(
 }
 
 /// Takes away all that an owner has in these sets.
-fn del_of(socket: &mut Socket, sets: &[&'static str], owner: &str) -> Result<(), KernelError> {
+pub(crate) fn del_of(socket: &mut Socket, sets: &[&'static str], owner: &str) -> Result<(), KernelError> {
     let mut own = Vec::new();
     for set in sets {
         let found = elements(socket, Family::Inet, set)?.into_iter().filter(|element| element.comment == owner);
@@ -151,7 +141,7 @@ fn del_of(socket: &mut Socket, sets: &[&'static str], owner: &str) -> Result<(),
 }
 
 /// Whose the elements of these sets are, each once.
-fn owners_in(socket: &mut Socket, sets: &[&str]) -> Result<Vec<String>, KernelError> {
+pub(crate) fn owners_in(socket: &mut Socket, sets: &[&str]) -> Result<Vec<String>, KernelError> {
     let mut owners = Vec::new();
     for set in sets {
         owners.extend(elements(socket, Family::Inet, set)?.into_iter().map(|element| element.comment));
@@ -162,7 +152,7 @@ fn owners_in(socket: &mut Socket, sets: &[&str]) -> Result<Vec<String>, KernelEr
 }
 
 /// Deleting what is not there is no failure.
-fn gone_is_fine(result: Result<(), KernelError>) -> Result<(), KernelError> {
+pub(crate) fn gone_is_fine(result: Result<(), KernelError>) -> Result<(), KernelError> {
     match result {
         Err(err) if err.errno == Errno::ENOENT => Ok(()),
         other => other,

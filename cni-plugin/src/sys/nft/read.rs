@@ -3,7 +3,6 @@
 use super::TABLE;
 use super::batch::{Family, SUBSYS};
 use super::expression::Verdict;
-use crate::plan::thing::packet_guard::PacketLimit;
 use crate::sys::netlink::{DUMP_TRIES, KernelError, Message, NESTED, Socket, attr, attributes_of, find, nest};
 use nix::errno::Errno;
 use std::collections::BTreeSet;
@@ -15,38 +14,38 @@ const GENMSG_LEN: usize = 4;
 
 /// One element of a set or map as the kernel shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Element {
+pub(crate) struct Element {
     /// The key's bytes.
-    pub(super) key: Vec<u8>,
+    pub(crate) key: Vec<u8>,
     /// What a map from keys to values says; empty otherwise.
-    pub(super) data: Vec<u8>,
+    pub(crate) data: Vec<u8>,
     /// The comment.
-    pub(super) comment: String,
+    pub(crate) comment: String,
 }
 
 /// A rule as the kernel shows it, as far as others' rules have to be told apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Rule {
+pub(crate) struct Rule {
     /// What it is deleted by.
-    pub(super) handle: u64,
+    pub(crate) handle: u64,
     /// The comment in nf_tables' own form.
-    pub(super) comment: String,
+    pub(crate) comment: String,
     /// The chain that it jumps or goes to.
-    pub(super) jumps_to: Option<String>,
+    pub(crate) jumps_to: Option<String>,
     /// What it compares with.
-    pub(super) compares: Vec<Vec<u8>>,
+    pub(crate) compares: Vec<Vec<u8>>,
     /// The code of its verdict.
     decides: Option<i32>,
-    /// What it holds packets to.
-    pub(super) limit: Option<PacketLimit>,
+    /// What it holds packets to, as [`Batch::limit`](super::batch::Batch::limit) has it.
+    pub(crate) limit: Option<(u64, u32)>,
     /// How many packets its counter has seen.
-    pub(super) counted: u64,
+    pub(crate) counted: u64,
     /// It has no condition.
-    pub(super) is_for_all: bool,
+    pub(crate) is_for_all: bool,
 }
 
 /// A request about a table, and a set or a chain of it.
-pub(super) fn about(out: &mut Vec<u8>, family: Family, names: &[&str]) {
+pub(crate) fn about(out: &mut Vec<u8>, family: Family, names: &[&str]) {
     out.extend([family as u8, 0, 0, 0]);
     for (kind, name) in (1..).zip(names) {
         attr(kind, &[name.as_bytes(), b"\0"].concat(), out);
@@ -54,7 +53,7 @@ pub(super) fn about(out: &mut Vec<u8>, family: Family, names: &[&str]) {
 }
 
 /// One element of a set by its key; `None` where it, the table or the set does not exist.
-pub(super) fn element(
+pub(crate) fn element(
     socket: &mut Socket,
     family: Family,
     set: &str,
@@ -77,7 +76,7 @@ pub(super) fn element(
 ///
 /// A change between two datagrams makes the kernel leave elements out. It flags that in dumps of rules, never in those
 /// of sets (v6.12 `net/netfilter/nf_tables_api.c`, `nf_tables_dump_set()`); the generations tell.
-pub(super) fn elements(socket: &mut Socket, family: Family, set: &str) -> Result<Vec<Element>, KernelError> {
+pub(crate) fn elements(socket: &mut Socket, family: Family, set: &str) -> Result<Vec<Element>, KernelError> {
     for _ in 0..DUMP_TRIES {
         match socket.dump(SUBSYS | GETSETELEM, |out| about(out, family, &[TABLE, set])) {
             Ok(messages) if is_of_one_generation(&messages) => {
@@ -107,7 +106,7 @@ fn parse_elements(message: &Message) -> Vec<Element> {
 }
 
 /// The rules of a chain; none where the table or the chain does not exist.
-pub(super) fn rules(socket: &mut Socket, family: Family, table: &str, chain: &str) -> Result<Vec<Rule>, KernelError> {
+pub(crate) fn rules(socket: &mut Socket, family: Family, table: &str, chain: &str) -> Result<Vec<Rule>, KernelError> {
     match socket.dump(SUBSYS | GETRULE, |out| about(out, family, &[table, chain])) {
         Ok(messages) => Ok(messages.iter().filter_map(|message| parse_rule(message, chain)).collect()),
         Err(err) if err.errno == Errno::ENOENT => Ok(Vec::new()),
@@ -155,7 +154,7 @@ impl Rule {
             "limit" => {
                 self.is_for_all = false;
                 let burst = find(3, data).and_then(|burst| Some(u32::from_be_bytes(*burst.first_chunk()?)));
-                self.limit = number(1, data).zip(burst).map(|(rate, burst)| PacketLimit { rate, burst });
+                self.limit = number(1, data).zip(burst);
             }
             // Its data, then their value.
             "cmp" => {
@@ -173,13 +172,13 @@ impl Rule {
     }
 
     /// Whether it decides so, of whatever it is asked about.
-    pub(super) fn is(&self, verdict: Verdict<'_>) -> bool {
+    pub(crate) fn is(&self, verdict: Verdict<'_>) -> bool {
         self.decides == Some(verdict.code())
     }
 }
 
 /// The chains of braid's table that have a rule; none where it does not exist.
-pub(super) fn chains_with_rules(socket: &mut Socket, family: Family) -> Result<BTreeSet<String>, KernelError> {
+pub(crate) fn chains_with_rules(socket: &mut Socket, family: Family) -> Result<BTreeSet<String>, KernelError> {
     let chain = |message: &Message| {
         let body = message.body.get(GENMSG_LEN..)?;
         (text(find(1, body)?) == TABLE).then(|| find(2, body).map(text))?

@@ -128,7 +128,7 @@ fn attach(program: &OwnedFd) -> Result<OwnedFd, Errno> {
 }
 
 /// Whether the program refuses a socket of this thread's namespace: a kernel takes it, too, where nothing asks it.
-pub(in crate::sys) fn probe() -> Result<(), KernelError> {
+pub(crate) fn probe() -> Result<(), KernelError> {
     let holds = Holds::create()?;
     holds.hold(netns::cookie()?, "")?;
     let lacking = |sentence: String| KernelError { ext_ack: Some(sentence), ..Errno::EOPNOTSUPP.into() };

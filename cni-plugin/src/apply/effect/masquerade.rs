@@ -15,23 +15,61 @@
 //! }
 //! ```
 
-use super::batch::{Batch, Family, Means};
-use super::expression::{REG_1, Verdict};
-use super::ip::Ip;
-use super::read::{Element, elements};
-use super::{Spot, address, batch, bytes, del_all, del_of, first_that_fits, owner_of, those};
-use crate::plan::thing::Masquerade;
+use super::elements::{Claim, claim};
+use super::{Carrier, Effect};
+use crate::apply::Error;
+use crate::apply::kernel::Kernel;
+use crate::plan::facts::Facts;
+use crate::plan::thing::{Masquerade, Verb};
 use crate::sys::netlink::{KernelError, Socket};
+use crate::sys::nft::batch::{Batch, Family, Means};
+use crate::sys::nft::expression::{REG_1, Verdict};
+use crate::sys::nft::ip::Ip;
+use crate::sys::nft::read::{Element, elements};
+use crate::sys::nft::{Spot, address, batch, bytes, del_all, del_of, first_that_fits, owner_of, those};
 use ipnet::IpNet;
 use std::net::IpAddr;
 
 const MAPS: [&str; 2] = ["masquerade4", "masquerade6"];
 const BASE_CHAIN: &str = "postrouting";
 /// All that belong together.
-pub(super) const CHAINS: &[&str] = &[BASE_CHAIN];
+pub(crate) const CHAINS: &[&str] = &[BASE_CHAIN];
 const HOOK_POSTROUTING: u32 = 4;
 const PRIORITY_SRCNAT: i32 = 100;
 const MULTICAST: [&str; 2] = ["224.0.0.0/4", "ff00::/8"];
+
+impl Effect for Masquerade {
+    fn carrier(&self, verb: Verb) -> Carrier<'_> {
+        verb.word(Carrier::Alone, Carrier::Elements)
+    }
+
+    fn add(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+        claim(kernel, self)
+    }
+
+    fn elements(&self, kernel: &mut Kernel, all: &mut Vec<Spot>) -> Result<(), KernelError> {
+        all.extend(owned(kernel.nft()?, self)?);
+        Ok(())
+    }
+}
+
+impl Claim for Masquerade {
+    fn claim(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+        add(kernel.nft()?, self)
+    }
+
+    fn claimant(&self) -> &str {
+        &self.owner
+    }
+
+    fn holders(&self, kernel: &mut Kernel) -> Result<Vec<String>, KernelError> {
+        Ok(owner(kernel.nft()?, self.source)?.into_iter().collect())
+    }
+
+    fn clear(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+        del_source(kernel.nft()?, self.source)
+    }
+}
 
 fn spot(source: IpAddr) -> Spot {
     Spot { set: Ip::of(source).one(MAPS), key: bytes(source) }
@@ -70,7 +108,7 @@ pub fn is_there(socket: &mut Socket, what: &Masquerade) -> Result<bool, KernelEr
 }
 
 /// The element of the source, where it is still this owner's.
-pub fn owned(socket: &mut Socket, what: &Masquerade) -> Result<Vec<Spot>, KernelError> {
+pub(crate) fn owned(socket: &mut Socket, what: &Masquerade) -> Result<Vec<Spot>, KernelError> {
     those(socket, [spot(what.source)], |owner| owner == what.owner)
 }
 
@@ -92,6 +130,13 @@ pub fn list(socket: &mut Socket) -> Result<Vec<(IpAddr, String)>, KernelError> {
         found.extend(elements(socket, Family::Inet, map)?.into_iter().filter_map(of));
     }
     Ok(found)
+}
+
+#[cold]
+pub(super) fn read(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
+    let found = kernel.nft().and_then(list);
+    facts.masquerades.extend(found.map_err(|cause| Error::new("list masqueraded sources", cause))?);
+    Ok(())
 }
 
 fn add_network(batch: &mut Batch, network: &IpNet) {

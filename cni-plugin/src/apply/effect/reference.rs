@@ -8,11 +8,11 @@
 //! Of `macspoofchk` a chain `cni-br-iface-…` in `bridge nat` with a jump to it from `PREROUTING`, and another that it jumps
 //! to, both named after the attachment. And `firewall`'s rules for an address in `CNI-FORWARD` of the `filter` table, which name nobody.
 
-use super::batch::{Batch, Family};
-use super::read::{Rule, rules};
-use super::{bytes, gone_is_fine};
 use crate::name::IfName;
 use crate::sys::netlink::{KernelError, Socket};
+use crate::sys::nft::batch::{Batch, Family};
+use crate::sys::nft::read::{Rule, rules};
+use crate::sys::nft::{bytes, gone_is_fine};
 use base16ct::lower::encode_string;
 use sha2::{Digest, Sha512};
 use std::net::IpAddr;
@@ -34,13 +34,13 @@ const FORWARD: &str = "CNI-FORWARD";
 
 /// Whose rules they are.
 #[derive(Debug, Clone, Copy)]
-pub struct Of<'a> {
+pub(super) struct Of<'a> {
     /// The network's name.
-    pub network: &'a str,
+    pub(super) network: &'a str,
     /// `CNI_CONTAINERID`.
-    pub container_id: &'a str,
+    pub(super) container_id: &'a str,
     /// `CNI_IFNAME`.
-    pub ifname: &'a str,
+    pub(super) ifname: &'a str,
 }
 
 impl Of<'_> {
@@ -73,14 +73,14 @@ fn hash(parts: &[&str], len: usize) -> String {
 }
 
 /// Deletes both layouts of an attachment's masquerading; success where neither is there.
-pub fn del_masquerade(socket: &mut Socket, of: Of<'_>) -> Result<(), KernelError> {
+pub(super) fn del_masquerade(socket: &mut Socket, of: Of<'_>) -> Result<(), KernelError> {
     let comment = of.comment();
     del_rules(socket, Family::Inet, TABLE, CHAIN, |rule| rule.comment.starts_with(&comment))?;
     [Family::Ip, Family::Ip6].into_iter().try_for_each(|family| del_chain(socket, family, POSTROUTING, &of.chain()))
 }
 
 /// Deletes the hardware address check of an attachment; success where there is none.
-pub fn del_mac_check(socket: &mut Socket, container_id: &str, ifname: &IfName) -> Result<(), KernelError> {
+pub(super) fn del_mac_check(socket: &mut Socket, container_id: &str, ifname: &IfName) -> Result<(), KernelError> {
     let of_port = format!("cni-br-iface-{container_id}-{ifname}");
     let of_mac = format!("{of_port}-mac");
     del_chain(socket, Family::Bridge, PREROUTING, &of_port)?;
@@ -88,7 +88,7 @@ pub fn del_mac_check(socket: &mut Socket, container_id: &str, ifname: &IfName) -
 }
 
 /// Deletes both layouts of an attachment's host ports; success where neither is there.
-pub fn del_ports(socket: &mut Socket, of: Of<'_>) -> Result<(), KernelError> {
+pub(super) fn del_ports(socket: &mut Socket, of: Of<'_>) -> Result<(), KernelError> {
     for family in [Family::Ip, Family::Ip6] {
         for chain in PORT_CHAINS {
             del_rules(socket, family, PORTS, chain, |rule| rule.comment == of.container_id)?;
@@ -101,7 +101,7 @@ pub fn del_ports(socket: &mut Socket, of: Of<'_>) -> Result<(), KernelError> {
 }
 
 /// Deletes the rules that let the addresses through, in the chain of iptables where `firewall` puts them.
-pub fn del_forwarding(socket: &mut Socket, addrs: &[IpAddr]) -> Result<(), KernelError> {
+pub(super) fn del_forwarding(socket: &mut Socket, addrs: &[IpAddr]) -> Result<(), KernelError> {
     for addr in addrs {
         let family = if addr.is_ipv4() { Family::Ip } else { Family::Ip6 };
         del_rules(socket, family, FILTER, FORWARD, |rule| rule.compares.contains(&bytes(*addr)))?;

@@ -16,7 +16,7 @@ const MARTIAN_NEW: &str = "hostport-martian-new";
 const MARTIAN: &str = "hostport-martian";
 const UNASKED: &str = "hostport-unasked";
 /// All that belong together.
-pub(in crate::sys::nft) const CHAINS: &[&str] = &[DISPATCH, IN, OUT, BACK, MARTIAN_NEW, MARTIAN, UNASKED];
+pub(crate) const CHAINS: &[&str] = &[DISPATCH, IN, OUT, BACK, MARTIAN_NEW, MARTIAN, UNASKED];
 pub(super) const HOOK_PREROUTING: u32 = 0;
 const HOOK_INPUT: u32 = 1;
 pub(super) const HOOK_OUTPUT: u32 = 3;
@@ -115,14 +115,14 @@ fn is_martian(rule: &mut Batch) -> &mut Batch {
 }
 
 /// The sets of the containers' ports to which ports of the host lead, which `firewall` asks as well.
-pub(in crate::sys::nft) fn add_led(batch: &mut Batch) {
+pub(crate) fn add_led(batch: &mut Batch) {
     for ip in Ip::BOTH {
         batch.shared_set(ip.one(LED), &port_of(ip));
     }
 }
 
 /// Goes on only if the packet is for one of them.
-pub(in crate::sys::nft) fn is_led(rule: &mut Batch, ip: Ip) -> &mut Batch {
+pub(crate) fn is_led(rule: &mut Batch, ip: Ip) -> &mut Batch {
     rule.load_exact(ip).lookup(ip.one(LED), REG_1, false)
 }
 

@@ -5,21 +5,41 @@
 
 pub mod ebpf;
 pub mod loopback;
+pub mod nft;
 
-use super::Error;
-use super::holder::{self, Sibling};
-use super::kernel::Kernel;
-use super::lock::Lock;
-use super::record;
-use crate::plan::thing::HostPorts;
+use super::{Carrier, Effect};
+use crate::apply::holder::{self, Sibling};
+use crate::apply::kernel::Kernel;
+use crate::apply::lock::Lock;
+use crate::apply::{Error, record};
+use crate::plan::facts::Facts;
 use crate::plan::thing::host_ports::{EbpfCounts, Entrance, Holder, HostPort, HostPortFact, Protocol};
+use crate::plan::thing::{HostPorts, Verb};
 use crate::sys::conntrack;
 use crate::sys::netlink::KernelError;
 use crate::sys::nft::Spot;
-use crate::sys::nft::hostport::{self, Shown};
+use nft::Shown;
 use nix::errno::Errno;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+
+impl Effect for HostPorts {
+    fn carrier(&self, verb: Verb) -> Carrier<'_> {
+        verb.word(Carrier::Alone, Carrier::Elements)
+    }
+
+    fn add(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+        add(kernel, self)
+    }
+
+    fn elements(&self, kernel: &mut Kernel, all: &mut Vec<Spot>) -> Result<(), KernelError> {
+        give_up(kernel, self, all)
+    }
+
+    fn is_several(&self) -> bool {
+        true
+    }
+}
 
 /// Makes the ports lead to the container, for clients that have sent before as well.
 pub(super) fn add(kernel: &mut Kernel, all: &HostPorts) -> Result<(), KernelError> {
@@ -29,7 +49,7 @@ pub(super) fn add(kernel: &mut Kernel, all: &HostPorts) -> Result<(), KernelErro
         let own = if has_siblings { Cow::Owned(with(all, wanted(kernel, all, None)?)) } else { Cow::Borrowed(all) };
         ebpf::add(kernel, &own, way, None)?;
     }
-    let own = match hostport::add(kernel.nft()?, all) {
+    let own = match nft::add(kernel.nft()?, all) {
         Err(err) if err.errno == Errno::EEXIST => Cow::Owned(settle(kernel, all, None)?),
         other => other.map(|()| Cow::Borrowed(all))?,
     };
@@ -48,7 +68,7 @@ pub(super) fn give_up(kernel: &mut Kernel, all: &HostPorts, elements: &mut Vec<S
     hand_over(kernel, &all.container_id, &all.owner)?;
     let by_ebpf = if all.way().is_some() { ebpf::del(kernel, all) } else { Ok(()) };
     let at_loopback = loopback::del(all);
-    elements.extend(hostport::owned(kernel.nft()?, all)?);
+    elements.extend(nft::owned(kernel.nft()?, all)?);
     by_ebpf.and(at_loopback)
 }
 
@@ -60,17 +80,17 @@ pub(super) fn del_owner(kernel: &mut Kernel, owner: &str) -> Result<(), KernelEr
     };
     let by_ebpf = ebpf::del_owner(kernel, owner);
     let at_loopback = loopback::del_owner(owner);
-    hostport::del_owner(kernel.nft()?, owner).and(by_ebpf).and(at_loopback).and(handed_over)
+    nft::del_owner(kernel.nft()?, owner).and(by_ebpf).and(at_loopback).and(handed_over)
 }
 
 /// Counts the ports that eBPF leads.
-pub(super) fn count_ebpf() -> Result<EbpfCounts, KernelError> {
+fn count_ebpf() -> Result<EbpfCounts, KernelError> {
     Ok(EbpfCounts { ports: ebpf::owners()?.len(), at_loopback: loopback::owners()?.len() })
 }
 
 /// All owners of a port.
 pub fn owners(kernel: &mut Kernel) -> Result<Vec<String>, KernelError> {
-    let mut owners = hostport::owners(kernel.nft()?)?;
+    let mut owners = nft::owners(kernel.nft()?)?;
     owners.extend(ebpf::owners()?);
     owners.extend(loopback::owners()?);
     owners.sort_unstable();
@@ -117,8 +137,8 @@ fn settle(kernel: &mut Kernel, all: &HostPorts, leaving: Option<&str>) -> Result
             return Ok(own);
         }
         let socket = kernel.nft()?;
-        let gone = hostport::there(socket, &own)?;
-        match hostport::add_in_place_of(socket, &gone, &own) {
+        let gone = nft::there(socket, &own)?;
+        match nft::add_in_place_of(socket, &gone, &own) {
             // Somebody was faster: the next look shows who.
             Err(err) if [Errno::EEXIST, Errno::ENOENT].contains(&err.errno) => {}
             Err(err) => return Err(err),
@@ -167,7 +187,21 @@ fn wanted(kernel: &mut Kernel, all: &HostPorts, leaving: Option<&str>) -> Result
 }
 
 /// Who has an entrance; none where nobody has.
-pub(super) fn observe(kernel: &mut Kernel, at: &Entrance) -> Result<Option<HostPortFact>, KernelError> {
-    let found = hostport::find(kernel.nft()?, at)?;
+fn observe(kernel: &mut Kernel, at: &Entrance) -> Result<Option<HostPortFact>, KernelError> {
+    let found = nft::find(kernel.nft()?, at)?;
     Ok(found.map(|Shown { to, owner }| HostPortFact { to, holder: kernel.holder(&owner), owner }))
+}
+
+#[cold]
+pub(super) fn read(kernel: &mut Kernel, at: &Entrance, facts: &mut Facts) -> Result<(), Error> {
+    let found = observe(kernel, at);
+    let found = found.map_err(|cause| Error::new(format!("look who has host port {at}"), cause))?;
+    facts.host_ports.extend(found.map(|fact| (*at, fact)));
+    Ok(())
+}
+
+#[cold]
+pub(super) fn read_ebpf_counts(facts: &mut Facts) -> Result<(), Error> {
+    facts.ebpf_counts = count_ebpf().map_err(|cause| Error::new("count the host ports that eBPF leads", cause))?;
+    Ok(())
 }

@@ -7,11 +7,14 @@
 //! That chain says that what records know of is there. A call that finds the table gone makes what it needs itself, but not
 //! the chain, so that the next call looks for the rest.
 
-use super::batch::{Batch, Family, SUBSYS};
-use super::expression::Verdict;
-use super::read::{about, chains_with_rules};
-use super::{TABLE, firewall, gone_is_fine, hostport, isolation, mac_check, masquerade};
+use super::firewall::{addrs, isolation};
+use super::host_ports::nft;
+use super::{mac_check, masquerade};
 use crate::sys::netlink::{KernelError, Socket};
+use crate::sys::nft::batch::{Batch, Family, SUBSYS};
+use crate::sys::nft::expression::Verdict;
+use crate::sys::nft::read::{about, chains_with_rules};
+use crate::sys::nft::{TABLE, gone_is_fine};
 use nix::errno::Errno;
 
 const GETTABLE: u16 = 1;
@@ -50,13 +53,7 @@ impl Table {
     /// The chains that belong together, of which none is without rules.
     fn groups(self) -> &'static [&'static [&'static str]] {
         match self {
-            Self::Inet => &[
-                masquerade::CHAINS,
-                hostport::CHAINS,
-                hostport::CONDITIONAL_CHAINS,
-                firewall::CHAINS,
-                isolation::CHAINS,
-            ],
+            Self::Inet => &[masquerade::CHAINS, nft::CHAINS, nft::CONDITIONAL_CHAINS, addrs::CHAINS, isolation::CHAINS],
             Self::Bridge => &[mac_check::CHAINS],
         }
     }

@@ -41,7 +41,7 @@ const DISPATCH: &str = "hostport-if";
 const IN: &str = "hostport-if-in";
 const OUT: &str = "hostport-if-out";
 /// All that belong together.
-pub(in crate::sys::nft) const CHAINS: &[&str] = &[DISPATCH, IN, OUT];
+pub(crate) const CHAINS: &[&str] = &[DISPATCH, IN, OUT];
 /// Before the ports without conditions.
 const PRIORITY: i32 = PRIORITY_DSTNAT - 1;
 

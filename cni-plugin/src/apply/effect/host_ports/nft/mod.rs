@@ -42,16 +42,16 @@
 mod conditional;
 mod rules;
 
-pub(super) use conditional::CHAINS as CONDITIONAL_CHAINS;
-pub(super) use rules::{CHAINS, add_led, is_led};
+pub(crate) use conditional::CHAINS as CONDITIONAL_CHAINS;
+pub(crate) use rules::{CHAINS, add_led, is_led};
 
-use super::batch::{Family, Means};
-use super::ip::Ip;
-use super::read::{Element, element};
-use super::{Spot, address, batch, bytes, del_of, first_that_fits, owner_of, owners_in, those};
 use crate::plan::thing::HostPorts;
 use crate::plan::thing::host_ports::{Entrance, HostPort, Protocol, Rewrite, Target};
 use crate::sys::netlink::{KernelError, Socket};
+use crate::sys::nft::batch::{Family, Means};
+use crate::sys::nft::ip::Ip;
+use crate::sys::nft::read::{Element, element};
+use crate::sys::nft::{Spot, address, batch, bytes, del_of, first_that_fits, owner_of, owners_in, those};
 use rules::{add_base, add_subnet};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -100,7 +100,7 @@ pub fn add(socket: &mut Socket, what: &HostPorts) -> Result<(), KernelError> {
 }
 
 /// The same, in one transaction with the end of elements; `ENOENT` where one of those is not there any more.
-pub fn add_in_place_of(socket: &mut Socket, gone: &[Spot], what: &HostPorts) -> Result<(), KernelError> {
+pub(crate) fn add_in_place_of(socket: &mut Socket, gone: &[Spot], what: &HostPorts) -> Result<(), KernelError> {
     let is_conditional = what.ports.iter().any(|port| port.at.conditional);
     let all = |has_chains: bool, has_conditions: bool, has_base: bool| {
         batch(|b| {
@@ -137,12 +137,12 @@ pub fn are_there(socket: &mut Socket, what: &HostPorts) -> Result<bool, KernelEr
 }
 
 /// The elements that are there, whoever has them.
-pub fn there(socket: &mut Socket, what: &HostPorts) -> Result<Vec<Spot>, KernelError> {
+pub(crate) fn there(socket: &mut Socket, what: &HostPorts) -> Result<Vec<Spot>, KernelError> {
     those(socket, spots(what), |_| true)
 }
 
 /// The elements that are still this owner's.
-pub fn owned(socket: &mut Socket, what: &HostPorts) -> Result<Vec<Spot>, KernelError> {
+pub(crate) fn owned(socket: &mut Socket, what: &HostPorts) -> Result<Vec<Spot>, KernelError> {
     those(socket, spots(what), |owner| owner == what.owner)
 }
 

@@ -1,5 +1,5 @@
 //! The chains of others that would drop what the host forwards, and the rule in each that lets through what
-//! [`super::firewall`] marked.
+//! [`super::addrs`] marked.
 //!
 //! ```text
 //! table ip filter {                                               as iptables on nf_tables has it
@@ -16,13 +16,13 @@
 //! hook that drops what nobody decided about, by its policy or by its last rule, the rule stands right before that, so that
 //! what its owner decides goes before.
 
-use super::TABLE;
-use super::batch::{Batch, Family, Place, SUBSYS};
-use super::expression::{REG_1, Verdict};
-use super::firewall::HOOK_FORWARD;
-use super::read::{Rule, rules};
+use super::addrs::HOOK_FORWARD;
 use crate::plan::thing::firewall::MARK as BIT;
 use crate::sys::netlink::{KernelError, Message, Socket, find};
+use crate::sys::nft::TABLE;
+use crate::sys::nft::batch::{Batch, Family, Place, SUBSYS};
+use crate::sys::nft::expression::{REG_1, Verdict};
+use crate::sys::nft::read::{Rule, rules};
 use nix::errno::Errno;
 use std::net::IpAddr;
 

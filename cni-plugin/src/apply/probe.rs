@@ -2,18 +2,20 @@
 //!
 //! Nothing of the host is changed, except that the kernel may load the module that it is asked for, as at an ADD.
 
-use super::bpf;
-use super::netlink::{CREATE, EXCL, KernelError, Socket};
-use super::netns::{NetNs, NetNsError};
-use super::nft::{firewall, hostport, mac_check, masquerade, packet_guard};
-use super::rtnl::{self, link, tc};
-use super::sysctl;
+use super::effect::firewall::addrs;
+use super::effect::host_ports::nft;
+use super::effect::{mac_check, masquerade, packet_guard};
 use crate::name::{IfName, Mac, Ns};
 use crate::plan::Feature;
+use crate::plan::facts::LinkFact;
 use crate::plan::thing::firewall::Gate;
 use crate::plan::thing::host_ports::{Entrance, HostPort, Protocol, Rewrite, Target};
 use crate::plan::thing::packet_guard::PacketLimit;
 use crate::plan::thing::{Firewall, HostPorts, LinkRef, MacCheck, Masquerade, PacketGuard};
+use crate::sys::netlink::{CREATE, EXCL, KernelError, Socket};
+use crate::sys::netns::{NetNs, NetNsError};
+use crate::sys::rtnl::{self, link, tc};
+use crate::sys::{bpf, sysctl};
 use nix::errno::Errno;
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -220,7 +222,7 @@ impl Bench {
         self.socket.as_mut().map_err(|err| err.clone())
     }
 
-    fn link(&mut self, name: &str) -> Result<crate::plan::facts::LinkFact, KernelError> {
+    fn link(&mut self, name: &str) -> Result<LinkFact, KernelError> {
         let name = IfName::parse(name).or(Err(Errno::EINVAL))?;
         let messages = self.socket()?.call(rtnl::GETLINK, 0, |out| link::by_name(&name, out))?;
         let found = messages.iter().find_map(|message| link::parse(&message.body));
@@ -303,13 +305,13 @@ fn led(socket: &mut Socket) -> Result<(), KernelError> {
     let port = HostPort { at, to: SocketAddr::new(addr.into(), 80) };
     let target = Target { addr: addr.into(), rewrite: Rewrite::Own };
     let (ports, targets, owner) = (vec![port], vec![target], String::new());
-    hostport::add(socket, &HostPorts { ports, targets, owner, ..HostPorts::default() })
+    nft::add(socket, &HostPorts { ports, targets, owner, ..HostPorts::default() })
 }
 
 fn let_through(socket: &mut Socket) -> Result<(), KernelError> {
     let addrs = vec![Ipv4Addr::new(10, 0, 0, 1).into()];
     let gate = Gate::Chains { admin: String::new() };
-    firewall::add(socket, &Firewall { addrs, isolation: None, gate, legacy: Vec::new(), owner: String::new() })
+    addrs::add(socket, &Firewall { addrs, isolation: None, gate, legacy: Vec::new(), owner: String::new() })
 }
 
 fn mac_checked(socket: &mut Socket) -> Result<(), KernelError> {

@@ -4,8 +4,9 @@
 //! What a transaction took away the kernel frees after an RCU grace period, and who closes a socket of nf_tables waits for
 //! what it has not begun to free. It begins with a first transaction at once; a second one would have a DEL wait.
 
-use super::kernel::Kernel;
-use super::{effect, holder};
+use super::of;
+use crate::apply::holder;
+use crate::apply::kernel::Kernel;
 use crate::plan::thing::Thing;
 use crate::sys::netlink::KernelError;
 use crate::sys::nft;
@@ -28,7 +29,7 @@ pub(super) trait Claim {
 
 /// Adds what belongs to a container's address or link. Who has the same is dead, since the address or the link is this
 /// container's now.
-pub(super) fn add(kernel: &mut Kernel, what: &impl Claim) -> Result<(), KernelError> {
+pub(super) fn claim(kernel: &mut Kernel, what: &impl Claim) -> Result<(), KernelError> {
     match what.claim(kernel) {
         Err(err) if err.errno == Errno::EEXIST => {
             let others = what.holders(kernel)?;
@@ -42,9 +43,9 @@ pub(super) fn add(kernel: &mut Kernel, what: &impl Claim) -> Result<(), KernelEr
 }
 
 /// Takes away what is still its owner's; what became of each.
-pub(super) fn del(kernel: &mut Kernel, things: &[&Thing]) -> Vec<Result<(), KernelError>> {
+pub(in crate::apply) fn del(kernel: &mut Kernel, things: &[&Thing]) -> Vec<Result<(), KernelError>> {
     let mut all = Vec::new();
-    let noted: Vec<_> = things.iter().map(|thing| effect::of(thing).elements(kernel, &mut all)).collect();
+    let noted: Vec<_> = things.iter().map(|thing| of(thing).elements(kernel, &mut all)).collect();
     let deleted = kernel.nft().and_then(|socket| nft::del_all(socket, &all));
     noted.into_iter().map(|noted| noted.and(deleted.clone())).collect()
 }

@@ -16,22 +16,22 @@
 //!
 //! What a bridge carries comes here where `br_netfilter` is on; elsewhere its ports are isolated themselves.
 
-use super::batch::{Batch, Family, IFNAME, Means};
-use super::expression::{META_IIFNAME, META_OIFNAME, REG_1, REG_2, Verdict};
-use super::firewall::HOOK_FORWARD;
-use super::ip::Ip;
-use super::read::elements;
-use super::{Spot, batch, del_all, first_that_fits, ifname, name, owner_of, owners_in, those};
+use super::addrs::HOOK_FORWARD;
 use crate::name::IfName;
 use crate::plan::thing::Firewall;
 use crate::plan::thing::firewall::Isolation;
 use crate::sys::netlink::{KernelError, Socket};
+use crate::sys::nft::batch::{Batch, Family, IFNAME, Means};
+use crate::sys::nft::expression::{META_IIFNAME, META_OIFNAME, REG_1, REG_2, Verdict};
+use crate::sys::nft::ip::Ip;
+use crate::sys::nft::read::elements;
+use crate::sys::nft::{Spot, batch, del_all, first_that_fits, ifname, name, owner_of, owners_in, those};
 use nix::errno::Errno;
 use std::net::IpAddr;
 
 const CHAIN: &str = "isolation";
 /// All that belong together.
-pub(super) const CHAINS: &[&str] = &[CHAIN];
+pub(crate) const CHAINS: &[&str] = &[CHAIN];
 const ISOLATED: &str = "isolated";
 const SAME: &str = "isolated-same";
 const WITHIN: &str = "isolated-within";

@@ -1,8 +1,10 @@
 //! Host ports at `[::1]`: elements of an eBPF map, and the programs that the first one brings and the last one takes away.
 //! Who has a port is decided by nf_tables before; here the last one to come has it.
 
-use super::super::kernel::Kernel;
-use super::super::lock::Lock;
+use crate::apply::Error;
+use crate::apply::kernel::Kernel;
+use crate::apply::lock::Lock;
+use crate::plan::facts::Facts;
 use crate::plan::thing::HostPorts;
 use crate::plan::thing::host_ports::{Entrance, HostPort, HostPortFact, MOST_BY_EBPF};
 use crate::sys::bpf::loopback::{Ports, Shown, are_attached, is_started, start, stop};
@@ -58,16 +60,11 @@ fn end(work: impl FnOnce(&Ports) -> Result<(), Errno>) -> Result<(), Errno> {
 }
 
 /// Who has a port; none where nobody has.
-pub(in crate::apply) fn observe(kernel: &mut Kernel, at: &Entrance) -> Result<Option<HostPortFact>, KernelError> {
+fn observe(kernel: &mut Kernel, at: &Entrance) -> Result<Option<HostPortFact>, KernelError> {
     let ports = Ports::pinned().map_err(said)?;
     let found = ports.map(|ports| ports.find(at)).transpose().map_err(said)?.flatten();
     let fact = |Shown { to, owner }| HostPortFact { to: Some(to), holder: kernel.holder(&owner), owner };
     Ok(found.map(fact))
-}
-
-/// Whether all programs run.
-pub(in crate::apply) fn is_led() -> Result<bool, KernelError> {
-    are_attached().map_err(said)
 }
 
 /// The owner of each port.
@@ -83,4 +80,20 @@ fn said(errno: Errno) -> KernelError {
         errno => errno.desc().to_owned(),
     };
     KernelError { ext_ack: Some(format!("at [::1], by eBPF: {why}")), ..errno.into() }
+}
+
+#[cold]
+pub(in crate::apply) fn read(kernel: &mut Kernel, at: &Entrance, facts: &mut Facts) -> Result<(), Error> {
+    let found =
+        observe(kernel, at).map_err(|cause| Error::new(format!("look who has host port {at} at ::1"), cause))?;
+    facts.loopback_ports.extend(found.map(|fact| (*at, fact)));
+    Ok(())
+}
+
+#[cold]
+pub(in crate::apply) fn read_programs(facts: &mut Facts) -> Result<(), Error> {
+    facts.has_loopback_programs = are_attached()
+        .map_err(said)
+        .map_err(|cause| Error::new("look for the programs at the root of cgroup2", cause))?;
+    Ok(())
 }

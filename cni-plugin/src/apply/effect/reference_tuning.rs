@@ -1,7 +1,7 @@
 //! What the reference `tuning` noted before it changed an interface: `<dataDir>/<container>_<ifname>.json`.
 
-use super::Error;
-use super::kernel::Kernel;
+use crate::apply::Error;
+use crate::apply::kernel::Kernel;
 use crate::plan::Mac;
 use crate::plan::thing::{LinkAttr, LinkRef};
 use crate::sys::netlink::KernelError;

@@ -14,15 +14,19 @@
 //! it passes the queue in any case. So all that is held here is what packet sockets send, and what a bridge or a virtual
 //! machine in the container does: at a tenth more than the rate, so that it is the queue that they meet.
 
-use super::batch::{Batch, Family};
-use super::expression::{REG_1, Verdict};
-use super::gone_is_fine;
-use super::ip::NETWORK_HEADER;
-use super::read::{Rule, rules};
+use super::Effect;
+use crate::apply::Error;
+use crate::apply::kernel::Kernel;
 use crate::name::IfName;
-use crate::plan::thing::PacketGuard;
-use crate::plan::thing::packet_guard::PacketGuardFact;
+use crate::plan::facts::Facts;
+use crate::plan::thing::packet_guard::{PacketGuardFact, PacketLimit};
+use crate::plan::thing::{LinkRef, PacketGuard};
 use crate::sys::netlink::{KernelError, Socket};
+use crate::sys::nft::batch::{Batch, Family};
+use crate::sys::nft::expression::{REG_1, Verdict};
+use crate::sys::nft::ip::NETWORK_HEADER;
+use crate::sys::nft::read::{Rule, rules};
+use crate::sys::nft::{bytes, gone_is_fine};
 use ipnet::IpNet;
 use nix::errno::Errno;
 
@@ -34,6 +38,21 @@ const BASE_CHAIN: &str = "out";
 const HOOK_EGRESS: u32 = 1;
 /// `NF_IP_PRI_FILTER`.
 const PRIORITY: i32 = 0;
+
+impl Effect for PacketGuard {
+    fn add(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+        add(kernel.nft_of(self.at.ns)?, self)
+    }
+
+    fn del(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+        del(kernel.nft_of(self.at.ns)?, &self.at.name)
+    }
+
+    /// A kernel without nf_tables has none.
+    fn is_gone(&self, errno: Errno) -> bool {
+        [Errno::EOPNOTSUPP, Errno::EPROTONOSUPPORT, Errno::ENOENT, Errno::ENODEV, Errno::ENXIO].contains(&errno)
+    }
+}
 
 /// Limits what packet sockets send through a link that is not limited yet; what a killed call left there goes before.
 pub fn add(socket: &mut Socket, guard: &PacketGuard) -> Result<(), KernelError> {
@@ -59,8 +78,19 @@ pub fn find(socket: &mut Socket, link: &IfName) -> Result<Option<PacketGuardFact
     if !rules(socket, FAMILY, &table, BASE_CHAIN)?.iter().any(|rule| rule.jumps_to.as_deref() == Some(HELD)) {
         return Ok(None);
     }
-    let fact = |rule: &Rule| Some(PacketGuardFact { limit: rule.limit?, dropped: rule.counted });
+    let fact = |rule: &Rule| {
+        let (rate, burst) = rule.limit?;
+        Some(PacketGuardFact { limit: PacketLimit { rate, burst }, dropped: rule.counted })
+    };
     Ok(rules(socket, FAMILY, &table, HELD)?.iter().filter(|rule| rule.is(Verdict::Drop)).find_map(fact))
+}
+
+#[cold]
+pub(super) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
+    let found = kernel.nft_of(at.ns).and_then(|socket| find(socket, &at.name));
+    let found = found.map_err(|cause| Error::new(format!("look what packet sockets may send through {at}"), cause))?;
+    facts.packet_guards.extend(found.map(|fact| (at.clone(), fact)));
+    Ok(())
 }
 
 fn table(link: &IfName) -> String {
@@ -70,7 +100,7 @@ fn table(link: &IfName) -> String {
 fn batch(guard: &PacketGuard) -> Batch {
     let mut batch = Batch::new(FAMILY, table(&guard.at.name));
     batch.table().chain(HELD).rule(HELD, |rule| {
-        rule.limit(guard.limit).count().decide(Verdict::Drop);
+        rule.limit((guard.limit.rate, guard.limit.burst)).count().decide(Verdict::Drop);
     });
     batch.device_chain(BASE_CHAIN, HOOK_EGRESS, PRIORITY, &guard.at.name);
     batch.rule(BASE_CHAIN, |rule| {
@@ -133,7 +163,7 @@ impl Batch {
         self.has_version(version);
         // As `nft` does it: no more bytes than the prefix has.
         let len = net.prefix_len().div_ceil(8);
-        let [addr, mask] = [net.network(), net.netmask()].map(|of| super::bytes(of)[..usize::from(len)].to_vec());
+        let [addr, mask] = [net.network(), net.netmask()].map(|of| bytes(of)[..usize::from(len)].to_vec());
         if len == 0 {
             return self;
         }

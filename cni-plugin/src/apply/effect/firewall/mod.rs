@@ -1,15 +1,70 @@
 //! What the host forwards for containers: kernel, records and who else drops together.
 
-use super::kernel::Kernel;
-use super::lock::Lock;
-use super::{hostports, legacy};
-use crate::plan::thing::Firewall;
+pub mod addrs;
+pub mod gate;
+pub mod isolation;
+mod legacy;
+
+use super::elements::{Claim, claim};
+use super::host_ports::ebpf;
+use super::reference;
+use super::tables::{self, State, Table};
+use super::{Carrier, Effect};
+use crate::apply::Error;
+use crate::apply::kernel::Kernel;
+use crate::apply::lock::Lock;
+use crate::plan::facts::Facts;
 use crate::plan::thing::firewall::Gate;
+use crate::plan::thing::{Firewall, Verb};
 use crate::sys::firewalld;
 use crate::sys::netlink::KernelError;
-use crate::sys::nft::state::{self, State, Table};
-use crate::sys::nft::{self, firewall, gate, isolation, reference};
+use crate::sys::nft::{Spot, del_all};
 use std::net::IpAddr;
+
+impl Effect for Firewall {
+    fn carrier(&self, verb: Verb) -> Carrier<'_> {
+        let is_only_elements = self.isolation.is_none() && matches!(self.gate, Gate::Chains { .. });
+        if is_only_elements { verb.word(Carrier::Alone, Carrier::Elements) } else { Carrier::Alone }
+    }
+
+    fn add(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+        claim(kernel, self)
+    }
+
+    fn del(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+        del(kernel, self)
+    }
+
+    fn elements(&self, kernel: &mut Kernel, all: &mut Vec<Spot>) -> Result<(), KernelError> {
+        all.extend(addrs::owned(kernel.nft()?, self)?);
+        Ok(())
+    }
+
+    fn is_several(&self) -> bool {
+        true
+    }
+}
+
+impl Claim for Firewall {
+    fn claim(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+        add(kernel, self)
+    }
+
+    fn claimant(&self) -> &str {
+        &self.owner
+    }
+
+    fn holders(&self, kernel: &mut Kernel) -> Result<Vec<String>, KernelError> {
+        let socket = kernel.nft()?;
+        let owners = self.addrs.iter().map(|addr| addrs::owner(socket, *addr));
+        Ok(owners.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+    }
+
+    fn clear(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+        let socket = kernel.nft()?;
+        self.addrs.iter().try_for_each(|addr| addrs::del_addr(socket, *addr))
+    }
+}
 
 /// Has the host forward for the container; what others would drop first.
 pub(super) fn add(kernel: &mut Kernel, what: &Firewall) -> Result<(), KernelError> {
@@ -19,10 +74,10 @@ pub(super) fn add(kernel: &mut Kernel, what: &Firewall) -> Result<(), KernelErro
     isolation::add(socket, what)?;
     if what.is_within() {
         // Past all rules about what is forwarded.
-        hostports::ebpf::keep_apart(&what.owner)?;
+        ebpf::keep_apart(&what.owner)?;
     }
     // Before firewalld is told: whose an address is there is known from here alone.
-    firewall::add(socket, what)?;
+    addrs::add(socket, what)?;
     match &what.gate {
         Gate::Chains { admin } if is_shut => {
             gate::open(socket, &what.addrs, admin)?;
@@ -50,13 +105,13 @@ pub(super) fn del(kernel: &mut Kernel, what: &Firewall) -> Result<(), KernelErro
     let socket = kernel.nft()?;
     if let Gate::Firewalld { zone } = &what.gate {
         for addr in &what.addrs {
-            if firewall::is_of(socket, *addr, &what.owner)? {
+            if addrs::is_of(socket, *addr, &what.owner)? {
                 firewalld::remove_source(zone, *addr)?;
             }
         }
     }
-    let own = firewall::owned(socket, what)?;
-    nft::del_all(socket, &own)?;
+    let own = addrs::owned(socket, what)?;
+    del_all(socket, &own)?;
     if what.isolation.is_some() {
         let _held = Lock::Rules.hold_for_step()?;
         isolation::del(socket, what)?;
@@ -67,7 +122,7 @@ pub(super) fn del(kernel: &mut Kernel, what: &Firewall) -> Result<(), KernelErro
 /// Ends all of an owner's.
 pub(super) fn del_owner(kernel: &mut Kernel, owner: &str) -> Result<(), KernelError> {
     let socket = kernel.nft()?;
-    firewall::del_owner(socket, owner)?;
+    addrs::del_owner(socket, owner)?;
     let _held = Lock::Rules.hold_for_step()?;
     isolation::del_owner(socket, owner)
 }
@@ -77,7 +132,7 @@ pub(super) fn del_reference(kernel: &mut Kernel, addrs: &[IpAddr], zone: &str) -
     let socket = kernel.nft()?;
     reference::del_forwarding(socket, addrs)?;
     for addr in addrs {
-        if firewall::owner(socket, *addr)?.is_none() {
+        if addrs::owner(socket, *addr)?.is_none() {
             firewalld::remove_source(zone, *addr)?;
         }
     }
@@ -85,14 +140,14 @@ pub(super) fn del_reference(kernel: &mut Kernel, addrs: &[IpAddr], zone: &str) -
 }
 
 /// What is missing, each as a sentence.
-pub(super) fn missing(kernel: &mut Kernel, what: &Firewall) -> Result<Vec<String>, KernelError> {
+pub(in crate::apply) fn missing(kernel: &mut Kernel, what: &Firewall) -> Result<Vec<String>, KernelError> {
     let mut missing = shut(kernel, what)?;
     let socket = kernel.nft()?;
-    if state::look(socket, Table::Inet)? == State::Broken {
+    if tables::look(socket, Table::Inet)? == State::Broken {
         missing.push("rules of inet braid are missing".to_owned());
     }
     for addr in &what.addrs {
-        match firewall::owner(socket, *addr)? {
+        match addrs::owner(socket, *addr)? {
             None => missing.push(format!("{addr} is not let through")),
             Some(owner) if owner != what.owner => missing.push(format!("{addr} belongs to {owner}")),
             Some(_) => {}
@@ -105,4 +160,19 @@ pub(super) fn missing(kernel: &mut Kernel, what: &Firewall) -> Result<Vec<String
     }
     missing.extend(isolation::missing(socket, what)?);
     Ok(missing)
+}
+
+#[cold]
+pub(super) fn read(kernel: &mut Kernel, what: &Firewall, facts: &mut Facts) -> Result<(), Error> {
+    let missing = missing(kernel, what);
+    let missing = missing.map_err(|cause| Error::new("look what the host forwards", cause))?;
+    facts.firewalls.insert(what.clone(), missing);
+    Ok(())
+}
+
+#[cold]
+pub(super) fn read_firewalld(facts: &mut Facts) -> Result<(), Error> {
+    let found = firewalld::is_there();
+    facts.has_firewalld = found.map_err(|cause| Error::new("look whether firewalld runs", cause))?;
+    Ok(())
 }

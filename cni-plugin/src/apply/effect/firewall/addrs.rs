@@ -22,13 +22,14 @@
 //! through ([`super::gate`]). It marks twice, since what filters may stand before what gives packets other marks. The bit
 //! is braid's own while a packet is forwarded, and gone when it leaves the hook.
 
-use super::batch::{Batch, Means};
-use super::expression::{REG_1, Verdict};
-use super::ip::Ip;
-use super::{Spot, batch, bytes, del_all, del_of, first_that_fits, hostport, owner_of, owners_in, those};
+use crate::apply::effect::host_ports::nft as host_ports;
 use crate::plan::thing::Firewall;
 use crate::plan::thing::firewall::MARK as BIT;
 use crate::sys::netlink::{KernelError, Socket};
+use crate::sys::nft::batch::{Batch, Means};
+use crate::sys::nft::expression::{REG_1, Verdict};
+use crate::sys::nft::ip::Ip;
+use crate::sys::nft::{Spot, batch, bytes, del_all, del_of, first_that_fits, owner_of, owners_in, those};
 use std::net::IpAddr;
 
 const SETS: [&str; 2] = ["firewall4", "firewall6"];
@@ -37,7 +38,7 @@ const EARLY: &str = "firewall-early";
 const MARK: &str = "firewall-mark";
 const END: &str = "firewall-end";
 /// All that belong together.
-pub(super) const CHAINS: &[&str] = &[CHAIN, EARLY, MARK, END];
+pub(crate) const CHAINS: &[&str] = &[CHAIN, EARLY, MARK, END];
 pub(super) const HOOK_FORWARD: u32 = 2;
 /// Before everybody's chains for filters, whose priority is 0, and behind those that give marks (`mangle`, -150).
 const PRIORITY: i32 = -10;
@@ -66,7 +67,7 @@ pub fn add(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
 }
 
 /// The elements of the addresses that are still this owner's.
-pub fn owned(socket: &mut Socket, what: &Firewall) -> Result<Vec<Spot>, KernelError> {
+pub(crate) fn owned(socket: &mut Socket, what: &Firewall) -> Result<Vec<Spot>, KernelError> {
     those(socket, what.addrs.iter().copied().map(spot), |owner| owner == what.owner)
 }
 
@@ -102,7 +103,7 @@ fn mark(rule: &mut Batch, ip: Ip) {
 
 fn add_base(batch: &mut Batch) {
     batch.table();
-    hostport::add_led(batch);
+    host_ports::add_led(batch);
     for ip in Ip::BOTH {
         batch.set(ip.one(SETS), &[ip.addr()]);
     }
@@ -125,6 +126,6 @@ fn add_base(batch: &mut Batch) {
             rule.only(ip).source(ip, REG_1).lookup(ip.one(SETS), REG_1, false).set_mark(REG_1, !BIT, BIT);
         });
         batch.rule(MARK, |rule| mark(rule.only(ip).is_answer(REG_1), ip));
-        batch.rule(MARK, |rule| mark(hostport::is_led(rule, ip), ip));
+        batch.rule(MARK, |rule| mark(host_ports::is_led(rule, ip), ip));
     }
 }

@@ -3,8 +3,10 @@
 //! The first port of a node brings the programs to all links that clients come from, the last one takes them away. In
 //! between a call brings them to its own container's link and bridge; what comes in elsewhere is led by nf_tables.
 
-use super::super::kernel::Kernel;
-use super::super::lock::Lock;
+use crate::apply::Error;
+use crate::apply::kernel::Kernel;
+use crate::apply::lock::Lock;
+use crate::plan::facts::Facts;
 use crate::plan::step::Ns;
 use crate::plan::thing::host_ports::{Entrance, HostPort, HostPortFact, MOST_BY_EBPF, Way};
 use crate::plan::thing::shaping::Hook;
@@ -125,7 +127,7 @@ fn change(kernel: &mut Kernel, work: impl FnOnce(&Maps) -> Result<(), Errno>) ->
 }
 
 /// Who has a port; none where nobody has.
-pub(in crate::apply) fn observe(kernel: &mut Kernel, at: &Entrance) -> Result<Option<HostPortFact>, KernelError> {
+fn observe(kernel: &mut Kernel, at: &Entrance) -> Result<Option<HostPortFact>, KernelError> {
     let maps = Maps::pinned()?;
     Ok(maps.map(|maps| maps.find(at)).transpose()?.flatten().map(|shown| fact(kernel, shown)))
 }
@@ -138,7 +140,7 @@ pub(super) fn owners() -> Result<Vec<String>, KernelError> {
 }
 
 /// Whether a link runs the programs that are pinned: a port of a bridge that for what comes in, others both.
-pub(in crate::apply) fn is_hooked(kernel: &mut Kernel, at: &LinkRef) -> Result<bool, KernelError> {
+fn is_hooked(kernel: &mut Kernel, at: &LinkRef) -> Result<bool, KernelError> {
     let (Some(programs), Some(fact)) = (Programs::pinned()?, kernel.link(at)?) else { return Ok(false) };
     let is_port = fact.kind == "veth" && fact.master.is_some();
     for (hook, id) in HOOKS.into_iter().zip(programs.ids()?) {
@@ -291,4 +293,20 @@ fn missing<T>(result: Result<T, KernelError>) -> Result<Option<T>, KernelError> 
         Err(err) if [Errno::ENOENT, Errno::ENODEV, Errno::EINVAL].contains(&err.errno) => Ok(None),
         Err(err) => Err(err),
     }
+}
+
+#[cold]
+pub(in crate::apply) fn read(kernel: &mut Kernel, at: &Entrance, facts: &mut Facts) -> Result<(), Error> {
+    let found =
+        observe(kernel, at).map_err(|cause| Error::new(format!("look who has host port {at} in eBPF"), cause))?;
+    facts.ebpf_ports.extend(found.map(|fact| (*at, fact)));
+    Ok(())
+}
+
+#[cold]
+pub(in crate::apply) fn read_hook(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
+    let fail = |cause| Error::new(format!("look whether link {at} runs the programs for host ports"), cause);
+    let is_hooked = is_hooked(kernel, at).map_err(fail)?;
+    facts.host_port_hooks.extend(is_hooked.then(|| at.clone()));
+    Ok(())
 }

@@ -9,13 +9,18 @@
 //! }
 //! ```
 
-use super::batch::{Batch, ETHER_ADDR, Family, IFNAME, Means};
-use super::expression::{META_IIFNAME, REG_1, REG_2, Verdict};
-use super::read::{Element, element, elements};
-use super::{IFNAME_LEN, Spot, TABLE, del_all_in, first_that_fits, ifname, name};
+use super::Effect;
+use super::elements::{Claim, claim};
+use crate::apply::Error;
+use crate::apply::kernel::Kernel;
 use crate::name::{IfName, Mac};
+use crate::plan::facts::Facts;
 use crate::plan::thing::MacCheck;
 use crate::sys::netlink::{KernelError, Socket};
+use crate::sys::nft::batch::{Batch, ETHER_ADDR, Family, IFNAME, Means};
+use crate::sys::nft::expression::{META_IIFNAME, REG_1, REG_2, Verdict};
+use crate::sys::nft::read::{Element, element, elements};
+use crate::sys::nft::{IFNAME_LEN, Spot, TABLE, del_all_in, first_that_fits, ifname, name};
 use nix::errno::Errno;
 
 const FAMILY: Family = Family::Bridge;
@@ -23,12 +28,40 @@ const CHECKED: &str = "checked";
 const ALLOWED: &str = "allowed";
 const BASE_CHAIN: &str = "prerouting";
 /// All that belong together.
-pub(super) const CHAINS: &[&str] = &[BASE_CHAIN];
+pub(crate) const CHAINS: &[&str] = &[BASE_CHAIN];
 const HOOK_PREROUTING: u32 = 0;
 /// `NF_BR_PRI_NAT_DST_BRIDGED`, where the reference plugin's chain is too.
 const PRIORITY: i32 = -300;
 const LINK_HEADER: u32 = 0;
 const ETHER_SOURCE: u32 = 6;
+
+impl Effect for MacCheck {
+    fn add(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+        claim(kernel, self)
+    }
+
+    fn del(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+        del_owned(kernel.nft()?, self)
+    }
+}
+
+impl Claim for MacCheck {
+    fn claim(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+        add(kernel.nft()?, self)
+    }
+
+    fn claimant(&self) -> &str {
+        &self.owner
+    }
+
+    fn holders(&self, kernel: &mut Kernel) -> Result<Vec<String>, KernelError> {
+        Ok(owner(kernel.nft()?, &self.port)?.into_iter().collect())
+    }
+
+    fn clear(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+        del(kernel.nft()?, &self.port)
+    }
+}
 
 /// Holds the port to the address; `EEXIST` where it is held to one.
 pub fn add(socket: &mut Socket, what: &MacCheck) -> Result<(), KernelError> {
@@ -77,7 +110,7 @@ pub fn del(socket: &mut Socket, port: &IfName) -> Result<(), KernelError> {
 }
 
 /// All ports that are held, and to which address.
-pub fn list(socket: &mut Socket) -> Result<Vec<(IfName, Mac)>, KernelError> {
+fn list(socket: &mut Socket) -> Result<Vec<(IfName, Mac)>, KernelError> {
     let parse = |element: Element| Some((ifname(&element.key)?, Mac(*element.key.get(IFNAME_LEN..)?.first_chunk()?)));
     Ok(elements(socket, FAMILY, ALLOWED)?.into_iter().filter_map(parse).collect())
 }
@@ -86,6 +119,13 @@ pub fn list(socket: &mut Socket) -> Result<Vec<(IfName, Mac)>, KernelError> {
 pub fn owners(socket: &mut Socket) -> Result<Vec<(IfName, String)>, KernelError> {
     let parse = |element: Element| Some((ifname(&element.key)?, element.comment));
     Ok(elements(socket, FAMILY, CHECKED)?.into_iter().filter_map(parse).collect())
+}
+
+#[cold]
+pub(super) fn read(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
+    let found = kernel.nft().and_then(list);
+    facts.mac_checks.extend(found.map_err(|cause| Error::new("list checked bridge ports", cause))?);
+    Ok(())
 }
 
 /// The elements of a port.
