@@ -1,8 +1,8 @@
 //! Carrying out steps in order, neighbouring requests to one socket in one send.
 
-use super::effect::{self, Carrier, Request, elements, link_of};
+use super::effect::{self, Carrier, Request, elements, link_of, shaping};
 use super::kernel::Kernel;
-use super::{Error, make, shape, sysctls, unmake, wait};
+use super::{Error, make, sysctls, unmake, wait};
 use crate::plan::facts::Facts;
 use crate::plan::request::{in_one_request, queue_len_of_new, redirect_with_shaping};
 use crate::plan::step::{Event, Ns, Step};
@@ -159,7 +159,7 @@ impl Run<'_> {
     fn shape(&mut self, at: usize, shaping: &Shaping) -> usize {
         let redirect = redirect_with_shaping(&self.steps[at..]);
         let count = 1 + usize::from(redirect.is_some());
-        self.at_once(at, count, |run| shape::add(run.kernel, shaping, redirect))
+        self.at_once(at, count, |run| shaping::add(run.kernel, shaping, redirect))
     }
 
     /// Does one step by itself, after everything queued before it.

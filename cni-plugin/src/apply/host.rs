@@ -1,11 +1,12 @@
 //! The machine that a call works on, handed in by whoever starts the call.
 
+use super::effect::shaping;
 use super::executor::{OnError, Report, execute};
 use super::holder::is_alive;
 use super::kernel::Kernel;
 use super::observe::observe;
 use super::record::Folder;
-use super::{Error, repair, shape};
+use super::{Error, repair};
 use crate::plan::facts::{Facts, LinkFact, Need};
 use crate::plan::thing::{LinkRef, Shaping};
 use crate::plan::{Feature, Step};
@@ -118,7 +119,7 @@ impl Host for Kernel {
     }
 
     fn leave_shaping(&mut self, shaping: &Shaping) -> Result<(), Error> {
-        shape::leave(shaping)
+        shaping::leave(shaping)
     }
 
     fn warn(&mut self, text: &str) {

@@ -4,8 +4,8 @@
 //!  kernel ─ the sockets of one call         observe ─ needs ─► facts
 //!  executor ─ steps ─► batched requests     transaction ─ record, apply, roll back
 //!  effect ─ of each kind of thing, its encoding and its observation
-//!  shape ─ programs and queues              make, unmake ─ links, wait ─ an event
-//!  features, probe ─ what the kernel has    program, slot ─ what shapes; xsk ─ what guards
+//!  make, unmake ─ links                     wait ─ an event
+//!  features, probe ─ what the kernel has    slot ─ who shares a program
 //!  record ─ what was done, on tmpfs         delegate, within ─ foreign plugins by libcni's rules
 //!  holder ─ the container behind an owner
 //! ```
@@ -22,17 +22,14 @@ mod lock;
 mod make;
 pub mod observe;
 pub mod probe;
-mod program;
 pub mod record;
 pub mod repair;
-pub mod shape;
 mod slot;
 mod sysctls;
 pub mod transaction;
 mod unmake;
 mod wait;
 mod within;
-pub mod xsk;
 
 use crate::cni::bounds::listed;
 use crate::plan::Step;

@@ -3,9 +3,8 @@
 use super::Error;
 use super::effect;
 use super::kernel::Kernel;
-use super::{shape, xsk};
 use crate::plan::IfName;
-use crate::plan::facts::{Facts, LinkFact, Need, RouteFact};
+use crate::plan::facts::{Facts, Need, RouteFact};
 use crate::plan::step::Ns;
 use crate::plan::thing::LinkRef;
 use crate::sys::netlink::KernelError;
@@ -46,50 +45,6 @@ pub(super) fn read_routes(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Res
     });
     facts.routes.insert(ns, routes.map_err(|cause| Error::new(format!("list routes of {ns}"), cause))?);
     Ok(())
-}
-
-#[cold]
-pub(super) fn read_xsk_guards(facts: &mut Facts) -> Result<(), Error> {
-    let found = xsk::observe();
-    facts.xsk_guards = found.map_err(|cause| Error::new("look whose AF_XDP sockets are held", cause))?;
-    Ok(())
-}
-
-#[cold]
-pub(super) fn read_shaped(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
-    let fact = shape::observe(kernel, at);
-    let fact = fact.map_err(|cause| Error::new(format!("look how link {at} is shaped"), cause))?;
-    facts.shaped.insert(at.clone(), fact);
-    Ok(())
-}
-
-#[cold]
-pub(super) fn read_peer(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
-    let Some(peer) = peer_of(kernel, at, facts)? else { return Ok(()) };
-    read_link(kernel, &peer, facts)?;
-    read_shaped(kernel, &peer, facts)?;
-    facts.peers.insert(at.clone(), peer);
-    Ok(())
-}
-
-/// The link of the host that a link of the container names as its peer, if it is a veth.
-fn peer_of(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<Option<LinkRef>, Error> {
-    read_link(kernel, at, facts)?;
-    let Some(LinkFact { parent: Some(index), parent_netns: Some(netns), .. }) =
-        facts.link(at).filter(|link| link.kind == "veth")
-    else {
-        return Ok(None);
-    };
-    let (index, netns) = (*index, *netns);
-    let fail = |cause| Error::new(format!("look which link of the host {at} belongs to"), cause);
-    if kernel.host_seen_from_pod().map_err(fail)? != Some(netns) {
-        return Ok(None);
-    }
-    match name_of(kernel, Ns::Host, index) {
-        Ok(name) => Ok(Some(LinkRef::host(name))),
-        Err(err) if err.errno == Errno::ENODEV => Ok(None),
-        Err(err) => Err(fail(err)),
-    }
 }
 
 /// Reads a text file; one that does not exist has no entry.
@@ -136,7 +91,7 @@ pub(super) fn read_default_link(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) 
     Ok(())
 }
 
-fn name_of(kernel: &mut Kernel, ns: Ns, index: u32) -> Result<IfName, KernelError> {
+pub(super) fn name_of(kernel: &mut Kernel, ns: Ns, index: u32) -> Result<IfName, KernelError> {
     let message = kernel.route(ns)?.get(rtnl::GETLINK, |out| link::by_index(index, out))?;
     let name = link::parse(&message.body).map(|(name, _)| name);
     name.and_then(|name| IfName::parse(&name).ok()).ok_or_else(|| Errno::ENODEV.into())

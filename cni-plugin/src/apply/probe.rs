@@ -3,8 +3,10 @@
 //! Nothing of the host is changed, except that the kernel may load the module that it is asked for, as at an ADD.
 
 use super::effect::firewall::addrs;
+use super::effect::host_ports::loopback;
 use super::effect::host_ports::nft;
-use super::effect::{mac_check, masquerade, packet_guard};
+use super::effect::xsk_guard::bind;
+use super::effect::{mac_check, masquerade, packet_guard, redirect};
 use crate::name::{IfName, Mac, Ns};
 use crate::plan::Feature;
 use crate::plan::facts::LinkFact;
@@ -14,7 +16,7 @@ use crate::plan::thing::packet_guard::PacketLimit;
 use crate::plan::thing::{Firewall, HostPorts, LinkRef, MacCheck, Masquerade, PacketGuard};
 use crate::sys::netlink::{CREATE, EXCL, KernelError, Socket};
 use crate::sys::netns::{NetNs, NetNsError};
-use crate::sys::rtnl::{self, link, tc};
+use crate::sys::rtnl::{self, link};
 use crate::sys::{bpf, sysctl};
 use nix::errno::Errno;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -139,7 +141,7 @@ pub const PROBES: &[Probe] = &[
         "5.14",
         "portmap at [::1]",
         "the node's own clients reach no pod by [::1]",
-        How::Bpf(|| Ok(bpf::loopback::probe()?)),
+        How::Bpf(|| Ok(loopback::programs::probe()?)),
     ),
     probe(
         Feature::PacketGuard,
@@ -153,7 +155,7 @@ pub const PROBES: &[Probe] = &[
         "5.14",
         "bandwidth on macvlan, ipvlan",
         "who has CAP_NET_RAW in such a pod sends past its limit by AF_XDP",
-        How::Bpf(bpf::xsk::bind::probe),
+        How::Bpf(bind::probe),
     ),
 ];
 
@@ -206,7 +208,7 @@ impl Bench {
             How::Redirect => {
                 let index = self.parent.ok_or_else(|| said(Errno::ENODEV, "no link to try it on"))?;
                 let _ = self.tc(NEWQDISC, "clsact", CLSACT, 0);
-                self.socket()?.call(NEWTFILTER, CREATE, |out| tc::redirect(Ns::Host, index, index, out)).map(drop)
+                self.socket()?.call(NEWTFILTER, CREATE, |out| redirect::request(Ns::Host, index, index, out)).map(drop)
             }
             How::Sysctl(key) => match sysctl::read(key) {
                 Ok(Some(_)) => Ok(()),

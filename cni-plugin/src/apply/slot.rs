@@ -3,7 +3,7 @@
 //! Loading takes longer than all else of shaping together, so several attachments share a program. It lives as long as one
 //! of them does. A slot belongs to an attachment as long as its record is there, so that nothing has to be given back.
 
-use crate::sys::bpf::shape::{Program, VERSION};
+use super::effect::shaping::program::{Program, VERSION};
 use crate::sys::lock::wait;
 use braid_ebpf_types::shape::SLOTS;
 use nix::errno::Errno;

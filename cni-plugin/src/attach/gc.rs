@@ -5,13 +5,12 @@ use super::del::del;
 use super::liveness::Known;
 use super::recorded::{self, host_locals};
 use crate::apply::effect::firewall::{addrs, isolation};
-use crate::apply::effect::{host_ports, mac_check, masquerade};
+use crate::apply::effect::{host_ports, mac_check, masquerade, xsk_guard};
 use crate::apply::holder::is_alive;
 use crate::apply::host::Machine;
 use crate::apply::kernel::Kernel;
 use crate::apply::record::{self, Record};
 use crate::apply::repair;
-use crate::apply::xsk;
 use crate::cni::{Command, Error, Owner, Request};
 use crate::ipam::host_local;
 use crate::ipam::liveness::{Liveness, Netns, owner_of};
@@ -117,13 +116,13 @@ fn sweep(network: &str, valid: &[Owner]) -> Result<(), Error> {
     let mut forwarded = kernel.nft().and_then(addrs::owners).unwrap_or_default();
     forwarded.extend(kernel.nft().and_then(isolation::owners).unwrap_or_default());
     steps.extend(forwarded.into_iter().filter(|owner| is_lost(owner)).map(|owner| Step::Forget(Kind::Firewall, owner)));
-    let limited = xsk::owners().unwrap_or_default();
+    let limited = xsk_guard::owners().unwrap_or_default();
     steps.extend(limited.into_iter().filter(|owner| is_lost(owner)).map(|owner| Step::Forget(Kind::XskGuards, owner)));
     let held = kernel.nft().and_then(mac_check::owners).unwrap_or_default();
     let lost = held.into_iter().filter(|(_, owner)| is_lost(owner));
     steps.extend(lost.map(|(port, owner)| Step::del(MacCheck { port, mac: Mac([0; 6]), owner })));
     let go_on = crate::apply::executor::OnError::GoOn;
     let report = crate::apply::executor::execute(&mut kernel, &steps, &Facts::default(), go_on);
-    let idle = xsk::sweep().err().map(Error::from);
+    let idle = xsk_guard::sweep().err().map(Error::from);
     Error::joined(&report.errors.into_iter().map(Error::from).chain(idle).collect::<Vec<_>>())
 }

@@ -1,10 +1,9 @@
 //! What is shaped on this node: each direction of an attachment with its limit and its counters.
 
-use crate::apply::effect::packet_guard;
+use crate::apply::effect::shaping::observe;
+use crate::apply::effect::{packet_guard, xsk_guard};
 use crate::apply::kernel::Kernel;
 use crate::apply::record::Record;
-use crate::apply::shape::observe;
-use crate::apply::xsk;
 use crate::attach::liveness::netns_of;
 use crate::ipam::liveness::Netns;
 use crate::plan::step::{Ns, Step};
@@ -88,7 +87,7 @@ fn held(kernel: &mut Kernel, guard: &Step) -> u64 {
         }
         Step::Add(Thing::XskGuard(XskGuard { netns, owner, .. })) => {
             let is_its = |hold: &Hold| hold.netns == *netns && hold.owner == *owner;
-            xsk::observe().map(|held| held.into_iter().find(is_its).map(|hold| hold.refused))
+            xsk_guard::observe().map(|held| held.into_iter().find(is_its).map(|hold| hold.refused))
         }
         _ => return 0,
     };

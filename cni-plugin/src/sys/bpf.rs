@@ -1,16 +1,15 @@
-//! The bpf system call: what the kernel can do, the program that shapes, those of host ports and those of `[::1]`.
+//! The bpf system call: maps and programs, their pins, and the places where programs run.
 
 #![expect(unsafe_code, reason = "the system call has no wrapper")]
 
-mod btf;
-pub mod hostport;
-mod link;
-pub mod loopback;
-mod object;
-mod owned;
-mod pins;
-pub mod shape;
-pub mod xsk;
+pub(crate) mod btf;
+pub(crate) mod link;
+pub(crate) mod lsm;
+pub(crate) mod made;
+pub(crate) mod object;
+pub(crate) mod owned;
+pub(crate) mod pins;
+pub(crate) mod tcx;
 
 use nix::errno::Errno;
 use std::os::fd::{FromRawFd, OwnedFd};

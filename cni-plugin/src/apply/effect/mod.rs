@@ -9,18 +9,20 @@ pub mod mac_check;
 pub mod masquerade;
 mod neigh;
 pub mod packet_guard;
-mod queue;
+pub(super) mod redirect;
 mod reference;
 mod reference_tuning;
 mod request;
 mod rtnl;
 mod rule;
+pub mod shaping;
 pub mod tables;
+pub mod xsk_guard;
 
 pub(super) use request::{Request, is_only_elements, link_of};
 
 use super::kernel::Kernel;
-use super::{Error, features, observe, sysctls, xsk};
+use super::{Error, features, observe, sysctls};
 use crate::plan::facts::{Facts, Need};
 use crate::plan::step::{Kind, Legacy};
 use crate::plan::thing::{Link, LinkRef, Shaping, Sysctl, Thing, Verb};
@@ -136,10 +138,10 @@ pub(super) fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Resul
         Need::HostPortHook(at) => host_ports::ebpf::read_hook(kernel, at, facts),
         Need::LoopbackPort(at) => host_ports::loopback::read(kernel, at, facts),
         Need::LoopbackPrograms => host_ports::loopback::read_programs(facts),
-        Need::Shaped(at) => observe::read_shaped(kernel, at, facts),
+        Need::Shaped(at) => shaping::read(kernel, at, facts),
         Need::PacketGuard(at) => packet_guard::read(kernel, at, facts),
-        Need::XskGuards => observe::read_xsk_guards(facts),
-        Need::Peer(at) => observe::read_peer(kernel, at, facts),
+        Need::XskGuards => xsk_guard::read(facts),
+        Need::Peer(at) => shaping::read_peer(kernel, at, facts),
         Need::Netns => {
             facts.netns = kernel.pod_cookie();
             Ok(())
@@ -158,7 +160,7 @@ pub(super) fn forget(kernel: &mut Kernel, kind: Kind, owner: &str) -> Result<(),
         Kind::Masquerades => masquerade::del_owner(kernel.nft()?, owner),
         Kind::HostPorts => host_ports::del_owner(kernel, owner),
         Kind::Firewall => firewall::del_owner(kernel, owner),
-        Kind::XskGuards => xsk::del_of_owner(owner),
+        Kind::XskGuards => xsk_guard::del_of_owner(owner),
     }
 }
 

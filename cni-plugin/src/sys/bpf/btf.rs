@@ -25,7 +25,7 @@ const HAS_BITFIELDS: u32 = 1 << 31;
 
 /// The types of one kernel.
 #[derive(Debug)]
-pub(super) struct Btf {
+pub(crate) struct Btf {
     bytes: Vec<u8>,
     types: Range<usize>,
     strings: Range<usize>,
@@ -56,7 +56,7 @@ struct Info {
 
 impl Btf {
     /// Those of the running kernel; `ENOENT` where it was built without, and before Linux 5.11.
-    pub(super) fn of_kernel() -> Result<Self, Errno> {
+    pub(crate) fn of_kernel() -> Result<Self, Errno> {
         Self::parse(bytes_of_kernel()?).ok_or(Errno::EPROTO)
     }
 
@@ -76,14 +76,14 @@ impl Btf {
     }
 
     /// The number of a function; `ESRCH` where there is none of that name.
-    pub(super) fn function(&self, name: &str) -> Result<u32, Errno> {
+    pub(crate) fn function(&self, name: &str) -> Result<u32, Errno> {
         let place = self.types().position(|one| one.kind == FUNC && self.is(one.name, name)).ok_or(Errno::ESRCH)?;
         // The first type is number 1; 0 is `void`.
         u32::try_from(place + 1).or(Err(Errno::EPROTO))
     }
 
     /// Where a struct has a member, in bytes; `ESRCH` where it has none of that name.
-    pub(super) fn offset(&self, of: &str, member: &str) -> Result<u32, Errno> {
+    pub(crate) fn offset(&self, of: &str, member: &str) -> Result<u32, Errno> {
         let found = self.types().filter(|one| one.kind == STRUCT && self.is(one.name, of)).find_map(|one| {
             let mut members = one.rest.chunks_exact(MEMBER);
             let member = members.find(|at| number(at, 0).is_some_and(|name| self.is(name, member)))?;

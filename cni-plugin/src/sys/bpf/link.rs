@@ -40,32 +40,32 @@ struct Info {
 }
 
 /// Has the program run for the cgroup and all below, as long as the link is held.
-pub(super) fn create(program: &OwnedFd, cgroup: &OwnedFd, attach_type: u32) -> Result<OwnedFd, Errno> {
+pub(crate) fn create(program: &OwnedFd, cgroup: &OwnedFd, attach_type: u32) -> Result<OwnedFd, Errno> {
     let mut attr = Create { prog_fd: raw(program), target_fd: raw(cgroup), attach_type, flags: 0 };
     fd_of(call(LINK_CREATE, &mut attr)?)
 }
 
 /// Takes the program away at once, and not when the kernel comes to it.
-pub(super) fn detach(link: &OwnedFd) -> Result<(), Errno> {
+pub(crate) fn detach(link: &OwnedFd) -> Result<(), Errno> {
     call(LINK_DETACH, &mut Detach { link_fd: raw(link) }).map(drop)
 }
 
 /// Where the link's program runs; none where somebody took it away.
-pub(super) fn attached_to(link: &OwnedFd) -> Result<Option<u32>, Errno> {
+pub(crate) fn attached_to(link: &OwnedFd) -> Result<Option<u32>, Errno> {
     let mut info = Info::default();
     get_info(link, &mut info)?;
     Ok((info.cgroup_id != 0).then_some(info.attach_type))
 }
 
 /// The number of a link's program, of whatever kind the link is.
-pub(super) fn program(link: &OwnedFd) -> Result<u32, Errno> {
+pub(crate) fn program(link: &OwnedFd) -> Result<u32, Errno> {
     let mut info = Info::default();
     get_info(link, &mut info)?;
     Ok(info.prog_id)
 }
 
 /// `EPERM` where somebody has the cgroup's place for himself.
-pub(super) fn is_open_to_all(cgroup: &OwnedFd, attach_type: u32) -> Result<(), Errno> {
+pub(crate) fn is_open_to_all(cgroup: &OwnedFd, attach_type: u32) -> Result<(), Errno> {
     let mut attr = Query { target: raw(cgroup), attach_type, ..Query::default() };
     call(PROG_QUERY, &mut attr)?;
     let is_alone = attr.attach_flags & ALLOW_MULTI == 0 && attr.prog_cnt > 0;

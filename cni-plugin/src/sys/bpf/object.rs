@@ -10,8 +10,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 const MAP_CREATE: libc::c_long = 0;
-pub(super) const MAP_LOOKUP: libc::c_long = 1;
-pub(super) const MAP_UPDATE: libc::c_long = 2;
+const MAP_LOOKUP: libc::c_long = 1;
+const MAP_UPDATE: libc::c_long = 2;
 const MAP_DELETE: libc::c_long = 3;
 const MAP_GET_NEXT_KEY: libc::c_long = 4;
 const OBJ_PIN: libc::c_long = 6;
@@ -20,12 +20,12 @@ const PROG_GET_FD_BY_ID: libc::c_long = 13;
 const MAP_GET_FD_BY_ID: libc::c_long = 14;
 const OBJ_GET_INFO: libc::c_long = 15;
 /// `BPF_MAP_TYPE_HASH`, …
-pub(super) const HASH: u32 = 1;
-pub(super) const ARRAY: u32 = 2;
-pub(super) const PERCPU_ARRAY: u32 = 6;
-pub(super) const LRU_HASH: u32 = 9;
+pub(crate) const HASH: u32 = 1;
+pub(crate) const ARRAY: u32 = 2;
+pub(crate) const PERCPU_ARRAY: u32 = 6;
+pub(crate) const LRU_HASH: u32 = 9;
 /// A map that is not allocated as a whole.
-pub(super) const NO_PREALLOC: u32 = 1;
+pub(crate) const NO_PREALLOC: u32 = 1;
 /// An element that must be new.
 const NOEXIST: u64 = 1;
 /// Length of `struct bpf_insn`.
@@ -50,12 +50,12 @@ struct Create {
 
 /// Start of `union bpf_attr` for `BPF_MAP_LOOKUP_ELEM` and `BPF_MAP_UPDATE_ELEM`.
 #[repr(C)]
-pub(super) struct Element {
-    pub(super) map_fd: u32,
-    pub(super) padding: u32,
-    pub(super) key: u64,
-    pub(super) value: u64,
-    pub(super) flags: u64,
+struct Element {
+    map_fd: u32,
+    padding: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
 }
 
 /// Start of `union bpf_attr` for `BPF_*_GET_FD_BY_ID` and `BPF_*_GET_NEXT_ID`.
@@ -86,36 +86,36 @@ struct Pin {
 /// Start of `struct bpf_prog_info`.
 #[repr(C)]
 #[derive(Default)]
-pub(super) struct ProgInfo {
-    pub(super) prog_type: u32,
-    pub(super) id: u32,
-    pub(super) tag: [u8; 8],
-    pub(super) jited_len: u32,
-    pub(super) xlated_len: u32,
-    pub(super) jited: u64,
-    pub(super) xlated: u64,
-    pub(super) load_time: u64,
-    pub(super) created_by_uid: u32,
-    pub(super) nr_map_ids: u32,
-    pub(super) map_ids: u64,
-    pub(super) name: [u8; 16],
+struct ProgInfo {
+    prog_type: u32,
+    id: u32,
+    tag: [u8; 8],
+    jited_len: u32,
+    xlated_len: u32,
+    jited: u64,
+    xlated: u64,
+    load_time: u64,
+    created_by_uid: u32,
+    nr_map_ids: u32,
+    map_ids: u64,
+    name: [u8; 16],
 }
 
 /// Start of `struct bpf_map_info`.
 #[repr(C)]
 #[derive(Default)]
-pub(super) struct MapInfo {
-    pub(super) map_type: u32,
-    pub(super) id: u32,
-    pub(super) key_size: u32,
-    pub(super) value_size: u32,
-    pub(super) max_entries: u32,
-    pub(super) map_flags: u32,
+struct MapInfo {
+    map_type: u32,
+    id: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    map_flags: u32,
 }
 
 /// A map whose keys and values are numbers without gaps, or whose gaps somebody wrote.
 #[derive(Debug)]
-pub(super) struct Map<K, V> {
+pub(crate) struct Map<K, V> {
     fd: OwnedFd,
     holds: PhantomData<(K, V)>,
 }
@@ -128,33 +128,42 @@ impl<K, V> AsRawFd for Map<K, V> {
 
 impl<K: Copy, V: Copy> Map<K, V> {
     /// Makes one for so many entries.
-    pub(super) fn create(name: &str, map_type: u32, entries: usize, flags: u32) -> Result<Self, Errno> {
+    pub(crate) fn create(name: &str, map_type: u32, entries: usize, flags: u32) -> Result<Self, Errno> {
         let fd = create(name, map_type, [size_of::<K>(), size_of::<V>(), entries], flags)?;
         Ok(Self { fd, holds: PhantomData })
     }
 
     /// The one that is pinned there; none where nothing is, `EPROTO` where it is another.
-    pub(super) fn pinned(path: &Path) -> Result<Option<Self>, Errno> {
+    pub(crate) fn pinned(path: &Path) -> Result<Option<Self>, Errno> {
         pinned(path)?.map(Self::of).transpose()
     }
 
     /// The one that is open, `EPROTO` where its keys or values are of another length.
-    pub(super) fn of(fd: OwnedFd) -> Result<Self, Errno> {
+    pub(crate) fn of(fd: OwnedFd) -> Result<Self, Errno> {
+        Self::of_kind(fd, |_| true)
+    }
+
+    /// The same; `EPROTO` also where it is no array.
+    pub(crate) fn of_array(fd: OwnedFd) -> Result<Self, Errno> {
+        Self::of_kind(fd, |map_type| map_type == ARRAY)
+    }
+
+    fn of_kind(fd: OwnedFd, is_right: impl FnOnce(u32) -> bool) -> Result<Self, Errno> {
         let mut info = MapInfo::default();
         get_info(&fd, &mut info)?;
         let sizes = [info.key_size, info.value_size].map(usize::try_from);
-        if sizes != [size_of::<K>(), size_of::<V>()].map(Ok) {
+        if sizes != [size_of::<K>(), size_of::<V>()].map(Ok) || !is_right(info.map_type) {
             return Err(Errno::EPROTO);
         }
         Ok(Self { fd, holds: PhantomData })
     }
 
     /// Keeps it beyond this process.
-    pub(super) fn pin(&self, path: &Path) -> Result<(), Errno> {
+    pub(crate) fn pin(&self, path: &Path) -> Result<(), Errno> {
         pin(&self.fd, path)
     }
 
-    pub(super) fn get(&self, key: &K) -> Result<Option<V>, Errno> {
+    pub(crate) fn get(&self, key: &K) -> Result<Option<V>, Errno> {
         let mut value = MaybeUninit::<V>::uninit();
         let mut attr = self.element(key, value.as_mut_ptr() as u64, 0);
         // SAFETY: the kernel wrote the whole value, whose length was compared with the map's when it was made or opened.
@@ -162,22 +171,22 @@ impl<K: Copy, V: Copy> Map<K, V> {
     }
 
     /// Adds an element, `EEXIST` where there is one.
-    pub(super) fn add(&self, key: &K, value: &V) -> Result<(), Errno> {
+    pub(crate) fn add(&self, key: &K, value: &V) -> Result<(), Errno> {
         call(MAP_UPDATE, &mut self.element(key, &raw const *value as u64, NOEXIST)).map(drop)
     }
 
     /// Writes an element, whatever was there.
-    pub(super) fn set(&self, key: &K, value: &V) -> Result<(), Errno> {
+    pub(crate) fn set(&self, key: &K, value: &V) -> Result<(), Errno> {
         call(MAP_UPDATE, &mut self.element(key, &raw const *value as u64, 0)).map(drop)
     }
 
     /// Takes an element away; what is not there is success.
-    pub(super) fn del(&self, key: &K) -> Result<(), Errno> {
+    pub(crate) fn del(&self, key: &K) -> Result<(), Errno> {
         found(call(MAP_DELETE, &mut self.element(key, 0, 0))).map(drop)
     }
 
     /// The key behind another, or the first one.
-    pub(super) fn next(&self, key: Option<&K>) -> Result<Option<K>, Errno> {
+    pub(crate) fn next(&self, key: Option<&K>) -> Result<Option<K>, Errno> {
         let mut next = MaybeUninit::<K>::uninit();
         let key = key.map_or(0, |key| &raw const *key as u64);
         let mut attr = Element { map_fd: raw(&self.fd), padding: 0, key, value: next.as_mut_ptr() as u64, flags: 0 };
@@ -186,7 +195,7 @@ impl<K: Copy, V: Copy> Map<K, V> {
     }
 
     /// All keys, where nobody else changes the map.
-    pub(super) fn keys(&self) -> Result<Vec<K>, Errno> {
+    pub(crate) fn keys(&self) -> Result<Vec<K>, Errno> {
         let mut keys = Vec::new();
         while let Some(key) = self.next(keys.last())? {
             keys.push(key);
@@ -200,23 +209,23 @@ impl<K: Copy, V: Copy> Map<K, V> {
 }
 
 /// Loads a classifier.
-pub(super) fn load(name: &str, instructions: &[u8], maps: &[RawFd]) -> Result<OwnedFd, Errno> {
+pub(crate) fn load(name: &str, instructions: &[u8], maps: &[RawFd]) -> Result<OwnedFd, Errno> {
     load_as(Kind { prog_type: SCHED_CLS, ..Kind::default() }, name, instructions, maps)
 }
 
 /// What a program is loaded as.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Kind {
+pub(crate) struct Kind {
     /// `BPF_PROG_TYPE_*`.
-    pub(super) prog_type: u32,
+    pub(crate) prog_type: u32,
     /// Of the places where such programs hang, the one for this; 0 where there is one only.
-    pub(super) attach_type: u32,
+    pub(crate) attach_type: u32,
     /// Number of the kernel's function that it is for; 0 for none.
-    pub(super) function: u32,
+    pub(crate) function: u32,
 }
 
 /// Loads a program of a kind; its maps are numbered in the order in which `cargo xtask ebpf` knows them.
-pub(super) fn load_as(kind: Kind, name: &str, instructions: &[u8], maps: &[RawFd]) -> Result<OwnedFd, Errno> {
+pub(crate) fn load_as(kind: Kind, name: &str, instructions: &[u8], maps: &[RawFd]) -> Result<OwnedFd, Errno> {
     let instructions = with_maps(instructions, maps);
     let mut attr = Load {
         prog_type: kind.prog_type,
@@ -232,7 +241,7 @@ pub(super) fn load_as(kind: Kind, name: &str, instructions: &[u8], maps: &[RawFd
 }
 
 /// What is pinned there; none where nothing is.
-pub(super) fn pinned(path: &Path) -> Result<Option<OwnedFd>, Errno> {
+pub(crate) fn pinned(path: &Path) -> Result<Option<OwnedFd>, Errno> {
     let path = c_string(path)?;
     let mut attr = Pin { path: path.as_ptr() as u64, fd: 0, file_flags: 0 };
     match call(OBJ_GET, &mut attr) {
@@ -243,7 +252,7 @@ pub(super) fn pinned(path: &Path) -> Result<Option<OwnedFd>, Errno> {
 }
 
 /// Pins a map or a program.
-pub(super) fn pin(fd: &OwnedFd, path: &Path) -> Result<(), Errno> {
+pub(crate) fn pin(fd: &OwnedFd, path: &Path) -> Result<(), Errno> {
     let path = c_string(path)?;
     call(OBJ_PIN, &mut Pin { path: path.as_ptr() as u64, fd: raw(fd), file_flags: 0 }).map(drop)
 }
@@ -267,12 +276,12 @@ pub(super) fn by_id(command: libc::c_long, id: u32) -> Result<OwnedFd, Errno> {
 }
 
 /// The program with this id.
-pub(super) fn program_by_id(id: u32) -> Result<OwnedFd, Errno> {
+pub(crate) fn program_by_id(id: u32) -> Result<OwnedFd, Errno> {
     by_id(PROG_GET_FD_BY_ID, id)
 }
 
 /// The map with this id.
-pub(super) fn map_by_id(id: u32) -> Result<OwnedFd, Errno> {
+pub(crate) fn map_by_id(id: u32) -> Result<OwnedFd, Errno> {
     by_id(MAP_GET_FD_BY_ID, id)
 }
 
@@ -281,6 +290,29 @@ pub(super) fn get_info<T>(of: &OwnedFd, info: &mut T) -> Result<(), Errno> {
     let info_len = u32::try_from(size_of::<T>()).unwrap_or_default();
     let mut attr = GetInfo { fd: raw(of), info_len, info: &raw mut *info as u64 };
     call(OBJ_GET_INFO, &mut attr).map(drop)
+}
+
+/// What the kernel says of a program.
+pub(crate) struct Info {
+    /// As the kernel knows it.
+    pub(crate) id: u32,
+    /// As [`name_of`] has it.
+    pub(crate) name: [u8; 16],
+    /// When it was loaded, in nanoseconds since boot.
+    pub(crate) load_time: u64,
+    /// How many maps it uses.
+    pub(crate) map_count: u32,
+    /// Ids of the first two of them, 0 for none.
+    pub(crate) map_ids: [u32; 2],
+}
+
+/// Asks what the kernel says of a program.
+pub(crate) fn program_info(program: &OwnedFd) -> Result<Info, Errno> {
+    let mut map_ids = [0; 2];
+    let mut info = ProgInfo { nr_map_ids: 2, map_ids: map_ids.as_mut_ptr() as u64, ..ProgInfo::default() };
+    get_info(program, &mut info)?;
+    let ProgInfo { id, name, load_time, nr_map_ids, .. } = info;
+    Ok(Info { id, name, load_time, map_count: nr_map_ids, map_ids })
 }
 
 /// The instructions with the maps' descriptors in the places that bear their numbers.
@@ -297,7 +329,7 @@ fn with_maps(instructions: &[u8], maps: &[RawFd]) -> Vec<u8> {
 }
 
 /// Makes a map with keys and values so long, for so many entries.
-pub(super) fn create(name: &str, map_type: u32, sizes: [usize; 3], map_flags: u32) -> Result<OwnedFd, Errno> {
+fn create(name: &str, map_type: u32, sizes: [usize; 3], map_flags: u32) -> Result<OwnedFd, Errno> {
     let [key_size, value_size, max_entries] = sizes.map(|size| u32::try_from(size).unwrap_or_default());
     let mut attr = Create {
         map_type,
@@ -313,7 +345,7 @@ pub(super) fn create(name: &str, map_type: u32, sizes: [usize; 3], map_flags: u3
     fd_of(call(MAP_CREATE, &mut attr)?)
 }
 
-pub(super) const fn fnv(bytes: &[u8]) -> u64 {
+pub(crate) const fn fnv(bytes: &[u8]) -> u64 {
     let (mut hash, mut at) = (0xcbf2_9ce4_8422_2325, 0);
     while at < bytes.len() {
         hash = (hash ^ bytes[at] as u64).wrapping_mul(0x0100_0000_01b3);
@@ -327,7 +359,7 @@ pub(super) fn raw(fd: &OwnedFd) -> u32 {
 }
 
 /// As `bpftool` shows it: 15 bytes of it.
-pub(super) fn name_of(text: &str) -> [u8; 16] {
+pub(crate) fn name_of(text: &str) -> [u8; 16] {
     let mut name = [0; 16];
     let len = text.len().min(name.len() - 1);
     name[..len].copy_from_slice(&text.as_bytes()[..len]);

@@ -5,7 +5,7 @@ use braid_ebpf_types::hostport::OWNER_LEN;
 use nix::errno::Errno;
 
 /// A value with its owner in it.
-pub(super) trait Owned: Copy {
+pub(crate) trait Owned: Copy {
     /// The text, and how many bytes of it there are.
     fn owner(&self) -> (&[u8; OWNER_LEN], u16);
 
@@ -17,7 +17,7 @@ pub(super) trait Owned: Copy {
 }
 
 /// The owner as a value keeps it.
-pub(super) fn owner_of(text: &str) -> ([u8; OWNER_LEN], u16) {
+pub(crate) fn owner_of(text: &str) -> ([u8; OWNER_LEN], u16) {
     let mut owner = [0; OWNER_LEN];
     for (to, byte) in owner.iter_mut().zip(text.bytes()) {
         *to = byte;
@@ -27,7 +27,7 @@ pub(super) fn owner_of(text: &str) -> ([u8; OWNER_LEN], u16) {
 
 impl<K: Copy, V: Owned> Map<K, V> {
     /// Takes an element away that is still this owner's.
-    pub(super) fn del_of(&self, key: &K, owner: &str) -> Result<(), Errno> {
+    pub(crate) fn del_of(&self, key: &K, owner: &str) -> Result<(), Errno> {
         match self.get(key)? {
             Some(value) if value.owner_text() == owner => self.del(key),
             _ => Ok(()),
@@ -35,18 +35,18 @@ impl<K: Copy, V: Owned> Map<K, V> {
     }
 
     /// Takes all of an owner's away.
-    pub(super) fn del_all_of(&self, owner: &str) -> Result<(), Errno> {
+    pub(crate) fn del_all_of(&self, owner: &str) -> Result<(), Errno> {
         self.keys()?.iter().try_for_each(|key| self.del_of(key, owner))
     }
 
     /// All values, where nobody else changes the map.
-    pub(super) fn values(&self) -> Result<Vec<V>, Errno> {
+    pub(crate) fn values(&self) -> Result<Vec<V>, Errno> {
         let values: Result<Vec<Option<V>>, Errno> = self.keys()?.iter().map(|key| self.get(key)).collect();
         Ok(values?.into_iter().flatten().collect())
     }
 
     /// Whether nobody has an element.
-    pub(super) fn is_empty(&self) -> Result<bool, Errno> {
+    pub(crate) fn is_empty(&self) -> Result<bool, Errno> {
         self.next(None).map(|first| first.is_none())
     }
 }

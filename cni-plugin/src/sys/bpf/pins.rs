@@ -15,13 +15,13 @@ const BPFFS: &str = "/sys/fs/bpf";
 const LAYOUT: &str = "/sys/fs/bpf/braid/v3";
 
 /// Where this namespace's pins are.
-pub(super) fn folder() -> Result<PathBuf, Errno> {
+pub(crate) fn folder() -> Result<PathBuf, Errno> {
     let namespace = fs::metadata("/proc/thread-self/ns/net").map_err(|err| errno_of(&err))?;
     Ok(Path::new(LAYOUT).join(namespace.ino().to_string()))
 }
 
 /// Makes that folder.
-pub(super) fn make_folder() -> Result<PathBuf, Errno> {
+pub(crate) fn make_folder() -> Result<PathBuf, Errno> {
     mount_bpffs()?;
     let folder = folder()?;
     fs::create_dir_all(&folder).map_err(|err| errno_of(&err))?;
@@ -29,7 +29,7 @@ pub(super) fn make_folder() -> Result<PathBuf, Errno> {
 }
 
 /// Takes that folder away where nothing is pinned in it any more, the layout's and braid's with it.
-pub(super) fn remove_folder() -> Result<(), Errno> {
+pub(crate) fn remove_folder() -> Result<(), Errno> {
     for folder in folder()?.ancestors().take(3) {
         match fs::remove_dir(folder) {
             // Another one's are there as well.
@@ -42,7 +42,7 @@ pub(super) fn remove_folder() -> Result<(), Errno> {
 }
 
 /// The pins whose names begin so, in the order of their names.
-pub(super) fn named(start: &str) -> Result<Vec<PathBuf>, Errno> {
+pub(crate) fn named(start: &str) -> Result<Vec<PathBuf>, Errno> {
     let entries = match fs::read_dir(folder()?) {
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         opened => opened.map_err(|err| errno_of(&err))?,
@@ -56,7 +56,7 @@ pub(super) fn named(start: &str) -> Result<Vec<PathBuf>, Errno> {
 }
 
 /// Takes one away; what is not there is success.
-pub(super) fn remove(path: &Path) -> Result<(), Errno> {
+pub(crate) fn remove(path: &Path) -> Result<(), Errno> {
     match fs::remove_file(path) {
         Err(err) if err.kind() != io::ErrorKind::NotFound => Err(errno_of(&err)),
         _ => Ok(()),
@@ -64,7 +64,7 @@ pub(super) fn remove(path: &Path) -> Result<(), Errno> {
 }
 
 /// The map that is pinned there, made where none is.
-pub(super) fn ensure<K: Copy, V: Copy>(
+pub(crate) fn ensure<K: Copy, V: Copy>(
     path: &Path,
     name: &str,
     kind: u32,

@@ -47,23 +47,23 @@ pub fn emit(message: &impl Emitable, out: &mut Vec<u8>) {
     message.emit(&mut out[start..]);
 }
 
-fn u32_of(value: &[u8]) -> Option<u32> {
+pub(crate) fn u32_of(value: &[u8]) -> Option<u32> {
     value.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
 }
 
-fn u64_of(value: &[u8]) -> Option<u64> {
+pub(crate) fn u64_of(value: &[u8]) -> Option<u64> {
     value.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))
 }
 
-fn u16_of(value: &[u8]) -> Option<u16> {
+pub(crate) fn u16_of(value: &[u8]) -> Option<u16> {
     value.first_chunk().map(|bytes| u16::from_ne_bytes(*bytes))
 }
 
-fn text_of(value: &[u8]) -> String {
+pub(crate) fn text_of(value: &[u8]) -> String {
     String::from_utf8_lossy(value).trim_end_matches('\0').to_owned()
 }
 
-fn ip_of(value: &[u8]) -> Option<std::net::IpAddr> {
+pub(crate) fn ip_of(value: &[u8]) -> Option<std::net::IpAddr> {
     match value.len() {
         4 => value.first_chunk::<4>().map(|bytes| (*bytes).into()),
         16 => value.first_chunk::<16>().map(|bytes| (*bytes).into()),

@@ -4,9 +4,6 @@ pub mod hostport;
 
 use super::{text_of, u32_of, u64_of};
 use crate::name::Hook;
-use crate::name::Ns;
-use crate::plan::thing::redirect::{self, Instruction};
-use crate::plan::thing::shaping::Traffic;
 use crate::sys::netlink::{attr, attributes_of, find, nest};
 use std::os::fd::RawFd;
 
@@ -28,7 +25,7 @@ pub const DELTFILTER: u16 = 45;
 pub const GETTFILTER: u16 = 46;
 
 const TCA_KIND: u16 = 1;
-const TCA_OPTIONS: u16 = 2;
+pub(crate) const TCA_OPTIONS: u16 = 2;
 /// `TCA_BPF_CLASSID` and `TCA_BPF_ID`.
 const CLASSID: u16 = 3;
 const ID: u16 = 11;
@@ -99,61 +96,12 @@ fn direct(program: RawFd, name: &str, class_id: u32, out: &mut Vec<u8>) {
     });
 }
 
-/// `struct sock_filter`.
-fn instruction(of: Instruction, out: &mut Vec<u8>) {
-    out.extend_from_slice(&of.code.to_ne_bytes());
-    out.extend_from_slice(&of.jumps);
-    out.extend_from_slice(&of.value.to_ne_bytes());
-}
-
-/// Body of `RTM_NEWTFILTER`: what comes in leaves through the link with index `to`, both of this namespace. The filter is a
-/// classic program, since not every kernel has `cls_matchall`.
-pub fn redirect(ns: Ns, index: u32, to: u32, out: &mut Vec<u8>) {
-    const ACT: u16 = 1;
-    const OPS_LEN: u16 = 4;
-    const OPS: u16 = 5;
-    let filter = redirect::filter(ns);
-    redirect_filter(ns, index, out);
-    nest(TCA_OPTIONS, out, |out| {
-        attr(OPS_LEN, &u16::try_from(filter.len()).unwrap_or(u16::MAX).to_ne_bytes(), out);
-        nest(OPS, out, |out| filter.iter().for_each(|of| instruction(*of, out)));
-        nest(ACT, out, |out| nest(1, out, |out| mirred(to, out)));
-    });
-}
-
-/// An action that takes a packet and sends it through another link (`include/uapi/linux/tc_act/tc_mirred.h`).
-fn mirred(to: u32, out: &mut Vec<u8>) {
-    const ACT_KIND: u16 = 1;
-    const ACT_OPTIONS: u16 = 2;
-    const PARMS: u16 = 2;
-    const STOLEN: u32 = 4;
-    const EGRESS_REDIR: u32 = 1;
-    attr(ACT_KIND, b"mirred\0", out);
-    nest(ACT_OPTIONS, out, |out| {
-        nest(PARMS, out, |out| numbers([0, 0, STOLEN, 0, 0, EGRESS_REDIR, to], out));
-    });
-}
-
-/// Reads `RTM_NEWTFILTER`: where it sends what it takes; none for what runs no such action first.
-pub fn parse_redirect(body: &[u8]) -> Option<u32> {
-    const ACT: u16 = 1;
-    let action = find(1, find(ACT, bpf_options(body)?)?)?;
-    let is_mirred = find(1, action).is_some_and(|kind| text_of(kind) == "mirred");
-    let parms = find(2, find(2, action).filter(|_| is_mirred)?)?;
-    u32_of(parms.get(24..28)?)
-}
-
-/// Body of `RTM_DELTFILTER` for a redirect.
-pub fn redirect_filter(ns: Ns, index: u32, out: &mut Vec<u8>) {
-    filter_at(redirect::preference(ns), index, Hook::Ingress, out);
-}
-
 /// Body of `RTM_DELTFILTER` for a program that shapes.
 pub fn filter(index: u32, hook: Hook, out: &mut Vec<u8>) {
     filter_at(PREFERENCE, index, hook, out);
 }
 
-fn filter_at(preference: u32, index: u32, hook: Hook, out: &mut Vec<u8>) {
+pub(crate) fn filter_at(preference: u32, index: u32, hook: Hook, out: &mut Vec<u8>) {
     head(index, FILTER, side(hook), preference << 16 | ALL_PROTOCOLS, out);
     attr(TCA_KIND, b"bpf\0", out);
 }
@@ -278,6 +226,19 @@ pub fn dump_queues(out: &mut Vec<u8>) {
     head(0, 0, 0, 0, out);
 }
 
+/// What passed a queue.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Passed {
+    /// Bytes let through.
+    pub bytes: u64,
+    /// Packets let through.
+    pub packets: u64,
+    /// Packets not let through.
+    pub dropped: u64,
+    /// How often one had to wait.
+    pub delayed: u64,
+}
+
 /// The root queue of a link.
 #[derive(Debug, Default)]
 pub struct Root {
@@ -288,7 +249,7 @@ pub struct Root {
     /// What it holds to, in bytes per second; none but of `tbf`.
     pub rate: Option<u64>,
     /// What passed it.
-    pub passed: Traffic,
+    pub passed: Passed,
 }
 
 /// Reads `RTM_NEWQDISC` of a root.
@@ -319,10 +280,10 @@ pub fn is_ingress(body: &[u8], index: u32) -> bool {
 }
 
 /// `TCA_STATS_BASIC` and `TCA_STATS_QUEUE` (`include/uapi/linux/gen_stats.h`).
-fn passed(stats: &[u8]) -> Traffic {
+fn passed(stats: &[u8]) -> Passed {
     const BASIC: u16 = 1;
     const QUEUE: u16 = 3;
-    let mut passed = Traffic::default();
+    let mut passed = Passed::default();
     for (kind, value) in attributes_of(stats) {
         let number = |at: usize| value.get(at..at + 4).and_then(u32_of).map_or(0, u64::from);
         match kind {
@@ -359,7 +320,7 @@ pub fn dump_filters(index: u32, hook: Hook, out: &mut Vec<u8>) {
 }
 
 /// The options of a filter of kind `bpf`; other kinds use the same numbers for something else.
-fn bpf_options(body: &[u8]) -> Option<&[u8]> {
+pub(crate) fn bpf_options(body: &[u8]) -> Option<&[u8]> {
     find(TCA_OPTIONS, body.get(HEAD_LEN..)?).filter(|_| parse_kind(body) == "bpf")
 }
 
@@ -393,6 +354,6 @@ fn head(index: u32, handle: u32, parent: u32, info: u32, out: &mut Vec<u8>) {
     numbers([0, index, handle, parent, info], out);
 }
 
-fn numbers<const COUNT: usize>(numbers: [u32; COUNT], out: &mut Vec<u8>) {
+pub(crate) fn numbers<const COUNT: usize>(numbers: [u32; COUNT], out: &mut Vec<u8>) {
     out.extend_from_slice(numbers.map(u32::to_ne_bytes).as_flattened());
 }

@@ -1,18 +1,50 @@
 //! The guard that refuses `AF_XDP` sockets of limited containers their link: one program for the whole node, with an element
 //! for each attachment. The first attachment brings it there, the last one takes it away.
 
-use super::Error;
-use super::kernel::Kernel;
-use super::lock::Lock;
+mod below;
+pub(in crate::apply) mod bind;
+mod holds;
+mod sockets;
+
+use super::Effect;
+use crate::apply::Error;
+use crate::apply::kernel::Kernel;
+use crate::apply::lock::Lock;
+use crate::plan::facts::Facts;
 use crate::plan::step::Ns;
 use crate::plan::thing::xsk_guard::Hold;
-use crate::plan::thing::{LinkRef, XskGuard};
-use crate::sys::bpf::xsk::{Holds, below, bind, sockets};
+use crate::plan::thing::{LinkRef, XskGuard, XskLink};
 use crate::sys::netlink::KernelError;
+use holds::Holds;
 use nix::errno::Errno;
 
+impl Effect for XskGuard {
+    fn add(&self, _kernel: &mut Kernel) -> Result<(), KernelError> {
+        add(self)
+    }
+
+    fn del(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+        del(kernel, self)
+    }
+
+    fn is_several(&self) -> bool {
+        true
+    }
+}
+
+impl Effect for XskLink {
+    fn add(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+        narrow(kernel, &self.guard, &self.at, self.was_there)
+    }
+
+    /// Goes with the guard.
+    fn del(&self, _kernel: &mut Kernel) -> Result<(), KernelError> {
+        Ok(())
+    }
+}
+
 /// Holds those of the container.
-pub(super) fn add(guard: &XskGuard) -> Result<(), KernelError> {
+fn add(guard: &XskGuard) -> Result<(), KernelError> {
     let _held = Lock::Ebpf.hold_for_step()?;
     let holds = bind::ensure_holds()?;
     holds.hold(guard.netns, &guard.owner).map_err(|errno| match errno {
@@ -28,7 +60,7 @@ fn said(errno: Errno, sentence: String) -> KernelError {
 }
 
 /// From now on only those that ask for one link of the container; `EBUSY` where the link was there and one may have it.
-pub(super) fn narrow(kernel: &mut Kernel, guard: &XskGuard, at: &LinkRef, was_there: bool) -> Result<(), KernelError> {
+fn narrow(kernel: &mut Kernel, guard: &XskGuard, at: &LinkRef, was_there: bool) -> Result<(), KernelError> {
     let index = kernel.index(at)?;
     if was_there && count(kernel)? > 0 {
         return Err(said(Errno::EBUSY, format!("an AF_XDP socket of the container may have link {at} already")));
@@ -44,7 +76,7 @@ fn count(kernel: &Kernel) -> Result<u64, KernelError> {
 }
 
 /// Ends what an attachment has.
-pub(super) fn del(kernel: &mut Kernel, XskGuard { below, netns, owner }: &XskGuard) -> Result<(), KernelError> {
+fn del(kernel: &mut Kernel, XskGuard { below, netns, owner }: &XskGuard) -> Result<(), KernelError> {
     let _held = Lock::Ebpf.hold_for_step()?;
     match below {
         Some(at) => Ok(below::release(kernel.index(at)?, *netns, owner)?),
@@ -91,6 +123,13 @@ pub fn owners() -> Result<Vec<String>, KernelError> {
 /// Whose sockets are held; nobody's where the program is gone.
 pub fn observe() -> Result<Vec<Hold>, KernelError> {
     if bind::is_started()? { Ok(list()?) } else { Ok(Vec::new()) }
+}
+
+#[cold]
+pub(super) fn read(facts: &mut Facts) -> Result<(), Error> {
+    let found = observe();
+    facts.xsk_guards = found.map_err(|cause| Error::new("look whose AF_XDP sockets are held", cause))?;
+    Ok(())
 }
 
 fn list() -> Result<Vec<Hold>, Errno> {

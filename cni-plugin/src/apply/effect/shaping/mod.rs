@@ -1,19 +1,22 @@
 //! Shaping an attachment: one program for all its places, and a queue for each direction.
 
-use super::Error;
-use super::effect::host_ports::ebpf;
-use super::kernel::Kernel;
-use super::program::{Loaded, fact_of};
-use super::slot;
+mod loaded;
+pub(in crate::apply) mod program;
+
+use super::{Carrier, Effect, redirect};
+use crate::apply::kernel::Kernel;
+use crate::apply::{Error, observe, slot};
+use crate::plan::facts::{Facts, LinkFact};
 use crate::plan::ladder::Queue;
 use crate::plan::step::Ns;
-use crate::plan::thing::shaping::{Hook, ShapedFact, Shaper, Toward};
-use crate::plan::thing::{LinkRef, Redirect, Shaping};
-use crate::sys::bpf::shape::NAME;
+use crate::plan::thing::shaping::{Hook, ShapedFact, Shaper, Toward, Traffic};
+use crate::plan::thing::{LinkRef, Redirect, Shaping, Verb};
 use crate::sys::netlink::{CREATE, ECHO, EXCL, KernelError, Message, REPLACE, Socket};
 use crate::sys::rtnl::tc::{self, Class};
 use braid_ebpf_types::shape::{CLASS_FREE, CLASS_SPARSE, FROM_POD, TO_POD};
+use loaded::{Loaded, fact_of};
 use nix::errno::Errno;
+use program::NAME;
 use std::os::fd::AsRawFd;
 
 /// `fq`'s own horizon, in microseconds, is far beyond the program's: it drops nothing.
@@ -26,14 +29,32 @@ const BULK: u32 = 0x12;
 /// Bytes per second: more than any link carries.
 const UNBOUNDED: u64 = 1 << 40;
 
+impl Effect for Shaping {
+    fn carrier(&self, verb: Verb) -> Carrier<'_> {
+        verb.word(Carrier::Shaping(self), Carrier::Alone)
+    }
+
+    fn del(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+        del(kernel, self)
+    }
+
+    fn is_several(&self) -> bool {
+        true
+    }
+}
+
 /// Loads the program and attaches it with its queues; `redirect` is of the same namespace, and made with them.
 ///
 /// A clsact's first filter waits for an RCU grace period that began after the clsact was made (v6.12
 /// `net/sched/sch_generic.c`, `mini_qdisc_pair_swap()`). So all are made before the first filter, and one wait serves all;
 /// two where a grace period was under way already, which no wait counts.
-pub(super) fn add(kernel: &mut Kernel, shaping: &Shaping, redirect: Option<&Redirect>) -> Result<(), KernelError> {
+pub(in crate::apply) fn add(
+    kernel: &mut Kernel,
+    shaping: &Shaping,
+    redirect: Option<&Redirect>,
+) -> Result<(), KernelError> {
     make(kernel, shaping, redirect)?;
-    redirect.map_or(Ok(()), |redirect| led(kernel, &redirect.from))
+    redirect.map_or(Ok(()), |redirect| redirect::led(kernel, &redirect.from))
 }
 
 fn make(kernel: &mut Kernel, shaping: &Shaping, redirect: Option<&Redirect>) -> Result<(), KernelError> {
@@ -92,7 +113,7 @@ impl<'a> Side<'a> {
 }
 
 /// Takes away what [`add`] made; what is not there is success.
-pub(super) fn del(kernel: &mut Kernel, shaping: &Shaping) -> Result<(), KernelError> {
+fn del(kernel: &mut Kernel, shaping: &Shaping) -> Result<(), KernelError> {
     for shaper in &shaping.shapers {
         let Some(index) = found(kernel.index(&shaper.at))? else { continue };
         let socket = kernel.route(shaper.at.ns)?;
@@ -109,32 +130,12 @@ pub fn leave(shaping: &Shaping) -> Result<(), Error> {
     if shaping.is_all_in(Ns::Pod) { forget() } else { Ok(()) }
 }
 
-/// Sends all that comes in from one link out through another.
-pub(super) fn redirect(kernel: &mut Kernel, Redirect { from, to }: &Redirect) -> Result<(), KernelError> {
-    let (index, to) = (kernel.index(from)?, kernel.index(to)?);
-    let mut batch = Batch::on(kernel.route(from.ns)?);
-    batch.clsact(index);
-    batch.redirect(from.ns, index, to);
-    batch.send()?;
-    led(kernel, from)
-}
-
-/// Nothing else that hangs at the link of the host may send past the queue to which what comes in is led now.
-fn led(kernel: &mut Kernel, from: &LinkRef) -> Result<(), KernelError> {
-    if from.ns == Ns::Pod {
-        return Ok(());
-    }
-    let index = kernel.index(from)?;
-    ebpf::shape(kernel, index)
-}
-
-/// Ends it; what is not there is success.
-pub(super) fn end_redirect(kernel: &mut Kernel, from: &LinkRef) -> Result<(), KernelError> {
-    detach(kernel, from, |index, out| tc::redirect_filter(from.ns, index, out))
-}
-
 /// Takes a filter off a link, and the place where it hung when nothing else hangs there.
-fn detach(kernel: &mut Kernel, at: &LinkRef, filter: impl FnOnce(u32, &mut Vec<u8>)) -> Result<(), KernelError> {
+pub(super) fn detach(
+    kernel: &mut Kernel,
+    at: &LinkRef,
+    filter: impl FnOnce(u32, &mut Vec<u8>),
+) -> Result<(), KernelError> {
     let Some(index) = found(kernel.index(at))? else { return Ok(()) };
     let socket = kernel.route(at.ns)?;
     found(socket.call(tc::DELTFILTER, 0, |out| filter(index, out)))?;
@@ -159,12 +160,13 @@ pub fn observe(kernel: &mut Kernel, at: &LinkRef) -> Result<ShapedFact, KernelEr
         let classes = found(socket.dump(tc::GETTCLASS, |out| tc::dump_classes(index, out)))?.unwrap_or_default();
         rate = classes.iter().find_map(|message| tc::parse_class_rate(&message.body, CLASS_ALL));
     }
+    let tc::Passed { bytes, packets, dropped, delayed } = root.passed;
     let mut fact = ShapedFact {
         queue: root.kind,
         is_chosen: root.is_chosen,
         has_ingress: beside.as_deref() == Some("ingress"),
         bps: rate.map(|rate| rate.saturating_mul(8)),
-        passed: root.passed,
+        passed: Traffic { bytes, packets, delayed, dropped, ..Traffic::default() },
         ..ShapedFact::default()
     };
     let hooks: &[Hook] = if beside.is_some() { &[Hook::Egress, Hook::Ingress] } else { &[] };
@@ -173,12 +175,49 @@ pub fn observe(kernel: &mut Kernel, at: &LinkRef) -> Result<ShapedFact, KernelEr
             found(socket.dump(tc::GETTFILTER, |out| tc::dump_filters(index, *hook, out)))?.unwrap_or_default();
         for message in &filters {
             if *hook == Hook::Ingress {
-                fact.redirected_to = fact.redirected_to.or_else(|| tc::parse_redirect(&message.body));
+                fact.redirected_to = fact.redirected_to.or_else(|| redirect::parse(&message.body));
             }
             fact.programs.extend(fact_of(&message.body, *hook)?);
         }
     }
     Ok(fact)
+}
+
+#[cold]
+pub(super) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
+    let fact = observe(kernel, at);
+    let fact = fact.map_err(|cause| Error::new(format!("look how link {at} is shaped"), cause))?;
+    facts.shaped.insert(at.clone(), fact);
+    Ok(())
+}
+
+#[cold]
+pub(super) fn read_peer(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
+    let Some(peer) = peer_of(kernel, at, facts)? else { return Ok(()) };
+    observe::read_link(kernel, &peer, facts)?;
+    read(kernel, &peer, facts)?;
+    facts.peers.insert(at.clone(), peer);
+    Ok(())
+}
+
+/// The link of the host that a link of the container names as its peer, if it is a veth.
+fn peer_of(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<Option<LinkRef>, Error> {
+    observe::read_link(kernel, at, facts)?;
+    let Some(LinkFact { parent: Some(index), parent_netns: Some(netns), .. }) =
+        facts.link(at).filter(|link| link.kind == "veth")
+    else {
+        return Ok(None);
+    };
+    let (index, netns) = (*index, *netns);
+    let fail = |cause| Error::new(format!("look which link of the host {at} belongs to"), cause);
+    if kernel.host_seen_from_pod().map_err(fail)? != Some(netns) {
+        return Ok(None);
+    }
+    match observe::name_of(kernel, Ns::Host, index) {
+        Ok(name) => Ok(Some(LinkRef::host(name))),
+        Err(err) if err.errno == Errno::ENODEV => Ok(None),
+        Err(err) => Err(fail(err)),
+    }
 }
 
 /// The root queue of a link and the place beside it where filters hang; none that the kernel has built in. By
@@ -207,18 +246,18 @@ fn classes(shaper: &Shaper, sparse: u32, bulk: u32) -> [Class; 3] {
 }
 
 /// Requests of one namespace, sent together.
-struct Batch<'a> {
+pub(super) struct Batch<'a> {
     socket: &'a mut Socket,
     /// Which of them make a place where filters hang, and on which link: somebody else's serves as well.
     clsacts: Vec<(usize, u32)>,
 }
 
 impl<'a> Batch<'a> {
-    fn on(socket: &'a mut Socket) -> Self {
+    pub(super) fn on(socket: &'a mut Socket) -> Self {
         Self { socket, clsacts: Vec::new() }
     }
 
-    fn clsact(&mut self, index: u32) {
+    pub(super) fn clsact(&mut self, index: u32) {
         if self.clsacts.iter().any(|(_, link)| *link == index) {
             return;
         }
@@ -226,8 +265,8 @@ impl<'a> Batch<'a> {
         self.socket.push(tc::NEWQDISC, CREATE | EXCL, |out| tc::clsact(index, out));
     }
 
-    fn redirect(&mut self, ns: Ns, from: u32, to: u32) {
-        self.socket.push(tc::NEWTFILTER, CREATE | EXCL, |out| tc::redirect(ns, from, to, out));
+    pub(super) fn redirect(&mut self, ns: Ns, from: u32, to: u32) {
+        self.socket.push(tc::NEWTFILTER, CREATE | EXCL, |out| redirect::request(ns, from, to, out));
     }
 
     /// The places where the filters are to hang.
@@ -286,7 +325,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Sends them; the first refusal that matters.
-    fn send(self) -> Result<(), KernelError> {
+    pub(super) fn send(self) -> Result<(), KernelError> {
         let outcomes = self.socket.flush()?.into_iter().enumerate();
         let matters = |at: usize, err: &KernelError| {
             err.errno != Errno::EEXIST || !self.clsacts.iter().any(|(place, _)| *place == at)

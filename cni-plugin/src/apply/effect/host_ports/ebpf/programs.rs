@@ -3,12 +3,13 @@
 //! The maps are there as long as one port leads somewhere. The programs' names bear their number, so that another braid
 //! loads its own and goes on with the maps; they are pinned when all links run them.
 
-use super::object::{
-    ARRAY, HASH, LRU_HASH, Map, NO_PREALLOC, PERCPU_ARRAY, ProgInfo, fnv, get_info, load, pin, pinned,
-};
-use super::owned::{Owned, owner_of};
-use super::pins::{ensure, folder, make_folder, named, remove, remove_folder};
 use crate::plan::thing::host_ports::{Entrance as At, MOST_BY_EBPF};
+use crate::sys::bpf::made::{HP_IN, HP_OUT};
+use crate::sys::bpf::object::{
+    ARRAY, HASH, LRU_HASH, Map, NO_PREALLOC, PERCPU_ARRAY, fnv, load, pin, pinned, program_info,
+};
+use crate::sys::bpf::owned::{Owned, owner_of};
+use crate::sys::bpf::pins::{ensure, folder, make_folder, named, remove, remove_folder};
 use braid_ebpf_types::hostport::{
     Address, Answer, Datagram, Entrance, FLOWS, FRAGMENTS, HAIRPIN, HOST_PORTS, Known, LOCAL_ADDRS, NEIGHBOURS,
     OWNER_LEN, Origin, Target,
@@ -20,53 +21,51 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 
-const IN: &[u8] = include_bytes!("hp_in.insns");
-const OUT: &[u8] = include_bytes!("hp_out.insns");
 const _: () = assert!(MOST_BY_EBPF == HOST_PORTS, "so many fit into a map");
 /// Which programs these are, of all that were ever made.
-const VERSION: u64 = fnv(IN) ^ fnv(OUT).rotate_left(1);
+const VERSION: u64 = fnv(HP_IN) ^ fnv(HP_OUT).rotate_left(1);
 /// Names of the programs and of their filters.
-pub const NAMES: [&str; 2] = ["braid_hp_in", "braid_hp_out"];
+pub(crate) const NAMES: [&str; 2] = ["braid_hp_in", "braid_hp_out"];
 /// How the names of their pins begin.
 const PREFIX: &str = "hp_";
 
 /// Where a port leads and whose it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shown {
+pub(crate) struct Shown {
     /// In the container.
-    pub to: SocketAddr,
+    pub(crate) to: SocketAddr,
     /// Network, container id and interface.
-    pub owner: String,
+    pub(crate) owner: String,
     /// Index of the host's end of the container's link.
-    pub link: u32,
+    pub(crate) link: u32,
     /// That end is a port of a bridge.
-    pub is_bridged: bool,
+    pub(crate) is_bridged: bool,
 }
 
 /// Where a port is to lead.
 #[derive(Debug, Clone, Copy)]
-pub struct Lead<'a> {
+pub(crate) struct Lead<'a> {
     /// In the container.
-    pub to: SocketAddr,
+    pub(crate) to: SocketAddr,
     /// The container's address with its prefix.
-    pub net: IpNet,
+    pub(crate) net: IpNet,
     /// Index of the host's end of its link.
-    pub link: u32,
+    pub(crate) link: u32,
     /// Index of the bridge that this end is a port of.
-    pub bridge: Option<u32>,
+    pub(crate) bridge: Option<u32>,
     /// Hardware address of the container.
-    pub mac: [u8; 6],
+    pub(crate) mac: [u8; 6],
     /// The container reaches itself.
-    pub hairpin: bool,
+    pub(crate) hairpin: bool,
     /// The container and its neighbours on the bridge reach each other.
-    pub neighbours: bool,
+    pub(crate) neighbours: bool,
     /// Network, container id and interface.
-    pub owner: &'a str,
+    pub(crate) owner: &'a str,
 }
 
 /// The maps that braid reads and writes.
 #[derive(Debug)]
-pub struct Maps {
+pub(crate) struct Maps {
     ports: Map<Entrance, Target>,
     /// Whether one of them ever was a port of one address alone, which the programs then look for as well.
     by_address: Map<u32, u32>,
@@ -83,18 +82,18 @@ struct Flows {
 
 /// Both programs: for what comes in, and for what goes out.
 #[derive(Debug)]
-pub struct Programs([OwnedFd; 2]);
+pub(crate) struct Programs([OwnedFd; 2]);
 
 impl Programs {
     /// Those of this braid; none where they are not pinned.
-    pub fn pinned() -> Result<Option<Self>, Errno> {
+    pub(crate) fn pinned() -> Result<Option<Self>, Errno> {
         let [inward, outward] = program_pins()?;
         let Some(inward) = pinned(&inward)? else { return Ok(None) };
         Ok(pinned(&outward)?.map(|outward| Self([inward, outward])))
     }
 
     /// Makes and pins the maps that are missing, and loads the programs.
-    pub fn make() -> Result<(Maps, Self), Errno> {
+    pub(crate) fn make() -> Result<(Maps, Self), Errno> {
         make_folder()?;
         let [ports, by_address, addrs, nat, datagrams] = map_pins()?;
         let maps = Maps {
@@ -114,33 +113,30 @@ impl Programs {
     fn load(maps: &Maps, flows: &Flows) -> Result<Self, Errno> {
         let both = [flows.nat.as_raw_fd(), flows.datagrams.as_raw_fd(), flows.last.as_raw_fd()];
         let all = [&both[..], &[maps.ports.as_raw_fd(), maps.by_address.as_raw_fd(), maps.addrs.as_raw_fd()]].concat();
-        Ok(Self([load(NAMES[0], IN, &all)?, load(NAMES[1], OUT, &both)?]))
+        Ok(Self([load(NAMES[0], HP_IN, &all)?, load(NAMES[1], HP_OUT, &both)?]))
     }
 
     /// Pins them in the place of all others.
-    pub fn pin(&self) -> Result<(), Errno> {
+    pub(crate) fn pin(&self) -> Result<(), Errno> {
         unpin_programs()?;
         self.0.iter().zip(program_pins()?).try_for_each(|(program, path)| pin(program, &path))
     }
 
     /// Of what comes in, and of what goes out.
-    pub fn fds(&self) -> [RawFd; 2] {
+    pub(crate) fn fds(&self) -> [RawFd; 2] {
         [self.0[0].as_raw_fd(), self.0[1].as_raw_fd()]
     }
 
     /// The numbers by which filters show them.
-    pub fn ids(&self) -> Result<[u32; 2], Errno> {
-        let id = |program| {
-            let mut info = ProgInfo::default();
-            get_info(program, &mut info).map(|()| info.id)
-        };
-        Ok([id(&self.0[0])?, id(&self.0[1])?])
+    pub(crate) fn ids(&self) -> Result<[u32; 2], Errno> {
+        let [inward, outward] = &self.0;
+        Ok([program_info(inward)?.id, program_info(outward)?.id])
     }
 }
 
 impl Maps {
     /// Those that are pinned; none where one of them is not.
-    pub fn pinned() -> Result<Option<Self>, Errno> {
+    pub(crate) fn pinned() -> Result<Option<Self>, Errno> {
         let [ports, by_address, addrs, ..] = map_pins()?;
         let (Some(ports), Some(by_address)) = (Map::pinned(&ports)?, Map::pinned(&by_address)?) else {
             return Ok(None);
@@ -149,12 +145,12 @@ impl Maps {
     }
 
     /// Who has a port; none where nobody has.
-    pub fn find(&self, at: &At) -> Result<Option<Shown>, Errno> {
+    pub(crate) fn find(&self, at: &At) -> Result<Option<Shown>, Errno> {
         Ok(self.ports.get(&entrance(at))?.as_ref().map(shown))
     }
 
     /// Makes a port lead somewhere, `EEXIST` where it leads anywhere.
-    pub fn add(&self, at: &At, lead: &Lead<'_>) -> Result<(), Errno> {
+    pub(crate) fn add(&self, at: &At, lead: &Lead<'_>) -> Result<(), Errno> {
         if !at.addr.is_unspecified() {
             self.by_address.set(&0, &1)?;
         }
@@ -162,22 +158,22 @@ impl Maps {
     }
 
     /// Makes a port lead somewhere, whoever has it.
-    pub fn set(&self, at: &At, lead: &Lead<'_>) -> Result<(), Errno> {
+    pub(crate) fn set(&self, at: &At, lead: &Lead<'_>) -> Result<(), Errno> {
         self.ports.set(&entrance(at), &target(lead))
     }
 
     /// Ends a port that is still this owner's.
-    pub fn del(&self, at: &At, owner: &str) -> Result<(), Errno> {
+    pub(crate) fn del(&self, at: &At, owner: &str) -> Result<(), Errno> {
         self.ports.del_of(&entrance(at), owner)
     }
 
     /// Ends all of an owner's.
-    pub fn del_owner(&self, owner: &str) -> Result<(), Errno> {
+    pub(crate) fn del_owner(&self, owner: &str) -> Result<(), Errno> {
         self.ports.del_all_of(owner)
     }
 
     /// From now on an owner's container and its neighbours on the bridge do not reach each other.
-    pub fn keep_apart(&self, owner: &str) -> Result<(), Errno> {
+    pub(crate) fn keep_apart(&self, owner: &str) -> Result<(), Errno> {
         for at in self.ports.keys()? {
             if let Some(target) = self.ports.get(&at)?.filter(|target| target.owner_text() == owner) {
                 self.ports.set(&at, &Target { flags: target.flags & !NEIGHBOURS, ..target })?;
@@ -187,17 +183,17 @@ impl Maps {
     }
 
     /// All that lead somewhere.
-    pub fn list(&self) -> Result<Vec<Shown>, Errno> {
+    pub(crate) fn list(&self) -> Result<Vec<Shown>, Errno> {
         Ok(self.ports.values()?.iter().map(shown).collect())
     }
 
     /// Whether none leads anywhere.
-    pub fn are_empty(&self) -> Result<bool, Errno> {
+    pub(crate) fn are_empty(&self) -> Result<bool, Errno> {
         self.ports.is_empty()
     }
 
     /// Notes the addresses of the host in the place of those noted before.
-    pub fn note_addrs(&self, addrs: impl Iterator<Item = IpAddr>) -> Result<(), Errno> {
+    pub(crate) fn note_addrs(&self, addrs: impl Iterator<Item = IpAddr>) -> Result<(), Errno> {
         // When the kernel last said the same, for the programs: long ago.
         const NOTED: u32 = 0;
         let mut gone = self.addrs.keys()?;
@@ -214,12 +210,12 @@ impl Maps {
 }
 
 /// Takes the pins of the programs away: from then on no link is known to run them.
-pub fn unpin_programs() -> Result<(), Errno> {
+pub(crate) fn unpin_programs() -> Result<(), Errno> {
     named(PREFIX)?.iter().try_for_each(|path| remove(path))
 }
 
 /// Takes the pins of the maps away, and their folder.
-pub fn unpin_maps() -> Result<(), Errno> {
+pub(crate) fn unpin_maps() -> Result<(), Errno> {
     map_pins()?.iter().try_for_each(|path| remove(path))?;
     remove_folder()
 }
@@ -243,7 +239,7 @@ fn is_of_host(addr: IpAddr) -> bool {
 }
 
 /// As a map has it.
-pub(super) fn address(addr: IpAddr) -> Address {
+pub(in super::super) fn address(addr: IpAddr) -> Address {
     let addr = match addr {
         IpAddr::V4(addr) => addr.to_ipv6_mapped(),
         IpAddr::V6(addr) => addr,
@@ -257,7 +253,7 @@ fn words(octets: [u8; 16]) -> Address {
 }
 
 /// What a map has.
-pub(super) fn addr_of(address: Address) -> IpAddr {
+pub(in super::super) fn addr_of(address: Address) -> IpAddr {
     let mut octets = [0; 16];
     for (at, word) in octets.chunks_exact_mut(4).zip(address) {
         at.copy_from_slice(&word.to_ne_bytes());

@@ -6,23 +6,21 @@
 //! It is no program of tracing that stands before `security_socket_bind()`, though that would need no LSM: such a program is
 //! passed over on a processor where another task was preempted within it.
 
-use super::{Holds, NAME};
+use super::holds::{Holds, NAME};
 use crate::sys::bpf::btf::Btf;
-use crate::sys::bpf::object::{ARRAY, HASH, Kind, Map, NO_PREALLOC, fnv, load_as, pin, pinned, program_by_id, raw};
+use crate::sys::bpf::made::XSK_BIND;
+use crate::sys::bpf::object::{ARRAY, HASH, Kind, Map, NO_PREALLOC, fnv, load_as, pin, pinned, program_by_id};
 use crate::sys::bpf::pins::{folder, make_folder, named, remove, remove_folder};
-use crate::sys::bpf::{call, fd_of, link};
+use crate::sys::bpf::{link, lsm};
 use crate::sys::netlink::KernelError;
 use crate::sys::netns;
 use braid_ebpf_types::xsk::{HELD, Offsets};
 use nix::errno::Errno;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 
-/// Made by `cargo xtask ebpf`.
-const INSTRUCTIONS: &[u8] = include_bytes!("../xsk_bind.insns");
 /// Which program this is, of all that were ever made.
-const VERSION: u64 = fnv(INSTRUCTIONS);
+const VERSION: u64 = fnv(XSK_BIND);
 /// As `bpftool prog` shows it.
 const PROGRAM: &str = "braid_xsk_bind";
 /// How the names of the links' pins begin.
@@ -33,24 +31,14 @@ const FUNCTION: &str = "bpf_lsm_socket_bind";
 const LSM: u32 = 29;
 /// `BPF_LSM_MAC`.
 const LSM_MAC: u32 = 27;
-const RAW_TRACEPOINT_OPEN: libc::c_long = 17;
-
-/// Start of `union bpf_attr` for `BPF_RAW_TRACEPOINT_OPEN`.
-#[repr(C)]
-struct Open {
-    /// None: the program was loaded for one function.
-    name: u64,
-    prog_fd: u32,
-    padding: u32,
-}
 
 /// Whether a call made something here, or began to.
-pub fn is_begun() -> Result<bool, Errno> {
+pub(super) fn is_begun() -> Result<bool, Errno> {
     Ok(folder()?.exists())
 }
 
 /// Those that are held; none where nobody ever was.
-pub fn holds() -> Result<Option<Holds>, Errno> {
+pub(super) fn holds() -> Result<Option<Holds>, Errno> {
     if let Some(map) = Map::pinned(&map_pin()?)? {
         return Ok(Some(Holds(map)));
     }
@@ -60,7 +48,7 @@ pub fn holds() -> Result<Option<Holds>, Errno> {
 }
 
 /// The same, made where there are none.
-pub fn ensure_holds() -> Result<Holds, Errno> {
+pub(super) fn ensure_holds() -> Result<Holds, Errno> {
     let path = map_pin()?;
     if let Some(map) = Map::pinned(&path)? {
         return Ok(Holds(map));
@@ -80,22 +68,22 @@ fn holds_of(link: &OwnedFd) -> Result<Option<Holds>, Errno> {
 }
 
 /// Whether the program runs, of whatever braid.
-pub fn is_started() -> Result<bool, Errno> {
+pub(super) fn is_started() -> Result<bool, Errno> {
     Ok(!named(PREFIX)?.is_empty())
 }
 
 /// Has this braid's program run in the place of all others.
-pub fn ensure_started(holds: &Holds) -> Result<(), Errno> {
+pub(super) fn ensure_started(holds: &Holds) -> Result<(), Errno> {
     let path = folder()?.join(format!("{PREFIX}{VERSION:016x}"));
     if pinned(&path)?.is_some() {
         return Ok(());
     }
-    pin(&attach(&load(holds)?)?, &path)?;
+    pin(&lsm::attach(&load(holds)?)?, &path)?;
     named(PREFIX)?.iter().filter(|other| **other != path).try_for_each(|other| remove(other))
 }
 
 /// Takes the program and all pins away.
-pub fn stop() -> Result<(), Errno> {
+pub(super) fn stop() -> Result<(), Errno> {
     for path in named(PREFIX)? {
         // Whoever closes a link last waits until it is gone.
         let _link = pinned(&path)?;
@@ -119,20 +107,15 @@ fn load(holds: &Holds) -> Result<OwnedFd, Errno> {
     };
     offsets.set(&0u32, &found)?;
     let kind = Kind { prog_type: LSM, attach_type: LSM_MAC, function: btf.function(FUNCTION)? };
-    load_as(kind, PROGRAM, INSTRUCTIONS, &[holds.as_raw_fd(), offsets.as_raw_fd()])
-}
-
-/// Has the program run as long as the link is held.
-fn attach(program: &OwnedFd) -> Result<OwnedFd, Errno> {
-    fd_of(call(RAW_TRACEPOINT_OPEN, &mut Open { name: 0, prog_fd: raw(program), padding: 0 })?)
+    load_as(kind, PROGRAM, XSK_BIND, &[holds.as_raw_fd(), offsets.as_raw_fd()])
 }
 
 /// Whether the program refuses a socket of this thread's namespace: a kernel takes it, too, where nothing asks it.
-pub(crate) fn probe() -> Result<(), KernelError> {
+pub(in crate::apply) fn probe() -> Result<(), KernelError> {
     let holds = Holds::create()?;
     holds.hold(netns::cookie()?, "")?;
     let lacking = |sentence: String| KernelError { ext_ack: Some(sentence), ..Errno::EOPNOTSUPP.into() };
-    let link = load(&holds).and_then(|program| attach(&program));
+    let link = load(&holds).and_then(|program| lsm::attach(&program));
     let _link = link.map_err(|errno| match errno {
         // Not root's fault: other kinds of programs were taken. And what has no number here is the kernel's ENOTSUPP.
         Errno::ENOENT | Errno::ESRCH | Errno::EINVAL | Errno::EPERM | Errno::UnknownErrno => {
@@ -140,21 +123,10 @@ pub(crate) fn probe() -> Result<(), KernelError> {
         }
         errno => errno.into(),
     })?;
-    match bind_as_xdp() {
+    match lsm::bind_as_xdp() {
         Err(Errno::EPERM) => Ok(()),
         answer => Err(lacking(format!("no LSM program is asked ({answer:?}); \"bpf\" must be one of lsm="))),
     }
-}
-
-/// Asks a socket of another family for a link, as one of `AF_XDP` would: what is asked before goes by the address alone.
-fn bind_as_xdp() -> Result<(), Errno> {
-    let socket = UnixDatagram::unbound().map_err(|err| err.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
-    let family = u16::try_from(libc::AF_XDP).or(Err(Errno::EAFNOSUPPORT))?;
-    let mut address = [0u8; 16];
-    address[..2].copy_from_slice(&family.to_ne_bytes());
-    // SAFETY: the descriptor is open, and the kernel reads the sixteen bytes of the address.
-    let answer = unsafe { libc::bind(socket.as_raw_fd(), address.as_ptr().cast(), 16) };
-    Errno::result(answer).map(drop)
 }
 
 #[cfg(test)]
@@ -167,6 +139,6 @@ mod tests {
             Err(err) if err.errno == Errno::EOPNOTSUPP => eprintln!("SKIP: {err}"),
             known => known.expect("an answer"),
         }
-        assert_ne!(bind_as_xdp(), Err(Errno::EPERM), "nobody is refused any more");
+        assert_ne!(lsm::bind_as_xdp(), Err(Errno::EPERM), "nobody is refused any more");
     }
 }

@@ -1,10 +1,10 @@
 //! What the program `shape` is told, and what it tells.
 
-use super::slot;
+use super::program::Program;
+use crate::apply::slot;
 use crate::plan::ladder::Queue;
 use crate::plan::thing::Shaping;
 use crate::plan::thing::shaping::{FIRST_NS, HORIZON_NS, Hook, Limit, ProgramFact, Shaper, Toward, Traffic};
-use crate::sys::bpf::shape::Program;
 use crate::sys::netlink::KernelError;
 use crate::sys::rtnl::tc;
 use braid_ebpf_types::shape::{
@@ -40,7 +40,7 @@ impl Loaded {
             // The subnets are the program's own.
             (subnets, _) => (Program::load(subnets.as_ref().map_or(&[], |subnets| &subnets.nets))?, 0),
         };
-        program.tell(slot, told(shaping))?;
+        program.tell(slot, &told(shaping))?;
         Ok(Some(Self { program, slot }))
     }
 

@@ -2,15 +2,17 @@
 //! Who has a port is decided by nf_tables before; here the last one to come has it.
 
 use crate::apply::Error;
+pub(in crate::apply) mod programs;
+
 use crate::apply::kernel::Kernel;
 use crate::apply::lock::Lock;
 use crate::plan::facts::Facts;
 use crate::plan::thing::HostPorts;
 use crate::plan::thing::host_ports::{Entrance, HostPort, HostPortFact, MOST_BY_EBPF};
-use crate::sys::bpf::loopback::{Ports, Shown, are_attached, is_started, start, stop};
 use crate::sys::netlink::KernelError;
 use crate::sys::netns;
 use nix::errno::Errno;
+use programs::{Ports, Shown, are_attached, is_started, start, stop};
 
 /// Makes the ports lead to the container.
 pub(super) fn add(all: &HostPorts) -> Result<(), KernelError> {

@@ -9,7 +9,7 @@ use std::io;
 const PROTOCOLS: &str = "/proc/thread-self/net/protocols";
 
 /// Those of this thread's namespace, bound or not.
-pub fn count() -> io::Result<u64> {
+pub(super) fn count() -> io::Result<u64> {
     count_in(&fs::read_to_string(PROTOCOLS)?)
 }
 

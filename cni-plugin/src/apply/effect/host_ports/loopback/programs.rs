@@ -3,12 +3,13 @@
 //! What is pinned of a program is its link, under a name that bears the programs' number, so that another braid loads its
 //! own and goes on with the maps. The map of the ports is the first pin to come and the last to go.
 
-use super::hostport::{addr_of, address};
-use super::link;
-use super::object::{HASH, Kind, LRU_HASH, Map, NO_PREALLOC, fnv, load_as, pin, pinned};
-use super::owned::{Owned, owner_of};
-use super::pins::{ensure, folder, make_folder, named, remove, remove_folder};
+use super::super::ebpf::programs::{addr_of, address};
 use crate::plan::thing::host_ports::Entrance;
+use crate::sys::bpf::link;
+use crate::sys::bpf::made::{CONNECT6, GETPEERNAME6, RECVMSG6, SENDMSG6};
+use crate::sys::bpf::object::{HASH, Kind, LRU_HASH, Map, NO_PREALLOC, fnv, load_as, pin, pinned};
+use crate::sys::bpf::owned::{Owned, owner_of};
+use crate::sys::bpf::pins::{ensure, folder, make_folder, named, remove, remove_folder};
 use crate::sys::{cgroup, netns};
 use braid_ebpf_types::hostport::{HOST_PORTS, OWNER_LEN};
 use braid_ebpf_types::loopback::{Peer, Port, SOCKETS, Target};
@@ -17,13 +18,9 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
-const CONNECT: &[u8] = include_bytes!("connect6.insns");
-const SENDMSG: &[u8] = include_bytes!("sendmsg6.insns");
-const RECVMSG: &[u8] = include_bytes!("recvmsg6.insns");
-const GETPEERNAME: &[u8] = include_bytes!("getpeername6.insns");
 /// Which programs these are, of all that were ever made.
 const VERSION: u64 =
-    fnv(CONNECT) ^ fnv(SENDMSG).rotate_left(1) ^ fnv(RECVMSG).rotate_left(2) ^ fnv(GETPEERNAME).rotate_left(3);
+    fnv(CONNECT6) ^ fnv(SENDMSG6).rotate_left(1) ^ fnv(RECVMSG6).rotate_left(2) ^ fnv(GETPEERNAME6).rotate_left(3);
 /// How the names of the links' pins begin.
 const PREFIX: &str = "lo_";
 
@@ -45,10 +42,10 @@ struct Program {
 
 /// Nobody is led before the last one is there, whose pin therefore says that all are. By name it is the first, and goes first.
 const PROGRAMS: [Program; 4] = [
-    Program { name: "recvmsg6", attach_type: UDP6_RECVMSG, instructions: RECVMSG },
-    Program { name: "getpeername6", attach_type: INET6_GETPEERNAME, instructions: GETPEERNAME },
-    Program { name: "sendmsg6", attach_type: UDP6_SENDMSG, instructions: SENDMSG },
-    Program { name: "connect6", attach_type: INET6_CONNECT, instructions: CONNECT },
+    Program { name: "recvmsg6", attach_type: UDP6_RECVMSG, instructions: RECVMSG6 },
+    Program { name: "getpeername6", attach_type: INET6_GETPEERNAME, instructions: GETPEERNAME6 },
+    Program { name: "sendmsg6", attach_type: UDP6_SENDMSG, instructions: SENDMSG6 },
+    Program { name: "connect6", attach_type: INET6_CONNECT, instructions: CONNECT6 },
 ];
 
 fn kind(attach_type: u32) -> Kind {
@@ -69,16 +66,16 @@ impl Program {
 
 /// Where a port leads and whose it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shown {
+pub(crate) struct Shown {
     /// In the container.
-    pub to: SocketAddr,
+    pub(crate) to: SocketAddr,
     /// Network, container id and interface.
-    pub owner: String,
+    pub(crate) owner: String,
 }
 
 /// The map that braid reads and writes.
 #[derive(Debug)]
-pub struct Ports(Map<Port, Target>);
+pub(crate) struct Ports(Map<Port, Target>);
 
 struct Maps {
     ports: Map<Port, Target>,
@@ -88,50 +85,50 @@ struct Maps {
 
 impl Ports {
     /// The one that is pinned; none where none is.
-    pub fn pinned() -> Result<Option<Self>, Errno> {
+    pub(crate) fn pinned() -> Result<Option<Self>, Errno> {
         let [ports, _] = map_pins()?;
         Ok(Map::pinned(&ports)?.map(Self))
     }
 
     /// Who has a port; none where nobody has.
-    pub fn find(&self, at: &Entrance) -> Result<Option<Shown>, Errno> {
+    pub(crate) fn find(&self, at: &Entrance) -> Result<Option<Shown>, Errno> {
         Ok(self.0.get(&port(at))?.map(|target| shown(&target)))
     }
 
     /// Makes a port lead somewhere, whoever has it, for sockets of the network namespace with this cookie.
-    pub fn set(&self, at: &Entrance, to: SocketAddr, netns: u64, owner: &str) -> Result<(), Errno> {
+    pub(crate) fn set(&self, at: &Entrance, to: SocketAddr, netns: u64, owner: &str) -> Result<(), Errno> {
         self.0.set(&port(at), &target(to, netns, owner))
     }
 
     /// Ends a port that is still this owner's.
-    pub fn del(&self, at: &Entrance, owner: &str) -> Result<(), Errno> {
+    pub(crate) fn del(&self, at: &Entrance, owner: &str) -> Result<(), Errno> {
         self.0.del_of(&port(at), owner)
     }
 
     /// Ends all of an owner's.
-    pub fn del_owner(&self, owner: &str) -> Result<(), Errno> {
+    pub(crate) fn del_owner(&self, owner: &str) -> Result<(), Errno> {
         self.0.del_all_of(owner)
     }
 
     /// All owners of a port.
-    pub fn owners(&self) -> Result<Vec<String>, Errno> {
+    pub(crate) fn owners(&self) -> Result<Vec<String>, Errno> {
         Ok(self.0.values()?.iter().map(Owned::owner_text).collect())
     }
 
     /// Whether none leads anywhere.
-    pub fn are_empty(&self) -> Result<bool, Errno> {
+    pub(crate) fn are_empty(&self) -> Result<bool, Errno> {
         self.0.is_empty()
     }
 }
 
 /// Whether this braid's programs were attached and pinned.
-pub fn is_started() -> Result<bool, Errno> {
+pub(crate) fn is_started() -> Result<bool, Errno> {
     let [.., last] = &PROGRAMS;
     Ok(pinned(&last.pin()?)?.is_some())
 }
 
 /// Makes and pins the maps that are missing, attaches the programs, and pins their links in the place of all others.
-pub fn start() -> Result<Ports, Errno> {
+pub(crate) fn start() -> Result<Ports, Errno> {
     make_folder()?;
     let [ports, sockets] = map_pins()?;
     let maps = Maps {
@@ -147,7 +144,7 @@ pub fn start() -> Result<Ports, Errno> {
 }
 
 /// Takes the programs away, and all pins.
-pub fn stop() -> Result<(), Errno> {
+pub(crate) fn stop() -> Result<(), Errno> {
     end_programs()?;
     let [ports, sockets] = map_pins()?;
     remove(&sockets)?;
@@ -166,14 +163,14 @@ fn end_programs() -> Result<(), Errno> {
 }
 
 /// Whether all programs are there, of whatever braid, and hang where they should.
-pub fn are_attached() -> Result<bool, Errno> {
+pub(crate) fn are_attached() -> Result<bool, Errno> {
     let links = named(PREFIX)?.iter().map(|path| pinned(path)).collect::<Result<Vec<_>, _>>()?;
     let places = links.iter().flatten().map(link::attached_to).collect::<Result<Vec<_>, _>>()?;
     Ok(PROGRAMS.iter().all(|program| places.contains(&Some(program.attach_type))))
 }
 
 /// Whether the kernel can do it: loads a program of the shortest kind, and looks whether others may hang at the root.
-pub(crate) fn probe() -> Result<(), Errno> {
+pub(in crate::apply) fn probe() -> Result<(), Errno> {
     // r0 = 1; exit, as struct bpf_insn: code, registers, offset, immediate.
     const PROGRAM: [u8; 16] = [0xb7, 0, 0, 0, 1, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];
     netns::cookie()?;

@@ -1,42 +1,36 @@
 //! Whose `AF_XDP` sockets are held: the map of the program that does it.
 
-pub mod below;
-pub mod bind;
-pub mod sockets;
-
-use super::object::{HASH, Map, NO_PREALLOC, ProgInfo, get_info, map_by_id, name_of};
-use super::owned::{Owned, owner_of};
 use crate::plan::thing::xsk_guard::Hold;
+use crate::sys::bpf::object::{HASH, Map, NO_PREALLOC, map_by_id, name_of, program_info};
+use crate::sys::bpf::owned::{Owned, owner_of};
 use braid_ebpf_types::hostport::OWNER_LEN;
 use braid_ebpf_types::xsk::{HELD, Held, NUMBERS, Place};
 use nix::errno::Errno;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 /// As `bpftool map` shows it.
-const NAME: &str = "braid_xsk";
+pub(super) const NAME: &str = "braid_xsk";
 
 /// The attachments that are held.
 #[derive(Debug)]
-pub struct Holds(Map<Place, Held>);
+pub(super) struct Holds(pub(super) Map<Place, Held>);
 
 impl Holds {
     /// Of nobody yet.
-    fn create() -> Result<Self, Errno> {
+    pub(super) fn create() -> Result<Self, Errno> {
         Map::create(NAME, HASH, HELD, NO_PREALLOC).map(Self)
     }
 
     /// Those of a program; none where it has another name, or a map of another layout.
-    fn of_program(program: &OwnedFd, name: &str) -> Result<Option<Self>, Errno> {
-        let mut map_ids = [0u32; 2];
-        let mut info = ProgInfo { nr_map_ids: 2, map_ids: map_ids.as_mut_ptr() as u64, ..ProgInfo::default() };
-        get_info(program, &mut info)?;
-        let maps = map_ids.into_iter().filter(|id| *id != 0 && info.name == name_of(name)).map(map_by_id);
+    pub(super) fn of_program(program: &OwnedFd, name: &str) -> Result<Option<Self>, Errno> {
+        let info = program_info(program)?;
+        let maps = info.map_ids.into_iter().filter(|id| *id != 0 && info.name == name_of(name)).map(map_by_id);
         // The other one of `xsk_bind` has keys of another length.
         Ok(maps.flatten().find_map(|map| Map::of(map).ok()).map(Self))
     }
 
     /// Holds an attachment of a network namespace, by the namespace's cookie: on all of its links. `ENOSPC` where [`NUMBERS`] of it are held, `E2BIG` where [`HELD`] are.
-    pub fn hold(&self, netns: u64, owner: &str) -> Result<(), Errno> {
+    pub(super) fn hold(&self, netns: u64, owner: &str) -> Result<(), Errno> {
         let (text, owner_len) = owner_of(owner);
         let held = Held { refused: 0, link: 0, owner_len: owner_len.into(), owner: text };
         // From an ADD that nobody undid: on another link, perhaps.
@@ -53,7 +47,7 @@ impl Holds {
     }
 
     /// From now on an attachment is held on one link only; `ENOENT` where it is not held.
-    pub fn narrow(&self, netns: u64, owner: &str, link: u32) -> Result<(), Errno> {
+    pub(super) fn narrow(&self, netns: u64, owner: &str, link: u32) -> Result<(), Errno> {
         let (place, held) = self.find(netns, owner)?.ok_or(Errno::ENOENT)?;
         self.0.set(&place, &Held { link, ..held })
     }
@@ -68,7 +62,7 @@ impl Holds {
     }
 
     /// Ends what an owner has in one network namespace.
-    pub fn release(&self, netns: u64, owner: &str) -> Result<(), Errno> {
+    pub(super) fn release(&self, netns: u64, owner: &str) -> Result<(), Errno> {
         match self.find(netns, owner)? {
             Some((place, _)) => self.0.del(&place),
             None => Ok(()),
@@ -76,17 +70,17 @@ impl Holds {
     }
 
     /// Ends all of an owner's.
-    pub fn release_all(&self, owner: &str) -> Result<(), Errno> {
+    pub(super) fn release_all(&self, owner: &str) -> Result<(), Errno> {
         self.0.del_all_of(owner)
     }
 
     /// Whether nobody is held.
-    pub fn are_empty(&self) -> Result<bool, Errno> {
+    pub(super) fn are_empty(&self) -> Result<bool, Errno> {
         self.0.is_empty()
     }
 
     /// Who is held.
-    pub fn list(&self) -> Result<Vec<Hold>, Errno> {
+    pub(super) fn list(&self) -> Result<Vec<Hold>, Errno> {
         let hold = |place: &Place| {
             let held = self.0.get(place)?;
             let hold = |held: Held| Hold {

@@ -4,6 +4,9 @@
 //! between a call brings them to its own container's link and bridge; what comes in elsewhere is led by nf_tables.
 
 use crate::apply::Error;
+pub(super) mod programs;
+
+use crate::apply::effect::redirect;
 use crate::apply::kernel::Kernel;
 use crate::apply::lock::Lock;
 use crate::plan::facts::Facts;
@@ -11,11 +14,11 @@ use crate::plan::step::Ns;
 use crate::plan::thing::host_ports::{Entrance, HostPort, HostPortFact, MOST_BY_EBPF, Way};
 use crate::plan::thing::shaping::Hook;
 use crate::plan::thing::{HostPorts, LinkRef};
-use crate::sys::bpf::hostport::{Lead, Maps, NAMES, Programs, Shown, unpin_maps, unpin_programs};
 use crate::sys::netlink::{CREATE, EXCL, KernelError, Socket};
 use crate::sys::rtnl::{self, addr, link, tc};
 use braid_ebpf_types::hostport::{BRIDGE, BRIDGE_PORT, ETHERNET, POD, SHAPED};
 use nix::errno::Errno;
+use programs::{Lead, Maps, NAMES, Programs, Shown, unpin_maps, unpin_programs};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -163,7 +166,7 @@ fn fact(kernel: &mut Kernel, Shown { to, owner, .. }: Shown) -> HostPortFact {
 fn class_of_pod(kernel: &mut Kernel, index: u32, is_bridged: bool) -> Result<u32, KernelError> {
     let filters = kernel.route(Ns::Host)?.dump(tc::GETTFILTER, |out| tc::dump_filters(index, Hook::Ingress, out));
     let filters = missing(filters)?.unwrap_or_default();
-    let is_shaped = filters.iter().any(|filter| tc::parse_redirect(&filter.body).is_some());
+    let is_shaped = filters.iter().any(|filter| redirect::parse(&filter.body).is_some());
     let flags = [(is_bridged, BRIDGE_PORT), (is_shaped, SHAPED)];
     Ok(flags.into_iter().filter(|(is, _)| *is).fold(ETHERNET | POD, |class, (_, flag)| class | flag))
 }

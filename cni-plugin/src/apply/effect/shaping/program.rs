@@ -1,0 +1,138 @@
+//! The program `shape`: loaded for one or several attachments, and found again by a filter that runs it.
+
+use crate::sys::bpf::made::{SHAPE, SHAPE_SUBNETS};
+use crate::sys::bpf::object::{
+    ARRAY, Info, Map, NO_PREALLOC, fnv, load, map_by_id, name_of, program_by_id, program_info,
+};
+use braid_ebpf_types::shape::{Conf, Count, PLACES, SLOTS, SUBNETS, Shape};
+use ipnet::IpNet;
+use nix::errno::Errno;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+/// Which program this is, of all that were ever made: the FNV-1a of its instructions.
+pub(crate) const VERSION: u64 = fnv(SHAPE);
+/// As `bpftool prog` shows it, and its map.
+pub(crate) const NAME: &str = "braid_shape";
+
+const LPM_TRIE: u32 = 11;
+
+/// A key of the map of the subnets.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct SubnetKey {
+    prefix: u32,
+    /// `ETH_P_IP` or `ETH_P_IPV6` in network byte order, as a packet bears it: no prefix of one family covers the other.
+    family: u32,
+    address: [u8; 16],
+}
+
+/// A loaded program; the filters that run it keep it and its map when this is gone.
+#[derive(Debug)]
+pub(crate) struct Program {
+    fd: OwnedFd,
+    map: Map<u32, [Shape; PLACES]>,
+    /// As the kernel knows it.
+    pub(crate) id: u32,
+    /// When it was loaded, in nanoseconds since boot.
+    pub(crate) load_time: u64,
+}
+
+impl AsRawFd for Program {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl Program {
+    /// Loads it; with subnets where [`Conf::subnets`] of its attachments speaks of some.
+    pub(crate) fn load(subnets: &[IpNet]) -> Result<Self, Errno> {
+        // The subnets are one attachment's.
+        let slots = if subnets.is_empty() { SLOTS as usize } else { 1 };
+        let map = Map::create(NAME, ARRAY, slots, 0)?;
+        let program = if subnets.is_empty() {
+            load(NAME, SHAPE, &[map.as_raw_fd()])?
+        } else {
+            load(NAME, SHAPE_SUBNETS, &[map.as_raw_fd(), trie(subnets)?.as_raw_fd()])?
+        };
+        let Info { id, load_time, .. } = program_info(&program)?;
+        Ok(Self { fd: program, map, id, load_time })
+    }
+
+    /// The program with this id, as a filter shows it; none where it is not ours, or of another layout.
+    pub(crate) fn by_id(id: u32) -> Result<Option<Self>, Errno> {
+        Self::found(id, |info| info.name == name_of(NAME))
+    }
+
+    /// The one that we loaded then, as nobody else at the same time; none where its id is another's by now.
+    pub(crate) fn loaded_then(id: u32, load_time: u64) -> Result<Option<Self>, Errno> {
+        Self::found(id, |info| info.load_time == load_time)
+    }
+
+    fn found(id: u32, is_it: impl FnOnce(&Info) -> bool) -> Result<Option<Self>, Errno> {
+        let program = program_by_id(id)?;
+        let info = program_info(&program)?;
+        if !is_it(&info) || !(1..=2).contains(&info.map_count) {
+            return Ok(None);
+        }
+        // That of the attachments is the first that the program uses. A container can give a program our name, so one
+        // with values that [`Program::places`] has no room for is a stranger's.
+        match Map::of_array(map_by_id(info.map_ids[0])?) {
+            Err(Errno::EPROTO) => Ok(None),
+            map => Ok(Some(Self { fd: program, map: map?, id, load_time: info.load_time })),
+        }
+    }
+
+    /// Tells it what to do for the attachment in `slot`, at each place in the order of [`braid_ebpf_types::shape::index`].
+    pub(crate) fn tell(&self, slot: u32, places: &[Conf; PLACES]) -> Result<(), Errno> {
+        self.map.set(&slot, &places.map(Shape::new))
+    }
+
+    /// What it was told, and what became of the packets.
+    pub(crate) fn places(&self, slot: u32) -> Result<[(Conf, Count); PLACES], Errno> {
+        let shapes = self.map.get(&slot)?.ok_or(Errno::ENOENT)?;
+        Ok(shapes.map(|shape| (shape.conf, shape.count)))
+    }
+}
+
+/// The map of the subnets.
+fn trie(subnets: &[IpNet]) -> Result<Map<SubnetKey, u32>, Errno> {
+    const LISTED: u32 = 1;
+    let map = Map::create(NAME, LPM_TRIE, SUBNETS, NO_PREALLOC)?;
+    for net in subnets {
+        let mut address = [0; 16];
+        let family: u16 = match net {
+            IpNet::V4(net) => {
+                address[..4].copy_from_slice(&net.network().octets());
+                0x0800
+            }
+            IpNet::V6(net) => {
+                address = net.network().octets();
+                0x86dd
+            }
+        };
+        let prefix = u32::BITS + u32::from(net.prefix_len());
+        map.set(&SubnetKey { prefix, family: family.to_be().into(), address }, &LISTED)?;
+    }
+    Ok(map)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_takes_the_program_and_keeps_what_each_place_is_told() {
+        let conf = |rate_bps| Conf { rate_bps, burst_ns: 7, ..Conf::default() };
+        let told = [1, 2, 3].map(conf);
+        let subnets = ["10.0.0.0/8", "fd00::/64"].map(|net| net.parse().expect("a net"));
+        for (subnets, slots) in [(&[][..], SLOTS), (&subnets, 1)] {
+            let program = Program::load(subnets).expect("the verifier agrees");
+            let found = Program::by_id(program.id).expect("it is there").expect("it is ours");
+            assert_eq!((found.id, found.load_time), (program.id, program.load_time));
+            assert_eq!(found.places(slots - 1), Ok([(Conf::default(), Count::default()); PLACES]));
+            program.tell(slots - 1, &told).expect("written");
+            assert_eq!(found.places(slots - 1), Ok(told.map(|conf| (conf, Count::default()))));
+            assert_eq!((found.tell(slots, &told), found.places(slots)), (Err(Errno::E2BIG), Err(Errno::ENOENT)));
+        }
+    }
+}
