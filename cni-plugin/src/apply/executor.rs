@@ -1,8 +1,9 @@
 //! Carrying out steps in order, neighbouring requests to one socket in one send.
 
-use super::effect::{self, Carrier, Request, elements, link_of, shaping};
+use super::effect::link::{make, unmake};
+use super::effect::{self, Carrier, Request, elements, link_of, shaping, sysctl};
 use super::kernel::Kernel;
-use super::{Error, make, sysctls, unmake, wait};
+use super::{Error, wait};
 use crate::plan::facts::Facts;
 use crate::plan::request::{in_one_request, queue_len_of_new, redirect_with_shaping};
 use crate::plan::step::{Event, Ns, Step};
@@ -277,7 +278,7 @@ impl Run<'_> {
         self.flush();
         let is_one = |step: &&Step| matches!(step, Step::Add(Thing::Sysctl(one)) | Step::Ensure(Thing::Sysctl(one)) if one.ns == ns);
         let all: Vec<&Step> = self.steps[at..].iter().take_while(is_one).collect();
-        let written = self.timed(at, |_| all.len(), |run| sysctls::write(run.kernel, ns, &all, run.facts));
+        let written = self.timed(at, |_| all.len(), |run| sysctl::write(run.kernel, ns, &all, run.facts));
         match written {
             Ok(results) => (at..).zip(results).for_each(|(at, result)| self.sysctl_written(at, result)),
             Err(err) => self.report.failed.extend((at..at + all.len()).map(|at| (at, err.clone().within_step()))),

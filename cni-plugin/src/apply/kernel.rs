@@ -1,5 +1,6 @@
 //! The sockets of one call: one for the host, one for the container, one of nf_tables for each when it is needed.
 
+use super::effect::link::parse;
 use super::{Error, holder};
 use crate::plan::facts::LinkFact;
 use crate::plan::step::Ns;
@@ -203,7 +204,7 @@ impl Kernel {
         let answer = socket.get(rtnl::GETLINK, |out| link::get_by_name(&at.name, out));
         match answer {
             Ok(message) => {
-                let fact = link::parse(&message.body).map(|(_, fact)| fact);
+                let fact = parse(&message.body).map(|(_, fact)| fact);
                 if let Some(fact) = &fact {
                     self.learn(at.clone(), fact.index);
                 }

@@ -4,8 +4,7 @@
 //!  kernel ─ the sockets of one call         observe ─ needs ─► facts
 //!  executor ─ steps ─► batched requests     transaction ─ record, apply, roll back
 //!  effect ─ of each kind of thing, its encoding and its observation
-//!  make, unmake ─ links                     wait ─ an event
-//!  features, probe ─ what the kernel has    slot ─ who shares a program
+//!  features, probe ─ what the kernel has    wait ─ an event; slot ─ who shares a program
 //!  record ─ what was done, on tmpfs         delegate, within ─ foreign plugins by libcni's rules
 //!  holder ─ the container behind an owner
 //! ```
@@ -17,17 +16,13 @@ pub mod features;
 pub mod holder;
 pub mod host;
 pub mod kernel;
-mod leaving;
 mod lock;
-mod make;
 pub mod observe;
 pub mod probe;
 pub mod record;
 pub mod repair;
 mod slot;
-mod sysctls;
 pub mod transaction;
-mod unmake;
 mod wait;
 mod within;
 

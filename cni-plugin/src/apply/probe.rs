@@ -5,6 +5,7 @@
 use super::effect::firewall::addrs;
 use super::effect::host_ports::loopback;
 use super::effect::host_ports::nft;
+use super::effect::link::parse;
 use super::effect::xsk_guard::bind;
 use super::effect::{mac_check, masquerade, packet_guard, redirect};
 use crate::name::{IfName, Mac, Ns};
@@ -227,7 +228,7 @@ impl Bench {
     fn link(&mut self, name: &str) -> Result<LinkFact, KernelError> {
         let name = IfName::parse(name).or(Err(Errno::EINVAL))?;
         let messages = self.socket()?.call(rtnl::GETLINK, 0, |out| link::by_name(&name, out))?;
-        let found = messages.iter().find_map(|message| link::parse(&message.body));
+        let found = messages.iter().find_map(|message| parse(&message.body));
         found.map(|(_, fact)| fact).ok_or_else(|| Errno::ENODEV.into())
     }
 

@@ -1,10 +1,11 @@
 //! Waiting on the kernel's notifications, never on a clock alone.
 
+use super::effect::{addr, link};
 use super::kernel::Kernel;
 use crate::plan::thing::LinkRef;
 use crate::sys::carrier;
 use crate::sys::netlink::{KernelError, Message};
-use crate::sys::rtnl::{self, addr, link};
+use crate::sys::rtnl;
 use nix::errno::Errno;
 use std::time::{Duration, Instant};
 
@@ -38,9 +39,8 @@ pub(super) fn dad(kernel: &mut Kernel, at: &LinkRef) -> Result<(), KernelError> 
     let mut events = events.map_err(|err| err.cause)?;
     let end = Instant::now() + DAD_TIMEOUT;
     loop {
-        let messages = kernel.route(at.ns)?.dump(rtnl::GETADDR, |out| addr::dump(index, out))?;
-        let addrs = messages.iter().filter_map(|message| addr::parse(&message.body));
-        let mut addrs = addrs.filter(|(of, _)| *of == index).map(|(_, fact)| fact);
+        let addrs = addr::list(kernel.route(at.ns)?, index)?;
+        let mut addrs = addrs.iter().map(|(_, fact)| fact);
         if let Some(failed) = addrs.clone().find(|fact| fact.dad_failed) {
             let sentence = format!("address {} of {at} is used by another host", failed.net);
             return Err(KernelError { ext_ack: Some(sentence), ..Errno::EADDRINUSE.into() });

@@ -5,7 +5,7 @@ use super::del::del;
 use super::liveness::Known;
 use super::recorded::{self, host_locals};
 use crate::apply::effect::firewall::{addrs, isolation};
-use crate::apply::effect::{host_ports, mac_check, masquerade, xsk_guard};
+use crate::apply::effect::{host_ports, link, mac_check, masquerade, xsk_guard};
 use crate::apply::holder::is_alive;
 use crate::apply::host::Machine;
 use crate::apply::kernel::Kernel;
@@ -18,7 +18,6 @@ use crate::plan::step::{Kind, Step};
 use crate::plan::thing::{Link, LinkRef, MacCheck};
 use crate::plan::{Facts, IfName, Mac};
 use crate::plugins::call::ALIAS_PREFIX;
-use crate::sys::rtnl::{self, link};
 use std::collections::HashSet;
 
 /// Takes back everything of this network that the runtime does not list.
@@ -99,10 +98,9 @@ fn sweep(network: &str, valid: &[Owner]) -> Result<(), Error> {
     let kept: HashSet<String> = valid.iter().flat_map(|owner| [owner.short(), owner.whole()]).collect();
     let is_lost = |text: &str| Owner::is_of_network(text, network) && !kept.contains(text);
     let mut kernel = Kernel::open(None).map_err(Error::from)?;
-    let messages = kernel.route(crate::plan::Ns::Host).and_then(|socket| socket.dump(rtnl::GETLINK, link::link_dump));
+    let links = kernel.route(crate::plan::Ns::Host).and_then(link::list);
     let mut steps = Vec::new();
-    for message in messages.map_err(Error::from)? {
-        let Some((name, fact)) = link::parse(&message.body) else { continue };
+    for (name, fact) in links.map_err(Error::from)? {
         let Ok(name) = IfName::parse(&name) else { continue };
         if fact.alias.strip_prefix(ALIAS_PREFIX).is_some_and(is_lost) {
             steps.push(Step::del(Link::any(LinkRef::host(name))));

@@ -5,7 +5,6 @@
 
 #![expect(unsafe_code, reason = "an option's value is handed over as a pointer")]
 
-use crate::plan::thing::firewall::MARK;
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -36,10 +35,13 @@ struct Layout {
     ip_len: usize,
     /// Length of an entry without matches and target.
     entry_len: usize,
+    /// The mark that is asked about.
+    mark: u32,
 }
 
-const V4: Layout = Layout { family: AddressFamily::Inet, level: libc::IPPROTO_IP, ip_len: 84, entry_len: 112 };
-const V6: Layout = Layout { family: AddressFamily::Inet6, level: libc::IPPROTO_IPV6, ip_len: 136, entry_len: 168 };
+const V4: Layout = Layout { family: AddressFamily::Inet, level: libc::IPPROTO_IP, ip_len: 84, entry_len: 112, mark: 0 };
+const V6: Layout =
+    Layout { family: AddressFamily::Inet6, level: libc::IPPROTO_IPV6, ip_len: 136, entry_len: 168, mark: 0 };
 
 /// What a FORWARD chain does with packets that nobody decided about, and with those that are let through by their mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -47,13 +49,14 @@ pub struct Forward {
     /// Number of the rule, from 1, before which a rule comes in time: the first one that drops all, or one more than all if
     /// the policy drops. None where nothing is dropped in that way.
     pub dropper: Option<usize>,
-    /// A rule before that accepts what has the mark of a container's packets.
+    /// A rule before that accepts what has the mark.
     pub passes_mark: bool,
 }
 
-/// Reads the FORWARD chain of a table that is there; `None` where the table has no such chain.
-pub fn forward(is_ipv4: bool, table: &str) -> Result<Option<Forward>, Errno> {
-    let layout = if is_ipv4 { V4 } else { V6 };
+/// Reads the FORWARD chain of a table that is there, asking about packets with `mark`; `None` where the table has no such
+/// chain.
+pub fn forward(is_ipv4: bool, table: &str, mark: u32) -> Result<Option<Forward>, Errno> {
+    let layout = Layout { mark, ..if is_ipv4 { V4 } else { V6 } };
     let socket = socket(layout.family, SockType::Raw, SockFlag::SOCK_CLOEXEC, nix::sys::socket::SockProtocol::Raw)?;
     let mut info = named(table, INFO_LEN);
     get(&socket, &layout, GET_INFO, &mut info)?;
@@ -148,7 +151,7 @@ impl Entry {
         let is_for_all = matches.is_empty() && entry.get(..layout.ip_len)?.iter().all(|byte| *byte == 0);
         let rejects = name(entry, target) == b"REJECT";
         let is_next = len > 0;
-        is_next.then(|| Self { len, is_for_all, asks_mark: asks_mark(matches), rejects, verdict })
+        is_next.then(|| Self { len, is_for_all, asks_mark: asks_mark(matches, layout.mark), rejects, verdict })
     }
 }
 
@@ -157,14 +160,14 @@ fn name(bytes: &[u8], at: usize) -> &[u8] {
     name.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// Whether the matches ask for the mark of a container's packets, beside a comment at most.
-fn asks_mark(mut matches: &[u8]) -> bool {
+/// Whether the matches ask for the mark, beside a comment at most.
+fn asks_mark(mut matches: &[u8], mark: u32) -> bool {
     let mut asks = false;
     while let Some(len) = short(matches, 0).filter(|len| *len > 0) {
         match name(matches, 0) {
             // `struct xt_mark_mtinfo1`: mark, mask, and whether it is turned round.
             b"mark" => {
-                let is_bit = |at| word(matches, at) == Some(MARK.to_ne_bytes());
+                let is_bit = |at| word(matches, at) == Some(mark.to_ne_bytes());
                 asks = is_bit(32) && is_bit(36) && matches.get(40) == Some(&0);
             }
             b"comment" => {}

@@ -24,7 +24,6 @@ const ARROWS: &[(&str, &str, &str)] = &[
     ("ipam::host_local::index", "sys", "the index is a file beside them"),
     ("ipam::host_local::liveness", "sys", "whether a container lives is asked of the kernel"),
     ("", "name", "links, hardware addresses and namespaces have one name everywhere"),
-    ("sys", "plan", "steps hold the types that system calls take"),
 ];
 
 /// The places where `source` names a part that no arrow leads to.

@@ -2,9 +2,12 @@
 //!
 //! A new kind is a file here and a line in [`of`].
 
+pub mod addr;
+pub(super) mod attr;
 pub(super) mod elements;
 pub mod firewall;
 pub mod host_ports;
+pub mod link;
 pub mod mac_check;
 pub mod masquerade;
 mod neigh;
@@ -13,16 +16,18 @@ pub(super) mod redirect;
 mod reference;
 mod reference_tuning;
 mod request;
-mod rtnl;
+pub mod route;
 mod rule;
 pub mod shaping;
+pub(super) mod sysctl;
 pub mod tables;
+mod vlan;
 pub mod xsk_guard;
 
 pub(super) use request::{Request, is_only_elements, link_of};
 
 use super::kernel::Kernel;
-use super::{Error, features, observe, sysctls};
+use super::{Error, features, observe};
 use crate::plan::facts::{Facts, Need};
 use crate::plan::step::{Kind, Legacy};
 use crate::plan::thing::{Link, LinkRef, Shaping, Sysctl, Thing, Verb};
@@ -118,17 +123,17 @@ pub(super) fn of(thing: &Thing) -> &dyn Effect {
 /// Reads what is needed to judge things, or to plan them.
 pub(super) fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error> {
     match need {
-        Need::Link(at) => observe::read_link(kernel, at, facts),
-        Need::DefaultLink(ns) => observe::read_default_link(kernel, *ns, facts),
-        Need::Addrs(at) => observe::read_addrs(kernel, at, facts),
-        Need::Routes(ns) => observe::read_routes(kernel, *ns, facts),
+        Need::Link(at) => link::read(kernel, at, facts),
+        Need::DefaultLink(ns) => route::read_default_link(kernel, *ns, facts),
+        Need::Addrs(at) => addr::read(kernel, at, facts),
+        Need::Routes(ns) => route::read(kernel, *ns, facts),
         Need::Neighs(at) => neigh::read(kernel, at, facts),
         Need::Rules(ns) => rule::read(kernel, *ns, facts),
-        Need::Sysctl(ns, key) => observe::read_sysctl(kernel, *ns, key, facts),
-        Need::Ipv6Forwarding => sysctls::read_ipv6_forwarding(kernel, facts),
+        Need::Sysctl(ns, key) => sysctl::read(kernel, *ns, key, facts),
+        Need::Ipv6Forwarding => sysctl::read_ipv6_forwarding(kernel, facts),
         Need::File(path) => observe::read_file(path, facts),
         Need::BootIdWithout(link) => observe::read_boot_id_without(kernel, link, facts),
-        Need::Vlans => observe::read_vlans(kernel, facts),
+        Need::Vlans => vlan::read(kernel, facts),
         Need::Masquerades => masquerade::read(kernel, facts),
         Need::HostPort(at) => host_ports::read(kernel, at, facts),
         Need::Firewalld => firewall::read_firewalld(facts),

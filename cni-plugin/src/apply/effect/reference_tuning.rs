@@ -1,11 +1,12 @@
 //! What the reference `tuning` noted before it changed an interface: `<dataDir>/<container>_<ifname>.json`.
 
+use super::attr::set_attrs;
 use crate::apply::Error;
 use crate::apply::kernel::Kernel;
 use crate::plan::Mac;
 use crate::plan::thing::{LinkAttr, LinkRef};
 use crate::sys::netlink::KernelError;
-use crate::sys::rtnl::{self, link};
+use crate::sys::rtnl;
 use serde::Deserialize;
 use std::io::ErrorKind;
 
@@ -41,7 +42,7 @@ pub(super) fn restore(kernel: &mut Kernel, at: &LinkRef, file: &str) -> Result<(
     let backup: Backup = serde_json::from_slice(&noted).unwrap_or_default();
     if let Ok(index) = kernel.index(at) {
         for attr in backup.attrs() {
-            let set = kernel.route(at.ns)?.call(rtnl::NEWLINK, 0, |out| link::set_attrs(index, [&attr], out));
+            let set = kernel.route(at.ns)?.call(rtnl::NEWLINK, 0, |out| set_attrs(index, [&attr], out));
             if let Err(err) = set {
                 crate::sys::stderr::tell!("give {at} back {attr:?}, noted in {file}: {err}");
             }

@@ -1,11 +1,11 @@
 //! Steps that are one request of the route family.
 
-use super::{Effect, of};
+use super::{Effect, attr, of};
 use crate::apply::kernel::Kernel;
 use crate::plan::step::Step;
 use crate::plan::thing::{LinkRef, Thing, Verb};
 use crate::sys::netlink::KernelError;
-use crate::sys::rtnl::{self, link};
+use crate::sys::rtnl;
 use nix::errno::Errno;
 
 /// A step as a request of the route family.
@@ -20,7 +20,7 @@ impl Request {
     pub(in crate::apply) fn of(steps: &[Step], kernel: &mut Kernel) -> Result<Self, KernelError> {
         let mut body = Vec::with_capacity(64);
         if let Some((at, _)) = steps[0].attr() {
-            link::set_attrs(kernel.index(at)?, steps.iter().filter_map(Step::attr).map(|(_, to)| to), &mut body);
+            attr::set_attrs(kernel.index(at)?, steps.iter().filter_map(Step::attr).map(|(_, to)| to), &mut body);
             return Ok(Self { kind: rtnl::NEWLINK, flags: 0, body });
         }
         let (effect, verb) = carried(&steps[0]).ok_or(Errno::EOPNOTSUPP)?;

@@ -1,5 +1,6 @@
 //! What the kernel shows of a sandbox and of the host's side of it.
 
+use crate::apply::effect::{addr, link, route};
 use crate::apply::executor::Timing;
 use crate::apply::kernel::Kernel;
 use crate::cli::status::host_link;
@@ -8,7 +9,6 @@ use crate::plan::Ns;
 use crate::plan::facts::{AddrFact, LinkFact, RouteFact};
 use crate::plan::step::Step;
 use crate::sys::netlink::KernelError;
-use crate::sys::rtnl::{self, addr, link, route};
 use std::collections::BTreeSet;
 
 /// One link and its addresses.
@@ -41,18 +41,15 @@ pub(super) fn look(
     names.extend(of_host.map(|interface| interface.name.clone()));
     let mut routes = Vec::new();
     for v4 in [true, false] {
-        let messages = kernel.route(Ns::Pod)?.dump(rtnl::GETROUTE, |out| route::dump(v4, out))?;
-        routes.extend(messages.iter().flat_map(|message| route::parse(&message.body)));
+        routes.extend(route::list(kernel.route(Ns::Pod)?, v4)?);
     }
     let host = links(kernel, Ns::Host)?.into_iter().filter(|seen| names.contains(&seen.name)).collect();
     Ok(Sides { pod: links(kernel, Ns::Pod)?, routes, host })
 }
 
 fn links(kernel: &mut Kernel, ns: Ns) -> Result<Vec<Seen>, KernelError> {
-    let links = kernel.route(ns)?.dump(rtnl::GETLINK, link::link_dump)?;
-    let addrs = kernel.route(ns)?.dump(rtnl::GETADDR, |out| addr::dump(0, out))?;
-    let addrs: Vec<(u32, AddrFact)> = addrs.iter().filter_map(|message| addr::parse(&message.body)).collect();
+    let links = link::list(kernel.route(ns)?)?;
+    let addrs = addr::list(kernel.route(ns)?, 0)?;
     let of = |index| addrs.iter().filter(move |(of, _)| *of == index).map(|(_, addr)| addr.clone()).collect();
-    let links = links.iter().filter_map(|message| link::parse(&message.body));
-    Ok(links.map(|(name, link)| Seen { name, addrs: of(link.index), link }).collect())
+    Ok(links.into_iter().map(|(name, link)| Seen { name, addrs: of(link.index), link }).collect())
 }

@@ -1,12 +1,10 @@
-//! Links, addresses, routes and queues in rtnetlink's terms: requests are made typed, answers are read attribute by attribute.
+//! Links and queues in rtnetlink's terms: requests are made typed, answers are read attribute by attribute.
 //!
 //! Answers are read by hand on purpose: an attribute or a device that this code does not know must not fail an ADD.
 
-pub mod addr;
 pub mod link;
 pub mod netconf;
 pub mod nsid;
-pub mod route;
 pub mod tc;
 
 use netlink_packet_core::Emitable;

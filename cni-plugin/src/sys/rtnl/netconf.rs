@@ -1,26 +1,18 @@
 //! What a namespace's IPv4 and IPv6 are set to, as far as the kernel tells it in messages (Linux 3.8).
 
 use super::u32_of;
-use crate::plan::thing::Sysctl;
 use crate::sys::netlink::{attr, attributes_of};
 
-const AF_INET: u8 = 2;
-const AF_INET6: u8 = 10;
+/// IPv4.
+pub const AF_INET: u8 = 2;
+/// IPv6.
+pub const AF_INET6: u8 = 10;
 const NETCONFA_IFINDEX: u16 = 1;
 const NETCONFA_FORWARDING: u16 = 2;
 /// What holds for all links (`NETCONFA_IFINDEX_ALL`).
 const ALL: i32 = -1;
 /// Length of `struct netconfmsg`, with what aligns the attributes.
 const INFO_LEN: usize = 4;
-
-/// The family that the sysctl `key` makes the node forward.
-pub fn forwarding(key: &str) -> Option<u8> {
-    match key {
-        Sysctl::IPV4_FORWARD => Some(AF_INET),
-        Sysctl::IPV6_FORWARD => Some(AF_INET6),
-        _ => None,
-    }
-}
 
 /// Body of `RTM_GETNETCONF` for all links.
 pub fn of_all(family: u8, out: &mut Vec<u8>) {

@@ -1,6 +1,6 @@
 //! Tables of the older iptables that drop what the host forwards: one rule in each lets through what braid marks.
 
-use crate::plan::thing::firewall::LegacyTable;
+use crate::plan::thing::firewall::{LegacyTable, MARK};
 use crate::sys::iptables;
 use crate::sys::netlink::KernelError;
 use nix::errno::Errno;
@@ -25,7 +25,7 @@ pub(super) fn open(tables: &[LegacyTable]) -> Result<(), KernelError> {
 fn each_shut(tables: &[LegacyTable]) -> Result<Vec<(&LegacyTable, usize)>, KernelError> {
     let mut shut = Vec::new();
     for table in tables {
-        let forward = iptables::forward(table.is_ipv4, &table.name);
+        let forward = iptables::forward(table.is_ipv4, &table.name, MARK);
         let forward = forward.map_err(|errno| failed(errno, format!("read {table}")))?.unwrap_or_default();
         shut.extend(forward.dropper.filter(|_| !forward.passes_mark).map(|place| (table, place)));
     }

@@ -3,9 +3,9 @@
 mod loaded;
 pub(in crate::apply) mod program;
 
-use super::{Carrier, Effect, redirect};
+use super::{Carrier, Effect, link, redirect};
 use crate::apply::kernel::Kernel;
-use crate::apply::{Error, observe, slot};
+use crate::apply::{Error, slot};
 use crate::plan::facts::{Facts, LinkFact};
 use crate::plan::ladder::Queue;
 use crate::plan::step::Ns;
@@ -194,7 +194,7 @@ pub(super) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Resu
 #[cold]
 pub(super) fn read_peer(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
     let Some(peer) = peer_of(kernel, at, facts)? else { return Ok(()) };
-    observe::read_link(kernel, &peer, facts)?;
+    link::read(kernel, &peer, facts)?;
     read(kernel, &peer, facts)?;
     facts.peers.insert(at.clone(), peer);
     Ok(())
@@ -202,7 +202,7 @@ pub(super) fn read_peer(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) ->
 
 /// The link of the host that a link of the container names as its peer, if it is a veth.
 fn peer_of(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<Option<LinkRef>, Error> {
-    observe::read_link(kernel, at, facts)?;
+    link::read(kernel, at, facts)?;
     let Some(LinkFact { parent: Some(index), parent_netns: Some(netns), .. }) =
         facts.link(at).filter(|link| link.kind == "veth")
     else {
@@ -213,7 +213,7 @@ fn peer_of(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<Optio
     if kernel.host_seen_from_pod().map_err(fail)? != Some(netns) {
         return Ok(None);
     }
-    match observe::name_of(kernel, Ns::Host, index) {
+    match link::name_of(kernel, Ns::Host, index) {
         Ok(name) => Ok(Some(LinkRef::host(name))),
         Err(err) if err.errno == Errno::ENODEV => Ok(None),
         Err(err) => Err(fail(err)),

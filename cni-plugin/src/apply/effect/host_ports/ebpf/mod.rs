@@ -6,7 +6,8 @@
 use crate::apply::Error;
 pub(super) mod programs;
 
-use crate::apply::effect::redirect;
+use crate::apply::effect::link::parse;
+use crate::apply::effect::{addr, redirect};
 use crate::apply::kernel::Kernel;
 use crate::apply::lock::Lock;
 use crate::plan::facts::Facts;
@@ -15,7 +16,7 @@ use crate::plan::thing::host_ports::{Entrance, HostPort, HostPortFact, MOST_BY_E
 use crate::plan::thing::shaping::Hook;
 use crate::plan::thing::{HostPorts, LinkRef};
 use crate::sys::netlink::{CREATE, EXCL, KernelError, Socket};
-use crate::sys::rtnl::{self, addr, link, tc};
+use crate::sys::rtnl::{self, link, tc};
 use braid_ebpf_types::hostport::{BRIDGE, BRIDGE_PORT, ETHERNET, POD, SHAPED};
 use nix::errno::Errno;
 use programs::{Lead, Maps, NAMES, Programs, Shown, unpin_maps, unpin_programs};
@@ -240,7 +241,7 @@ fn client_links(kernel: &mut Kernel) -> Result<Places, KernelError> {
     let queues = socket.dump(tc::GETQDISC, tc::dump_queues)?;
     let mut links = Places::new();
     for message in socket.dump(rtnl::GETLINK, link::link_dump)? {
-        let Some((_, fact)) = link::parse(&message.body) else { continue };
+        let Some((_, fact)) = parse(&message.body) else { continue };
         let class = match link::hardware(&message.body) {
             Some(LINK_ETHERNET) if fact.kind == "bridge" => ETHERNET | BRIDGE,
             Some(LINK_ETHERNET) => ETHERNET,
@@ -285,8 +286,7 @@ fn attach_some(
 
 /// The host's addresses.
 fn addrs(kernel: &mut Kernel) -> Result<Vec<IpAddr>, KernelError> {
-    let messages = kernel.route(Ns::Host)?.dump(rtnl::GETADDR, |out| addr::dump(0, out))?;
-    Ok(messages.iter().filter_map(|message| addr::parse(&message.body)).map(|(_, fact)| fact.net.addr()).collect())
+    Ok(addr::list(kernel.route(Ns::Host)?, 0)?.into_iter().map(|(_, fact)| fact.net.addr()).collect())
 }
 
 /// `None` for what is not there. EINVAL: there is no clsact.

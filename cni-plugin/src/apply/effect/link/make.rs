@@ -1,25 +1,33 @@
 //! Making a link: a veth with both ends, a bridge, a child of another link; one request each.
 
-use super::kernel::Kernel;
+use super::parse;
+use crate::apply::effect::attr::set_attrs;
+use crate::apply::kernel::Kernel;
 use crate::plan::step::Ns;
+use crate::plan::thing::link::{IpvlanMode, MacvlanMode};
 use crate::plan::thing::{Link, LinkAttr, LinkKind, LinkRef};
 use crate::sys::netlink::{CREATE, ECHO, EXCL, KernelError, Message};
 use crate::sys::rtnl;
-use crate::sys::rtnl::link::{NewKind, NewLink, by_name, new_link, parse, rename, set_attrs};
+use crate::sys::rtnl::link::{NewKind, NewLink, by_name, new_link, rename};
+use netlink_packet_route::link::{IpVlanMode, MacVlanMode};
 use nix::errno::Errno;
 use std::os::fd::{AsRawFd, RawFd};
 
 /// What a link is made with beyond what it is.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Birth {
+pub(in crate::apply) struct Birth {
     /// Somebody else may have made it meanwhile.
-    pub(super) shared: bool,
+    pub(in crate::apply) shared: bool,
     /// Length of the transmit queue in packets; the kernel's choice where unset.
-    pub(super) tx_queue_len: Option<u32>,
+    pub(in crate::apply) tx_queue_len: Option<u32>,
 }
 
 /// Makes `link`.
-pub(super) fn link(kernel: &mut Kernel, link: &Link, Birth { shared, tx_queue_len }: Birth) -> Result<(), KernelError> {
+pub(in crate::apply) fn link(
+    kernel: &mut Kernel,
+    link: &Link,
+    Birth { shared, tx_queue_len }: Birth,
+) -> Result<(), KernelError> {
     let (mac, mtu, up) = (link.mac, link.mtu, link.up);
     let mut new = NewLink { name: Some(&link.at.name), mac, mtu, up, tx_queue_len, ..NewLink::default() };
     if let Some(master) = &link.master {
@@ -87,11 +95,28 @@ fn kind<'a>(kernel: &Kernel, link: &'a Link) -> Result<NewKind<'a>, KernelError>
             ..NewLink::default()
         }),
         LinkKind::Bridge { vlan_filtering } => NewKind::Bridge { vlan_filtering: *vlan_filtering },
-        LinkKind::Macvlan { mode, bc_queue_len, .. } => NewKind::Macvlan(*mode, *bc_queue_len),
-        LinkKind::Ipvlan { mode, .. } => NewKind::Ipvlan(*mode),
+        LinkKind::Macvlan { mode, bc_queue_len, .. } => NewKind::Macvlan(macvlan_mode(*mode), *bc_queue_len),
+        LinkKind::Ipvlan { mode, .. } => NewKind::Ipvlan(ipvlan_mode(*mode)),
         LinkKind::Ifb => NewKind::Ifb,
         LinkKind::Other(_) => return Err(Errno::EOPNOTSUPP.into()),
     })
+}
+
+fn macvlan_mode(mode: MacvlanMode) -> MacVlanMode {
+    match mode {
+        MacvlanMode::Private => MacVlanMode::Private,
+        MacvlanMode::Vepa => MacVlanMode::Vepa,
+        MacvlanMode::Bridge => MacVlanMode::Bridge,
+        MacvlanMode::Passthru => MacVlanMode::Passthrough,
+    }
+}
+
+fn ipvlan_mode(mode: IpvlanMode) -> IpVlanMode {
+    match mode {
+        IpvlanMode::L2 => IpVlanMode::L2,
+        IpvlanMode::L3 => IpVlanMode::L3,
+        IpvlanMode::L3s => IpVlanMode::L3S,
+    }
 }
 
 /// Somebody else made the shared link meanwhile: it is fine if it is of the right kind.

@@ -1,9 +1,13 @@
 //! Routes: requests and what the kernel shows.
 
-use super::{emit, ip_of, u32_of};
-use crate::plan::facts::RouteFact;
-use crate::plan::thing::Route;
-use crate::sys::netlink::{attributes_of, find};
+use super::{Carrier, Effect, Head, link};
+use crate::apply::Error;
+use crate::apply::kernel::Kernel;
+use crate::name::Ns;
+use crate::plan::facts::{Facts, RouteFact};
+use crate::plan::thing::{LinkRef, Route, Verb};
+use crate::sys::netlink::{CREATE, KernelError, Socket, attributes_of, find};
+use crate::sys::rtnl::{self, emit, ip_of, u32_of};
 use ipnet::IpNet;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::route::{
@@ -23,11 +27,29 @@ const RTAX_ADVMSS: u16 = 8;
 const RTPROT_RA: u8 = 9;
 const RTN_UNICAST: u8 = 1;
 const AF_INET: u8 = 2;
+const RT_TABLE_MAIN: u32 = 254;
 /// Length of `struct rtmsg`.
 const INFO_LEN: usize = 12;
 
+impl Effect for Route {
+    fn carrier(&self, _verb: Verb) -> Carrier<'_> {
+        Carrier::Request
+    }
+
+    fn link(&self) -> Option<&LinkRef> {
+        Some(&self.at)
+    }
+
+    /// As with the reference plugins: without `EXCL` two routes to one destination both stay, and without `APPEND` the kernel
+    /// takes the newest one of IPv4. It spreads packets over those of IPv6 either way.
+    fn request(&self, verb: Verb, index: u32, body: &mut Vec<u8>) -> Option<Head> {
+        write(index, self, body);
+        Some(verb.word((rtnl::NEWROUTE, CREATE), (rtnl::DELROUTE, 0)))
+    }
+}
+
 /// Body of `RTM_NEWROUTE` or `RTM_DELROUTE`.
-pub fn route(index: u32, route: &Route, out: &mut Vec<u8>) {
+fn write(index: u32, route: &Route, out: &mut Vec<u8>) {
     let mut message = RouteMessage::default();
     let header = &mut message.header;
     header.address_family = if route.dst.addr().is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
@@ -53,17 +75,48 @@ pub fn route(index: u32, route: &Route, out: &mut Vec<u8>) {
     emit(&message, out);
 }
 
-/// Body of `RTM_GETROUTE` for a dump of one family's routes.
-pub fn dump(v4: bool, out: &mut Vec<u8>) {
+/// Lists one family's routes.
+pub fn list(socket: &mut Socket, v4: bool) -> Result<Vec<RouteFact>, KernelError> {
     let mut message = RouteMessage::default();
     message.header.address_family = if v4 { AddressFamily::Inet } else { AddressFamily::Inet6 };
-    emit(&message, out);
+    let messages = socket.dump(rtnl::GETROUTE, |out| emit(&message, out))?;
+    Ok(messages.iter().flat_map(|message| parse(&message.body)).collect())
+}
+
+/// Reads all routes of a namespace.
+#[cold]
+pub(super) fn read(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(), Error> {
+    let routes = kernel.route(ns).and_then(|socket| Ok([list(socket, true)?, list(socket, false)?].concat()));
+    facts.routes.insert(ns, routes.map_err(|cause| Error::new(format!("list routes of {ns}"), cause))?);
+    Ok(())
+}
+
+/// The link of the first default route, IPv4 before IPv6, main table.
+#[cold]
+pub(super) fn read_default_link(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(), Error> {
+    let fail = |cause| Error::new(format!("look for the default route of {ns}"), cause);
+    for v4 in [true, false] {
+        let is_default = |r: &RouteFact| r.dst.prefix_len() == 0 && r.table == RT_TABLE_MAIN;
+        let found = kernel
+            .route(ns)
+            .and_then(|socket| list(socket, v4))
+            .map_err(fail)?
+            .into_iter()
+            .filter(is_default)
+            .find_map(|r| r.link);
+        if let Some(index) = found {
+            let name = link::name_of(kernel, ns, index).map_err(fail)?;
+            facts.default_links.insert(ns, name.clone());
+            return link::read(kernel, &LinkRef { ns, name }, facts);
+        }
+    }
+    Ok(())
 }
 
 /// Reads `RTM_NEWROUTE`: a route for each next hop, since the kernel makes one of several IPv6 routes to one destination;
 /// none for what is no unicast route.
-pub fn parse(body: &[u8]) -> Vec<RouteFact> {
-    let Some((route, hops)) = read(body) else { return Vec::new() };
+fn parse(body: &[u8]) -> Vec<RouteFact> {
+    let Some((route, hops)) = parse_all(body) else { return Vec::new() };
     if hops.is_empty() {
         return vec![route];
     }
@@ -86,7 +139,7 @@ fn hops(mut bytes: &[u8]) -> Vec<Hop> {
     hops
 }
 
-fn read(body: &[u8]) -> Option<(RouteFact, Vec<Hop>)> {
+fn parse_all(body: &[u8]) -> Option<(RouteFact, Vec<Hop>)> {
     let head = body.first_chunk::<INFO_LEN>()?;
     if head[7] != RTN_UNICAST {
         return None;

@@ -5,9 +5,9 @@
 //! to take away and waits for its turn. Whose turn it is puts the links of all notes into a group and takes the group away;
 //! the others find nothing left to do, and have not asked for the kernel's lock.
 
-use super::kernel::Kernel;
 use super::leaving::{Note, Notes};
-use super::lock::Lock;
+use crate::apply::kernel::Kernel;
+use crate::apply::lock::Lock;
 use crate::plan::step::Ns;
 use crate::plan::thing::LinkRef;
 use crate::sys::netlink::{KernelError, Outcome, Socket};
@@ -18,7 +18,7 @@ use nix::errno::Errno;
 const GROUP: u32 = 0x00b1_a1d0;
 
 /// Takes links of one namespace away; what became of each.
-pub(super) fn links(kernel: &mut Kernel, ns: Ns, links: &[LinkRef]) -> Vec<Result<(), KernelError>> {
+pub(in crate::apply) fn links(kernel: &mut Kernel, ns: Ns, links: &[LinkRef]) -> Vec<Result<(), KernelError>> {
     for at in links {
         kernel.forget(at);
     }

@@ -1,9 +1,12 @@
 //! Addresses: requests and what the kernel shows.
 
-use super::{emit, ip_of, u32_of};
-use crate::plan::facts::AddrFact;
-use crate::plan::thing::Addr;
-use crate::sys::netlink::attributes_of;
+use super::{Carrier, Effect, Head, link};
+use crate::apply::Error;
+use crate::apply::kernel::Kernel;
+use crate::plan::facts::{AddrFact, Facts};
+use crate::plan::thing::{Addr, LinkRef, Verb};
+use crate::sys::netlink::{CREATE, EXCL, KernelError, Socket, attributes_of};
+use crate::sys::rtnl::{self, emit, ip_of, u32_of};
 use ipnet::IpNet;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
@@ -17,8 +20,23 @@ const IFA_F_TENTATIVE: u32 = 0x40;
 /// Length of `struct ifaddrmsg`.
 const INFO_LEN: usize = 8;
 
+impl Effect for Addr {
+    fn carrier(&self, _verb: Verb) -> Carrier<'_> {
+        Carrier::Request
+    }
+
+    fn link(&self) -> Option<&LinkRef> {
+        Some(&self.at)
+    }
+
+    fn request(&self, verb: Verb, index: u32, body: &mut Vec<u8>) -> Option<Head> {
+        write(index, self, body);
+        Some(verb.word((rtnl::NEWADDR, CREATE | EXCL), (rtnl::DELADDR, 0)))
+    }
+}
+
 /// Body of `RTM_NEWADDR` or `RTM_DELADDR`.
-pub fn addr(index: u32, addr: &Addr, out: &mut Vec<u8>) {
+fn write(index: u32, addr: &Addr, out: &mut Vec<u8>) {
     let mut message = AddressMessage::default();
     let ip = addr.net.addr();
     message.header.family = if ip.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
@@ -35,15 +53,27 @@ pub fn addr(index: u32, addr: &Addr, out: &mut Vec<u8>) {
     emit(&message, out);
 }
 
-/// Body of `RTM_GETADDR` for a dump of one link's addresses; all links where `index` is 0.
-pub fn dump(index: u32, out: &mut Vec<u8>) {
+/// Lists addresses of the link with this index, of all links where it is 0; each with its link's index.
+pub fn list(socket: &mut Socket, index: u32) -> Result<Vec<(u32, AddrFact)>, KernelError> {
     let mut message = AddressMessage::default();
     message.header.index = index;
-    emit(&message, out);
+    let messages = socket.dump(rtnl::GETADDR, |out| emit(&message, out))?;
+    let addrs = messages.iter().filter_map(|message| parse(&message.body));
+    Ok(addrs.filter(|(of, _)| index == 0 || *of == index).collect())
+}
+
+/// Reads the addresses of a link.
+pub(super) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
+    link::read(kernel, at, facts)?;
+    let Some(index) = facts.link(at).map(|fact| fact.index) else { return Ok(()) };
+    let found = kernel.route(at.ns).and_then(|socket| list(socket, index));
+    let addrs = found.map_err(|cause| Error::new(format!("list addresses of {at}"), cause))?;
+    facts.addrs.insert(at.clone(), addrs.into_iter().map(|(_, fact)| fact).collect());
+    Ok(())
 }
 
 /// Reads `RTM_NEWADDR`: the link's index and the address.
-pub fn parse(body: &[u8]) -> Option<(u32, AddrFact)> {
+pub(in crate::apply) fn parse(body: &[u8]) -> Option<(u32, AddrFact)> {
     let head = body.first_chunk::<INFO_LEN>()?;
     let index = u32_of(&head[4..8])?;
     let (mut address, mut local, mut flags) = (None, None, u32::from(head[2]));

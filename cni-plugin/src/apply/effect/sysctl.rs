@@ -1,20 +1,27 @@
 //! Sysctls of a namespace, written in one visit, and what is to be known before the host forwards.
 
-use super::Error;
-use super::executor::is_there_already;
-use super::kernel::Kernel;
+use super::{Carrier, Effect, link, route};
+use crate::apply::Error;
+use crate::apply::executor::is_there_already;
+use crate::apply::kernel::Kernel;
 use crate::plan::step::{Ns, Step};
 use crate::plan::thing::advertised::Advertised;
-use crate::plan::thing::{LinkRef, Sysctl, Thing};
+use crate::plan::thing::{LinkRef, Sysctl, Thing, Verb};
 use crate::plan::{Facts, IfName};
 use crate::sys::netlink::Socket;
 use crate::sys::release::is_at_least;
-use crate::sys::rtnl::{self, link, netconf, route};
+use crate::sys::rtnl::{self, netconf};
 use crate::sys::sysctl;
 use std::io;
 
+impl Effect for Sysctl {
+    fn carrier(&self, _verb: Verb) -> Carrier<'_> {
+        Carrier::Sysctl(self)
+    }
+}
+
 /// Writes the sysctls of `steps`, all of them of `ns`. What became of each: `false` where the kernel has no such sysctl.
-pub(super) fn write(
+pub(in crate::apply) fn write(
     kernel: &mut Kernel,
     ns: Ns,
     steps: &[&Step],
@@ -31,6 +38,13 @@ pub(super) fn write(
     if held.iter().all(|held| *held) { Ok(all()) } else { kernel.run_in(ns, all) }
 }
 
+pub(super) fn read(kernel: &mut Kernel, ns: Ns, key: &str, facts: &mut Facts) -> Result<(), Error> {
+    let value = kernel.run_in(ns, || sysctl::read(key))?;
+    let value = value.map_err(|err| Error::io(format!("read sysctl {key}"), &err))?;
+    facts.sysctls.extend(value.map(|value| ((ns, key.to_owned()), value)));
+    Ok(())
+}
+
 /// Whether the node forwards already.
 fn is_held(kernel: &mut Kernel, step: &Step) -> bool {
     let Step::Ensure(Thing::Sysctl(Sysctl { ns, key, value, .. })) = step else { return false };
@@ -40,7 +54,14 @@ fn is_held(kernel: &mut Kernel, step: &Step) -> bool {
 /// Whether the sysctl `key` has a namespace forward, which a message tells in a third of the time that a file takes; `None`
 /// where no message tells it, or none in good time: before Linux 6.9 it waits for the lock on all networks.
 fn forwards(kernel: &mut Kernel, ns: Ns, key: &str) -> Option<bool> {
-    let family = netconf::forwarding(key).filter(|_| is_at_least(6, 9))?;
+    let family = match key {
+        Sysctl::IPV4_FORWARD => netconf::AF_INET,
+        Sysctl::IPV6_FORWARD => netconf::AF_INET6,
+        _ => return None,
+    };
+    if !is_at_least(6, 9) {
+        return None;
+    }
     let ask = |socket: &mut Socket| socket.get(rtnl::GETNETCONF, |out| netconf::of_all(family, out));
     kernel.route(ns).and_then(ask).ok().map(|message| netconf::forwards(&message.body))
 }
@@ -49,7 +70,7 @@ fn forwards(kernel: &mut Kernel, ns: Ns, key: &str) -> Option<bool> {
 pub(super) fn read_ipv6_forwarding(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
     let is_on = match forwards(kernel, Ns::Host, Sysctl::IPV6_FORWARD) {
         Some(is_on) => Some(is_on),
-        None => read(Sysctl::IPV6_FORWARD)?.map(|value| value == "1"),
+        None => read_host(Sysctl::IPV6_FORWARD)?.map(|value| value == "1"),
     };
     match is_on {
         Some(true) => drop(facts.sysctls.insert((Ns::Host, Sysctl::IPV6_FORWARD.to_owned()), "1".to_owned())),
@@ -59,7 +80,7 @@ pub(super) fn read_ipv6_forwarding(kernel: &mut Kernel, facts: &mut Facts) -> Re
     Ok(())
 }
 
-fn read(key: &str) -> Result<Option<String>, Error> {
+fn read_host(key: &str) -> Result<Option<String>, Error> {
     sysctl::read(key).map_err(|err| Error::io(format!("read sysctl {key}"), &err))
 }
 
@@ -67,14 +88,13 @@ fn read(key: &str) -> Result<Option<String>, Error> {
 fn advertised(kernel: &mut Kernel) -> Result<Vec<Advertised>, Error> {
     let fail = |cause| Error::new("list links and IPv6 routes of the host", cause);
     let socket = kernel.route(Ns::Host).map_err(fail)?;
-    let links = socket.dump(rtnl::GETLINK, link::link_dump).map_err(fail)?;
-    let routes = socket.dump(rtnl::GETROUTE, |out| route::dump(false, out)).map_err(fail)?;
-    let routes: Vec<_> = routes.iter().flat_map(|message| route::parse(&message.body)).collect();
+    let links = link::list(socket).map_err(fail)?;
+    let routes = route::list(socket, false).map_err(fail)?;
     let mut advertised = Vec::new();
-    for (name, fact) in links.iter().filter_map(|message| link::parse(&message.body)) {
+    for (name, fact) in links {
         let Ok(name) = IfName::parse(&name) else { continue };
         let accept = [(Sysctl::accept_ra(name.as_str()), "1"), (format!("net/ipv6/conf/{name}/forwarding"), "0")];
-        if accept.iter().all(|(key, value)| read(key).is_ok_and(|found| found.as_deref() == Some(*value))) {
+        if accept.iter().all(|(key, value)| read_host(key).is_ok_and(|found| found.as_deref() == Some(*value))) {
             let has_route = routes.iter().any(|route| route.from_router && route.link == Some(fact.index));
             let (at, is_port) = (LinkRef::host(name), fact.master.is_some());
             advertised.push(Advertised { at, kind: fact.kind, is_port, has_route });
