@@ -76,9 +76,6 @@ pub(crate) struct Common {
     /// Write all figures to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Draw the figures into this file, bars with whiskers
-    #[arg(long, value_name = "FILE")]
-    pub(crate) svg: Option<PathBuf>,
 }
 
 /// A directory of plugins with the list that it is called by.

@@ -5,7 +5,7 @@
 //!           └─► site: node (namespaces), pods, a burst of ADDs, a burst of DELs, verify
 //!                 ├─► chain ─► call: the plugins of a directory as libcni calls them
 //!                 └─► floor: the kernel alone, by netlink
-//!         rows ─► report (table, JSON), svg
+//!         rows ─► report (table, JSON)
 //! ```
 //!
 //! `braid-bench shaping` measures what `bandwidth` plugins do to traffic, see [`shaping`]; `braid-bench hostport` what the
@@ -30,7 +30,6 @@ mod shaping;
 mod site;
 mod stats;
 mod strace;
-mod svg;
 mod traffic;
 mod verify;
 
@@ -58,7 +57,7 @@ fn bench(cli: &cli::Cli) -> Result<()> {
     cli.check()?;
     let machine = report::Machine::observe()?;
     let report = report::Report { machine, baseline: cli.baseline().to_owned(), rows: run::run(cli)? };
-    report::publish(&report, &report.table(), &report.picture(), &cli.common)
+    report::publish(&report, &report.table(), &cli.common)
 }
 
 fn read(file: &str) -> Result<String> {

@@ -1,16 +1,12 @@
 //! The figures as a table and as JSON.
 
 use crate::cli::Common;
-use crate::run::FLOOR;
 use crate::site::Held;
 use crate::stats::Summary;
 use crate::strace::Trace;
-use crate::svg::{Bar, Picture};
 use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
-use std::fmt;
-use std::path::Path;
 
 /// One contender's calls of one verb in one setting.
 #[derive(Debug, Clone, Serialize)]
@@ -72,21 +68,12 @@ impl Machine {
     }
 }
 
-impl fmt::Display for Machine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Linux {}, {} CPUs", self.kernel, self.cpus)
-    }
-}
-
 /// Writes a report to the files that are asked for, and prints its table.
 #[expect(clippy::print_stdout, reason = "the table is what the bench is for")]
-pub(crate) fn publish(report: &impl Serialize, table: &Table, picture: &Picture<'_>, to: &Common) -> Result<()> {
-    let write = |file: &Path, text| std::fs::write(file, text).with_context(|| format!("write {}", file.display()));
+pub(crate) fn publish(report: &impl Serialize, table: &Table, to: &Common) -> Result<()> {
     if let Some(file) = &to.json {
-        write(file, serde_json::to_string_pretty(report)?)?;
-    }
-    if let Some(file) = &to.svg {
-        write(file, picture.draw()?)?;
+        let text = serde_json::to_string_pretty(report)?;
+        std::fs::write(file, text).with_context(|| format!("write {}", file.display()))?;
     }
     println!("{table}");
     Ok(())
@@ -127,22 +114,6 @@ impl Report {
         }
         table(header, &[0, 4, 5], self.rows.iter().map(|row| (row.place(), row.figures())))
     }
-
-    /// ADD beside DEL. Rows with as many calls at once and as much held share a scale.
-    pub(crate) fn picture(&self) -> Picture<'_> {
-        let mut rows: Vec<&Row> = self.rows.iter().collect();
-        rows.sort_by_key(|row| (row.concurrency, row.held));
-        Picture {
-            title: "Time to attach (ADD) and detach (DEL) one pod",
-            about: format!(
-                "milliseconds; bar p50, whisker p95, (× p50 as a multiple of {}'s); {}",
-                self.baseline, self.machine
-            ),
-            floor: Some("floor (kernel alone, one veth)"),
-            panels: ["ADD", "DEL"],
-            bars: rows.into_iter().map(Row::bar).collect(),
-        }
-    }
 }
 
 impl Row {
@@ -163,62 +134,10 @@ impl Row {
         }
         cells
     }
-
-    /// p50 with three digits, and how many times the baseline's it is; p95 is the whisker.
-    fn bar(&self) -> Bar<'_> {
-        let Summary { p50_ms: p50, p95_ms: p95, .. } = self.summary;
-        let decimals = if p50 < 10.0 { 2 } else { usize::from(p50 < 100.0) };
-        let figure = match self.of_baseline {
-            Some(ratio) if self.plugins != FLOOR && (ratio - 1.0).abs() > f64::EPSILON => {
-                format!("{p50:.decimals$} (× {})", shown(ratio))
-            }
-            _ => format!("{p50:.decimals$}"),
-        };
-        let Held { leases, ports } = self.held;
-        let at_once = if self.concurrency > 1 { self.concurrency } else { 0 };
-        let section = [(leases, "leases held"), (ports.into(), "ports held"), (at_once, "at once")];
-        let section = section.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
-        Bar {
-            section: section.collect::<Vec<_>>().join(", "),
-            group: self.conflist.clone(),
-            panel: usize::from(self.verb == "DEL"),
-            plugins: &self.plugins,
-            length: p50,
-            whisker: Some((p50, p95)),
-            figure,
-        }
-    }
 }
 
 /// A ratio with at least two digits that say something.
 pub(crate) fn shown(ratio: f64) -> String {
     let decimals = if ratio < 0.1 { 3 } else { 2 };
     format!("{ratio:.decimals$}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    #[test]
-    fn settings_with_other_leases_get_a_scale_of_their_own() {
-        let row = |plugins: &str, leases, ms| Row {
-            conflist: "bridge".to_owned(),
-            held: Held { leases, ports: 0 },
-            concurrency: 1,
-            verb: "ADD",
-            plugins: plugins.to_owned(),
-            summary: Summary::of(&[Duration::from_millis(ms)]).unwrap(),
-            of_baseline: None,
-            of_floor: None,
-            calls_per_s: 1.0,
-            trace: None,
-        };
-        let rows = vec![row("a", 0, 1), row("a", 10_000, 900), row("b", 0, 2)];
-        let report = Report { machine: Machine::default(), baseline: "ref".to_owned(), rows };
-        let bars = report.picture().bars;
-        let shape: Vec<_> = bars.iter().map(|bar| (bar.section.as_str(), bar.plugins)).collect();
-        assert_eq!(shape, [("", "a"), ("", "b"), ("10000 leases held", "a")]);
-    }
 }

@@ -81,7 +81,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.shaping {
         // The budgets of shaping are the bench's own: bench/src/shaping/budget.rs.
         bench.arg("shaping").args(plugins).args(SHAPED.map(conflist)).args(args.enforce.then_some("--enforce"));
-        bench.arg("--json").arg(out.join("shaping.json")).arg("--svg").arg(out.join("shaping.svg"));
+        bench.arg("--json").arg(out.join("shaping.json"));
         return sh::run(&mut bench);
     }
     if args.hostport {
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let json = out.join("report.json");
     bench.args(["--runs", &runs, "--leases", &format!("0,{MANY_LEASES}"), "--syscalls"]);
     bench.args(plugins).args(CONFLISTS.map(conflist));
-    bench.arg("--json").arg(&json).arg("--svg").arg(out.join("report.svg"));
+    bench.arg("--json").arg(&json);
     sh::run(&mut bench)?;
     let mut budgets = budgets(&read(&json)?)?;
     budgets.extend(limited(&runs, &reference, &braid, &out)?);
@@ -113,7 +113,7 @@ fn hostport<'a>(bench: &'a mut Command, reference: &Path, braid: &Path, out: &Pa
     let own = format!("ref-iptables={},braid-ebpf={}", iptables.display(), ebpf.display());
     bench.arg(format!("{},{own}", conflist("hostport")));
     bench.arg("--baseline=ref-iptables,ref-nftables");
-    Ok(bench.arg("--json").arg(out.join("hostport.json")).arg("--svg").arg(out.join("hostport.svg")))
+    Ok(bench.arg("--json").arg(out.join("hostport.json")))
 }
 
 /// An attachment with a limit beside the same without, on a node that has one with a limit already, since the first on a

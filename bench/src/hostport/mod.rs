@@ -7,7 +7,7 @@
 //!                      ├─► goodput: how fast one flow of TCP is
 //!                      ├─► traffic: round trips of UDP
 //!                      └─► conntrack: what the round leaves is forgotten
-//!         rounds ─► figures: medians and ratios ─► report (table, JSON), svg, budget
+//!         rounds ─► figures: medians and ratios ─► report (table, JSON), budget
 //! ```
 
 mod budget;
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         rounds: args.rounds,
         rows: figures::rows(&sampled, &args.baselines().collect::<Vec<_>>()),
     };
-    publish(&report, &report.table(), &report.picture(), &args.common)?;
+    publish(&report, &report.table(), &args.common)?;
     budget::judge(&report, args.enforce)
 }
 

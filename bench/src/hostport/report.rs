@@ -4,7 +4,6 @@ use super::cli::Position;
 use super::figures::{Row, Spread};
 use crate::report::{Machine, shown, table};
 use crate::run::FLOOR;
-use crate::svg::{Bar, Picture};
 use comfy_table::Table;
 use serde::Serialize;
 
@@ -34,22 +33,6 @@ impl Report {
         header.extend(["udp rr/s", "± %", &over]);
         table(header, &[1], self.rows.iter().map(|row| (Vec::new(), row.cells())))
     }
-
-    /// Connections beside goodput, a group of bars for each number of ports.
-    pub(crate) fn picture(&self) -> Picture<'_> {
-        let mut rows: Vec<&Row> = self.rows.iter().collect();
-        rows.sort_by_key(|row| row.ports);
-        Picture {
-            title: "TCP through a port of the host",
-            about: format!(
-                "bar: median of {} rounds, whisker: smallest to largest; floor: the pod's own address; {}",
-                self.rounds, self.machine
-            ),
-            floor: Some(FLOOR),
-            panels: ["new connections a second", "Gbit/s, one flow"],
-            bars: rows.into_iter().flat_map(Row::bars).collect(),
-        }
-    }
 }
 
 impl Row {
@@ -60,19 +43,6 @@ impl Row {
             _ if self.plugins == FLOOR => "no port".to_owned(),
             ports => format!("{ports} ports"),
         }
-    }
-
-    fn bars(&self) -> [Bar<'_>; 2] {
-        let bar = |panel, Spread { median, min, max, .. }: &Spread, decimals| Bar {
-            section: String::new(),
-            group: self.place(),
-            panel,
-            plugins: &self.plugins,
-            length: *median,
-            whisker: Some((*min, *max)),
-            figure: format!("{median:.decimals$}"),
-        };
-        [bar(0, &self.figures.connections_per_s, 0), bar(1, &self.figures.gbit_per_s, 2)]
     }
 
     fn cells(&self) -> Vec<String> {
@@ -135,18 +105,6 @@ pub(crate) mod tests {
                 "1000 mine 900 0.0 0.90 0.45 1111.1 0.90 0.0 0.90 0.45 0.100 500 0.0"
             ]
         );
-    }
-
-    #[test]
-    fn each_number_of_ports_is_one_group_with_a_bar_for_each_name() {
-        let all = [(FLOOR, 0), ("ref", 1), ("ref", 1000), ("own", 1), ("own", 1000)];
-        let report = report(&all.map(|(plugins, ports)| sampled(plugins, ports, &[1234.0, 1500.0])));
-        let bars = report.picture().bars;
-        let connections = bars.iter().filter(|bar| bar.panel == 0).map(|bar| (bar.group.as_str(), bar.plugins));
-        let (one, many) = ("1 port", "1000 ports");
-        let all = [("no port", FLOOR), (one, "ref"), (one, "own"), (many, "ref"), (many, "own")];
-        assert_eq!(connections.collect::<Vec<_>>(), all);
-        assert_eq!(bars[0].figure, "1234");
     }
 
     #[test]

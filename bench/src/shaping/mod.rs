@@ -6,7 +6,7 @@
 //!                      ├─► traffic: bulk flows, what arrived ─► goodput
 //!                      ├─► cpu, segments: busy time of the processors and TCP's segments meanwhile
 //!                      └─► rr: round trips beside a bulk flow
-//!         rows ─► rounds: the middle of several ─► report (table, JSON), svg, budget
+//!         rows ─► rounds: the middle of several ─► report (table, JSON), budget
 //! ```
 
 mod attach;
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         rounds: args.rounds,
         rows: rows(args)?,
     };
-    publish(&report, &report.table(), &report.picture(), &args.common)?;
+    publish(&report, &report.table(), &args.common)?;
     budget::judge(&report, args.enforce)
 }
 

@@ -3,7 +3,6 @@
 use super::cell::{Cell, Rate};
 use crate::report::{Machine, shown, table};
 use crate::stats::Summary;
-use crate::svg::{Bar, Picture};
 use anyhow::Error;
 use comfy_table::Table;
 use serde::Serialize;
@@ -115,21 +114,6 @@ impl Report {
         let rows = self.rows.iter().map(|row| (row.place(), row.cells(self.baseline_of(row))));
         table(header, &[0, 1, 2, 3, 4, 5, 6, 16], rows)
     }
-
-    /// Goodput beside the 99th percentile of round trips, a group of bars for each cell.
-    pub(crate) fn picture(&self) -> Picture<'_> {
-        Picture {
-            title: "What shaping does to traffic",
-            about: format!(
-                "goodput in percent of what the rate lets through; round trip in milliseconds (p99) beside one bulk \
-                 flow; {}",
-                self.machine
-            ),
-            floor: None,
-            panels: ["goodput, % of ideal", "round trip p99, ms"],
-            bars: self.rows.iter().flat_map(Row::bars).collect(),
-        }
-    }
 }
 
 impl Row {
@@ -153,24 +137,6 @@ impl Row {
         let rate = self.beside.map_or_else(|| rate.to_string(), |beside| format!("{rate} beside {beside}"));
         let rest = [direction.to_string(), protocol.to_string(), flows.to_string(), family.to_string()];
         [self.conflist.clone(), rate].into_iter().chain(rest).collect()
-    }
-
-    /// Both figures, or the word for their lack.
-    fn bars(&self) -> impl Iterator<Item = Bar<'_>> {
-        let values = self.figures.map(|figures| [Some(figures.of_ideal * 100.0), figures.rr_p99_ms()]);
-        let bar = move |(panel, value): (usize, Option<f64>)| {
-            let word = self.failure.as_ref().map(|failure| failure.word().to_owned());
-            Some(Bar {
-                section: self.conflist.clone(),
-                group: self.title().replace(", ", "\n"),
-                panel,
-                plugins: &self.plugins,
-                length: value.unwrap_or_default(),
-                whisker: None,
-                figure: value.map(|value| format!("{value:.*}", usize::from(value < 1000.0) * 2)).or(word)?,
-            })
-        };
-        values.unwrap_or_default().into_iter().enumerate().filter_map(bar)
     }
 
     fn cells(&self, baseline: Option<&Row>) -> Vec<String> {
@@ -281,14 +247,6 @@ pub(crate) mod tests {
         let beside = Row { beside: Some(Rate::M50), ..row("ref", 1.0, 1, 1.0) };
         assert_eq!(beside.title(), "10M ingress tcp IPv4, beside 50M");
         assert!(!beside.is_at(&row("ref", 1.0, 1, 1.0)));
-    }
-
-    #[test]
-    fn a_cell_is_one_group_of_bars_and_a_failure_has_its_word() {
-        let report = report(vec![row("ref", 0.5, 40, 1.0), failed("more", "ADD bandwidth: no")]);
-        let bars = report.picture().bars;
-        let figures: Vec<_> = bars.iter().map(|bar| (bar.group.as_str(), bar.figure.as_str())).collect();
-        assert_eq!(figures, ["50.00", "40.00", "refused", "refused"].map(|figure| ("10M ingress tcp IPv4", figure)));
     }
 
     #[test]
