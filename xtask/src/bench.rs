@@ -2,31 +2,13 @@
 
 mod cluster;
 
-use crate::{build, dist, sh};
+use crate::{build, dist, sh, tools};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The release of the reference plugins that braid is compared with.
-const REFERENCE: &str = "v1.9.1";
-const REFERENCE_PLUGINS: [&str; 14] = [
-    "main/bridge",
-    "main/host-device",
-    "main/ipvlan",
-    "main/loopback",
-    "main/macvlan",
-    "main/ptp",
-    "main/vlan",
-    "ipam/host-local",
-    "ipam/static",
-    "meta/bandwidth",
-    "meta/firewall",
-    "meta/portmap",
-    "meta/sbr",
-    "meta/tuning",
-];
 const CONFLISTS: [&str; 5] = ["bridge", "bridge-ipmasq", "ptp", "macvlan", "chain"];
 /// Conflists whose ADD has a budget beside the reference: one plugin and host-local.
 const SINGLE: [&str; 3] = ["bridge", "ptp", "macvlan"];
@@ -65,11 +47,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let reference = setup()?;
+    sh::apt(&[("strace", "strace")])?;
+    let reference = tools::reference()?;
     if args.setup {
         return Ok(());
     }
-    let braid = build::linked(&dist::braid()?)?;
+    let braid = build::installed(&dist::braid()?)?;
     if args.cluster {
         return judge(&cluster::budgets(&reference, &braid)?, args.enforce);
     }
@@ -219,46 +202,6 @@ fn conflist_path(name: &str) -> PathBuf {
 
 fn conflist(name: &str) -> String {
     format!("--conflist={}", conflist_path(name).display())
-}
-
-/// Makes sure of strace and of the reference plugins; returns the plugins' directory.
-pub(crate) fn setup() -> Result<PathBuf> {
-    sh::apt(&[("strace", "strace")])?;
-    let dir = sh::cache().join("reference");
-    if dir.join("bridge").is_file() {
-        return Ok(dir);
-    }
-    fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
-    if sh::read(&mut sh::cmd("go", ["version"])).is_ok() {
-        eprintln!("building the reference plugins {REFERENCE}");
-        let packages =
-            REFERENCE_PLUGINS.map(|p| format!("github.com/containernetworking/plugins/plugins/{p}@{REFERENCE}"));
-        let mut go = sh::cmd("go", ["install", "-trimpath"]);
-        sh::run(go.args(packages).env("GOBIN", &dir).env("CGO_ENABLED", "0"))?;
-    } else {
-        eprintln!("go is missing: unpacking Debian's containernetworking-plugins, which may be older than {REFERENCE}");
-        unpack_deb(&dir)?;
-    }
-    Ok(dir)
-}
-
-/// Puts the plugins of the newest package that apt knows into `dir`; nothing is installed.
-fn unpack_deb(dir: &Path) -> Result<()> {
-    let scratch = dir.with_extension("deb");
-    fs::create_dir_all(&scratch).with_context(|| format!("create {}", scratch.display()))?;
-    let download =
-        || sh::run(sh::cmd("apt-get", ["download", "-qq", "containernetworking-plugins"]).current_dir(&scratch));
-    download().or_else(|_| sh::run(&mut sh::cmd("apt-get", ["update", "-qq"])).and_then(|()| download()))?;
-    let debs: Vec<_> = fs::read_dir(&scratch)?.collect::<std::io::Result<_>>()?;
-    for deb in debs {
-        sh::run(Command::new("dpkg-deb").arg("--extract").arg(deb.path()).arg(&scratch))?;
-    }
-    for entry in fs::read_dir(scratch.join("usr/lib/cni"))? {
-        let from = entry?.path();
-        fs::copy(&from, dir.join(from.file_name().unwrap_or_default()))
-            .with_context(|| format!("copy {}", from.display()))?;
-    }
-    fs::remove_dir_all(&scratch).with_context(|| format!("remove {}", scratch.display()))
 }
 
 /// One promise about braid and what became of it.

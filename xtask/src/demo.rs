@@ -50,7 +50,7 @@ fn inside(braid: &Path) -> Result<()> {
         addresses.push(address);
     }
     println!();
-    sh::run(sh::cmd(&braid.display().to_string(), ["status"]).env_remove("CNI_COMMAND"))?;
+    sh::run(sh::cmd(braid, ["status"]).env_remove("CNI_COMMAND"))?;
     println!();
     let [red, blue] = PODS;
     ping(red, addresses[1].split('/').next().unwrap_or_default(), blue)?;

@@ -67,7 +67,7 @@ fn attach(plugins: &Path, conflists: &[&str]) -> Result<()> {
 
 /// A folder of plugins each of whose calls leaves a trace of the functions that it ran.
 fn traced(braid: &Path, folder: &Path, traces: &Path) -> Result<PathBuf> {
-    let real = build::linked(braid)?;
+    let real = build::installed(braid)?;
     let wrapped = folder.join("plugins");
     fs::create_dir_all(&wrapped).with_context(|| format!("create {}", wrapped.display()))?;
     for plugin in fs::read_dir(&real)? {

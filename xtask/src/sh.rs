@@ -1,6 +1,7 @@
 //! Running other programs: each failure names the command.
 
 use anyhow::{Context, Result, bail};
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,7 +11,7 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
 }
 
-/// Where downloads and builds that outlive the checkout are kept: `$BRAID_CACHE`, else `~/.cache/braid`.
+/// Folder of downloads and builds that outlive the checkout: `$BRAID_CACHE`, else `~/.cache/braid`.
 pub(crate) fn cache() -> PathBuf {
     std::env::var_os("BRAID_CACHE").map_or_else(
         || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/root".into())).join(".cache/braid"),
@@ -19,7 +20,7 @@ pub(crate) fn cache() -> PathBuf {
 }
 
 /// A command in the checkout's root.
-pub(crate) fn cmd<S: AsRef<std::ffi::OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> Command {
+pub(crate) fn cmd<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, args: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(program);
     command.args(args).current_dir(root()).stdin(Stdio::null());
     command
@@ -27,10 +28,7 @@ pub(crate) fn cmd<S: AsRef<std::ffi::OsStr>>(program: &str, args: impl IntoItera
 
 /// Another verb of this program.
 pub(crate) fn xtask<'a>(args: impl IntoIterator<Item = &'a str>) -> Result<Command> {
-    let own = std::env::current_exe().context("find this program")?;
-    let mut command = Command::new(own);
-    command.args(args).current_dir(root()).stdin(Stdio::null());
-    Ok(command)
+    Ok(cmd(std::env::current_exe().context("find this program")?, args))
 }
 
 /// Runs `command` to its end and fails unless it succeeded.
@@ -42,7 +40,7 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs `command` and returns what it wrote to its standard output.
+/// Runs `command` and returns its standard output.
 pub fn read(command: &mut Command) -> Result<String> {
     let out = command.stderr(Stdio::piped()).output().with_context(|| format!("start {command:?}"))?;
     if !out.status.success() {

@@ -15,7 +15,7 @@ mod lane;
 mod stage;
 
 use crate::cluster::own;
-use crate::{bench, build, dist, sh, tools};
+use crate::{build, dist, sh, tools};
 use anyhow::{Context, Result};
 use lane::Lane;
 use stage::Stage;
@@ -118,7 +118,7 @@ fn build_tests() -> Result<()> {
 }
 
 fn reference() -> Result<()> {
-    bench::setup()?;
+    tools::reference()?;
     tools::cnitool().map(drop)
 }
 
@@ -183,7 +183,7 @@ fn cluster(args: &Args) -> Result<()> {
         own::with(nodes, || checks.iter().try_for_each(|verb| xtask(&[&["cluster"], *verb].concat())))
     };
     if args.all {
-        pass(&build::linked(&dist::braid_or_glibc()?)?, "braid", CHECKS)?;
+        pass(&build::installed(&dist::braid_or_glibc()?)?, "braid", CHECKS)?;
     }
     let deployed = [&[&["deploy"][..]], CHECKS, &[&["deploy", "--remove"]]].concat();
     pass(&sh::cache().join("reference"), "reference", &deployed)

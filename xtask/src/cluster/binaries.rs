@@ -37,8 +37,7 @@ pub(crate) fn build() -> Result<()> {
 }
 
 fn is_built(command: &str, version: &str) -> bool {
-    let path = bin().join(command);
-    sh::read(&mut sh::cmd(&path.to_string_lossy(), ["--version"])).is_ok_and(|text| text.contains(version))
+    sh::read(&mut sh::cmd(bin().join(command), ["--version"])).is_ok_and(|text| text.contains(version))
 }
 
 fn kubernetes() -> Result<()> {

@@ -136,7 +136,7 @@ fn kube_proxy(cluster: &Cluster, node: Node) -> Command {
 
 /// A program of the cluster's; the search path has been set by `in_netns`, and goes on to the plugins.
 fn program(name: &str, args: &[&str]) -> Command {
-    let mut command = sh::cmd(&bin().join(name).to_string_lossy(), args);
+    let mut command = sh::cmd(bin().join(name), args);
     command.current_dir("/");
     command
 }
