@@ -1,4 +1,4 @@
-//! What the plugins must keep, and what became of it.
+//! Budgets of the plugins and their verdicts.
 
 use anyhow::{Result, bail};
 
@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 #[derive(Debug, PartialEq)]
 pub(crate) struct Budget {
     pub(crate) what: String,
-    /// Infinite where nothing could be measured that has to be small.
+    /// Infinite if nothing could be measured that has to be small.
     pub(crate) figure: f64,
     pub(crate) bound: Bound,
 }
@@ -17,7 +17,7 @@ pub(crate) enum Bound {
     AtLeast(f64),
 }
 
-/// Prints all of them; an error where one is not kept, if they are enforced.
+/// Prints all budgets. Fails if they are enforced and one is not kept.
 pub(crate) fn judge(about: &str, budgets: &[Budget], enforce: bool) -> Result<()> {
     if !budgets.is_empty() {
         eprintln!("\nbudgets ({about}):");

@@ -3,7 +3,7 @@
 use crate::conflist::Conflist;
 use crate::{hostport, shaping};
 use anyhow::{Context, Result, bail};
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -23,9 +23,6 @@ pub(crate) struct Cli {
     pub(crate) other: Option<Other>,
     #[command(flatten)]
     pub(crate) common: Common,
-    /// A network to attach to; repeat for several. `NAME=FILE` after a comma gives one directory a list of its own
-    #[arg(long, value_name = "FILE[,NAME=FILE]…", required = true)]
-    pub(crate) conflist: Vec<Network>,
     /// ADDs (and DELs) to time for each directory in each setting
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub(crate) runs: usize,
@@ -50,15 +47,12 @@ pub(crate) struct Cli {
     /// How many more pods are attached before a run and stay, as on a node that is in use
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) beside: usize,
-    /// The directory that the others are compared with; the first one unless given
-    #[arg(long, value_name = "NAME")]
-    baseline: Option<String>,
     /// After each setting of the first concurrency, one more ADD and DEL under strace: system calls, forks, execs
     #[arg(long)]
     pub(crate) syscalls: bool,
 }
 
-/// What else than attachment latency can be measured.
+/// Other measurements than attachment latency.
 #[derive(Subcommand)]
 pub(crate) enum Other {
     /// Measure what `bandwidth` plugins do to traffic
@@ -67,12 +61,19 @@ pub(crate) enum Other {
     Hostport(hostport::cli::Args),
 }
 
-/// Options that each of them takes.
+/// Options of all measurements.
 #[derive(clap::Args)]
 pub(crate) struct Common {
     /// A directory of plugins and how to call it in the report; repeat to compare
     #[arg(long, value_name = "NAME=DIR", required = true)]
     pub(crate) plugins: Vec<Named>,
+    /// A network to attach to; repeat for several. `NAME=FILE` after a comma gives one directory a list of its own
+    #[arg(long, value_name = "FILE[,NAME=FILE]…", required = true)]
+    pub(crate) conflist: Vec<Network>,
+    /// The directories of which the better one in each figure is what the others are compared with; the first one unless
+    /// given
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    baseline: Vec<String>,
     /// Write all figures to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
@@ -92,7 +93,7 @@ pub(crate) struct Named {
     pub(crate) path: PathBuf,
 }
 
-/// The conflist that all directories use, and the ones that some use instead.
+/// The conflist of all directories, and those that some use instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Network {
     common: PathBuf,
@@ -105,56 +106,51 @@ impl Network {
         self.own.iter().find(|own| own.name == name).map_or(&self.common, |own| &own.path)
     }
 
-    /// How reports call the network: the common file's name without its ending.
+    /// The network's name in reports: the common file's name without its ending.
     pub(crate) fn label(&self) -> String {
         self.common.file_stem().unwrap_or_default().to_string_lossy().into_owned()
     }
 }
 
 impl Cli {
-    /// What clap can't see: names that don't exist, numbers that measure nothing.
+    /// Refuses what clap can't see: names that don't exist, numbers that measure nothing.
     pub(crate) fn check(&self) -> Result<()> {
-        self.common.check_names(&self.conflist, self.baseline.as_ref())?;
         if self.runs == 0 || self.concurrency.contains(&0) {
             bail!("--runs and --concurrency start at 1");
         }
-        Ok(())
-    }
-
-    pub(crate) fn baseline(&self) -> &str {
-        self.common.baseline(self.baseline.as_ref())
+        self.common.check()
     }
 }
 
 impl Common {
-    /// The name of the directory that the others are compared with.
-    pub(crate) fn baseline<'a>(&'a self, given: Option<&'a String>) -> &'a str {
-        given.or(self.plugins.first().map(|first| &first.name)).map_or("", String::as_str)
-    }
-
     /// Refuses a name that stands for no directory.
-    pub(crate) fn check_names<'a>(
-        &self,
-        conflists: &'a [Network],
-        baselines: impl IntoIterator<Item = &'a String>,
-    ) -> Result<()> {
-        let known = |name: &str| self.plugins.iter().any(|plugins| plugins.name == name);
-        let own = conflists.iter().flat_map(|network| &network.own).map(|own| &own.name);
-        match own.chain(baselines).find(|name| !known(name)) {
+    pub(crate) fn check(&self) -> Result<()> {
+        let own = self.conflist.iter().flat_map(|network| &network.own).map(|own| &own.name);
+        match own.chain(&self.baseline).find(|name| self.plugins.iter().all(|plugins| plugins.name != **name)) {
             Some(unknown) => bail!("\"{unknown}\" is none of the --plugins"),
             None => Ok(()),
         }
     }
 
+    /// Names of the directories that the others are compared with.
+    pub(crate) fn baselines(&self) -> Vec<String> {
+        let first = self.plugins.first().filter(|_| self.baseline.is_empty());
+        self.baseline.iter().chain(first.map(|first| &first.name)).cloned().collect()
+    }
+
     /// All directories, for one network.
     pub(crate) fn contenders<'a>(&'a self, network: &Network) -> Result<Vec<Contender<'a>>> {
-        let contender = |plugins: &'a Named| {
-            let Named { name, path } = plugins;
+        let contender = |Named { name, path }: &'a Named| {
             let dir = path.canonicalize().with_context(|| format!("plugins {name}: {}", path.display()))?;
             Ok(Contender { name, dir, conflist: Conflist::read(network.file(name))? })
         };
         self.plugins.iter().map(contender).collect()
     }
+}
+
+/// The word of a value on the command line.
+pub(crate) fn word(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 impl FromStr for Named {
@@ -199,11 +195,14 @@ mod tests {
     }
 
     #[test]
-    fn baseline_must_be_measured_too() {
-        let cli = |baseline| {
-            Cli::try_parse_from(["braid-bench", "--plugins=a=/a", "--conflist=x", "--baseline", baseline]).unwrap()
+    fn baselines_must_be_measured_too_and_the_first_directory_is_one_by_itself() {
+        let cli = |more: &[&str]| {
+            let given = ["braid-bench", "--plugins=a=/a", "--plugins=b=/b", "--conflist=x"];
+            Cli::try_parse_from(given.iter().chain(more)).unwrap()
         };
-        assert!(cli("a").check().is_ok());
-        assert_eq!(cli("b").check().unwrap_err().to_string(), "\"b\" is none of the --plugins");
+        assert_eq!(cli(&[]).common.baselines(), ["a"]);
+        assert_eq!(cli(&["--baseline=b,a"]).common.baselines(), ["b", "a"]);
+        assert!(cli(&["--baseline=b"]).check().is_ok());
+        assert_eq!(cli(&["--baseline=b,c"]).check().unwrap_err().to_string(), "\"c\" is none of the --plugins");
     }
 }

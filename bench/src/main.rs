@@ -8,9 +8,10 @@
 //!         rows ─► report (table, JSON)
 //! ```
 //!
-//! `braid-bench shaping` measures what `bandwidth` plugins do to traffic, see [`shaping`]; `braid-bench hostport` what the
-//! ports of `portmap` plugins do to it, see [`hostport`].
+//! `braid-bench shaping` measures the effect of `bandwidth` plugins on traffic, see [`shaping`]; `braid-bench hostport` that
+//! of `portmap` plugins, see [`hostport`].
 
+mod attached;
 mod budget;
 mod call;
 mod chain;
@@ -21,7 +22,6 @@ mod hostport;
 mod lease;
 mod netlink;
 mod node;
-mod outside;
 mod ports;
 mod programs;
 mod report;
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     let done = match &cli.other {
         Some(cli::Other::Shaping(args)) => shaping::run(args),
         Some(cli::Other::Hostport(args)) => hostport::run(args),
-        None => bench(&cli),
+        None => run::run(&cli),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -51,13 +51,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn bench(cli: &cli::Cli) -> Result<()> {
-    cli.check()?;
-    let machine = report::Machine::observe()?;
-    let report = report::Report { machine, baseline: cli.baseline().to_owned(), rows: run::run(cli)? };
-    report::publish(&report, &report.table(), &cli.common)
 }
 
 fn read(file: &str) -> Result<String> {

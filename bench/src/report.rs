@@ -1,44 +1,78 @@
-//! The figures as a table and as JSON.
+//! Figures of all contenders: compared with each other, as a table and as JSON.
 
 use crate::cli::Common;
-use crate::site::Held;
-use crate::stats::Summary;
-use crate::strace::Trace;
-use anyhow::{Context, Result};
+use crate::run::FLOOR;
+use crate::stats::Spread;
+use anyhow::{Context, Error, Result};
 use comfy_table::{CellAlignment, Table, presets};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
 
-/// One contender's calls of one verb in one setting.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Row {
-    pub(crate) conflist: String,
-    #[serde(flatten)]
-    pub(crate) held: Held,
-    pub(crate) concurrency: usize,
-    /// `ADD` or `DEL`.
-    pub(crate) verb: &'static str,
-    pub(crate) plugins: String,
-    #[serde(flatten)]
-    pub(crate) summary: Summary,
-    /// This p50 divided by the baseline's.
-    pub(crate) of_baseline: Option<f64>,
-    /// This p50 divided by the floor's.
-    pub(crate) of_floor: Option<f64>,
-    /// Calls through the whole list per second of the bursts they came in.
-    pub(crate) calls_per_s: f64,
-    /// What strace counted, summed over the pods attached at once.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) trace: Option<Trace>,
-}
+/// Characters of a failure's reason in the table.
+const REASON: usize = 80;
 
-/// All that a run found out.
+/// All rows of a run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     #[serde(flatten)]
     pub(crate) machine: Machine,
-    /// The name of the plugins that the others are compared with.
-    pub(crate) baseline: String,
+    /// Other conditions of the run.
+    #[serde(flatten, serialize_with = "named")]
+    pub(crate) conditions: Vec<(&'static str, String)>,
+    /// Names of the plugins that the others are compared with: those with the highest median, figure by figure.
+    pub(crate) baselines: Vec<String>,
+    /// True if a ratio is the median of the ratios of all rounds. Other work on the machine in a round affects both rows.
+    #[serde(skip)]
+    pub(crate) by_round: bool,
     pub(crate) rows: Vec<Row>,
+}
+
+/// Figures of one contender in one setting.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Row {
+    /// Names and values of the setting, which are the first columns of the table.
+    #[serde(flatten, serialize_with = "named")]
+    pub(crate) setting: Vec<(&'static str, String)>,
+    pub(crate) plugins: String,
+    /// Samples by the name of the figure; none after a failure.
+    #[serde(flatten, serialize_with = "spreads")]
+    samples: BTreeMap<&'static str, Vec<f64>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) failure: Option<Failure>,
+}
+
+/// Figures of one round by their names.
+pub(crate) type Figures = Vec<(&'static str, f64)>;
+
+/// Reason for a row without figures.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Failure {
+    /// True if the plugin `bandwidth` would not shape this interface.
+    pub(crate) refused: bool,
+    pub(crate) reason: String,
+}
+
+/// One column of the table: its title, its figure, and the number of the figure.
+pub(crate) type Column<'a> = (&'a str, &'static str, Cell);
+
+/// Content of a cell.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Cell {
+    /// A statistic with so many decimals.
+    Value(fn(&Spread) -> f64, usize),
+    /// Ratio to another row.
+    Ratio(Beside),
+}
+
+/// Another row that a row is compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Beside {
+    /// The best baseline in the same setting.
+    Baseline,
+    /// The kernel's own, in the same setting if it has one there.
+    Floor,
+    /// The first one of the same plugins.
+    First,
 }
 
 /// Origin of the figures.
@@ -53,7 +87,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// This one, with a warning where other work shows in the figures.
+    /// This machine. Warns if other work shows in the figures.
     pub(crate) fn observe() -> Result<Self> {
         let text = crate::read("/proc/loadavg")?;
         let load = text.split(' ').next().unwrap_or_default().parse();
@@ -68,76 +102,232 @@ impl Machine {
     }
 }
 
-/// Writes a report to the files that are asked for, and prints its table.
-#[expect(clippy::print_stdout, reason = "the table is what the bench is for")]
-pub(crate) fn publish(report: &impl Serialize, table: &Table, to: &Common) -> Result<()> {
-    if let Some(file) = &to.json {
-        let text = serde_json::to_string_pretty(report)?;
-        std::fs::write(file, text).with_context(|| format!("write {}", file.display()))?;
+impl Failure {
+    pub(crate) fn of(err: &Error) -> Self {
+        let reason = format!("{err:#}").split_whitespace().collect::<Vec<_>>().join(" ");
+        Failure { refused: reason.starts_with("ADD bandwidth:"), reason }
     }
-    println!("{table}");
-    Ok(())
-}
 
-/// A line for each row, which is a place and figures; cells of a place that repeat the line above are left blank. All
-/// columns are numbers but those of `text`.
-pub(crate) fn table<S: ToString>(
-    header: impl IntoIterator<Item = S>,
-    text: &[usize],
-    rows: impl Iterator<Item = (Vec<String>, Vec<String>)>,
-) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY).set_header(header.into_iter().map(|name| name.to_string()));
-    let mut above = Vec::new();
-    for (place, figures) in rows {
-        let repeated = place.iter().zip(&above).take_while(|(here, above)| here == above).count();
-        let blank = (0..repeated).map(|_| String::new());
-        table.add_row(blank.chain(place.iter().skip(repeated).cloned()).chain(figures));
-        above = place;
-    }
-    for (_, column) in table.column_iter_mut().enumerate().filter(|(at, _)| !text.contains(at)) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
-}
-
-impl Report {
-    /// Times are in milliseconds.
-    pub(crate) fn table(&self) -> Table {
-        let mut header: Vec<String> =
-            ["conflist", "leases", "ports", "at once", "verb", "plugins", "p50 ms", "p95", "p99", "min", "mean"]
-                .map(str::to_owned)
-                .into();
-        header.extend([format!("/ {}", self.baseline), "/ floor".to_owned(), "calls/s".to_owned()]);
-        if self.rows.iter().any(|row| row.trace.is_some()) {
-            header.extend(["syscalls", "forks", "threads", "execs"].map(str::to_owned));
-        }
-        table(header, &[0, 4, 5], self.rows.iter().map(|row| (row.place(), row.figures())))
+    /// The reason without the words that every reason has, as long as a table can show it.
+    fn short(&self) -> String {
+        let word = if self.refused { "refused" } else { "failed" };
+        let short = self.reason.strip_prefix("ADD ").unwrap_or(&self.reason).replacen("code 999: ", "", 1);
+        format!("{word}: {}", short.chars().take(REASON).collect::<String>())
     }
 }
 
 impl Row {
-    /// Where the row stands: network, leases, ports, concurrency, verb.
-    fn place(&self) -> Vec<String> {
-        let [leases, ports] = [self.held.leases, self.held.ports.into()].map(|count: usize| count.to_string());
-        vec![self.conflist.clone(), leases, ports, self.concurrency.to_string(), self.verb.to_owned()]
+    pub(crate) fn new(setting: Vec<(&'static str, String)>, plugins: &str) -> Self {
+        Row { setting, plugins: plugins.to_owned(), samples: BTreeMap::new(), failure: None }
     }
 
-    fn figures(&self) -> Vec<String> {
-        let Summary { min_ms, mean_ms, p50_ms, p95_ms, p99_ms, .. } = self.summary;
-        let mut cells = vec![self.plugins.clone()];
-        cells.extend([p50_ms, p95_ms, p99_ms, min_ms, mean_ms].map(|ms| format!("{ms:.2}")));
-        cells.extend([self.of_baseline, self.of_floor].map(|ratio| ratio.map_or(String::new(), shown)));
-        cells.push(format!("{:.1}", self.calls_per_s));
-        if let Some(Trace { syscalls, forks, threads, execs }) = self.trace {
-            cells.extend([syscalls, forks, threads, execs].map(|count| count.to_string()));
+    /// Adds the figures of a round. A failure stays, whatever other rounds found.
+    pub(crate) fn add(&mut self, round: Result<Figures, Failure>) {
+        match round {
+            Err(failure) => {
+                self.failure = Some(failure);
+                self.samples.clear();
+            }
+            Ok(_) if self.failure.is_some() => {}
+            Ok(figures) => {
+                for (name, value) in figures {
+                    self.samples.entry(name).or_default().push(value);
+                }
+            }
         }
-        cells
+    }
+
+    pub(crate) fn spread(&self, figure: &str) -> Option<Spread> {
+        Spread::of(self.samples.get(figure)?)
+    }
+
+    /// The median of a figure.
+    pub(crate) fn p50(&self, figure: &str) -> Option<f64> {
+        self.spread(figure).map(|spread| spread.p50)
+    }
+
+    /// One value of the setting.
+    pub(crate) fn value(&self, name: &str) -> Option<&str> {
+        self.setting.iter().find_map(|(other, value)| (*other == name).then_some(value.as_str()))
+    }
+
+    /// The plugins and the setting in one line.
+    pub(crate) fn title(&self) -> String {
+        self.setting.iter().fold(self.plugins.clone(), |title, (name, value)| format!("{title}, {name} {value}"))
     }
 }
 
-/// A ratio with at least two digits that say something.
-pub(crate) fn shown(ratio: f64) -> String {
-    let decimals = if ratio < 0.1 { 3 } else { 2 };
-    format!("{ratio:.decimals$}")
+impl Report {
+    /// Writes the JSON file if one is asked for, and prints the table.
+    #[expect(clippy::print_stdout, reason = "the table is what the bench is for")]
+    pub(crate) fn publish(&self, columns: &[Column<'_>], to: &Common) -> Result<()> {
+        if let Some(file) = &to.json {
+            let text = serde_json::to_string_pretty(self)?;
+            std::fs::write(file, text).with_context(|| format!("write {}", file.display()))?;
+        }
+        println!("{}", self.table(columns));
+        Ok(())
+    }
+
+    /// The title of a column of ratios to the baselines.
+    pub(crate) fn over_baseline(&self) -> String {
+        format!("/ {}", if let [one] = self.baselines.as_slice() { one } else { "best" })
+    }
+
+    /// The row that `row` is compared with in a figure.
+    pub(crate) fn beside(&self, row: &Row, figure: &str, beside: Beside) -> Option<&Row> {
+        let in_setting = || self.rows.iter().filter(|other| other.setting == row.setting);
+        match beside {
+            Beside::Baseline => in_setting()
+                .filter(|other| self.baselines.contains(&other.plugins))
+                .max_by(|one, other| one.p50(figure).unwrap_or(0.0).total_cmp(&other.p50(figure).unwrap_or(0.0))),
+            Beside::Floor => in_setting().chain(&self.rows).find(|other| other.plugins == FLOOR),
+            Beside::First => {
+                let first = self.rows.iter().find(|other| other.plugins == row.plugins);
+                first.filter(|first| first.setting != row.setting)
+            }
+        }
+    }
+
+    /// A figure over that of another row.
+    pub(crate) fn ratio(&self, row: &Row, figure: &str, beside: Beside) -> Option<f64> {
+        let other = self.beside(row, figure, beside)?.spread(figure)?;
+        let own = row.spread(figure)?;
+        if !self.by_round {
+            return Some(own.p50 / other.p50);
+        }
+        let ratios = own.samples.iter().zip(&other.samples).map(|(own, other)| own / other);
+        Spread::of(&ratios.collect::<Vec<_>>()).map(|ratios| ratios.p50)
+    }
+
+    /// A line for each row. A value of the setting that repeats the line above is left blank.
+    pub(crate) fn table(&self, columns: &[Column<'_>]) -> Table {
+        let names = self.rows.first().map_or(&[][..], |row| &row.setting).iter().map(|(name, _)| *name);
+        let mut header: Vec<&str> = names.chain(["plugins"]).collect();
+        let numbers = header.len()..header.len() + columns.len();
+        header.extend(columns.iter().map(|(title, ..)| title));
+        header.extend(self.rows.iter().any(|row| row.failure.is_some()).then_some("why"));
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_BORDERS_ONLY).set_header(header);
+        let mut above: &[_] = &[];
+        for row in &self.rows {
+            let repeated = row.setting.iter().zip(above).take_while(|(here, above)| here == above).count();
+            let setting = row.setting.iter().enumerate();
+            let mut cells: Vec<String> =
+                setting.map(|(at, (_, value))| if at < repeated { String::new() } else { value.clone() }).collect();
+            cells.push(row.plugins.clone());
+            cells.extend(columns.iter().map(|column| self.cell(row, column).unwrap_or_default()));
+            cells.extend(row.failure.iter().map(Failure::short));
+            table.add_row(cells);
+            above = &row.setting;
+        }
+        for (_, column) in table.column_iter_mut().enumerate().filter(|(at, _)| numbers.contains(at)) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        table
+    }
+
+    fn cell(&self, row: &Row, (_, figure, cell): &Column<'_>) -> Option<String> {
+        match *cell {
+            Cell::Value(of, decimals) => Some(format!("{:.decimals$}", of(&row.spread(figure)?))),
+            Cell::Ratio(beside) => {
+                let ratio = self.ratio(row, figure, beside)?;
+                // At least two digits that say something.
+                let decimals = if ratio < 0.1 { 3 } else { 2 };
+                Some(format!("{ratio:.decimals$}"))
+            }
+        }
+    }
+}
+
+/// Serializes pairs as the fields of an object.
+fn named<S: Serializer>(pairs: &[(&'static str, String)], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(pairs.iter().map(|(name, value)| (name, value)))
+}
+
+fn spreads<S: Serializer>(samples: &BTreeMap<&'static str, Vec<f64>>, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(samples.iter().map(|(name, samples)| (name, Spread::of(samples))))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A row whose figure `rate` has these samples.
+    fn row(plugins: &str, ports: u16, rates: &[f64]) -> Row {
+        let mut row = Row::new(vec![("ports", ports.to_string())], plugins);
+        for rate in rates {
+            row.add(Ok(vec![("rate", *rate)]));
+        }
+        row
+    }
+
+    pub(crate) fn report(baselines: &[&str], rows: Vec<Row>) -> Report {
+        let baselines = baselines.iter().map(|name| (*name).to_owned()).collect();
+        Report { machine: Machine::default(), conditions: Vec::new(), baselines, by_round: true, rows }
+    }
+
+    fn failure(reason: &'static str) -> Failure {
+        Failure::of(&Error::msg(reason))
+    }
+
+    /// The lines of a table with one blank between the words.
+    fn lines(report: &Report, columns: &[Column<'_>]) -> Vec<String> {
+        let words = |line: &str| line.split_whitespace().filter(|word| *word != "│").collect::<Vec<_>>().join(" ");
+        report
+            .table(columns)
+            .to_string()
+            .lines()
+            .map(words)
+            .filter(|line| line.contains(char::is_alphanumeric))
+            .collect()
+    }
+
+    #[test]
+    fn a_row_is_compared_with_the_better_baseline_its_first_setting_and_the_floor() {
+        let rows = vec![
+            row(FLOOR, 0, &[200.0, 400.0, 200.0]),
+            row("slow", 1, &[50.0, 50.0, 50.0]),
+            row("fast", 1, &[80.0, 100.0, 120.0]),
+            row("own", 1, &[100.0, 200.0, 100.0]),
+            row("own", 1000, &[90.0, 180.0, 95.0]),
+        ];
+        let mut report = report(&["slow", "fast"], rows);
+        let ratios = |report: &Report, at: usize| {
+            [Beside::Baseline, Beside::First, Beside::Floor].map(|to| report.ratio(&report.rows[at], "rate", to))
+        };
+        assert_eq!(ratios(&report, 3), [Some(1.25), None, Some(0.5)]);
+        assert_eq!(ratios(&report, 4), [None, Some(0.9), Some(0.45)]);
+        report.by_round = false;
+        assert_eq!(ratios(&report, 4), [None, Some(0.95), Some(0.475)]);
+    }
+
+    #[test]
+    fn a_setting_that_repeats_is_blank_and_a_failure_has_its_reason() {
+        let mut refused = row("own", 1, &[]);
+        refused.add(Err(failure("ADD bandwidth: code 999: no\n  veth")));
+        let mut failed = row("own", 2, &[7.0]);
+        failed.add(Err(failure("ADD bridge: no")));
+        failed.add(Ok(vec![("rate", 9.0)]));
+        let report = report(&["ref"], vec![row("ref", 1, &[8.0]), refused, failed]);
+        let columns =
+            [("rate/s", "rate", Cell::Value(|spread| spread.p50, 1)), ("/", "rate", Cell::Ratio(Beside::Baseline))];
+        assert_eq!(
+            lines(&report, &columns),
+            [
+                "ports plugins rate/s / why",
+                "1 ref 8.0 1.00",
+                "own refused: bandwidth: no veth",
+                "2 own failed: bridge: no"
+            ]
+        );
+    }
+
+    #[test]
+    fn json_has_setting_statistics_and_samples_side_by_side() {
+        let value = serde_json::to_value(report(&["ref"], vec![row("ref", 1, &[10.0, 30.0, 20.0])])).unwrap();
+        let row = &value["rows"][0];
+        assert_eq!((&row["ports"], &row["plugins"], &row["rate"]["p50"]), (&"1".into(), &"ref".into(), &20.0.into()));
+        assert_eq!(row["rate"]["samples"], serde_json::json!([10.0, 30.0, 20.0]));
+    }
 }

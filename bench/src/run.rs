@@ -1,17 +1,20 @@
-//! The run: every setting, all contenders taking turns in it.
+//! Attachment latency: every setting, all contenders taking turns in it.
 
 use crate::cli::{Cli, Contender};
 use crate::programs;
-use crate::report::Row;
+use crate::report::{Beside, Cell, Column, Figures, Machine, Report, Row};
 use crate::site::{Burst, Held, Site};
-use crate::stats::Summary;
-use crate::strace::Trace;
+use crate::stats::float;
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
-use std::time::Duration;
 
-/// What the kernel's own row is called.
+/// Name of the kernel's own row.
 pub(crate) const FLOOR: &str = "floor";
+
+const MS: &str = "ms";
+/// Time of a burst for each of its calls.
+const S_PER_CALL: &str = "s_per_call";
+const TRACE: [&str; 4] = ["syscalls", "forks", "threads", "execs"];
 
 /// One combination of what is varied.
 struct Setting {
@@ -20,21 +23,35 @@ struct Setting {
     concurrency: usize,
 }
 
-/// A contender's calls of one verb in one setting.
-#[derive(Default)]
-struct Samples {
-    took: Vec<Duration>,
-    wall: Duration,
-    trace: Option<Trace>,
+/// Measures all settings of the command line and reports them.
+pub(crate) fn run(cli: &Cli) -> Result<()> {
+    cli.check()?;
+    let machine = Machine::observe()?;
+    let baselines = cli.common.baselines();
+    let report = Report { machine, conditions: Vec::new(), baselines, by_round: false, rows: rows(cli)? };
+    let over = report.over_baseline();
+    let mut columns: Vec<Column<'_>> = vec![
+        ("p50 ms", MS, Cell::Value(|ms| ms.p50, 2)),
+        ("p95", MS, Cell::Value(|ms| ms.p95, 2)),
+        ("p99", MS, Cell::Value(|ms| ms.p99, 2)),
+        ("min", MS, Cell::Value(|ms| ms.min, 2)),
+        ("mean", MS, Cell::Value(|ms| ms.mean, 2)),
+        (&over, MS, Cell::Ratio(Beside::Baseline)),
+        ("/ floor", MS, Cell::Ratio(Beside::Floor)),
+        ("calls/s", S_PER_CALL, Cell::Value(|seconds| 1.0 / seconds.mean, 1)),
+    ];
+    if cli.syscalls {
+        columns.extend(TRACE.map(|name| (name, name, Cell::Value(|count| count.p50, 0))));
+    }
+    report.publish(&columns, &cli.common)
 }
 
-/// Measures all settings of the command line.
-pub(crate) fn run(cli: &Cli) -> Result<Vec<Row>> {
-    let contenders = cli.conflist.iter().map(|network| cli.common.contenders(network));
+fn rows(cli: &Cli) -> Result<Vec<Row>> {
+    let contenders = cli.common.conflist.iter().map(|network| cli.common.contenders(network));
     let contenders: Vec<_> = contenders.collect::<Result<_>>()?;
     contenders.iter().flatten().take(cli.common.plugins.len()).try_for_each(|one| programs::read_anew(&one.dir))?;
     let settings = settings(cli);
-    let rounds: usize = settings.iter().map(|setting| cli.warmup + cli.runs.div_ceil(setting.concurrency)).sum();
+    let rounds: usize = settings.iter().map(|setting| setting.rounds(cli)).sum();
     let bar = progress(rounds)?;
     let mut rows = Vec::new();
     for setting in settings {
@@ -54,84 +71,70 @@ pub(crate) fn run(cli: &Cli) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
+/// The rows of all ADDs, then those of all DELs.
 fn measure(cli: &Cli, setting: &Setting, sites: &mut [(&str, Site<'_>)], bar: &ProgressBar) -> Result<Vec<Row>> {
-    let mut samples: Vec<(Samples, Samples)> = Vec::new();
-    samples.resize_with(sites.len(), Default::default);
-    for round in 0..cli.warmup + cli.runs.div_ceil(setting.concurrency) {
+    let rows = |verb| sites.iter().map(|(name, _)| setting.row(cli, verb, name)).collect::<Vec<_>>();
+    let (mut adds, mut dels) = (rows("ADD"), rows("DEL"));
+    for round in 0..setting.rounds(cli) {
         for turn in order(round, sites.len()) {
-            let (Some((name, site)), Some((adds, dels))) = (sites.get_mut(turn), samples.get_mut(turn)) else {
-                continue;
-            };
+            let (name, site) = &mut sites[turn];
             let (add, del) = site.round(false).with_context(|| (*name).to_owned())?;
             if round >= cli.warmup {
-                adds.push(add);
-                dels.push(del);
+                adds[turn].add(Ok(figures(&add)));
+                dels[turn].add(Ok(figures(&del)));
             }
         }
         bar.inc(1);
     }
-    let strace = cli.syscalls && cli.concurrency.first() == Some(&setting.concurrency);
-    for ((name, site), (adds, dels)) in
-        sites.iter_mut().zip(&mut samples).filter(|((name, _), _)| strace && *name != FLOOR)
-    {
-        let (add, del) = site.round(true).with_context(|| format!("{name} under strace"))?;
-        (adds.trace, dels.trace) = (Some(add.trace), Some(del.trace));
+    if cli.syscalls && cli.concurrency.first() == Some(&setting.concurrency) {
+        for (turn, (name, site)) in sites.iter_mut().enumerate().filter(|(_, (name, _))| *name != FLOOR) {
+            let (add, del) = site.round(true).with_context(|| format!("{name} under strace"))?;
+            adds[turn].add(Ok(traced(&add)));
+            dels[turn].add(Ok(traced(&del)));
+        }
     }
-    let (adds, dels): (Vec<_>, Vec<_>) = samples.into_iter().unzip();
-    let names: Vec<_> = sites.iter().map(|(name, _)| *name).collect();
-    Ok([("ADD", adds), ("DEL", dels)]
-        .into_iter()
-        .flat_map(|(verb, all)| setting.rows(cli, verb, &names, &all))
-        .collect())
+    adds.extend(dels);
+    Ok(adds)
 }
 
-impl Samples {
-    fn push(&mut self, burst: Burst) {
-        self.took.extend(burst.took);
-        self.wall += burst.wall;
-    }
+fn figures(burst: &Burst) -> Figures {
+    let times = burst.took.iter().map(|took| (MS, took.as_secs_f64() * 1e3));
+    times.chain([(S_PER_CALL, burst.wall.as_secs_f64() / float(burst.took.len()))]).collect()
+}
+
+/// The counts of strace, summed over the pods attached at once.
+fn traced(burst: &Burst) -> Figures {
+    let trace = burst.trace;
+    let counts = [trace.syscalls, trace.forks, trace.threads, trace.execs];
+    TRACE.into_iter().zip(counts.map(float)).collect()
 }
 
 impl Setting {
     fn title(&self, cli: &Cli) -> String {
-        let network = cli.conflist.get(self.network).map(crate::cli::Network::label).unwrap_or_default();
+        let row = self.row(cli, "ADD", "");
+        row.setting.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
+    }
+
+    fn rounds(&self, cli: &Cli) -> usize {
+        cli.warmup + cli.runs.div_ceil(self.concurrency)
+    }
+
+    fn row(&self, cli: &Cli, verb: &str, plugins: &str) -> Row {
         let Held { leases, ports } = self.held;
-        format!("{network}, {leases} leases, {ports} ports, {} at once", self.concurrency)
+        let setting = vec![
+            ("conflist", cli.common.conflist[self.network].label()),
+            ("leases", leases.to_string()),
+            ("ports", ports.to_string()),
+            ("at once", self.concurrency.to_string()),
+            ("verb", verb.to_owned()),
+        ];
+        Row::new(setting, plugins)
     }
-
-    fn rows(&self, cli: &Cli, verb: &'static str, names: &[&str], samples: &[Samples]) -> Vec<Row> {
-        let summaries: Vec<_> = samples.iter().map(|samples| Summary::of(&samples.took)).collect();
-        let p50_of = |wanted: &str| {
-            let mut named = names.iter().zip(&summaries);
-            named.find_map(|(name, summary)| summary.filter(|_| *name == wanted)).map(|summary| summary.p50_ms)
-        };
-        let (baseline, floor) = (p50_of(cli.baseline()), p50_of(FLOOR));
-        let row = |((name, samples), summary): ((&&str, &Samples), &Option<Summary>)| {
-            let summary = (*summary)?;
-            Some(Row {
-                conflist: cli.conflist.get(self.network)?.label(),
-                held: self.held,
-                concurrency: self.concurrency,
-                verb,
-                plugins: (*name).to_owned(),
-                summary,
-                of_baseline: baseline.map(|p50| summary.p50_ms / p50),
-                of_floor: floor.map(|p50| summary.p50_ms / p50),
-                calls_per_s: per_second(samples),
-                trace: samples.trace,
-            })
-        };
-        names.iter().zip(samples).zip(&summaries).filter_map(row).collect()
-    }
-}
-
-fn per_second(samples: &Samples) -> f64 {
-    u32::try_from(samples.took.len()).map_or(0.0, f64::from) / samples.wall.as_secs_f64()
 }
 
 fn settings(cli: &Cli) -> Vec<Setting> {
     let mut settings = Vec::new();
-    for network in 0..cli.conflist.len() {
+    for network in 0..cli.common.conflist.len() {
         for &leases in &cli.leases {
             for held in cli.ports.iter().map(|&ports| Held { leases, ports }) {
                 settings.extend(cli.concurrency.iter().map(|&concurrency| Setting { network, held, concurrency }));
@@ -141,8 +144,8 @@ fn settings(cli: &Cli) -> Vec<Setting> {
     settings
 }
 
-/// Who goes when in a round: everyone takes every place, and follows everyone else, so that what a call leaves to the
-/// kernel to finish later burdens all alike.
+/// Order of the contenders in a round: each takes each place, and follows each other one. So the work that a call leaves to
+/// the kernel burdens all alike.
 pub(crate) fn order(round: usize, contenders: usize) -> Vec<usize> {
     let mut order: Vec<_> = (0..contenders).collect();
     order.rotate_left(round / 2 % contenders.max(1));

@@ -10,14 +10,13 @@ use crate::ports;
 use crate::strace::Trace;
 use crate::verify;
 use anyhow::{Context, Result, anyhow, bail};
-use serde::Serialize;
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Barrier;
 use std::time::Duration;
 
-/// What other containers hold on a node before the run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+/// Leases and ports of other containers on a node before the run.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Held {
     /// Addresses.
     pub(crate) leases: usize,
@@ -25,7 +24,7 @@ pub(crate) struct Held {
     pub(crate) ports: u16,
 }
 
-/// What attaches pods.
+/// A way to attach pods.
 pub(crate) enum Driver<'a> {
     /// The kernel alone.
     Floor(Floor),
@@ -33,7 +32,7 @@ pub(crate) enum Driver<'a> {
     Chain { conflist: &'a Conflist, dir: &'a Path },
 }
 
-/// A node with its pods and what attaches them.
+/// A node with its pods and their driver.
 pub(crate) struct Site<'a> {
     node: Node,
     pods: Vec<Pod>,
@@ -47,7 +46,7 @@ pub(crate) struct Burst {
     pub(crate) took: Vec<Duration>,
     /// From the first call's start to the last call's end.
     pub(crate) wall: Duration,
-    /// The sum of what strace saw, zero without strace.
+    /// The sum of all counts of strace, zero without strace.
     pub(crate) trace: Trace,
 }
 

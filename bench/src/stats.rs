@@ -1,81 +1,70 @@
-//! What many durations of the same call amount to.
+//! Statistics of one figure.
 
 use serde::Serialize;
-use std::time::Duration;
 
-/// Durations of one call, in milliseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(crate) struct Summary {
-    pub(crate) calls: usize,
-    pub(crate) min_ms: f64,
-    pub(crate) mean_ms: f64,
-    pub(crate) p50_ms: f64,
-    pub(crate) p95_ms: f64,
-    pub(crate) p99_ms: f64,
+/// Samples of one figure, in the order in which they were measured, and their statistics.
+///
+/// A percentile is the smallest sample that so many percent do not exceed (nearest rank).
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Spread {
+    pub(crate) p50: f64,
+    pub(crate) p95: f64,
+    pub(crate) p99: f64,
+    pub(crate) min: f64,
+    pub(crate) mean: f64,
+    pub(crate) max: f64,
+    pub(crate) samples: Vec<f64>,
 }
 
-impl Summary {
-    /// `None` without a sample. A percentile is the smallest sample that so many percent do not exceed (nearest rank).
-    pub(crate) fn of(samples: &[Duration]) -> Option<Self> {
+impl Spread {
+    /// The statistics of `samples`; `None` without a sample.
+    pub(crate) fn of(samples: &[f64]) -> Option<Self> {
         let mut sorted = samples.to_vec();
-        sorted.sort_unstable();
-        let total: Duration = sorted.iter().sum();
-        let rank = |percent: usize| {
-            let at = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
-            sorted.get(at).copied().map(millis)
-        };
-        Some(Summary {
-            calls: sorted.len(),
-            min_ms: millis(*sorted.first()?),
-            mean_ms: millis(total.checked_div(u32::try_from(sorted.len()).ok()?)?),
-            p50_ms: rank(50)?,
-            p95_ms: rank(95)?,
-            p99_ms: rank(99)?,
+        sorted.sort_by(f64::total_cmp);
+        let rank = |percent: usize| sorted.get((sorted.len() * percent).div_ceil(100).checked_sub(1)?).copied();
+        Some(Spread {
+            p50: rank(50)?,
+            p95: rank(95)?,
+            p99: rank(99)?,
+            min: *sorted.first()?,
+            mean: sorted.iter().sum::<f64>() / float(sorted.len()),
+            max: *sorted.last()?,
+            samples: samples.to_vec(),
         })
     }
-}
 
-/// The smallest that at least half of them do not exceed.
-pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len().checked_sub(1)? / 2).copied()
+    /// Half of the distance between the bounds, in percent of the median.
+    pub(crate) fn off_percent(&self) -> f64 {
+        (self.max - self.min) / 2.0 / self.p50 * 100.0
+    }
 }
 
 /// A count as a number to calculate with.
 #[expect(clippy::cast_precision_loss, reason = "no count of a bench needs more than 53 bits")]
-pub(crate) fn float(count: u64) -> f64 {
+pub(crate) fn float(count: usize) -> f64 {
     count as f64
-}
-
-fn millis(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e3
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn ms(values: impl IntoIterator<Item = u64>) -> Vec<Duration> {
-        values.into_iter().map(Duration::from_millis).collect()
-    }
-
     #[test]
     fn percentiles_are_samples_by_nearest_rank_in_any_order() {
-        let summary = Summary::of(&ms((1..=100).rev())).unwrap();
-        assert_eq!(
-            summary,
-            Summary { calls: 100, min_ms: 1.0, mean_ms: 50.5, p50_ms: 50.0, p95_ms: 95.0, p99_ms: 99.0 }
-        );
+        let spread = Spread::of(&(1..=100).rev().map(f64::from).collect::<Vec<_>>()).unwrap();
+        assert_eq!((spread.p50, spread.p95, spread.p99), (50.0, 95.0, 99.0));
+        assert_eq!((spread.min, spread.mean, spread.max), (1.0, 50.5, 100.0));
     }
 
     #[test]
     fn few_samples_give_their_largest_as_p99() {
-        let summary = Summary::of(&ms([4, 2, 9])).unwrap();
-        assert_eq!(summary, Summary { calls: 3, min_ms: 2.0, mean_ms: 5.0, p50_ms: 4.0, p95_ms: 9.0, p99_ms: 9.0 });
+        let spread = Spread::of(&[4.0, 2.0, 9.0]).unwrap();
+        assert_eq!((spread.p50, spread.p99), (4.0, 9.0));
+        assert_eq!(Spread::of(&[]), None);
     }
 
     #[test]
-    fn no_sample_has_no_summary() {
-        assert_eq!(Summary::of(&[]), None);
+    fn off_is_half_of_what_lies_between_the_bounds() {
+        assert!((Spread::of(&[90.0, 100.0, 120.0]).unwrap().off_percent() - 15.0).abs() < 1e-9);
     }
 }

@@ -1,17 +1,15 @@
-//! What strace saw a call do, counted.
-
-use serde::Serialize;
+//! Counts of the system calls that strace saw in a call.
 
 /// System calls of a call and of everything it started.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Trace {
-    pub(crate) syscalls: u64,
+    pub(crate) syscalls: usize,
     /// New processes, without the plugins that the bench itself started.
-    pub(crate) forks: u64,
+    pub(crate) forks: usize,
     /// New threads.
-    pub(crate) threads: u64,
+    pub(crate) threads: usize,
     /// Successful execs, the plugins' own included.
-    pub(crate) execs: u64,
+    pub(crate) execs: usize,
 }
 
 impl Trace {

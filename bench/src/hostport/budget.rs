@@ -1,50 +1,49 @@
-//! What the ports of a host must keep, beside the baselines and beside few ports.
+//! Budgets of host ports, beside the baselines and beside few ports.
 
-use super::figures::{Row, Spread};
-use super::report::Report;
-use crate::budget::{self, Bound, Budget};
+use super::{CONNECTIONS, GOODPUT};
+use crate::budget::{Bound, Budget};
+use crate::report::{Beside, Report, Row};
 use crate::run::FLOOR;
-use anyhow::Result;
 
-/// With the fewest ports: connections and goodput over the best baseline's. The rest is noise.
+/// Connections and goodput with the fewest ports, over the best baseline's. The rest is noise.
 const OF_BASELINE: f64 = 0.97;
-/// With more ports: over those with the fewest.
+/// The same with more ports, over those with the fewest.
 const OF_FEWEST: f64 = 0.9;
 
-/// Prints all budgets of the directories that are no baseline.
-pub(crate) fn judge(report: &Report, enforce: bool) -> Result<()> {
+/// All budgets of the directories that are no baseline.
+pub(super) fn of(report: &Report) -> Vec<Budget> {
     let is_judged = |row: &&Row| row.plugins != FLOOR && !report.baselines.contains(&row.plugins);
-    let budgets: Vec<_> = report.rows.iter().filter(is_judged).flat_map(of_row).collect();
-    budget::judge("ratios of medians in the same rounds", &budgets, enforce)
+    report.rows.iter().filter(is_judged).flat_map(|row| of_row(report, row)).collect()
 }
 
-fn of_row(row: &Row) -> Vec<Budget> {
-    let figures = [("connections", &row.figures.connections_per_s), ("goodput", &row.figures.gbit_per_s)];
-    let judged = |(what, spread): (&str, &Spread)| {
-        let budget = |against: &str, figure, at_least| Budget {
-            what: format!("{} {}: {what} / {against}", row.plugins, row.place()),
-            figure,
-            bound: Bound::AtLeast(at_least),
+fn of_row(report: &Report, row: &Row) -> Vec<Budget> {
+    let judged = |(what, figure): (&str, &str)| {
+        let (against, ratio, at_least) = match report.ratio(row, figure, Beside::First) {
+            Some(ratio) => ("fewest ports", ratio, OF_FEWEST),
+            None => ("best baseline", report.ratio(row, figure, Beside::Baseline)?, OF_BASELINE),
         };
-        match spread.of_fewest {
-            Some(ratio) => Some(budget("fewest ports", ratio, OF_FEWEST)),
-            None => spread.of_baseline.map(|ratio| budget("best baseline", ratio, OF_BASELINE)),
-        }
+        let what = format!("{}: {what} / {against}", row.title());
+        Some(Budget { what, figure: ratio, bound: Bound::AtLeast(at_least) })
     };
-    figures.into_iter().filter_map(judged).collect()
+    [("connections", CONNECTIONS), ("goodput", GOODPUT)].into_iter().filter_map(judged).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::figures::tests::sampled;
-    use super::super::report::tests::report;
     use super::*;
+    use crate::budget::judge;
+    use crate::report::tests::report;
 
-    /// The reference has 100 connections a second with one port and 10 with many.
+    /// Budgets beside a reference that has 100 connections a second with one port and 10 with many.
     fn broken(one: f64, many: f64, enforce: bool) -> String {
         let all = [(FLOOR, 0, 200.0), ("ref", 1, 100.0), ("ref", 1000, 10.0), ("own", 1, one), ("own", 1000, many)];
-        let all = all.map(|(plugins, ports, connections)| sampled(plugins, ports, &[connections]));
-        judge(&report(&all), enforce).err().map_or_else(|| "none".to_owned(), |err| err.to_string())
+        let rows = all.map(|(plugins, ports, connections)| {
+            let mut row = super::super::row(plugins, ports);
+            row.add(Ok(vec![(CONNECTIONS, connections), (GOODPUT, connections / 1e3)]));
+            row
+        });
+        let judged = judge("", &of(&report(&["ref"], rows.into())), enforce);
+        judged.err().map_or_else(|| "none".to_owned(), |err| err.to_string())
     }
 
     #[test]

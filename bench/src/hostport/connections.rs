@@ -1,4 +1,4 @@
-//! New connections of TCP: how many a second are opened, answered with one byte, and reset.
+//! New connections of TCP in a second: opened, answered with one byte, and reset.
 //!
 //! One thread is client and server, one connection after the other: a packet to another namespace is received there by
 //! who sent it, so that nobody waits to be woken and nearly all of the time is the connections' own. A reset leaves no
@@ -15,10 +15,10 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// What passes before the clock starts.
+/// Time before the clock starts.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// How fast connections were opened.
+/// Speed at which connections were opened.
 pub(crate) struct Opened {
     pub(crate) per_s: f64,
     /// The thread's own time on a processor for each of them, with what the kernel does in its name.
@@ -57,7 +57,7 @@ fn open(listener: &TcpListener, to: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// How long this thread had a processor until now.
+/// Time for which this thread had a processor until now.
 fn cpu_time() -> Result<Duration> {
     Ok(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?.into())
 }

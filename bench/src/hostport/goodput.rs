@@ -11,14 +11,14 @@ use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// What passes before the clock starts: by then TCP's window is open.
+/// Time before the clock starts: by then TCP's window is open.
 const SETTLE: Duration = Duration::from_millis(100);
-/// What is sent and received at once, in bytes: what the kernel makes one packet of.
+/// Bytes that are sent and received at once, and that the kernel makes one packet of.
 const PIECE: usize = 64 << 10;
 /// Longest wait for a piece, of which a part was lost.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How fast payload went, and what it took.
+/// Speed of the payload, and its price.
 pub(crate) struct Went {
     pub(crate) gbit_per_s: f64,
     /// Busy time of all processors for each Gbit.

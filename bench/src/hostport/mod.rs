@@ -1,95 +1,137 @@
-//! What a port of the host costs the traffic that enters by it, side by side.
+//! Cost of a port of the host for the traffic that enters by it, side by side.
 //!
 //! ```text
 //!  cli ─► run: a site for each contender and number of ports, all at once, in turns in each round
 //!           ├─► site: node, the pod behind the port, other ports, who connects from outside
-//!           └─► measure ─► connections: how many new ones a second
-//!                      ├─► goodput: how fast one flow of TCP is
-//!                      ├─► traffic: round trips of UDP
-//!                      └─► conntrack: what the round leaves is forgotten
-//!         rounds ─► figures: medians and ratios ─► report (table, JSON), budget
+//!           ├─► connections: how many new ones a second
+//!           ├─► goodput: how fast one flow of TCP is
+//!           ├─► traffic: round trips of UDP
+//!           └─► conntrack: what the round leaves is forgotten
+//!         rows ─► report (table, JSON), budget
 //! ```
 
 mod budget;
 pub(crate) mod cli;
 mod connections;
 mod conntrack;
-mod figures;
 mod goodput;
-mod measure;
-mod report;
 mod site;
 
+use crate::budget::judge;
 use crate::cli::Contender;
-use crate::report::{Machine, publish};
+use crate::report::{Beside, Cell, Column, Figures, Machine, Report, Row};
 use crate::run::{FLOOR, order, progress};
+use crate::stats::{Spread, float};
+use crate::traffic::{Protocol, rr};
 use anyhow::{Context, Result};
 use cli::Args;
-use figures::{Figures, Sampled};
-use report::Report;
 use site::Site;
 use std::process::Command;
+use std::time::Duration;
+
+/// New connections of TCP.
+const CONNECTIONS: &str = "connections_per_s";
+/// Own time of the client and the server on a processor for each of them.
+const CONNECTION_CPU: &str = "cpu_us_per_connection";
+/// Payload of one flow of TCP.
+const GOODPUT: &str = "gbit_per_s";
+/// Busy time of all processors for each Gbit of it.
+const GOODPUT_CPU: &str = "cpu_s_per_gbit";
+/// Requests of UDP and their responses, one after the other.
+const TRIPS: &str = "udp_trips_per_s";
 
 /// Measures all contenders of the command line and reports them.
 pub(crate) fn run(args: &Args) -> Result<()> {
     args.check()?;
-    let machine = Machine::observe()?;
-    let sampled = rounds(args)?;
-    let report = Report {
-        machine,
-        iptables: iptables(),
-        baselines: args.baselines().map(str::to_owned).collect(),
-        position: args.position,
-        rounds: args.rounds,
-        rows: figures::rows(&sampled, &args.baselines().collect::<Vec<_>>()),
-    };
-    publish(&report, &report.table(), &args.common)?;
-    budget::judge(&report, args.enforce)
+    let mut conditions = vec![("rounds", args.rounds.to_string())];
+    conditions.extend(iptables().map(|version| ("iptables", version)));
+    let (machine, baselines) = (Machine::observe()?, args.common.baselines());
+    let report = Report { machine, conditions, baselines, by_round: true, rows: rows(args)? };
+    let over = report.over_baseline();
+    let mut columns: Vec<Column<'_>> = Vec::new();
+    for (title, figure, decimals, cpu, of_cpu, cpu_decimals) in [
+        ("conn/s", CONNECTIONS, 0, "own cpu µs", CONNECTION_CPU, 1),
+        ("Gbit/s", GOODPUT, 2, "cpu s/Gbit", GOODPUT_CPU, 3),
+    ] {
+        columns.extend([
+            (title, figure, Cell::Value(|spread| spread.p50, decimals)),
+            ("± %", figure, Cell::Value(Spread::off_percent, 1)),
+            (&*over, figure, Cell::Ratio(Beside::Baseline)),
+            ("/ few", figure, Cell::Ratio(Beside::First)),
+            ("/ floor", figure, Cell::Ratio(Beside::Floor)),
+            (cpu, of_cpu, Cell::Value(|spread| spread.p50, cpu_decimals)),
+        ]);
+    }
+    columns.extend([
+        ("udp rr/s", TRIPS, Cell::Value(|spread| spread.p50, 0)),
+        ("± %", TRIPS, Cell::Value(Spread::off_percent, 1)),
+        (&*over, TRIPS, Cell::Ratio(Beside::Baseline)),
+    ]);
+    report.publish(&columns, &args.common)?;
+    judge("ratios of medians in the same rounds", &budget::of(&report), args.enforce)
 }
 
-/// The version of `iptables` and whether it writes nf_tables' rules, where there is one.
+/// The version of `iptables`, which says if it writes nf_tables' rules.
 fn iptables() -> Option<String> {
     let output = Command::new("iptables").arg("--version").output().ok()?;
     Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// All rounds; a first one that does not count has the addresses resolved and the code in the caches.
-fn rounds(args: &Args) -> Result<Vec<Sampled>> {
-    let sites = sites(args)?;
-    let mut sampled: Vec<Sampled> = sites.iter().map(|(name, site)| Sampled::new(name, site.ports)).collect();
+/// The figures of all rounds. A first one that does not count has the addresses resolved and the code in the caches.
+fn rows(args: &Args) -> Result<Vec<Row>> {
+    let network = args.common.conflist.first().context("no --conflist")?;
+    let contenders = args.common.contenders(network)?;
+    let sites = sites(args, &contenders)?;
+    let mut rows: Vec<Row> = sites.iter().map(|(name, site)| row(name, site.ports)).collect();
     let bar = progress(sites.len() * (args.rounds + 1))?;
     for round in 0..=args.rounds {
         for turn in order(round, sites.len()) {
-            let (Some((name, site)), Some(sampled)) = (sites.get(turn), sampled.get_mut(turn)) else { continue };
-            bar.set_message(format!("{name}, {} ports", site.ports));
-            let figures: Figures<f64> =
-                measure::round(site, args).with_context(|| format!("{name}, {} ports", site.ports))?;
+            let title = rows[turn].title();
+            bar.set_message(title.clone());
+            let figures = measure(&sites[turn].1, args.window()).context(title)?;
             if round > 0 {
-                sampled.rounds.push(figures);
+                rows[turn].add(Ok(figures));
             }
             bar.inc(1);
         }
     }
     bar.finish_and_clear();
-    Ok(sampled)
+    Ok(rows)
+}
+
+fn row(plugins: &str, ports: u16) -> Row {
+    Row::new(vec![("ports", ports.to_string())], plugins)
 }
 
 /// The floor, whose pod has no port, and each contender's nodes.
-fn sites(args: &Args) -> Result<Vec<(String, Site)>> {
-    let contenders = args.common.contenders(&args.conflist)?;
-    let bar = progress(contenders.len() * args.ports.len())?;
+fn sites<'a>(args: &Args, contenders: &'a [Contender<'a>]) -> Result<Vec<(&'a str, Site<'a>)>> {
+    let bar = progress(contenders.len() * args.ports().len())?;
     let mut sites = Vec::new();
-    for Contender { name, dir, conflist } in &contenders {
+    for Contender { name, dir, conflist } in contenders {
         if sites.is_empty() {
-            sites.push((FLOOR.to_owned(), Site::new(conflist, dir, 0, args.position).context(FLOOR)?));
+            sites.push((FLOOR, Site::new(conflist, dir, 0).context(FLOOR)?));
         }
-        for &ports in &args.ports {
-            let title = format!("{name}, {ports} ports");
+        for ports in args.ports() {
+            let title = row(name, ports).title();
             bar.set_message(format!("{title}: ADD"));
-            sites.push(((*name).to_owned(), Site::new(conflist, dir, ports, args.position).context(title)?));
+            sites.push((*name, Site::new(conflist, dir, ports).context(title)?));
             bar.inc(1);
         }
     }
     bar.finish_and_clear();
     Ok(sites)
+}
+
+/// One round of one site.
+fn measure(site: &Site<'_>, length: Duration) -> Result<Figures> {
+    let way = site.way()?;
+    let opened = connections::measure(&way, length)?;
+    conntrack::forget(&site.attached.node)?;
+    let received = goodput::measure(&way, length)?;
+    let trips = rr::measure(&way, Protocol::Udp, Duration::ZERO, length).context("round trips")?;
+    let took: Duration = trips.iter().sum();
+    let mut figures = vec![(TRIPS, float(trips.len()) / took.as_secs_f64())];
+    figures.extend([(CONNECTIONS, opened.per_s), (CONNECTION_CPU, opened.cpu_us)]);
+    figures.extend([(GOODPUT, received.gbit_per_s), (GOODPUT_CPU, received.cpu_s_per_gbit)]);
+    Ok(figures)
 }

@@ -1,12 +1,12 @@
-//! What is varied, and how much of a rate can arrive as payload.
+//! Cells: the combinations of what is varied, and the part of a rate that can arrive as payload.
 
-use crate::stats::float;
+use crate::cli::word;
 use crate::traffic::{DATAGRAM, Protocol};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result};
 use clap::ValueEnum;
-use serde::Serialize;
 use serde_json::{Value, json};
 use std::fmt;
+use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -21,10 +21,10 @@ const UDP_HEADERS_V6: u16 = 14 + 40 + 8;
 /// The burst: so many parts of a second, and at least so many bits.
 const BURST_PARTS: u64 = 100;
 const LEAST_BURST: u64 = 64 * 1024 * 8;
-/// What the rate lets through before the clock starts, at least: the burst, the first window of each of 16 flows, and what
-/// these send again while that waits.
+/// Bits that the rate lets through before the clock starts, at least: the burst, the first window of each of 16 flows, and
+/// what these send again while that waits.
 const SETTLE_BITS: f64 = 6e6;
-/// And what while it runs: 500 frames, so that one at either end makes no difference.
+/// The same while it runs: 500 frames, so that one at either end makes no difference.
 const WINDOW_BITS: f64 = 6e6;
 /// The same of TCP, of which a flow tells at once what several frames brought: at 1M four flows were off by up to 7 % in the
 /// former, and by 1.3 % in this.
@@ -34,34 +34,30 @@ const TCP_WINDOW_BITS: f64 = 20e6;
 const MANY_FLOWS: u16 = 16;
 const MANY_FLOWS_WINDOW: Duration = Duration::from_secs(4);
 
-/// Bits per second, never zero.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub(crate) struct Rate(u64);
+/// Mbit/s, written `10M`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Rate(NonZeroU32);
 
-/// Which way the traffic goes, seen from the pod.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
+/// Direction of the traffic, seen from the pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Direction {
     Ingress,
     Egress,
 }
 
 /// Version of IP.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Family {
     #[value(name = "4")]
-    #[serde(rename = "4")]
     V4,
     #[value(name = "6")]
-    #[serde(rename = "6")]
     V6,
 }
 
 /// One combination of what is varied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cell {
     /// The limit of the pod, both ways.
-    #[serde(rename = "rate_bps")]
     pub(crate) rate: Rate,
     pub(crate) direction: Direction,
     pub(crate) protocol: Protocol,
@@ -80,7 +76,7 @@ impl Cell {
         self.rate.bps() * f64::from(self.payload()) / f64::from(frame)
     }
 
-    /// Of a full segment or a datagram, in bytes.
+    /// Payload of a full segment or a datagram, in bytes.
     pub(crate) fn payload(&self) -> u16 {
         match (self.protocol, self.family) {
             (Protocol::Tcp, Family::V4) => SEGMENT_V4,
@@ -89,7 +85,7 @@ impl Cell {
         }
     }
 
-    /// How long goodput is measured, at least.
+    /// Least time for which goodput is measured.
     pub(crate) fn least_window(&self) -> Duration {
         let window = self.rate.least_window();
         if self.protocol == Protocol::Udp {
@@ -98,88 +94,67 @@ impl Cell {
         let window = window.max(Duration::from_secs_f64(TCP_WINDOW_BITS / self.rate.bps()));
         if self.flows < MANY_FLOWS { window } else { window.max(MANY_FLOWS_WINDOW) }
     }
+
+    /// The columns of the table for a list and, if there is another pod at the same time, for that one's limit.
+    pub(crate) fn setting(&self, conflist: &str, beside: Option<Rate>) -> Vec<(&'static str, String)> {
+        let Cell { rate, direction, protocol, flows, family } = self;
+        vec![
+            ("conflist", conflist.to_owned()),
+            ("rate", beside.map_or_else(|| rate.to_string(), |beside| format!("{rate} beside {beside}"))),
+            ("direction", word(direction)),
+            ("protocol", word(protocol)),
+            ("flows", flows.to_string()),
+            ("family", word(family)),
+        ]
+    }
 }
 
 impl Rate {
-    pub(crate) const M10: Rate = Rate(10_000_000);
-    pub(crate) const M50: Rate = Rate(50_000_000);
-    pub(crate) const M100: Rate = Rate(100_000_000);
-    pub(crate) const ALL: [Rate; 4] = [Rate(1_000_000), Rate::M10, Rate::M100, Rate(1_000_000_000)];
+    pub(crate) const M10: Rate = Rate::of(10);
+    pub(crate) const M50: Rate = Rate::of(50);
+    pub(crate) const M100: Rate = Rate::of(100);
 
-    pub(crate) fn bps(self) -> f64 {
-        float(self.0)
+    const fn of(mbps: u32) -> Rate {
+        match NonZeroU32::new(mbps) {
+            Some(mbps) => Rate(mbps),
+            None => panic!("a rate of 0"),
+        }
     }
 
-    /// How long its traffic flows before the clock starts, at least.
+    pub(crate) fn bps(self) -> f64 {
+        f64::from(self.0.get()) * 1e6
+    }
+
+    /// Least time for which its traffic flows before the clock starts.
     pub(crate) fn least_settle(self) -> Duration {
         Duration::from_secs_f64(SETTLE_BITS / self.bps())
     }
 
-    /// How long a figure is measured, at least.
+    /// Least time for which a figure is measured.
     pub(crate) fn least_window(self) -> Duration {
         Duration::from_secs_f64(WINDOW_BITS / self.bps())
     }
 
     /// The value of the capability `bandwidth`: this rate both ways.
     pub(crate) fn limits(self) -> Value {
-        let (rate, burst) = (self.0, (self.0 / BURST_PARTS).max(LEAST_BURST));
+        let rate = u64::from(self.0.get()) * 1_000_000;
+        let burst = (rate / BURST_PARTS).max(LEAST_BURST);
         json!({"ingressRate": rate, "ingressBurst": burst, "egressRate": rate, "egressBurst": burst})
     }
 }
 
-impl Direction {
-    pub(crate) const ALL: [Direction; 2] = [Direction::Ingress, Direction::Egress];
-}
-
-impl Family {
-    pub(crate) const ALL: [Family; 2] = [Family::V4, Family::V6];
-}
-
 impl FromStr for Rate {
-    type Err = anyhow::Error;
+    type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let (digits, unit) = match text.as_bytes().last() {
-            Some(b'k' | b'K') => (text.get(..text.len() - 1), 1_000),
-            Some(b'M') => (text.get(..text.len() - 1), 1_000_000),
-            Some(b'G') => (text.get(..text.len() - 1), 1_000_000_000),
-            _ => (Some(text), 1),
-        };
-        let count: u64 = digits.unwrap_or_default().parse().with_context(|| format!("\"{text}\" is not like 10M"))?;
-        match count.checked_mul(unit) {
-            Some(0) | None => bail!("\"{text}\" is no rate"),
-            Some(bps) => Ok(Rate(bps)),
-        }
+        let mbps = text.strip_suffix('M').and_then(|digits| digits.parse().ok());
+        mbps.map(Rate).with_context(|| format!("\"{text}\" is not like 10M"))
     }
 }
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let units = [(1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")];
-        match units.into_iter().find(|(unit, _)| self.0.is_multiple_of(*unit)) {
-            Some((unit, name)) => write!(f, "{}{name}", self.0 / unit),
-            None => write!(f, "{}", self.0),
-        }
-    }
-}
-
-impl fmt::Display for Direction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if *self == Direction::Ingress { "ingress" } else { "egress" })
-    }
-}
-
-impl fmt::Display for Family {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if *self == Family::V4 { "4" } else { "6" })
-    }
-}
-
-/// Without the flows.
-impl fmt::Display for Cell {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Cell { rate, direction, protocol, family, .. } = self;
-        write!(f, "{rate} {direction} {protocol} IPv{family}")
+        write!(f, "{}M", self.0)
     }
 }
 
@@ -188,20 +163,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_written_as_they_are_read() {
-        for text in ["1G", "10M", "1500k", "12345"] {
-            assert_eq!(text.parse::<Rate>().unwrap().to_string(), text);
+    fn a_rate_is_written_as_it_is_read() {
+        assert_eq!("1500M".parse::<Rate>().unwrap().to_string(), "1500M");
+        for wrong in ["fast", "M", "0M", "10", "99999999999M"] {
+            assert_eq!(wrong.parse::<Rate>().unwrap_err().to_string(), format!("\"{wrong}\" is not like 10M"));
         }
-        assert_eq!("1000000".parse::<Rate>().unwrap().to_string(), "1M");
-    }
-
-    #[test]
-    fn what_is_no_rate_is_refused() {
-        let refused = |text: &str| text.parse::<Rate>().unwrap_err().to_string();
-        assert_eq!(refused("fast"), "\"fast\" is not like 10M");
-        assert_eq!(refused("M"), "\"M\" is not like 10M");
-        assert_eq!(refused("0M"), "\"0M\" is no rate");
-        assert_eq!(refused("99999999999G"), "\"99999999999G\" is no rate");
     }
 
     #[test]
@@ -210,7 +176,7 @@ mod tests {
             let cell = Cell { rate: Rate::M10, direction: Direction::Egress, protocol, flows: 1, family };
             cell.ideal_bps().round()
         };
-        let all = Protocol::ALL.map(|protocol| Family::ALL.map(|family| ideal(protocol, family)));
+        let all = [Protocol::Tcp, Protocol::Udp].map(|protocol| [Family::V4, Family::V6].map(|of| ideal(protocol, of)));
         let expected =
             [[10e6 * 1448.0 / 1514.0, 10e6 * 1428.0 / 1514.0], [10e6 * 1400.0 / 1442.0, 10e6 * 1400.0 / 1462.0]];
         assert_eq!(all, expected.map(|row| row.map(f64::round)));
@@ -218,8 +184,8 @@ mod tests {
 
     #[test]
     fn slow_rates_are_measured_for_longer() {
-        let least = |rate: Rate| (rate.least_settle().as_secs_f64(), rate.least_window().as_secs_f64());
-        assert_eq!(Rate::ALL.map(least), [(6.0, 6.0), (0.6, 0.6), (0.06, 0.06), (0.006, 0.006)]);
+        let least = |mbps| (Rate::of(mbps).least_settle().as_secs_f64(), Rate::of(mbps).least_window().as_secs_f64());
+        assert_eq!([1, 10, 100, 1000].map(least), [(6.0, 6.0), (0.6, 0.6), (0.06, 0.06), (0.006, 0.006)]);
     }
 
     #[test]
@@ -229,7 +195,7 @@ mod tests {
             cell.least_window().as_millis()
         };
         assert_eq!([1, 4, 16].map(|flows| least(Rate::M10, Protocol::Tcp, flows)), [2000, 2000, 4000]);
-        assert_eq!([least(Rate(1_000_000), Protocol::Tcp, 16), least(Rate::M10, Protocol::Udp, 16)], [20_000, 600]);
+        assert_eq!([least(Rate::of(1), Protocol::Tcp, 16), least(Rate::M10, Protocol::Udp, 16)], [20_000, 600]);
     }
 
     #[test]

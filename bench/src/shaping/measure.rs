@@ -1,79 +1,73 @@
 //! One directory's plugins in one setting.
 
-use super::attach::Attached;
 use super::cell::{Cell, Direction, Family, Rate};
 use super::cli::Args;
-use super::report::{Failure, Figures, Row};
 use super::segments::Segments;
+use super::{CPU, GOODPUT, OF_IDEAL, RESENT, RR_P50, RR_P99};
+use crate::attached::Attached;
 use crate::cli::Contender;
-use crate::stats::Summary;
+use crate::report::Figures;
+use crate::stats::Spread;
 use crate::traffic::cpu::Moment;
-use crate::traffic::{self, Arrival, Load, Protocol, Way, Window, rr};
-use anyhow::{Context, Error, Result};
+use crate::traffic::{self, Load, Protocol, Way, Window, rr};
+use anyhow::{Context, Result};
 use std::time::Duration;
 
-/// How much more than the rate UDP offers.
+/// Rate that UDP offers, over the limit.
 const OFFERED: f64 = 1.5;
-/// What passes before the clock starts: by then the burst is used up and TCP has made good its first losses.
+/// Time before the clock starts: by then the burst is used up and TCP has made good its first losses.
 const SETTLE: Duration = Duration::from_secs(2);
 /// Bits of a frame that carries a request or its response, about.
 const FRAME_BITS: f64 = 8.0 * (64.0 + 66.0);
 /// Requests take no more than this part of the rate, so that they wait behind other traffic and not behind each other.
 const PART: f64 = 1.0 / 50.0;
 const LEAST_PAUSE: Duration = Duration::from_millis(2);
-/// The rates of two pods that are measured at the same time.
-const PAIR: [Rate; 2] = [Rate::M10, Rate::M50];
 
-/// The plugins that attach, with the name of their list, and how they are measured.
+/// Plugins that attach, and how they are measured.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
-    pub(crate) label: &'a str,
     pub(crate) contender: &'a Contender<'a>,
     pub(crate) args: &'a Args,
 }
 
-/// One pod.
-pub(crate) fn alone(place: &Place<'_>, cell: Cell, with_round_trips: bool) -> Row {
-    let measured = attached(place, &[cell.rate], |attached| {
-        let way = attached.way(0, cell.direction, cell.family)?;
-        let mut figures = place.bulk(way, cell)?;
-        if with_round_trips {
-            figures.rr = Some(place.round_trips(way, cell)?);
-        }
-        Ok(figures)
-    });
-    place.row(cell, None, measured)
-}
-
-/// Two pods at once, a row each.
-pub(crate) fn pair(place: &Place<'_>, family: Family, direction: Direction) -> Vec<Row> {
-    let cells = PAIR.map(|rate| Cell { rate, direction, protocol: Protocol::Tcp, flows: 1, family });
-    let measured = attached(place, &PAIR, |attached| {
-        let [one, other] = [(0, 0), (1, 1)].map(|(slot, at): (usize, usize)| {
-            Ok::<_, Error>(place.load(attached.way(slot, direction, family)?, *cells.get(at).context("no such cell")?))
-        });
-        let ((window, others), ones) =
-            traffic::during(&one?, || traffic::during(&other?, || Ok(Window::pass(place.length(Rate::M10)))))?;
-        Ok([ones, others].map(|arrivals| (window, arrivals)))
-    });
-    let [one, other] = cells;
-    match measured {
-        Ok([ones, others]) => {
-            let row = |cell: Cell, beside: Cell, (window, arrivals): (Window, Vec<Arrival>)| {
-                place.row(cell, Some(beside.rate), figures(window, &arrivals, cell))
-            };
-            vec![row(one, other, ones), row(other, one, others)]
-        }
-        Err(err) => {
-            let failure = Failure::of(&err);
-            [(one, other), (other, one)]
-                .map(|(cell, beside)| place.row_of(cell, Some(beside.rate), Err(failure.clone())))
-                .into()
-        }
-    }
-}
-
 impl Place<'_> {
+    /// Figures of one pod.
+    pub(crate) fn alone(&self, cell: Cell, with_round_trips: bool) -> Result<Figures> {
+        self.attached(&[cell.rate], |attached| {
+            let way = way(attached, 0, cell.direction, cell.family)?;
+            let mut figures = self.bulk(way, cell)?;
+            if with_round_trips {
+                figures.extend(self.round_trips(way, cell)?);
+            }
+            Ok(figures)
+        })
+    }
+
+    /// Figures of two pods that send at once.
+    pub(crate) fn pair(&self, cells: [Cell; 2]) -> Result<[Figures; 2]> {
+        self.attached(&cells.map(|cell| cell.rate), |attached| {
+            let [one, other] = cells;
+            let one_load = self.load(way(attached, 0, one.direction, one.family)?, one);
+            let other_load = self.load(way(attached, 1, other.direction, other.family)?, other);
+            let window = || Ok(Window::pass(self.length(one.rate)));
+            let ((window, others), ones) = traffic::during(&one_load, || traffic::during(&other_load, window))?;
+            let goodput = |arrivals: &[_]| window.goodput_bps(arrivals).context("nothing arrived");
+            Ok([received(goodput(&ones)?, one), received(goodput(&others)?, other)])
+        })
+    }
+
+    /// Attaches pods for the time of `work`.
+    fn attached<T>(&self, rates: &[Rate], work: impl FnOnce(&Attached<'_>) -> Result<T>) -> Result<T> {
+        let Contender { conflist, dir, .. } = self.contender;
+        let mut attached = Attached::new(conflist, dir)?;
+        let added =
+            rates.iter().try_for_each(|rate| attached.add(conflist.with_capability("bandwidth", &rate.limits())));
+        let done = added.and_then(|()| work(&attached));
+        let deleted = attached.del();
+        let done = done?;
+        deleted.map(|()| done)
+    }
+
     fn length(&self, rate: Rate) -> Duration {
         Duration::from_secs(self.args.seconds).max(rate.least_window())
     }
@@ -98,60 +92,39 @@ impl Place<'_> {
             Ok((window, moment.busy()?, [before, after]))
         })?;
         let seconds = window.end.duration_since(window.start).as_secs_f64();
-        let mut figures = match cell.protocol {
+        let goodput_bps = match cell.protocol {
             // What waits at the receiver for a segment that is sent again has come as well.
-            Protocol::Tcp => {
-                let bytes = f64::from(after.delivered_since(before)) * f64::from(cell.payload());
-                Figures { resent: after.part_since(before), ..figures_of(bytes * 8.0 / seconds, cell) }
-            }
-            Protocol::Udp => figures(window, &arrivals, cell)?,
+            Protocol::Tcp => f64::from(after.delivered_since(before)) * f64::from(cell.payload()) * 8.0 / seconds,
+            Protocol::Udp => window.goodput_bps(&arrivals).context("nothing arrived")?,
         };
-        let gbit = figures.goodput_mbps / 1e3 * seconds;
-        figures.cpu_s_per_gbit = Some(busy.as_secs_f64() / gbit);
+        let mut figures = received(goodput_bps, cell);
+        if cell.protocol == Protocol::Tcp {
+            figures.extend(after.part_since(before).map(|part| (RESENT, part)));
+        }
+        figures.push((CPU, busy.as_secs_f64() / (goodput_bps / 1e9 * seconds)));
         Ok(figures)
     }
 
     /// Round trips of the cell's protocol beside one flow of TCP.
-    fn round_trips(&self, way: Way<'_>, cell: Cell) -> Result<Summary> {
+    fn round_trips(&self, way: Way<'_>, cell: Cell) -> Result<Figures> {
         let bulk = self.load(way, Cell { protocol: Protocol::Tcp, flows: 1, ..cell });
         let pause = Duration::from_secs_f64(FRAME_BITS / (cell.rate.bps() * PART)).max(LEAST_PAUSE);
         let (trips, _) = traffic::during(&bulk, || rr::measure(&way, cell.protocol, pause, self.length(cell.rate)))?;
-        Summary::of(&trips).context("no request was answered")
-    }
-
-    fn row(&self, cell: Cell, beside: Option<Rate>, measured: Result<Figures>) -> Row {
-        self.row_of(cell, beside, measured.map_err(|err| Failure::of(&err)))
-    }
-
-    fn row_of(&self, cell: Cell, beside: Option<Rate>, measured: Result<Figures, Failure>) -> Row {
-        let (figures, failure) = match measured {
-            Ok(figures) => (Some(figures), None),
-            Err(failure) => (None, Some(failure)),
-        };
-        Row { conflist: self.label.to_owned(), cell, beside, plugins: self.contender.name.to_owned(), figures, failure }
+        let trips: Vec<f64> = trips.iter().map(|trip| trip.as_secs_f64() * 1e3).collect();
+        let trips = Spread::of(&trips).context("no request was answered")?;
+        Ok(vec![(RR_P50, trips.p50), (RR_P99, trips.p99)])
     }
 }
 
-/// Attaches pods for the time of `work`.
-fn attached<T>(place: &Place<'_>, rates: &[Rate], work: impl FnOnce(&Attached<'_>) -> Result<T>) -> Result<T> {
-    let attached = Attached::new(&place.contender.conflist, &place.contender.dir, rates)?;
-    let done = work(&attached);
-    let deleted = attached.del();
-    let done = done?;
-    deleted?;
-    Ok(done)
+/// The way of the traffic of one pod. Its peer is the gateway.
+fn way<'a>(attached: &'a Attached<'_>, slot: usize, direction: Direction, family: Family) -> Result<Way<'a>> {
+    let (pod, gateway) = attached.pod_and_gateway(slot, family == Family::V4)?;
+    Ok(match direction {
+        Direction::Ingress => Way { from: gateway, to: pod, entrance: None },
+        Direction::Egress => Way { from: pod, to: gateway, entrance: None },
+    })
 }
 
-fn figures(window: Window, arrivals: &[Arrival], cell: Cell) -> Result<Figures> {
-    Ok(figures_of(window.goodput_bps(arrivals).context("nothing arrived")?, cell))
-}
-
-fn figures_of(goodput_bps: f64, cell: Cell) -> Figures {
-    Figures {
-        goodput_mbps: goodput_bps / 1e6,
-        of_ideal: goodput_bps / cell.ideal_bps(),
-        resent: None,
-        rr: None,
-        cpu_s_per_gbit: None,
-    }
+fn received(goodput_bps: f64, cell: Cell) -> Figures {
+    vec![(GOODPUT, goodput_bps / 1e6), (OF_IDEAL, goodput_bps / cell.ideal_bps())]
 }

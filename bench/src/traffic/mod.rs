@@ -1,4 +1,4 @@
-//! Bulk traffic from one end to another, and how much of it arrived.
+//! Bulk traffic from one end to another, and the part of it that arrived.
 //!
 //! Each flow has a thread that sends and one that receives; all of them sleep in the kernel when they can't go on.
 
@@ -9,9 +9,7 @@ pub(crate) mod socket;
 use crate::stats::float;
 use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
-use serde::Serialize;
 use socket::is_look;
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
@@ -28,8 +26,7 @@ const CATCH_UP: Duration = Duration::from_millis(10);
 const TCP_WRITE: usize = 64 << 10;
 const TCP_READ: usize = 1 << 20;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Protocol {
     Tcp,
     Udp,
@@ -47,7 +44,7 @@ pub(crate) struct End<'a> {
 pub(crate) struct Way<'a> {
     pub(crate) from: End<'a>,
     pub(crate) to: End<'a>,
-    /// Where the sender sends to, unless it is the receiver's own address.
+    /// Destination of the sender, unless it is the receiver's own address.
     pub(crate) entrance: Option<Entrance>,
 }
 
@@ -66,20 +63,20 @@ pub(crate) struct Load<'a> {
     pub(crate) flows: u16,
     /// Payload of all flows together, in bits per second; TCP sends what it can.
     pub(crate) offered_bps: f64,
-    /// What passes before the clock starts.
+    /// Time before the clock starts.
     pub(crate) settle: Duration,
-    /// How TCP finds its rate; the node's default unless given.
+    /// Congestion control of TCP; the node's default unless given.
     pub(crate) congestion: Option<&'a str>,
 }
 
-/// What one read brought.
+/// One read and its bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Arrival {
     pub(crate) at: Instant,
     pub(crate) bytes: usize,
 }
 
-/// When it was measured.
+/// Time of the measurement.
 #[derive(Clone, Copy)]
 pub(crate) struct Window {
     pub(crate) start: Instant,
@@ -117,10 +114,6 @@ fn join<T>(thread: ScopedJoinHandle<'_, io::Result<T>>) -> Result<T> {
     Ok(thread.join().map_err(|_panic| anyhow!("the flow's thread panicked"))??)
 }
 
-impl Protocol {
-    pub(crate) const ALL: [Protocol; 2] = [Protocol::Tcp, Protocol::Udp];
-}
-
 impl Window {
     /// Sleeps from now on for `length`.
     pub(crate) fn pass(length: Duration) -> Self {
@@ -140,7 +133,7 @@ impl Window {
 }
 
 pub(crate) fn bits(bytes: usize) -> f64 {
-    float(u64::try_from(bytes).unwrap_or(u64::MAX)) * 8.0
+    float(bytes) * 8.0
 }
 
 impl Flow {
@@ -190,12 +183,6 @@ impl Flow {
             }
         }
         Ok(arrivals)
-    }
-}
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if *self == Protocol::Tcp { "tcp" } else { "udp" })
     }
 }
 

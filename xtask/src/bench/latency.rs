@@ -1,0 +1,214 @@
+//! Attachment latency: runs of the bench, and the ratios of its medians that braid must keep.
+
+use super::{Budget, bench, conflist, conflist_path};
+use crate::sh;
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const CONFLISTS: [&str; 5] = ["bridge", "bridge-ipmasq", "ptp", "macvlan", "chain"];
+/// Conflists whose ADD has a budget beside the reference: one plugin and host-local.
+const SINGLE: [&str; 3] = ["bridge", "ptp", "macvlan"];
+const MANY_LEASES: u64 = 10_000;
+const MANY_PORTS: u64 = 1000;
+/// A node without leases of other containers.
+const NONE: (&str, u64) = ("leases", 0);
+/// Options for a node that has a pod with a limit already, since the first one of a boot loads the program.
+const BESIDE_ANOTHER: [&str; 2] = ["--beside", "1"];
+/// Factor by which ADD may take longer with limits on a veth, what comes from which goes through an ifb: to register that
+/// takes 0.09 ms of 1.2.
+const LIMITED_VETH: f64 = 1.3;
+/// Interfaces beside the bridge on which limits are measured, and the same factor; a macvlan without limits takes less.
+const LIMITED: [(&str, f64); 2] = [("ptp", LIMITED_VETH), ("macvlan", 1.6)];
+
+/// Calls of one verb in one setting: the conflist, leases or ports of other containers, the verb, and the plugins.
+type Calls<'a> = (&'a str, (&'a str, u64), &'a str, &'a str);
+
+/// A ratio of two medians, and its bound.
+struct Ratio<'a> {
+    what: String,
+    of: Calls<'a>,
+    over: Calls<'a>,
+    at_most: f64,
+}
+
+/// Runs all benches, the figures of each in a file below `out`.
+pub(super) fn budgets(runs: usize, reference: &Path, braid: &Path, out: &Path) -> Result<Vec<Budget>> {
+    let runs = runs.to_string();
+    let run = |name: &str, options: &[&str], plugins: &[(&str, &Path)], conflists: &[String]| {
+        let json = out.join(format!("{name}.json"));
+        sh::run(bench(plugins, &json, None)?.args(["--runs", &runs]).args(options).args(conflists))?;
+        read(&json)
+    };
+    let both = [("ref", reference), ("braid", braid)];
+    let leases = format!("0,{MANY_LEASES}");
+    let report = run("report", &["--leases", &leases, "--syscalls"], &both, &CONFLISTS.map(conflist))?;
+    let mut budgets = judged(&report, &plain())?;
+
+    let plugins = [("ref", reference), ("none", braid), ("limited", braid), ("chain", braid)];
+    let own = [("none", unlimited("bandwidth-braid", out)?), ("limited", conflist_path("bandwidth-braid"))];
+    let report = run("bandwidth", &BESIDE_ANOTHER, &plugins, &[with_own("bandwidth", &own)])?;
+    budgets.extend(judged(&report, &limited())?);
+    for (kind, at_most) in LIMITED {
+        let list = format!("bandwidth-{kind}");
+        let own = [("none", unlimited(&list, out)?)];
+        let report = run(&list, &BESIDE_ANOTHER, &[("none", braid), ("limited", braid)], &[with_own(&list, &own)])?;
+        let what = format!("ADD {kind} with bandwidth / without");
+        let [of, over] = ["limited", "none"].map(|plugins| (&*list, NONE, "ADD", plugins));
+        budgets.extend(judged(&report, &[Ratio { what, of, over, at_most }])?);
+    }
+
+    let own = [("braid", conflist_path("full-braid"))];
+    let report = run("full", &[], &both, &[with_own("full", &own)])?;
+    budgets.extend(judged(&report, &full())?);
+    let ports = format!("0,{MANY_PORTS}");
+    let options = [&BESIDE_ANOTHER[..], &["--ports", &ports]].concat();
+    let report = run("ports", &options, &[("braid", braid)], &[conflist("full-braid")])?;
+    budgets.extend(judged(&report, &[many_ports()])?);
+    Ok(budgets)
+}
+
+fn plain() -> Vec<Ratio<'static>> {
+    let mut ratios = Vec::new();
+    for list in CONFLISTS {
+        let none = |verb, plugins| (list, NONE, verb, plugins);
+        if SINGLE.contains(&list) {
+            let what = format!("ADD {list} / reference");
+            ratios.push(Ratio { what, of: none("ADD", "braid"), over: none("ADD", "ref"), at_most: 1.0 / 6.0 });
+        }
+        let what = format!("DEL {list} / floor");
+        ratios.push(Ratio { what, of: none("DEL", "braid"), over: none("DEL", "floor"), at_most: 1.2 });
+        let what = format!("ADD {list} with {MANY_LEASES} leases / with none");
+        let many = (list, ("leases", MANY_LEASES), "ADD", "braid");
+        ratios.push(Ratio { what, of: many, over: none("ADD", "braid"), at_most: 1.2 });
+    }
+    ratios
+}
+
+/// An attachment with a limit beside the same without, and beside the reference.
+fn limited() -> [Ratio<'static>; 3] {
+    let add = |plugins| ("bandwidth", NONE, "ADD", plugins);
+    let ratio = |what: &str, of, over, at_most| Ratio { what: what.to_owned(), of: add(of), over: add(over), at_most };
+    [
+        ratio("ADD with bandwidth / without", "limited", "none", LIMITED_VETH),
+        ratio("ADD with bandwidth / reference", "limited", "ref", 0.125),
+        // A program is started twice.
+        ratio("ADD with bandwidth as a plugin of its own / reference", "chain", "ref", 0.2),
+    ]
+}
+
+/// All features that a pod may have at once, in one call of braid, beside the reference's plugins one by one.
+fn full() -> [Ratio<'static>; 2] {
+    let calls = |verb, plugins| ("full", NONE, verb, plugins);
+    let (add, del) = ("ADD full / reference".to_owned(), "DEL full / floor".to_owned());
+    [
+        Ratio { what: add, of: calls("ADD", "braid"), over: calls("ADD", "ref"), at_most: 0.04 },
+        Ratio { what: del, of: calls("DEL", "braid"), over: calls("DEL", "floor"), at_most: 1.2 },
+    ]
+}
+
+/// The same on a node of which other pods have many ports.
+fn many_ports() -> Ratio<'static> {
+    let [of, over] = [MANY_PORTS, 0].map(|ports| ("full-braid", ("ports", ports), "ADD", "braid"));
+    Ratio { what: format!("ADD full with {MANY_PORTS} ports of the node / with none"), of, over, at_most: 1.2 }
+}
+
+/// The argument for a conflist of which some plugins have their own form.
+fn with_own(list: &str, own: &[(&str, PathBuf)]) -> String {
+    own.iter().fold(conflist(list), |argument, (name, path)| format!("{argument},{name}={}", path.display()))
+}
+
+/// A copy of one of braid's lists without its `bandwidth`.
+fn unlimited(list: &str, out: &Path) -> Result<PathBuf> {
+    let mut conf = read(&conflist_path(list))?;
+    let plugins = conf.pointer_mut("/plugins/0/plugins").and_then(Value::as_array_mut);
+    let plugins = plugins.with_context(|| format!("{list} has no plugins in its first one"))?;
+    let count = plugins.len();
+    plugins.retain(|plugin| plugin["type"] != "bandwidth");
+    ensure!(plugins.len() < count, "{list} has no bandwidth");
+    let path = out.join(format!("{list}-none.conflist"));
+    fs::write(&path, conf.to_string()).with_context(|| format!("write {}", path.display()))?;
+    Ok(path)
+}
+
+fn read(json: &Path) -> Result<Value> {
+    let text = fs::read_to_string(json).with_context(|| format!("read {}", json.display()))?;
+    Ok(serde_json::from_str(&text)?)
+}
+
+fn judged(report: &Value, ratios: &[Ratio<'_>]) -> Result<Vec<Budget>> {
+    let budget = |Ratio { what, of, over, at_most }: &Ratio<'_>| {
+        Ok(Budget { what: what.clone(), ratio: p50(report, *of)? / p50(report, *over)?, at_most: *at_most })
+    };
+    ratios.iter().map(budget).collect()
+}
+
+/// The median of the calls.
+fn p50(report: &Value, (conflist, (what, count), verb, plugins): Calls<'_>) -> Result<f64> {
+    let count = count.to_string();
+    let same = |row: &&Value| {
+        row["conflist"] == conflist && row[what] == *count && row["verb"] == verb && row["plugins"] == plugins
+    };
+    let rows = report["rows"].as_array().context("the report has no rows")?;
+    let found = rows.iter().find(same).and_then(|row| row["ms"]["p50"].as_f64());
+    found.with_context(|| format!("the report has no {verb} of {plugins} for {conflist} with {count} {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::judge;
+    use super::*;
+    use serde_json::json;
+
+    fn row(conflist: &str, leases: u64, verb: &str, plugins: &str, p50: f64) -> Value {
+        let leases = leases.to_string();
+        json!({"conflist": conflist, "leases": leases, "verb": verb, "plugins": plugins, "ms": {"p50": p50}})
+    }
+
+    fn report(braid_add: f64, braid_del: f64, braid_add_full: f64) -> Value {
+        let mut rows = Vec::new();
+        for list in CONFLISTS {
+            for (leases, add) in [(0, braid_add), (MANY_LEASES, braid_add_full)] {
+                for (plugins, add, del) in [("ref", 12.0, 40.0), ("floor", 0.5, 20.0), ("braid", add, braid_del)] {
+                    rows.push(row(list, leases, "ADD", plugins, add));
+                    rows.push(row(list, leases, "DEL", plugins, del));
+                }
+            }
+        }
+        json!({"rows": rows})
+    }
+
+    fn verdict(report: &Value, enforce: bool) -> Result<()> {
+        judge(&judged(report, &plain())?, enforce)
+    }
+
+    #[test]
+    fn a_limit_is_judged_beside_none_and_beside_the_reference() {
+        let row = |plugins, p50| row("bandwidth", 0, "ADD", plugins, p50);
+        let report = json!({"rows": [row("ref", 24.0), row("none", 2.0), row("limited", 3.0), row("chain", 6.0)]});
+        let budgets = judged(&report, &limited()).unwrap();
+        let ratios: Vec<_> = budgets.iter().map(|budget| (budget.ratio, budget.ratio <= budget.at_most)).collect();
+        assert_eq!(ratios, [(1.5, false), (0.125, true), (0.25, false)]);
+    }
+
+    #[test]
+    fn figures_on_the_budget_pass() {
+        assert!(verdict(&report(2.0, 24.0, 2.4), true).is_ok());
+    }
+
+    #[test]
+    fn each_broken_promise_is_counted_only_when_enforced() {
+        let refused = |report: &Value| verdict(report, true).unwrap_err().to_string();
+        assert_eq!(refused(&report(2.1, 24.0, 2.4)), "3 of 13 budgets not kept");
+        assert_eq!(refused(&report(2.0, 24.1, 2.4)), "5 of 13 budgets not kept");
+        assert_eq!(refused(&report(2.0, 24.0, 2.5)), "5 of 13 budgets not kept");
+        assert!(verdict(&report(9.0, 99.0, 99.0), false).is_ok());
+    }
+
+    #[test]
+    fn report_without_a_needed_row_is_an_error() {
+        let refused = verdict(&json!({"rows": []}), false).unwrap_err().to_string();
+        assert_eq!(refused, "the report has no ADD of braid for bridge with 0 leases");
+    }
+}
