@@ -27,6 +27,7 @@ mod loopback;
 mod macvlan;
 mod masquerade;
 mod mtu;
+mod networks;
 mod no_ipv6;
 mod parallel;
 mod ports;

@@ -30,7 +30,7 @@ pub fn netns_of(record: &Record) -> Netns {
 
 /// Tells whether the container's namespace may still be in use, and nobody has begun to take the attachment back.
 pub fn is_alive(record: &Record) -> bool {
-    record.left.is_none() && netns_of(record) != Netns::Gone
+    !record.is_leaving() && netns_of(record) != Netns::Gone
 }
 
 /// Finds the holder of what this owner's text stands at.
@@ -54,12 +54,12 @@ pub(super) struct Sibling {
 /// Ports that the living attachments of a container ask for, but for one owner; the oldest first.
 pub(super) fn siblings(container_id: &str, but: &str) -> Result<Vec<Sibling>, Error> {
     let mut siblings = Vec::new();
-    for record in record::of_container(container_id, but)? {
-        let is_other = |step: &&Step| matches!(step, Step::Add(Thing::HostPorts(ports)) if ports.owner != but);
-        let Some(Step::Add(Thing::HostPorts(ports))) = record.steps().find(is_other) else { continue };
-        if is_alive(&record) {
+    for record in record::of_container(container_id)?.iter().filter(|record| is_alive(record)) {
+        for attached in &record.attachments {
+            let is_other = |step: &&Step| matches!(step, Step::Add(Thing::HostPorts(ports)) if ports.owner != but);
+            let Some(Step::Add(Thing::HostPorts(ports))) = attached.steps().find(is_other) else { continue };
             let is_apart = |step: &Step| matches!(step, Step::Add(Thing::Firewall(what)) if what.is_within());
-            siblings.push(Sibling { ports: ports.clone(), is_apart: record.steps().any(is_apart) });
+            siblings.push(Sibling { ports: ports.clone(), is_apart: attached.steps().any(is_apart) });
         }
     }
     Ok(siblings)

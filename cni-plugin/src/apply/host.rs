@@ -1,19 +1,19 @@
 //! The machine that a call works on, handed in by whoever starts the call.
 
-use super::effect::shaping;
+use super::effect::{shaping, xsk_guard};
 use super::executor::{OnError, Report, execute};
 use super::holder::is_alive;
 use super::kernel::Kernel;
 use super::observe::observe;
-use super::record::Folder;
-use super::{Error, repair};
+use super::record::{self, Folder, Record};
+use super::{Error, features, owned, repair};
 use crate::plan::facts::{Facts, LinkFact, Need};
 use crate::plan::thing::{LinkRef, Shaping};
 use crate::plan::{Feature, Step};
 use crate::sys::netlink::KernelError;
 use crate::sys::netns::NetNs;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// A machine: this one ([`This`]), or a model of one.
 pub trait Machine {
@@ -22,6 +22,15 @@ pub trait Machine {
 
     /// Locks the records of a container.
     fn folder(&self, container_id: &str) -> Result<Folder, Error>;
+
+    /// Reads all records.
+    fn records(&self) -> Result<Vec<Record>, Error>;
+
+    /// Removes what calls that ended early left of folders.
+    fn sweep_empty(&self) -> Result<(), Error>;
+
+    /// Says whether a record could be written.
+    fn probe(&self) -> Result<(), Error>;
 }
 
 /// The machine that this process runs on.
@@ -42,6 +51,18 @@ impl Machine for This {
 
     fn folder(&self, container_id: &str) -> Result<Folder, Error> {
         Folder::lock(container_id)
+    }
+
+    fn records(&self) -> Result<Vec<Record>, Error> {
+        record::list()
+    }
+
+    fn sweep_empty(&self) -> Result<(), Error> {
+        record::sweep_empty()
+    }
+
+    fn probe(&self) -> Result<(), Error> {
+        record::probe()
     }
 }
 
@@ -68,11 +89,20 @@ pub trait Host: fmt::Debug {
     /// The path of the container's namespace where it is no other than the caller's own.
     fn own_netns(&self) -> Result<Option<&Path>, Error>;
 
-    /// Says where the attachment that is being changed is recorded.
-    fn set_record(&mut self, path: PathBuf);
-
     /// Restores rules that somebody flushed, of the tables that these features need; what it could not.
     fn restore(&mut self, features: &[Feature]) -> Vec<Error>;
+
+    /// Opens what shut the way for forwarded packets of all attachments; what it could not.
+    fn open_gates(&mut self, features: &[Feature]) -> Vec<Error>;
+
+    /// The steps that take away all on the host whose owner's text `is_lost`.
+    fn owned(&mut self, is_lost: &dyn Fn(&str) -> bool) -> Result<Vec<Step>, Error>;
+
+    /// Takes away what the host shares and nobody needs any more.
+    fn sweep(&mut self) -> Result<(), Error>;
+
+    /// The features among these that the kernel lacks, with its words.
+    fn lacks(&mut self, features: &[Feature]) -> Vec<(Feature, String)>;
 
     /// Goes by the limits of a container whose namespace can't be entered any more.
     fn leave_shaping(&mut self, shaping: &Shaping) -> Result<(), Error>;
@@ -110,12 +140,25 @@ impl Host for Kernel {
         Ok(Self::own_netns(self)?.map(NetNs::path))
     }
 
-    fn set_record(&mut self, path: PathBuf) {
-        Self::set_record(self, path);
-    }
-
     fn restore(&mut self, features: &[Feature]) -> Vec<Error> {
         repair::rules(self, features, is_alive)
+    }
+
+    fn open_gates(&mut self, features: &[Feature]) -> Vec<Error> {
+        repair::gates(self, features)
+    }
+
+    fn owned(&mut self, is_lost: &dyn Fn(&str) -> bool) -> Result<Vec<Step>, Error> {
+        owned::steps(self, is_lost)
+    }
+
+    fn sweep(&mut self) -> Result<(), Error> {
+        xsk_guard::sweep().map_err(|cause| Error::new("end idle holds on AF_XDP sockets", cause))
+    }
+
+    fn lacks(&mut self, features: &[Feature]) -> Vec<(Feature, String)> {
+        let lack = |(feature, said): (Feature, Option<String>)| said.map(|said| (feature, said));
+        features::known(features).into_iter().filter_map(lack).collect()
     }
 
     fn leave_shaping(&mut self, shaping: &Shaping) -> Result<(), Error> {

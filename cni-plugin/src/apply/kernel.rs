@@ -11,7 +11,6 @@ use crate::sys::netns::{self, NetNs};
 use crate::sys::rtnl::{self, link};
 use nix::errno::Errno;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
 /// Index of `lo` in every network namespace, which it never leaves (`LOOPBACK_IFINDEX`, include/net/flow.h).
 const LOOPBACK: u32 = 1;
@@ -24,8 +23,6 @@ pub struct Kernel {
     nft: Option<Socket>,
     /// Interface indexes already known.
     indexes: BTreeMap<LinkRef, u32>,
-    /// Where the attachment that is being changed is recorded; `None` where it is not.
-    record: Option<PathBuf>,
     /// Who stands behind owners of host ports, as far as that was asked.
     holders: BTreeMap<String, Holder>,
     /// Somebody wants to know how long each send takes.
@@ -72,15 +69,7 @@ impl Kernel {
     pub fn open(netns: Option<NetNs>) -> Result<Self, Error> {
         let pod = netns.map(|netns| Pod { netns, socket: None, nft: None });
         let host = Socket::route().map_err(|cause| Error::new("open a netlink socket in host", cause))?;
-        Ok(Self {
-            host,
-            pod,
-            nft: None,
-            indexes: BTreeMap::new(),
-            record: None,
-            holders: BTreeMap::new(),
-            is_timed: false,
-        })
+        Ok(Self { host, pod, nft: None, indexes: BTreeMap::new(), holders: BTreeMap::new(), is_timed: false })
     }
 
     /// Has the time of each send noted.
@@ -101,16 +90,6 @@ impl Kernel {
     /// Has it asked again.
     pub(super) fn forget_holders(&mut self) {
         self.holders.clear();
-    }
-
-    /// Where the attachment that is being changed is recorded.
-    pub(super) fn record(&self) -> Option<&Path> {
-        self.record.as_deref()
-    }
-
-    /// Says where.
-    pub(super) fn set_record(&mut self, path: PathBuf) {
-        self.record = Some(path);
     }
 
     /// Whether the container has a namespace.

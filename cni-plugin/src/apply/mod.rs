@@ -6,7 +6,7 @@
 //!  effect ─ of each kind of thing, its encoding and its observation
 //!  features, probe ─ what the kernel has    wait ─ an event; slot ─ who shares a program
 //!  record ─ what was done, on tmpfs         delegate, within ─ foreign plugins by libcni's rules
-//!  holder ─ the container behind an owner
+//!  holder ─ the container behind an owner    owned ─ what the kernel has of whom
 //! ```
 
 pub mod delegate;
@@ -18,6 +18,7 @@ pub mod host;
 pub mod kernel;
 mod lock;
 pub mod observe;
+mod owned;
 pub mod probe;
 pub mod record;
 pub mod repair;

@@ -4,6 +4,7 @@ use super::Error;
 use super::executor::{OnError, Timing};
 use super::host::Host;
 use super::record::{Folder, Record};
+use crate::cni::AddResult;
 use crate::plan::facts::Facts;
 use crate::plan::order::ordered;
 use crate::plan::step::Step;
@@ -13,7 +14,7 @@ use crate::plan::step::Step;
 pub struct Transaction<'a> {
     folder: &'a Folder,
     record: Record,
-    /// How many parts an earlier call of the same chain recorded.
+    /// How many parts an earlier call of the same chain recorded; only a call of one attachment goes on from there.
     earlier: usize,
     /// The inverses of what was carried out.
     inverses: Vec<Step>,
@@ -21,19 +22,35 @@ pub struct Transaction<'a> {
     pub timings: Vec<(Vec<Step>, Timing)>,
 }
 
+/// One plugin's steps.
+#[derive(Debug)]
+pub struct Part {
+    /// The attachment that they are for, by its place in the call.
+    pub attachment: usize,
+    /// The steps, in order.
+    pub steps: Vec<Step>,
+}
+
 impl<'a> Transaction<'a> {
     /// Starts from a record, which holds no step yet, or those of an earlier call.
     pub fn new(folder: &'a Folder, record: Record) -> Self {
-        let earlier = record.parts.len();
+        let earlier = record.attachments.first().map_or(0, |attached| attached.parts.len());
         Self { folder, earlier, record, inverses: Vec::new(), timings: Vec::new() }
     }
 
-    /// Records the steps of each plugin, then applies them all.
-    pub fn run(&mut self, host: &mut dyn Host, parts: Vec<Vec<Step>>, facts: &Facts) -> Result<(), Error> {
-        let steps = ordered(parts.iter().flatten().cloned().collect());
-        self.record.parts.extend(parts);
-        self.folder.store(&self.record)?;
-        host.set_record(self.folder.file(&self.record.key));
+    /// Records the steps of each plugin and the results, then applies all steps.
+    pub fn run(
+        &mut self,
+        host: &mut dyn Host,
+        parts: Vec<Part>,
+        facts: &Facts,
+        results: &[Option<AddResult>],
+    ) -> Result<(), Error> {
+        let steps = ordered(parts.iter().flat_map(|part| &part.steps).cloned().collect());
+        for part in parts {
+            self.record.attachments[part.attachment].parts.push(part.steps);
+        }
+        self.note(results)?;
         let report = host.execute(&steps, facts, OnError::Stop);
         self.inverses.extend(report.applied.into_iter().filter_map(|at| steps[at].inverse()));
         for timing in report.timings {
@@ -43,28 +60,38 @@ impl<'a> Transaction<'a> {
         report.errors.into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// Records that a foreign plugin follows, before it is run.
-    pub fn will_delegate(&mut self) -> Result<(), Error> {
-        self.record.parts.push(Vec::new());
+    /// Records the results so far.
+    pub fn note(&mut self, results: &[Option<AddResult>]) -> Result<(), Error> {
+        for (attached, result) in self.record.attachments.iter_mut().zip(results) {
+            attached.note(result.as_ref());
+        }
+        self.folder.store(&self.record)
+    }
+
+    /// Records that a foreign plugin of an attachment follows, before it is run.
+    pub fn will_delegate(&mut self, attachment: usize) -> Result<(), Error> {
+        self.record.attachments[attachment].parts.push(Vec::new());
         self.folder.store(&self.record)
     }
 
     /// The record of what this call did, and not of what it was about to do.
     pub fn done(&self) -> Record {
         let mut done = self.record.clone();
-        done.parts.drain(..self.earlier);
-        done.keep(0..done.parts.len(), &self.inverses);
+        for (at, attached) in done.attachments.iter_mut().enumerate() {
+            attached.parts.drain(..if at == 0 { self.earlier } else { 0 });
+            attached.keep(0..attached.parts.len(), &self.inverses);
+        }
         done
     }
 
     /// Goes back to the record before, with what is left of [`Transaction::done`] behind it where there were errors.
     pub fn end<E: From<Error>>(mut self, left: Record, mut errors: Vec<E>) -> Vec<E> {
-        if self.earlier == 0 {
+        let Some(first) = self.record.attachments.first_mut().filter(|_| self.earlier > 0) else {
             return self.folder.settle(&left.key, Some(&left), errors);
-        }
-        self.record.parts.truncate(self.earlier);
+        };
+        first.parts.truncate(self.earlier);
         if !errors.is_empty() {
-            self.record.parts.extend(left.parts);
+            first.parts.extend(left.attachments.into_iter().flat_map(|attached| attached.parts));
         }
         errors.extend(self.folder.store(&self.record).err().map(E::from));
         errors

@@ -3,11 +3,12 @@
 use crate::apply::delegate;
 use crate::apply::record::Key;
 use crate::cni::netconf_list::Injected;
-use crate::cni::{AddResult, Attachment, Command, Error, Json, NetConf, NetConfList, Owner, Request};
+use crate::cni::{AddResult, Attachment, Command, Error, Json, NetConf, NetConfList, Owner};
 use crate::ipam::{self, Ipam, Lease};
 use crate::plan::Feature;
 use crate::plugins::{self, Addresses, Plugin};
 use std::path::PathBuf;
+use std::rc::Rc;
 
 /// The program's own type: a whole list in one configuration.
 pub const BRAID: &str = "braid";
@@ -21,7 +22,8 @@ pub struct Chain {
     pub items: Vec<Item>,
     /// The list that they came from, where there is one.
     list: Option<NetConfList>,
-    conf: NetConf,
+    /// The call's configuration.
+    pub conf: NetConf,
     path: Vec<PathBuf>,
 }
 
@@ -60,25 +62,24 @@ pub enum From {
 
 impl Chain {
     /// Reads the configuration of a call under the name `face`; `braid` itself does what `type` says.
-    pub fn parse(face: &str, conf: &NetConf, request: &Request) -> Result<Self, Error> {
-        Self::read(face, conf, request, Reading::Strict)
+    pub fn parse(face: &str, conf: NetConf, args: &str, path: &[PathBuf]) -> Result<Self, Error> {
+        Self::read(face, conf, args, path, Reading::Strict)
     }
 
     /// [`Chain::parse`] for DEL of what no longer parses: only what it takes to give back.
-    pub fn parse_for_release(face: &str, conf: &NetConf, request: &Request) -> Result<Self, Error> {
-        Self::read(face, conf, request, Reading::ForRelease)
+    pub fn parse_for_release(face: &str, conf: NetConf, args: &str, path: &[PathBuf]) -> Result<Self, Error> {
+        Self::read(face, conf, args, path, Reading::ForRelease)
     }
 
-    fn read(face: &str, conf: &NetConf, request: &Request, reading: Reading) -> Result<Self, Error> {
-        let args = request.attachment.as_ref().map_or("", |attachment| attachment.args.as_str());
-        let face = Self::face_of(face, conf);
-        let list = if face == BRAID { Some(list_of(conf)?) } else { None };
+    fn read(face: &str, conf: NetConf, args: &str, path: &[PathBuf], reading: Reading) -> Result<Self, Error> {
+        let face = Self::face_of(face, &conf).to_owned();
+        let list = if face == BRAID { Some(list_of(&conf)?) } else { None };
         let confs = match &list {
-            Some(list) => (0..list.plugins.len()).map(|at| list.plugin_conf(at, &injected(conf, None)?)).collect(),
-            None => Ok(vec![NetConf { plugin: face.to_owned(), ..conf.clone() }]),
+            Some(list) => (0..list.plugins.len()).map(|at| list.plugin_conf(at, &injected(&conf, None)?)).collect(),
+            None => Ok(vec![NetConf { plugin: face.clone(), ..conf.clone() }]),
         };
         let items = confs?.into_iter().map(|conf| Item::parse(conf, args, reading)).collect::<Result<_, _>>()?;
-        Ok(Self { face: face.to_owned(), items, list, conf: conf.clone(), path: request.path.clone() })
+        Ok(Self { face, items, list, conf, path: path.to_vec() })
     }
 
     /// The network's name.
@@ -175,8 +176,8 @@ impl Chain {
     /// The configuration that item `at` is called with as a foreign program.
     pub fn conf_for(&self, at: usize, prev: Option<&AddResult>) -> Result<Json, Error> {
         match (&self.list, self.items.get(at)) {
-            (Some(list), _) => Ok(list.plugin_conf(at, &injected(&self.conf, prev)?)?.json),
-            (None, Some(item)) => Ok(item.conf.json.clone()),
+            (Some(list), _) => Ok(Rc::unwrap_or_clone(list.plugin_conf(at, &injected(&self.conf, prev)?)?.json)),
+            (None, Some(item)) => Ok(Json::clone(&item.conf.json)),
             (None, None) => Err(Error::internal(format!("no plugin {at} in the chain"))),
         }
     }

@@ -1,56 +1,75 @@
 //! CHECK: every recorded step still holds, and what the result says is there.
 
 use super::add::open_host;
-use super::chain::{Chain, From, Work};
+use super::chain::{From, Work};
+use super::invocation::{Invocation, Wanted};
 use super::liveness::Known;
-use super::told;
-use crate::apply::host::Machine;
-use crate::cni::{AddResult, Attachment, Command, Error, Request};
+use super::{recorded, told};
+use crate::apply::host::{Host, Machine};
+use crate::apply::record::Attached;
+use crate::cni::{AddResult, Attachment, Command, Error};
 use crate::plan::step::{Ns, Step};
 use crate::plan::thing::{LinkRef, Thing};
 use crate::plan::{Facts, IfName, Mac, Need};
 use crate::plugins::interface;
 
-/// Says what differs from what ADD made.
+/// Says what differs from what ADD made, in all networks of the call.
 #[inline(never)]
-pub fn check(request: &Request, chain: &Chain, machine: &dyn Machine) -> Result<(), Error> {
+pub fn check(call: &mut Invocation, machine: &dyn Machine) -> Result<(), Error> {
+    let Wanted { attachment, chain } = &call.wanted[0];
     if chain.disable_check() {
         return Ok(());
     }
-    let attachment = request.attachment.as_ref().ok_or_else(|| Error::env("CHECK needs a container"))?;
-    let prev = request.conf.prev_result.as_ref();
     if chain.ipam_alone().is_some() {
-        return check_others(chain, 0, attachment, prev);
+        return check_others(&call.wanted[0], 0);
     }
-    let mut host = open_host(attachment, request.netns_override, machine)?;
+    let mut host = open_host(attachment, call.netns_override, machine)?;
+    let record = machine.folder(&attachment.container_id).and_then(|folder| folder.load(&call.key));
+    let record = record.map_err(Error::from)?;
+    if let Some(record) = &record {
+        let further = recorded::further(record, attachment).collect::<Result<Vec<_>, _>>()?;
+        further.into_iter().try_for_each(|wanted| call.push(wanted))?;
+    }
     let mut errors = Vec::new();
-    for at in 0..chain.items.len() {
-        errors.extend(check_others(chain, at, attachment, prev).err());
-    }
-    if chain.items.iter().any(|item| matches!(item.work, Work::Native(_))) {
-        if prev.is_none() && chain.items.iter().any(|item| item.conf.plugin != "loopback") {
-            return Err(Error::config("Required prevResult missing"));
+    for (at, wanted) in call.wanted.iter().enumerate().filter(|(_, wanted)| !wanted.chain.disable_check()) {
+        for item in 0..wanted.chain.items.len() {
+            errors.extend(check_others(wanted, item).err());
         }
-        let record = machine.folder(&attachment.container_id).and_then(|folder| folder.load(&chain.key(attachment)));
-        let record = record.map_err(Error::from)?;
-        let none = AddResult::default();
-        let steps = match &record {
-            Some(record) => Ok(record.steps().cloned().collect()),
-            None => told::steps(chain, attachment, prev.unwrap_or(&none), &mut *host),
-        };
-        let steps: Vec<Step> = steps.map_err(|err| errors.push(err)).unwrap_or_default();
-        let facts = host.observe(&needs(&steps, attachment)).map_err(Error::from)?;
-        errors.extend(prev.and_then(|prev| check_result(chain, attachment, prev, (&facts, record.is_some())).err()));
-        let missing = steps.iter().enumerate().filter(|(at, step)| !is_overwritten(step, &steps[at + 1..]));
-        let missing = missing.filter_map(|(_, step)| step.holds(&facts).err());
-        errors.extend(missing.map(|what| Error::internal(format!("network {:?}: {what}", chain.network()))));
+        let attached = record.as_ref().and_then(|record| record.attachments.get(at));
+        errors.extend(check_natives(wanted, attached, &mut *host)?);
     }
     Error::joined(&errors)
 }
 
+/// What differs of what the native plugins of a network made.
+fn check_natives(wanted: &Wanted, attached: Option<&Attached>, host: &mut dyn Host) -> Result<Vec<Error>, Error> {
+    let Wanted { attachment, chain } = wanted;
+    if !chain.items.iter().any(|item| matches!(item.work, Work::Native(_))) {
+        return Ok(Vec::new());
+    }
+    let prev = chain.conf.prev_result.as_ref();
+    if prev.is_none() && chain.items.iter().any(|item| item.conf.plugin != "loopback") {
+        return Err(Error::config("Required prevResult missing"));
+    }
+    let mut errors = Vec::new();
+    let none = AddResult::default();
+    let steps = match attached {
+        Some(attached) => Ok(attached.steps().cloned().collect()),
+        None => told::steps(wanted, prev.unwrap_or(&none), host),
+    };
+    let steps: Vec<Step> = steps.map_err(|err| errors.push(err)).unwrap_or_default();
+    let facts = host.observe(&needs(&steps, attachment)).map_err(Error::from)?;
+    errors.extend(prev.and_then(|prev| check_result(wanted, prev, (&facts, attached.is_some())).err()));
+    let missing = steps.iter().enumerate().filter(|(at, step)| !is_overwritten(step, &steps[at + 1..]));
+    let missing = missing.filter_map(|(_, step)| step.holds(&facts).err());
+    errors.extend(missing.map(|what| Error::internal(format!("network {:?}: {what}", chain.network()))));
+    Ok(errors)
+}
+
 /// What other programs and the IPAM have to say about item `at`.
-fn check_others(chain: &Chain, at: usize, attachment: &Attachment, prev: Option<&AddResult>) -> Result<(), Error> {
-    let item = &chain.items[at];
+fn check_others(wanted: &Wanted, at: usize) -> Result<(), Error> {
+    let Wanted { attachment, chain } = wanted;
+    let (item, prev) = (&chain.items[at], chain.conf.prev_result.as_ref());
     if matches!(item.work, Work::Foreign) {
         return chain.delegate(&item.conf.plugin, at, Command::Check, Some(attachment), prev).map(drop);
     }
@@ -82,12 +101,8 @@ fn is_overwritten(step: &Step, later: &[Step]) -> bool {
 }
 
 /// Compares the final result with the container: its interface, addresses and routes, wherever later plugins moved them.
-fn check_result(
-    chain: &Chain,
-    attachment: &Attachment,
-    prev: &AddResult,
-    (facts, is_recorded): (&Facts, bool),
-) -> Result<(), Error> {
+fn check_result(wanted: &Wanted, prev: &AddResult, (facts, is_recorded): (&Facts, bool)) -> Result<(), Error> {
+    let Wanted { attachment, chain } = wanted;
     let mut kinds = chain.items.iter().filter_map(|item| match &item.work {
         Work::Native(plugin) => plugin.kind(),
         _ => None,
@@ -98,7 +113,7 @@ fn check_result(
         return Ok(());
     }
     let name = attachment.ifname.as_str();
-    let sandbox = attachment.netns.as_deref().map(|path| path.display().to_string()).unwrap_or_default();
+    let sandbox = wanted.sandbox();
     let own = prev.interfaces.iter().find(|interface| interface.name == name && interface.sandbox == sandbox);
     if kind.is_none() && own.is_none() {
         return Ok(());

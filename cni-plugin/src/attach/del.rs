@@ -2,70 +2,93 @@
 
 use super::add::refuse_own;
 use super::chain::{self, Chain};
+use super::invocation::Wanted;
 use super::liveness::Known;
 use super::recorded;
 use super::take_back::TakeBack;
 use crate::apply;
 use crate::apply::host::{Host, Machine};
-use crate::apply::record::{Folder, Record};
-use crate::cni::{Attachment, Error, Request};
+use crate::apply::record::{Folder, Key, Record};
+use crate::cni::{Attachment, Error, NetConf, Request};
 use crate::plan::step::Ns;
 use crate::plan::undo::undo;
 use crate::sys::netns::{NetNs, NetNsError};
+use std::path::PathBuf;
+
+/// A call whose attachments go.
+#[derive(Debug)]
+pub struct Leaving {
+    /// The key of its record.
+    pub key: Key,
+    /// The container's interface in the first network.
+    pub attachment: Attachment,
+    /// The call's configuration, for what has no record.
+    pub conf: NetConf,
+    /// `CNI_PATH`, split.
+    pub path: Vec<PathBuf>,
+    /// `CNI_NETNS_OVERRIDE`: the container's namespace may be the caller's own.
+    pub netns_override: bool,
+}
 
 /// Detaches the container. What is not there is already detached.
 ///
 /// The configuration is the one that the record remembers, which knows who gave the address; without a record the call's, as
 /// far as it can be read.
 #[inline(never)]
-pub fn del(request: &Request, face: &str, machine: &dyn Machine) -> Result<(), Error> {
-    let attachment = request.attachment.as_ref().ok_or_else(|| Error::env("DEL needs a container"))?;
-    if let Some(ipam) = chain::ipam_alone_for_release(face, &request.conf)? {
-        let network = &request.conf.name;
-        return ipam.release(&attachment.owner(network), Known::of(network).host()).map(drop);
+pub fn del(request: Request, face: &str, machine: &dyn Machine) -> Result<(), Error> {
+    let Request { attachment, path, netns_override, conf, .. } = request;
+    let attachment = attachment.ok_or_else(|| Error::env("DEL needs a container"))?;
+    if let Some(ipam) = chain::ipam_alone_for_release(face, &conf)? {
+        return ipam.release(&attachment.owner(&conf.name), Known::of(&conf.name).host()).map(drop);
     }
-    let mut host = machine.open(netns_of(attachment)?).map_err(Error::from)?;
-    let is_own = !request.netns_override && host.own_netns().map_err(Error::from)?.is_some();
-    let folder = machine.folder(&attachment.container_id).map_err(Error::from)?;
-    let key = Chain::key_of(face, &request.conf, attachment);
-    let record = folder.load(&key).map_err(Error::from)?;
-    let chain = recorded::chain_of(record.as_ref(), face, request)?;
-    let attachment = match &record {
+    let key = Chain::key_of(face, &conf, &attachment);
+    detach(&Leaving { key, attachment, conf, path, netns_override }, machine)
+}
+
+/// Detaches all networks of a call.
+pub fn detach(call: &Leaving, machine: &dyn Machine) -> Result<(), Error> {
+    let mut host = machine.open(netns_of(&call.attachment)?).map_err(Error::from)?;
+    let is_own = !call.netns_override && host.own_netns().map_err(Error::from)?.is_some();
+    let folder = machine.folder(&call.key.owner.container_id).map_err(Error::from)?;
+    let record = folder.load(&call.key).map_err(Error::from)?;
+    let mut wanted = recorded::wanted(record.as_ref(), call)?;
+    match &record {
         // ADD would have refused the own one: the container's is gone, and the path leads elsewhere.
-        Some(record) if is_own || is_others(record, &chain, &mut *host) => {
+        Some(record) if is_own || is_others(record, &wanted, &mut *host) => {
             host.leave_pod();
-            &Attachment { netns: None, ..attachment.clone() }
+            for wanted in &mut wanted {
+                wanted.attachment.netns = None;
+            }
         }
         None if is_own => return refuse_own(&*host),
-        _ => attachment,
-    };
-    let mut taking = TakeBack { chain: &chain, attachment, record, prev: request.conf.prev_result.as_ref() };
+        _ => {}
+    }
+    let mut taking = TakeBack { wanted: &wanted, record, is_told: true };
     let errors = taking.run(&mut *host);
-    Error::joined(&folder.settle(&key, taking.record.as_ref(), errors))?;
+    Error::joined(&folder.settle(&call.key, taking.record.as_ref(), errors))?;
     folder.close().map_err(Error::from)
 }
 
-/// Takes back what a record describes, for an ADD that begins again, perhaps with another `chain`.
+/// Takes back what a record describes, for an ADD that begins again in a namespace, perhaps with other chains.
 #[cold]
-pub fn take_back(
-    record: Record,
-    chain: &Chain,
-    attachment: &Attachment,
-    folder: &Folder,
-    host: &mut dyn Host,
-) -> Result<(), Error> {
-    let (recorded, key) = (recorded::chain(&record), record.key.clone());
-    let chain = recorded.as_ref().unwrap_or(chain);
-    let mut taking = TakeBack { chain, attachment, record: Some(record), prev: None };
+pub fn take_back(record: Record, attachment: &Attachment, folder: &Folder, host: &mut dyn Host) -> Result<(), Error> {
+    let mut wanted = Vec::new();
+    for (attached, chain) in recorded::chains(&record) {
+        let netns = attachment.netns.clone();
+        wanted.push(Wanted { attachment: Attachment { netns, ..record.interface_of(attached) }, chain });
+    }
+    let key = record.key.clone();
+    let mut taking = TakeBack { wanted: &wanted, record: Some(record), is_told: false };
     let errors = taking.run(host);
     Error::joined(&folder.settle(&key, taking.record.as_ref(), errors))
 }
 
 /// Whether the path leads to another namespace than the recorded one. Asked where something would be done there: to enter
 /// it takes as long as to delete a veth.
-fn is_others(record: &Record, chain: &Chain, host: &mut dyn Host) -> bool {
+fn is_others(record: &Record, wanted: &[Wanted], host: &mut dyn Host) -> bool {
     let enters = || undo(&record.steps().cloned().collect::<Vec<_>>()).iter().any(|step| step.ns() == Ns::Pod);
-    host.has_pod() && (chain.has_foreign() || enters()) && !record.is_of(host.pod_cookie())
+    let has_foreign = || wanted.iter().any(|wanted| wanted.chain.has_foreign());
+    host.has_pod() && (has_foreign() || enters()) && !record.is_of(host.pod_cookie())
 }
 
 /// The container's namespace; `None` where it is gone.

@@ -1,14 +1,15 @@
 //! Addresses on a node that has no IPv6: the IPv4 half of what an IPAM would give.
 
 use super::chain::From;
+use super::invocation::Place;
 use crate::cni::{AddResult, Error};
 use crate::ipam::{Ipam, Lease};
 
 /// Which addresses are asked for.
 #[derive(Debug)]
 pub struct Ask<'a> {
-    /// Of which item of the chain.
-    pub at: usize,
+    /// The plugin that wants them.
+    pub place: Place,
     /// The result so far.
     pub prev: Option<&'a AddResult>,
     /// The reason why there is to be no IPv6 among them; `None` where there may be.

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 pub fn folders(records: &[Record]) -> BTreeSet<PathBuf> {
     let default = fs::read_dir(DEFAULT_DATA_DIR).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut folders: BTreeSet<PathBuf> = default.filter(|path| path.is_dir()).collect();
-    for chain in records.iter().filter_map(|record| recorded::chain(record).ok()) {
+    for (_, chain) in records.iter().flat_map(recorded::chains) {
         folders.extend(host_locals(&chain).map(|(_, config)| config.path()));
     }
     folders

@@ -48,7 +48,8 @@ impl Known {
 
     fn recorded_netns(&self, owner: &Owner) -> Option<Netns> {
         let records = self.records.get_or_init(|| record::list().unwrap_or_default());
-        records.iter().find(|record| record.netns.is_some() && record.key.owner == *owner).map(netns_of)
+        let is_owners = |record: &&Record| record.owners().any(|its| its == *owner);
+        records.iter().filter(|record| record.netns.is_some()).find(is_owners).map(netns_of)
     }
 }
 
@@ -66,12 +67,11 @@ impl Liveness for Known {
 
     fn recorded(&self, path: &Path, is_missing: &dyn Fn(IpAddr) -> bool) -> Vec<Recorded> {
         let mut missing = Vec::new();
-        let of_network = |record: &Record| record.key.owner.network == self.network();
         let read = record::each(|record, is_idle| {
-            let mut ips = if of_network(record) { recorded::leased(record, path) } else { Vec::new() };
-            ips.retain(|ip| is_missing(*ip));
-            if !ips.is_empty() && is_alive(record) {
-                missing.extend(ips.into_iter().map(|ip| Recorded { ip, owner: record.key.owner.clone(), is_idle }));
+            let mut leased = recorded::leased(record, self.network(), path);
+            leased.retain(|(ip, _)| is_missing(*ip));
+            if !leased.is_empty() && is_alive(record) {
+                missing.extend(leased.into_iter().map(|(ip, owner)| Recorded { ip, owner, is_idle }));
             }
         });
         if let Err(err) = read {

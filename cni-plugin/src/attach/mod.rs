@@ -1,7 +1,7 @@
-//! Each verb of CNI for a whole chain of plugins in one process.
+//! Each verb of CNI for all networks of a container, and all plugins of their chains, in one process.
 //!
 //! ```text
-//!  request ─► chain: items, native or foreign, each with its IPAM
+//!  request ─► invocation: networks, each with its chain: items, native or foreign, each with its IPAM
 //!  add     ─► for each run of native plugins: observe, refuse, reserve, plan (planner) ─► one transaction
 //!  preview ─► the same plans, with addresses looked up and not reserved: nothing is changed
 //!  del, gc ─► take_back: inverses of the record, newest first; from names alone where no record is left
@@ -15,6 +15,7 @@ pub mod check;
 pub mod del;
 mod families;
 pub mod gc;
+pub mod invocation;
 pub mod leases;
 pub mod liveness;
 pub mod planner;
@@ -33,20 +34,23 @@ use crate::cni::{Command, Error, Owner, Request, Version};
 use crate::{ipam, plugins};
 use add::Deliver;
 use chain::{BRAID, Chain};
+use invocation::Invocation;
 use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 
 /// Answers a request: the result of ADD is delivered, the other verbs say nothing on success.
-pub fn answer(request: &Request, face: &str, deliver: &mut Deliver<'_>) -> Result<(), Error> {
-    let chain = || Chain::parse(face, &request.conf, request);
+pub fn answer(request: Request, face: &str, deliver: &mut Deliver<'_>) -> Result<(), Error> {
     let machine = This { is_timed: false };
+    let chain = |request: &Request| Chain::parse(face, request.conf.clone(), "", &request.path);
     match request.command {
         // Never taken apart, nor closed: the process ends behind it.
-        Command::Add => add::add(request, &ManuallyDrop::new(chain()?), &machine, deliver).map(std::mem::forget),
+        Command::Add => {
+            add::add(&ManuallyDrop::new(Invocation::of(request, face)?), &machine, deliver).map(std::mem::forget)
+        }
         Command::Del => del::del(request, face, &machine),
-        Command::Check => check::check(request, &chain()?, &machine),
-        Command::Gc => gc::gc(request, &chain()?, &machine),
-        Command::Status => status::status(request, &chain()?),
+        Command::Check => check::check(&mut Invocation::of(request, face)?, &machine),
+        Command::Gc => gc::gc(&request, &chain(&request)?, &machine),
+        Command::Status => status::status(&chain(&request)?, &machine),
         Command::Version => Ok(()),
     }
 }

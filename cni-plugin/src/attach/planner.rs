@@ -1,36 +1,33 @@
-//! Planning neighbouring native plugins of a chain, for ADD and for the dry run alike.
+//! Planning neighbouring native plugins of all networks of a call, for ADD and for the dry run alike.
 
-use super::chain::{Chain, From, Item, Work};
+use super::chain::{From, Item, Work};
 use super::families::Ask;
+use super::invocation::{Place, Wanted};
 use crate::apply::host::Host;
-use crate::cni::{AddResult, Attachment, Error, Version};
+use crate::apply::transaction::Part;
+use crate::cni::{AddResult, Error};
 use crate::ipam::Lease;
-use crate::plan::step::Step;
-use crate::plan::{Facts, Need};
-use crate::plugins::{Call, Planned, ipv6};
-use std::ops::Range;
+use crate::plan::{Facts, Need, Step};
+use crate::plugins::{Call, Planned, Plugin, ipv6};
 
-/// One attachment on its way through the chain.
+/// A call on its way through the chains of its networks.
 #[derive(Debug)]
 pub struct Planner<'a> {
-    /// All plugins.
-    pub chain: &'a Chain,
-    /// The container's interface.
-    pub attachment: &'a Attachment,
-    /// The result so far.
-    pub prev: Option<AddResult>,
-    /// What the operator should know though it is no failure.
+    /// The attachments, in order.
+    pub wanted: &'a [Wanted],
+    /// The result of each so far.
+    pub results: Vec<Option<AddResult>>,
+    /// Warnings for the operator, which are no failures.
     pub warnings: Vec<String>,
-    version: Version,
     sandbox: String,
 }
 
 /// What some neighbouring native plugins will do.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Native {
     /// The steps of each plugin, in order.
-    pub parts: Vec<Vec<Step>>,
-    /// What was read before deciding.
+    pub parts: Vec<Part>,
+    /// Facts that were read before deciding.
     pub observed: Facts,
     /// The facts as the steps so far will leave them.
     ahead: Facts,
@@ -40,68 +37,72 @@ impl Native {
     /// Takes over what was read.
     fn read(&mut self, facts: Facts) {
         self.observed.merge(facts);
-        self.ahead = self.parts.iter().fold(self.observed.clone(), |facts, steps| facts.after(steps));
+        self.ahead = self.parts.iter().fold(self.observed.clone(), |facts, part| facts.after(&part.steps));
     }
 
-    /// Takes over what a plugin will do.
-    fn push(&mut self, steps: Vec<Step>) {
-        self.ahead = std::mem::take(&mut self.ahead).after(&steps);
-        self.parts.push(steps);
+    /// Takes over what a plugin will do, less what it shares with a network before.
+    fn push(&mut self, mut part: Part) {
+        let before = || self.parts.iter().filter(|before| before.attachment != part.attachment);
+        let is_shared =
+            |step: &Step| matches!(step, Step::Ensure(_)) && before().any(|before| before.steps.contains(step));
+        part.steps.retain(|step| !is_shared(step));
+        self.ahead = std::mem::take(&mut self.ahead).after(&part.steps);
+        self.parts.push(part);
     }
 }
 
-/// Gives an item of the chain its addresses.
+/// Gives the plugin at a place its addresses.
 pub type Leases<'l> = dyn FnMut(&Ask<'_>) -> Result<Option<Lease>, Error> + 'l;
 
 impl<'a> Planner<'a> {
-    /// Starts from the result of an earlier call, where there is one.
-    pub fn new(chain: &'a Chain, attachment: &'a Attachment, version: Version, prev: Option<AddResult>) -> Self {
-        let sandbox = attachment.netns.as_deref().map(|path| path.display().to_string()).unwrap_or_default();
-        Self { chain, attachment, prev, warnings: Vec::new(), version, sandbox }
+    /// Starts from the results of earlier calls, where there are some.
+    pub fn new(wanted: &'a [Wanted]) -> Self {
+        let results = wanted.iter().map(|wanted| wanted.chain.conf.prev_result.clone()).collect();
+        let sandbox = wanted.first().map(Wanted::sandbox).unwrap_or_default();
+        Self { wanted, results, warnings: Vec::new(), sandbox }
     }
 
-    /// The native plugins from `at` on, up to the next foreign one.
-    pub fn natives_from(&self, at: usize) -> Range<usize> {
-        let is_native = |item: &&super::chain::Item| !matches!(item.work, Work::Foreign);
-        at..at + self.chain.items.iter().skip(at).take_while(is_native).count()
-    }
-
-    /// Plans one plugin after the other, each on the facts as the earlier ones will leave them.
-    pub fn native(
-        &mut self,
-        items: Range<usize>,
-        host: &mut dyn Host,
-        leases: &mut Leases<'_>,
-    ) -> Result<Native, Error> {
-        let is_last = items.end == self.chain.items.len();
-        let mut native = Native { parts: Vec::new(), observed: Facts::default(), ahead: Facts::default() };
-        for at in items {
-            let planned = self.plan(at, host, &mut native, leases)?;
-            self.warnings.extend(planned.warnings);
-            native.push(planned.steps);
-            self.prev = Some(planned.result);
+    /// Plans the native plugins at neighbouring places, each on the facts as the earlier ones will leave them.
+    ///
+    /// What can be refused without addresses is refused before any are reserved: the first plugin of each network.
+    pub fn native(&mut self, places: &[Place], host: &mut dyn Host, leases: &mut Leases<'_>) -> Result<Native, Error> {
+        let mut native = Native::default();
+        let firsts = |place: &&Place| place.item == 0;
+        for place in places.iter().filter(firsts) {
+            self.refuse(*place, host, &mut native)?;
         }
-        if let (Some(result), true) = (&self.prev, is_last) {
-            result.convertible(self.version)?;
+        for place in places {
+            if place.item > 0 {
+                self.refuse(*place, host, &mut native)?;
+            }
+            let planned = self.plan(*place, host, &mut native, leases)?;
+            let network = self.wanted[place.wanted].chain.network();
+            self.warnings.extend(planned.warnings.iter().map(|warning| format!("network {network:?}: {warning}")));
+            native.push(Part { attachment: place.wanted, steps: planned.steps });
+            self.results[place.wanted] = Some(planned.result);
         }
         Ok(native)
     }
 
+    /// Reads what the plugin needs, and refuses what can't work.
+    fn refuse(&self, place: Place, host: &mut dyn Host, before: &mut Native) -> Result<(), Error> {
+        let (wanted, plugin) = self.plugin(place)?;
+        let call = call(wanted, &self.sandbox, self.results[place.wanted].as_ref());
+        read_more(host, plugin.needs(&call), before)?;
+        plugin.refuse(&call, &before.ahead)
+    }
+
     fn plan(
         &self,
-        at: usize,
+        place: Place,
         host: &mut dyn Host,
         before: &mut Native,
         leases: &mut Leases<'_>,
     ) -> Result<Planned, Error> {
-        let item = &self.chain.items[at];
-        let Work::Native(plugin) = &item.work else {
-            return Err(Error::config(format!("{:?} can't be part of a list: it is an IPAM", item.conf.plugin)));
-        };
-        let call = call(self.chain, self.attachment, &self.sandbox, self.prev.as_ref());
-        read_more(host, plugin.needs(&call), before)?;
-        plugin.refuse(&call, &before.ahead)?;
-        let ask = Ask { at, prev: self.prev.as_ref(), no_ipv6: no_ipv6(host, item, &call, before)? };
+        let (wanted, plugin) = self.plugin(place)?;
+        let (item, prev) = (&wanted.chain.items[place.item], self.results[place.wanted].as_ref());
+        let call = call(wanted, &self.sandbox, prev);
+        let ask = Ask { place, prev, no_ipv6: no_ipv6(host, item, &call, before)? };
         let lease = leases(&ask)?.map(|lease| ask.left_of(&item.addresses, lease)).transpose()?;
         let (lease, warning) = lease.map_or((None, None), |(lease, warning)| (Some(lease), warning));
         let needs = lease.as_ref().map(|lease| plugin.needs_of(lease)).filter(|needs| !needs.is_empty());
@@ -110,17 +111,24 @@ impl<'a> Planner<'a> {
         }
         let mut planned = plugin.plan(&call, &before.ahead, lease)?;
         planned.warnings.extend(warning);
-        planned.result.convertible(self.version).map(|()| planned)
+        planned.result.convertible(wanted.chain.conf.version).map(|()| planned)
+    }
+
+    fn plugin(&self, place: Place) -> Result<(&'a Wanted, &'a dyn Plugin), Error> {
+        let wanted = &self.wanted[place.wanted];
+        let item = &wanted.chain.items[place.item];
+        match &item.work {
+            Work::Native(plugin) => Ok((wanted, &**plugin)),
+            Work::Ipam | Work::Foreign => {
+                Err(Error::config(format!("{:?} can't be part of a list: it is an IPAM", item.conf.plugin)))
+            }
+        }
     }
 }
 
 /// What a plan may depend on.
-pub fn call<'a>(
-    chain: &'a Chain,
-    attachment: &'a Attachment,
-    sandbox: &'a str,
-    prev: Option<&'a AddResult>,
-) -> Call<'a> {
+pub fn call<'a>(wanted: &'a Wanted, sandbox: &'a str, prev: Option<&'a AddResult>) -> Call<'a> {
+    let Wanted { chain, attachment } = wanted;
     Call::new(chain.network(), &attachment.container_id, &attachment.ifname, sandbox, prev)
 }
 

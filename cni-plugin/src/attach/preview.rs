@@ -2,15 +2,15 @@
 
 use super::chain::{Chain, From, Item, Work};
 use super::families::Ask;
+use super::invocation::{Invocation, Place, Wanted, is_foreign, places};
 use super::liveness::Known;
 use super::planner::Planner;
 use crate::apply::executor::is_there_already;
 use crate::apply::host::Host;
-use crate::cni::{Error, Request};
+use crate::cni::Error;
 use crate::ipam::Lease;
 use crate::plan::Step;
 use crate::plugins::Addresses;
-use std::ops::Range;
 
 /// One line of a dry run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,19 +24,24 @@ pub enum Line {
 }
 
 /// What would be done, in order. Everything is looked at and stays as it is.
-pub fn preview(request: &Request, chain: &Chain, host: &mut dyn Host) -> Result<Vec<Line>, Error> {
-    let attachment = request.attachment.as_ref().ok_or_else(|| Error::env("a dry run needs a container"))?;
-    chain.refuse_circles(attachment)?;
-    if let Some(ipam) = chain.ipam_alone() {
+pub fn preview(call: &Invocation, host: &mut dyn Host) -> Result<Vec<Line>, Error> {
+    for Wanted { attachment, chain } in &call.wanted {
+        chain.refuse_circles(attachment)?;
+    }
+    if let [Wanted { chain, .. }] = &call.wanted[..]
+        && let Some(ipam) = chain.ipam_alone()
+    {
         return Ok(addresses(&chain.face, chain, &ipam.peek(Known::of(chain.network()).host())?));
     }
-    let mut planner = Planner::new(chain, attachment, request.conf.version, request.conf.prev_result.clone());
+    let mut planner = Planner::new(&call.wanted);
     let mut lines = Vec::new();
-    let known = planner.natives_from(0);
-    let unknown = known.clone().find(|at| needs_foreign_addresses(&chain.items[*at]));
-    natives(&mut planner, known.start..unknown.unwrap_or(known.end), host, &mut lines)?;
-    lines.extend(planner.warnings.iter().map(|warning| Line::Note(warning.clone())));
-    lines.extend((unknown.unwrap_or(known.end)..chain.items.len()).map(|at| Line::Note(not_planned(&chain.items[at]))));
+    let places = places(&call.wanted);
+    let item = |place: &Place| &call.wanted[place.wanted].chain.items[place.item];
+    let is_known = |place: &&Place| !is_foreign(&call.wanted, **place) && !needs_foreign_addresses(item(place));
+    let (known, unknown) = places.split_at(places.iter().take_while(is_known).count());
+    natives(&mut planner, known, host, &mut lines)?;
+    lines.extend(planner.warnings.drain(..).map(Line::Note));
+    lines.extend(unknown.iter().map(|place| Line::Note(not_planned(item(place)))));
     Ok(lines)
 }
 
@@ -47,22 +52,24 @@ fn needs_foreign_addresses(item: &Item) -> bool {
 
 fn natives(
     planner: &mut Planner<'_>,
-    items: Range<usize>,
+    places: &[Place],
     host: &mut dyn Host,
     lines: &mut Vec<Line>,
 ) -> Result<(), Error> {
-    let chain = planner.chain;
-    let mut notes: Vec<Vec<Line>> = vec![Vec::new(); items.len()];
+    let wanted = planner.wanted;
+    let mut notes: Vec<Vec<Line>> = Vec::new();
     let mut look_up = |ask: &Ask<'_>| {
-        let (lease, found) = look_up(chain, &chain.items[ask.at], ask)?;
-        notes[ask.at] = found;
+        let chain = &wanted[ask.place.wanted].chain;
+        let (lease, found) = look_up(chain, &chain.items[ask.place.item], ask)?;
+        notes.push(found);
         Ok(lease)
     };
-    let planned = planner.native(items, host, &mut look_up)?;
-    for (notes, steps) in notes.into_iter().zip(planned.parts) {
+    let planned = planner.native(places, host, &mut look_up)?;
+    for (notes, part) in notes.into_iter().zip(planned.parts) {
         lines.extend(notes);
         let is_held = |step: &Step| is_there_already(step, &planned.observed);
-        lines.extend(steps.into_iter().map(|step| if is_held(&step) { Line::Held(step) } else { Line::Step(step) }));
+        let line = |step: Step| if is_held(&step) { Line::Held(step) } else { Line::Step(step) };
+        lines.extend(part.steps.into_iter().map(line));
     }
     Ok(())
 }

@@ -1,12 +1,13 @@
-//! Taking an attachment back, for DEL, GC and an ADD that failed: what fails is left in the record, to be tried again.
+//! Taking a call's attachments back, for DEL, GC and an ADD that failed: what fails is left in the record, to be tried again.
 
-use super::chain::{Chain, From, Work};
+use super::chain::{From, Work};
+use super::invocation::{Place, Wanted, is_foreign, places};
 use super::liveness::Known;
 use super::planner::call;
 use crate::apply::executor::OnError;
 use crate::apply::host::Host;
-use crate::apply::record::Record;
-use crate::cni::{AddResult, Attachment, Command, Error};
+use crate::apply::record::{Attached, Record};
+use crate::cni::{AddResult, Command, Error};
 use crate::plan::Facts;
 use crate::plan::order::ordered;
 use crate::plan::step::Step;
@@ -14,49 +15,57 @@ use crate::plan::thing::Thing;
 use crate::plan::undo::{in_turn, undo};
 use std::ops::Range;
 
-/// An attachment that is taken back.
+/// A call whose attachments are taken back.
 #[derive(Debug)]
 pub struct TakeBack<'a> {
-    /// The plugins.
-    pub chain: &'a Chain,
-    /// The container's interface.
-    pub attachment: &'a Attachment,
-    /// What was done; less and less of it. Names alone say what there is to undo where there is none.
+    /// The attachments, as the record has them.
+    pub wanted: &'a [Wanted],
+    /// The record of what was done; less and less of it. Names alone say what there is to undo where there is none.
     pub record: Option<Record>,
-    /// The result of the ADD, for foreign plugins.
-    pub prev: Option<&'a AddResult>,
+    /// Foreign plugins are told the result of the ADD.
+    pub is_told: bool,
 }
 
 impl TakeBack<'_> {
-    /// Goes through the chain backwards; neighbouring native plugins are undone together. Goes on after each failure.
+    /// Goes through all plugins backwards; neighbouring native ones are undone together, whatever network they are of. Goes on
+    /// after each failure.
     pub fn run(&mut self, host: &mut dyn Host) -> Vec<Error> {
-        let items = self.chain.items.len();
-        let owed = self.record.as_ref().and_then(|record| record.left.clone());
-        let owed = owed.unwrap_or_else(|| (0..items).collect());
-        let (mut errors, mut left, mut end) = (Vec::new(), Vec::new(), items);
+        let all = places(self.wanted);
+        let owed: Vec<Place> = all.iter().copied().filter(|place| self.is_owed(*place)).collect();
+        let (mut errors, mut left, mut end) = (Vec::new(), Vec::new(), all.len());
         while end > 0 {
-            let start = self.neighbours(end);
-            let failed = self.undo_natives(start..end, host, &mut errors);
-            for at in (start..end).rev().filter(|at| owed.contains(at)) {
+            let start = self.neighbours(&all, end);
+            let failed = self.undo_natives(&all[start..end], host, &mut errors);
+            for place in all[start..end].iter().rev().filter(|place| owed.contains(place)) {
                 // An address is given back only when no link carries it any more.
-                let is_carried = self.has_link(at, &failed);
-                let given = if is_carried { None } else { Some(self.give_back(at, host)) };
+                let is_carried = self.has_link(*place, &failed);
+                let given = if is_carried { None } else { Some(self.give_back(*place, host)) };
                 if !matches!(given, Some(Ok(()))) {
-                    left.push(at);
+                    left.push(*place);
                 }
                 errors.extend(given.and_then(Result::err));
             }
             end = start;
         }
-        if let Some(record) = &mut self.record {
-            record.left = Some(left);
+        for (at, attached) in self.record.iter_mut().flat_map(|record| &mut record.attachments).enumerate() {
+            attached.left = Some(left.iter().filter(|place| place.wanted == at).map(|place| place.item).collect());
         }
         errors
     }
 
+    /// The recorded attachment.
+    fn attached(&self, at: usize) -> Option<&Attached> {
+        self.record.as_ref().and_then(|record| record.attachments.get(at))
+    }
+
+    fn is_owed(&self, place: Place) -> bool {
+        let left = self.attached(place.wanted).and_then(|attached| attached.left.as_ref());
+        left.is_none_or(|left| left.contains(&place.item))
+    }
+
     /// The first of the native plugins that end at `end`, or the foreign one that does.
-    fn neighbours(&self, end: usize) -> usize {
-        let is_foreign = |at: usize| matches!(self.chain.items[at].work, Work::Foreign);
+    fn neighbours(&self, all: &[Place], end: usize) -> usize {
+        let is_foreign = |at: usize| is_foreign(self.wanted, all[at]);
         let mut start = end - 1;
         while !is_foreign(end - 1) && start > 0 && !is_foreign(start - 1) {
             start -= 1;
@@ -64,13 +73,15 @@ impl TakeBack<'_> {
         start
     }
 
-    /// Undoes the plugins of `items`, by the record or by what their names say; returns the steps that failed.
-    fn undo_natives(&mut self, items: Range<usize>, host: &mut dyn Host, errors: &mut Vec<Error>) -> Vec<Step> {
-        let parts = self.parts(&items);
-        let recorded = self.record.iter().flat_map(|record| &record.parts[parts.clone()]).flatten();
+    /// Undoes the plugins at some places, by the record or by what their names say; returns the steps that failed.
+    fn undo_natives(&mut self, places: &[Place], host: &mut dyn Host, errors: &mut Vec<Error>) -> Vec<Step> {
+        let parts = self.parts(places);
+        let part = |(at, parts): &(usize, Range<usize>)| {
+            self.attached(*at).map_or(&[][..], |attached| &attached.parts[parts.clone()]).iter().flatten()
+        };
         // As they were carried out.
-        let done = ordered(recorded.cloned().collect());
-        let steps = if self.record.is_some() { undo(&done) } else { self.remnants(items) };
+        let done = ordered(parts.iter().flat_map(part).cloned().collect());
+        let steps = if self.record.is_some() { undo(&done) } else { self.remnants(places) };
         let report = host.execute(&steps, &Facts::default(), OnError::GoOn);
         errors.extend(report.errors.into_iter().map(Error::from));
         let mut failed: Vec<Step> = report.failed.into_iter().map(|(at, _)| steps[at].clone()).collect();
@@ -83,43 +94,58 @@ impl TakeBack<'_> {
                 }
             }
         }
-        if let Some(record) = &mut self.record {
-            record.keep(parts, &failed);
+        for (at, parts) in parts {
+            if let Some(attached) = self.record.as_mut().and_then(|record| record.attachments.get_mut(at)) {
+                attached.keep(parts, &failed);
+            }
         }
         failed
     }
 
-    /// The record's parts that belong to `items`. The runtime may have offered at ADD what made the chain longer.
-    fn parts(&self, items: &Range<usize>) -> Range<usize> {
-        let len = self.record.as_ref().map_or(0, |record| record.parts.len());
-        let end = if items.end == self.chain.items.len() { len } else { items.end.min(len) };
-        items.start.min(end)..end
+    /// The record's parts that belong to some neighbouring places, for each attachment. The runtime may have offered at ADD
+    /// what made a chain longer.
+    fn parts(&self, places: &[Place]) -> Vec<(usize, Range<usize>)> {
+        let of = |places: &[Place]| {
+            let Place { wanted, item: start } = places[0];
+            let len = self.attached(wanted).map_or(0, |attached| attached.parts.len());
+            let end = start + places.len();
+            let end = if end == self.wanted[wanted].chain.items.len() { len } else { end.min(len) };
+            (wanted, start.min(end)..end)
+        };
+        places.chunk_by(|one, other| one.wanted == other.wanted).map(of).collect()
     }
 
-    fn remnants(&self, items: Range<usize>) -> Vec<Step> {
-        let call = call(self.chain, self.attachment, "", self.prev);
-        let plugins = self.chain.items[items].iter().rev().filter_map(|item| match &item.work {
-            Work::Native(plugin) => Some(plugin),
-            _ => None,
-        });
-        in_turn(plugins.flat_map(|plugin| plugin.remnants(&call)).collect())
+    fn remnants(&self, places: &[Place]) -> Vec<Step> {
+        let mut steps = Vec::new();
+        for Place { wanted, item } in places.iter().rev() {
+            let wanted = &self.wanted[*wanted];
+            let Work::Native(plugin) = &wanted.chain.items[*item].work else { continue };
+            steps.extend(plugin.remnants(&call(wanted, "", self.prev(wanted))));
+        }
+        in_turn(steps)
     }
 
-    /// Whether a link of item `at` could not be taken away.
-    fn has_link(&self, at: usize, failed: &[Step]) -> bool {
-        match &self.record {
-            Some(record) => {
-                record.parts.get(at).into_iter().flatten().any(|step| matches!(step, Step::Add(Thing::Link(_))))
+    fn prev<'w>(&self, wanted: &'w Wanted) -> Option<&'w AddResult> {
+        wanted.chain.conf.prev_result.as_ref().filter(|_| self.is_told)
+    }
+
+    /// Whether a link of the plugin at a place could not be taken away.
+    fn has_link(&self, place: Place, failed: &[Step]) -> bool {
+        match self.attached(place.wanted) {
+            Some(attached) => {
+                let left = attached.parts.get(place.item).into_iter().flatten();
+                left.into_iter().any(|step| matches!(step, Step::Add(Thing::Link(_))))
             }
             None => failed.iter().any(|step| matches!(step, Step::Del(Thing::Link(_)))),
         }
     }
 
-    /// Gives back what item `at` got from others: its addresses, or all that a foreign plugin made. One that would start this
-    /// program again has made nothing, unless an ADD had begun with it: it was another file then.
-    fn give_back(&self, at: usize, host: &mut dyn Host) -> Result<(), Error> {
-        let Self { chain, attachment, .. } = self;
-        let Some(item) = chain.items.get(at) else { return Ok(()) };
+    /// Gives back what the plugin at a place got from others: its addresses, or all that a foreign plugin made. One that would
+    /// start this program again has made nothing, unless an ADD had begun with it: it was another file then.
+    fn give_back(&self, place: Place, host: &mut dyn Host) -> Result<(), Error> {
+        let wanted = &self.wanted[place.wanted];
+        let Wanted { chain, attachment } = wanted;
+        let item = &chain.items[place.item];
         let foreign = match (&item.work, &item.addresses) {
             (Work::Foreign, _) => &item.conf.plugin,
             (_, From::Foreign(ipam)) => ipam,
@@ -129,11 +155,11 @@ impl TakeBack<'_> {
                 return ipam.release(&chain.owner(attachment), known.host()).map(drop);
             }
         };
-        let is_begun = self.record.as_ref().is_some_and(|record| at < record.parts.len());
+        let is_begun = self.attached(place.wanted).is_some_and(|attached| place.item < attached.parts.len());
         if let Some(circle) = chain.circle(foreign, attachment, is_begun) {
             host.warn(&format!("network {:?}: nothing to take back: {circle}", chain.network()));
             return Ok(());
         }
-        chain.delegate(foreign, at, Command::Del, Some(attachment), self.prev).map(drop)
+        chain.delegate(foreign, place.item, Command::Del, Some(attachment), self.prev(wanted)).map(drop)
     }
 }

@@ -3,24 +3,21 @@
 //! A reference plugin may have made it. So these are the steps that both make alike: links, the node's addresses and routes,
 //! sysctls. Rules and queues each makes in its own way, and the container's addresses and routes later plugins may have moved.
 
-use super::chain::{Chain, From, Work};
+use super::chain::{From, Work};
+use super::invocation::Wanted;
 use super::planner;
 use crate::apply::host::Host;
-use crate::cni::{AddResult, Attachment, Error, IpConfig};
+use crate::cni::{AddResult, Error, IpConfig};
 use crate::ipam::Lease;
 use crate::plan::step::{Event, Ns, Step};
 use crate::plan::thing::{Attr, LinkAttr, LinkRef, Thing};
 use crate::plan::{IfName, Mac};
 
 /// The steps of the native plugins.
-pub(super) fn steps(
-    chain: &Chain,
-    attachment: &Attachment,
-    prev: &AddResult,
-    host: &mut dyn Host,
-) -> Result<Vec<Step>, Error> {
-    let sandbox = attachment.netns.as_deref().map(|path| path.display().to_string()).unwrap_or_default();
-    let call = planner::call(chain, attachment, &sandbox, Some(prev)).with_told_host_end();
+pub(super) fn steps(wanted: &Wanted, prev: &AddResult, host: &mut dyn Host) -> Result<Vec<Step>, Error> {
+    let Wanted { attachment, chain } = wanted;
+    let sandbox = wanted.sandbox();
+    let call = planner::call(wanted, &sandbox, Some(prev)).with_told_host_end();
     let mut steps = Vec::new();
     for item in &chain.items {
         let Work::Native(plugin) = &item.work else { continue };

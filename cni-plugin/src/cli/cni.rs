@@ -9,7 +9,6 @@ use crate::entry::{priority, start};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::ffi::{OsStr, OsString};
-use std::mem::ManuallyDrop;
 use std::path::Path;
 
 /// Room for a usual configuration, so that it is read at once, in bytes.
@@ -51,10 +50,9 @@ fn answer(face: &str, version: &mut Version) -> Result<(), Error> {
         priority::raise();
     }
     let stdin = read_input().map_err(|err| Error::io(format!("read standard input: {err}")))?;
-    // Never taken apart: the process ends behind it.
-    let request = ManuallyDrop::new(environment.request(&stdin, &Version::ALL)?);
+    let request = environment.request(&stdin, &Version::ALL)?;
     *version = request.conf.version;
-    attach::answer(&request, face, &mut deliver)
+    attach::answer(request, face, &mut deliver)
 }
 
 /// The configuration: usually one read, and one that finds the end.

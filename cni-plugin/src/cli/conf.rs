@@ -1,6 +1,7 @@
 //! A network configuration from a file, made into a call as a runtime would make it.
 
 use crate::attach::chain::{BRAID, Chain};
+use crate::attach::invocation::{Invocation, Wanted};
 use crate::cni::netconf_list::Injected;
 use crate::cni::{Attachment, Command, Error, Json, NetConf, NetConfList, Request};
 use crate::ipam::host_local;
@@ -66,13 +67,28 @@ fn parse(bytes: &[u8]) -> Result<NetConf, Error> {
     NetConf::from_json(json)
 }
 
-/// The call for a container, and its chain of plugins.
-pub(super) fn call(command: Command, conf: NetConf, attachment: Attachment) -> Result<(Request, Chain), Error> {
+/// The call that attaches a container to the networks of some files; the interfaces behind the first are `net1` and so on.
+pub(super) fn call(files: &[PathBuf], attachment: &Attachment) -> Result<Invocation, Error> {
+    let confs = files.iter().map(|file| read(file)).collect::<Result<Vec<_>, _>>()?;
+    call_of(confs, attachment)
+}
+
+fn call_of(confs: Vec<NetConf>, attachment: &Attachment) -> Result<Invocation, Error> {
     let folders = std::env::var_os("CNI_PATH").unwrap_or_else(|| PLUGIN_FOLDERS.into());
     let path: Vec<PathBuf> = std::env::split_paths(&folders).filter(|folder| folder.is_absolute()).collect();
+    let mut confs = confs.into_iter();
+    let conf = confs.next().ok_or_else(|| Error::config("no network configuration"))?;
+    let attachment = attachment.clone();
+    let (command, args) = (Command::Add, attachment.args.clone());
     let request = Request { command, attachment: Some(attachment), path, netns_override: false, conf };
-    let chain = Chain::parse(BRAID, &request.conf, &request)?;
-    Ok((request, chain))
+    let mut call = Invocation::of(request, BRAID)?;
+    for (at, conf) in (1..).zip(confs) {
+        let ifname = IfName::parse(&format!("net{at}")).map_err(|err| Error::internal(err.to_string()))?;
+        let attachment = Attachment { ifname, ..call.first().clone() };
+        let chain = Chain::parse(BRAID, conf, &args, &call.path)?;
+        call.push(Wanted { attachment, chain })?;
+    }
+    Ok(call)
 }
 
 /// A container's interface; `args` is what `CNI_ARGS` would be.
@@ -98,8 +114,9 @@ mod tests {
     fn types(text: &str) -> (String, String, usize) {
         let conf = parse(text.as_bytes()).expect("a configuration");
         let attachment = attachment("c", "eth0", None, "").expect("an attachment");
-        let (request, chain) = call(Command::Add, conf, attachment).expect("a chain");
-        (chain.network().to_owned(), request.conf.version.to_string(), chain.items.len())
+        let call = call_of(vec![conf], &attachment).expect("a chain");
+        let chain = &call.wanted[0].chain;
+        (chain.network().to_owned(), chain.conf.version.to_string(), chain.items.len())
     }
 
     #[test]

@@ -4,7 +4,6 @@ use super::{Outcome, conf, output};
 use crate::apply::host::{Machine, This};
 use crate::attach::add::open_host;
 use crate::attach::preview::{Line, preview};
-use crate::cni::Command;
 use crate::plan::Step;
 use crate::sys::netns::NetNs;
 use clap::{Args, ValueEnum};
@@ -14,8 +13,9 @@ use std::path::PathBuf;
 /// Show what an attachment would do, as commands; change nothing
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// A plugin's configuration or a list of plugins; `-` for standard input
-    conf: PathBuf,
+    /// A plugin's configuration or a list of plugins, of each network; `-` for standard input
+    #[arg(required = true)]
+    conf: Vec<PathBuf>,
     /// The container's network namespace; an empty one where unset
     #[arg(long, value_name = "PATH")]
     netns: Option<PathBuf>,
@@ -53,7 +53,6 @@ struct Shown {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Outcome {
-    let conf = conf::read(&arguments.conf)?;
     let attachment =
         conf::attachment(&arguments.container, &arguments.ifname, arguments.netns.clone(), &arguments.args)?;
     let machine = This { is_timed: false };
@@ -61,8 +60,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         Some(_) => open_host(&attachment, false, &machine)?,
         None => machine.open(Some(NetNs::throw_away()?))?,
     };
-    let (request, chain) = conf::call(Command::Add, conf, attachment)?;
-    let lines = preview(&request, &chain, &mut *host)?;
+    let lines = preview(&conf::call(&arguments.conf, &attachment)?, &mut *host)?;
     Ok(output::print(&match arguments.output {
         Format::Text => lines.iter().map(text).collect(),
         Format::Json => output::json(&lines.iter().map(shown).collect::<Vec<_>>())?,

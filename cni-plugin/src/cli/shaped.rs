@@ -3,7 +3,7 @@
 use crate::apply::effect::shaping::observe;
 use crate::apply::effect::{packet_guard, xsk_guard};
 use crate::apply::kernel::Kernel;
-use crate::apply::record::Record;
+use crate::apply::record::{Attached, Record};
 use crate::attach::liveness::netns_of;
 use crate::ipam::liveness::Netns;
 use crate::plan::step::{Ns, Step};
@@ -31,10 +31,10 @@ pub(super) struct Direction {
 }
 
 /// The shaped directions of one attachment.
-pub(super) fn of(record: &Record) -> Vec<Direction> {
+pub(super) fn of(record: &Record, attached: &Attached) -> Vec<Direction> {
     let mut kernel = None;
     let mut directions = Vec::new();
-    for step in record.steps() {
+    for step in attached.steps() {
         match step {
             Step::Add(Thing::Shaping(shaping)) => {
                 let kernel = kernel.get_or_insert_with(|| open(record));

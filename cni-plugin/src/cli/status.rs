@@ -3,11 +3,11 @@
 use super::Outcome;
 use super::output::{self, Format};
 use super::shaped::{self, Direction, short};
-use crate::apply::record::{self, Record};
+use crate::apply::record::{self, Attached, Record};
 use crate::attach::chain::BRAID;
 use crate::attach::liveness::netns_of;
 use crate::attach::status::full;
-use crate::cni::{Json, NetConf, NetConfList, Owner};
+use crate::cni::{Json, NetConf, NetConfList};
 use crate::ipam::liveness::Netns;
 use crate::plan::step::{Ns, Step};
 use crate::plan::thing::shaping::Traffic;
@@ -55,7 +55,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     let age = |written| now.duration_since(written).unwrap_or_default();
     let records = record::list_dated()?;
     let mut all: Vec<Shown> =
-        records.iter().map(|(record, written)| shown(record, age(*written), netns_of(record))).collect();
+        records.iter().flat_map(|(record, written)| shown(record, age(*written), netns_of(record))).collect();
     all.sort_by(|a, b| (&a.network, &a.container_id, &a.ifname).cmp(&(&b.network, &b.container_id, &b.ifname)));
     let shown = output::print(&match arguments.output {
         Format::Table => table(&all),
@@ -68,40 +68,40 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     Ok(shown)
 }
 
-fn shown(record: &Record, age: Duration, netns: Netns) -> Shown {
-    let Owner { network, container_id, ifname } = record.key.owner.clone();
-    Shown {
-        network,
-        plugin: types(record),
-        container_id,
-        ifname,
-        addresses: addresses(record),
-        host_link: record.steps().find_map(host_link).map(|link| link.name.to_string()),
+fn shown(record: &Record, age: Duration, netns: Netns) -> Vec<Shown> {
+    let of = |attached: &Attached| Shown {
+        network: attached.network.clone(),
+        plugin: types(attached),
+        container_id: record.key.owner.container_id.clone(),
+        ifname: attached.ifname.to_string(),
+        addresses: addresses(attached),
+        host_link: attached.steps().find_map(host_link).map(|link| link.name.to_string()),
         netns: record.netns.as_ref().map(|path| path.display().to_string()),
         netns_state: netns.name(),
         age_seconds: age.as_secs(),
-        bandwidth: shaped::of(record),
-    }
+        bandwidth: shaped::of(record, attached),
+    };
+    record.attachments.iter().map(of).collect()
 }
 
-fn addresses(record: &Record) -> Vec<String> {
-    let own = |at: &LinkRef| at.ns == Ns::Pod && at.name.as_str() == record.key.owner.ifname;
+fn addresses(attached: &Attached) -> Vec<String> {
+    let own = |at: &LinkRef| at.ns == Ns::Pod && at.name == attached.ifname;
     let address = |step: &Step| match step {
         Step::Add(Thing::Addr(addr)) if own(&addr.at) => Some(addr.net.to_string()),
         _ => None,
     };
-    record.steps().filter_map(address).collect()
+    attached.steps().filter_map(address).collect()
 }
 
-/// The types of a list, or the record's own.
-fn types(record: &Record) -> String {
-    let list = || NetConfList::from_braid(&NetConf::from_json(record.conf.clone()).ok()?).ok().flatten();
-    match list().filter(|_| record.key.plugin == BRAID) {
+/// The types of a list, or the attachment's own.
+fn types(attached: &Attached) -> String {
+    let list = || NetConfList::from_braid(&NetConf::from_json(Json::clone(&attached.conf)).ok()?).ok().flatten();
+    match list().filter(|_| attached.plugin == BRAID) {
         Some(list) => {
             let types = list.plugins.iter().filter_map(|plugin| plugin.get("type").and_then(Json::as_str));
             types.collect::<Vec<_>>().join("+")
         }
-        None => record.key.plugin.clone(),
+        None => attached.plugin.clone(),
     }
 }
 
@@ -179,6 +179,8 @@ fn age_text(seconds: u64) -> String {
 mod tests {
     use super::*;
     use crate::apply::record::Key;
+    use crate::cli::conf;
+    use crate::cni::Owner;
     use crate::plan::IfName;
     use crate::plan::thing::{Addr, Link};
 
@@ -186,8 +188,10 @@ mod tests {
         let name = |text| IfName::parse(text).expect("a name");
         let key = Key { owner: Owner::new("pods", "4f1c5d0e9a7b33", "eth0"), plugin: BRAID.to_owned() };
         let conf = br#"{"name":"pods","type":"braid","plugins":[{"type":"ptp"},{"type":"tuning"}]}"#;
-        let mut record = Record::new(key, Json::parse(conf, "test").expect("json"));
-        record.netns = Some("/run/netns/a".into());
+        let conf = Json::parse(conf, "test").expect("json").into();
+        let attachment = conf::attachment(&key.owner.container_id, "eth0", None, "").expect("an attachment");
+        let attached = Attached::new(&key.owner.network, BRAID, &attachment, conf);
+        let mut record = Record::new(key, Some("/run/netns/a".into()), vec![attached]);
         let link = Link {
             at: LinkRef::host(name("veth1")),
             mac: None,
@@ -199,7 +203,7 @@ mod tests {
         let addr = |at, net: &str| {
             Step::add(Addr { at, net: net.parse().expect("a net"), no_prefix_route: false, no_dad: false })
         };
-        record.parts = vec![vec![
+        record.attachments[0].parts = vec![vec![
             Step::Add(Thing::Link(link)),
             addr(LinkRef::pod(name("eth0")), "10.1.0.2/24"),
             addr(LinkRef::host(name("veth1")), "10.1.0.1/32"),
@@ -209,7 +213,7 @@ mod tests {
 
     #[test]
     fn json_keys_are_stable() {
-        let json = serde_json::to_string(&shown(&record(), Duration::from_secs(7), Netns::Alive)).expect("json");
+        let json = serde_json::to_string(&shown(&record(), Duration::from_secs(7), Netns::Alive)[0]).expect("json");
         let expected = concat!(
             r#"{"network":"pods","type":"ptp+tuning","container_id":"4f1c5d0e9a7b33","ifname":"eth0","#,
             r#""addresses":["10.1.0.2/24"],"host_link":"veth1","netns":"/run/netns/a","netns_state":"alive","#,
@@ -222,7 +226,7 @@ mod tests {
     fn the_table_cuts_a_runtimes_container_ids_short() {
         let mut record = record();
         record.key.owner.container_id = "4f1c5d0e9a7b33aa".repeat(4);
-        let text = table(&[shown(&record, Duration::from_secs(3725), Netns::Gone)]);
+        let text = table(&shown(&record, Duration::from_secs(3725), Netns::Gone));
         let row: Vec<&str> = text.lines().nth(1).unwrap_or_default().split_whitespace().collect();
         assert_eq!(row, ["pods", "ptp+tuning", "4f1c5d0e9a7b", "eth0", "10.1.0.2/24", "veth1", "gone", "1h2m"]);
     }

@@ -41,10 +41,11 @@ impl Look {
     fn take() -> Result<Self, crate::apply::Error> {
         let mut directions = BTreeMap::new();
         for record in record::list()? {
-            for direction in shaped::of(&record) {
-                let owner = &record.key.owner;
-                let key = (owner.container_id.clone(), owner.ifname.clone(), direction.toward);
-                directions.insert(key, direction);
+            for attached in &record.attachments {
+                for direction in shaped::of(&record, attached) {
+                    let key = (record.key.owner.container_id.clone(), attached.ifname.to_string(), direction.toward);
+                    directions.insert(key, direction);
+                }
             }
         }
         Ok(Self { at: Instant::now(), directions })

@@ -3,12 +3,13 @@
 use super::bounds::shortened;
 use super::result::result_version;
 use super::{AddResult, Dns, Error, Json, Owner, Version};
+use std::rc::Rc;
 
 /// One plugin's configuration as it arrived, with the keys that all plugins share already read.
 #[derive(Debug, Clone)]
 pub struct NetConf {
     /// The whole object, for the plugin's own keys.
-    pub json: Json,
+    pub json: Rc<Json>,
     /// `cniVersion`; absent means 0.1.0.
     pub version: Version,
     /// `name`: the network's name, checked.
@@ -60,7 +61,7 @@ impl NetConf {
             dns: json.nested("dns", dns)?.flatten(),
             prev_result: prev(&json, version)?,
             valid_attachments: valid_attachments(&json, &name)?,
-            json,
+            json: Rc::new(json),
             version,
             name,
             plugin,

@@ -19,6 +19,9 @@ impl Owner {
     /// Longest text where room is short, in bytes: a comment of `nft` (`NFTNL_UDATA_COMMENT_MAXLEN`), and what our maps keep.
     pub const MAX_LEN: usize = 128;
 
+    /// Start of the alias of a host link; the owner's text stands behind it.
+    pub const ALIAS_PREFIX: &str = "braid ";
+
     /// An owner of these names.
     pub fn new(network: &str, container_id: &str, ifname: &str) -> Self {
         let [network, container_id, ifname] = [network, container_id, ifname].map(str::to_owned);

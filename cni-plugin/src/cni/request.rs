@@ -232,7 +232,7 @@ fn check_gate(command: Command, version: &str) -> Result<(), Error> {
 /// What VERSION has for a configuration: nothing.
 fn empty_conf() -> NetConf {
     NetConf {
-        json: Json::object_of([]),
+        json: Json::object_of([]).into(),
         version: Version::NEWEST,
         name: String::new(),
         plugin: String::new(),

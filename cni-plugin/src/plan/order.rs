@@ -118,7 +118,8 @@ mod tests {
             let rate = Rate { bps: 8_000, burst: 8_000 };
             Shaper { at: at.clone(), toward, queue: Queue::Fq, rate, mtu: 1500 }
         };
-        Step::add(Shaping { shapers: at.into_iter().zip(toward).map(of).collect(), guard: None, subnets: None })
+        let shapers = at.into_iter().zip(toward).map(of).collect();
+        Step::add(Shaping { owner: String::new(), shapers, guard: None, subnets: None })
     }
 
     #[test]

@@ -130,7 +130,10 @@ mod tests {
             mtu: 1500,
         };
         let shapers = [&host, &ifb].map(shaper).to_vec();
-        let limits = [link(ifb, LinkKind::Ifb), Step::add(Shaping { shapers, guard: None, subnets: None })];
+        let limits = [
+            link(ifb, LinkKind::Ifb),
+            Step::add(Shaping { owner: String::new(), shapers, guard: None, subnets: None }),
+        ];
         let unshape = "host tc qdisc del dev veth1 root; tc filter del dev veth1 egress pref 1";
         assert_undone(&limits, &[unshape, "host ip link del ifb1"]);
         let all: Vec<Step> = [veth()].into_iter().chain(limits).collect();

@@ -98,14 +98,11 @@ impl<'a> Call<'a> {
     /// where it fits.
     pub fn mark(&self, at: LinkRef) -> Step {
         let whole = self.owner.whole();
-        let is_short = ALIAS_PREFIX.len() + whole.len() <= ALIAS_LEN;
-        let alias = format!("{ALIAS_PREFIX}{}", if is_short { whole } else { self.owner.short() });
+        let is_short = Owner::ALIAS_PREFIX.len() + whole.len() <= ALIAS_LEN;
+        let alias = format!("{}{}", Owner::ALIAS_PREFIX, if is_short { whole } else { self.owner.short() });
         Step::add(Attr { at, to: LinkAttr::Alias(alias) })
     }
 }
-
-/// What the alias of a host link starts with.
-pub const ALIAS_PREFIX: &str = "braid ";
 
 /// The hardware address of a bridge that a node makes: another one on each node, and after each boot.
 pub fn bridge_mac(bridge: &IfName, boot_id: &str) -> Mac {

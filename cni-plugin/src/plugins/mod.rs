@@ -127,7 +127,7 @@ pub fn parse_for_release(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Pl
             _ => "{}",
         };
         let json = Json::parse(most.as_bytes(), "what leaves the most behind")?;
-        parse(&NetConf { json, ..conf.clone() }, "")
+        parse(&NetConf { json: json.into(), ..conf.clone() }, "")
     })
 }
 

@@ -29,7 +29,7 @@ fuzz_target!(|stdin: &[u8]| {
         }
         // Each plugin's own keys, and those of its IPAM.
         for face in [request.conf.plugin.as_str(), "braid"] {
-            if let Ok(chain) = Chain::parse(face, &request.conf, &request) {
+            if let Ok(chain) = Chain::parse(face, request.conf.clone(), "", &request.path) {
                 assert!(is_plain(chain.network()) && !chain.items.is_empty());
                 assert!(chain.items.iter().all(|item| is_plain(&item.conf.plugin)));
             }

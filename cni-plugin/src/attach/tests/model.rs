@@ -3,15 +3,15 @@
 use crate::apply::Error;
 use crate::apply::executor::{OnError, Report, is_there_already};
 use crate::apply::host::{Host, Machine};
-use crate::apply::record::Folder;
+use crate::apply::record::{self, Folder, Record};
 use crate::plan::facts::{Facts, LinkFact, Need};
 use crate::plan::thing::{Link, LinkKind, LinkRef, Shaping, Thing};
-use crate::plan::{Feature, IfName, Ns, Step};
+use crate::plan::{Feature, IfName, Step};
 use crate::sys::netlink::KernelError;
 use crate::sys::netns::NetNs;
 use nix::errno::Errno;
 use std::cell::RefCell;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use tempfile::TempDir;
 
@@ -26,8 +26,14 @@ pub(super) struct State {
     tried: usize,
     /// Which of them fail.
     failing: Vec<usize>,
-    /// How many requests took links of the host away.
+    /// How many plans that make something were applied.
+    pub(super) plans: usize,
+    /// How many requests took links away.
     pub(super) link_deletions: usize,
+    /// A feature that the kernel has not.
+    pub(super) lacks: Option<Feature>,
+    /// Warnings to the operator.
+    pub(super) warnings: Vec<String>,
 }
 
 /// The machine; its clones share one state.
@@ -62,9 +68,18 @@ impl Model {
         self.state.borrow().tried
     }
 
-    /// How many records, or folders of them, there are.
-    pub(super) fn records(&self) -> usize {
+    /// How many folders of records there are.
+    pub(super) fn folders(&self) -> usize {
         std::fs::read_dir(self.records.path()).expect("a folder").count()
+    }
+}
+
+impl Model {
+    /// Removes all records.
+    pub(super) fn lose_records(&self) {
+        for folder in std::fs::read_dir(self.records.path()).expect("a folder").flatten() {
+            std::fs::remove_dir_all(folder.path()).expect("removed");
+        }
     }
 }
 
@@ -75,6 +90,18 @@ impl Machine for Model {
 
     fn folder(&self, container_id: &str) -> Result<Folder, Error> {
         Folder::lock_in(self.records.path(), container_id)
+    }
+
+    fn records(&self) -> Result<Vec<Record>, Error> {
+        record::list_in(self.records.path())
+    }
+
+    fn sweep_empty(&self) -> Result<(), Error> {
+        record::sweep_empty_in(self.records.path())
+    }
+
+    fn probe(&self) -> Result<(), Error> {
+        Ok(())
     }
 }
 
@@ -152,8 +179,10 @@ impl Host for Model {
     fn execute(&mut self, steps: &[Step], facts: &Facts, on_error: OnError) -> Report {
         let mut report = Report::default();
         let mut state = self.state.borrow_mut();
-        let is_link = |step: &Step| matches!(step, Step::Del(Thing::Link(link)) if link.at.ns == Ns::Host);
-        state.link_deletions += steps.chunk_by(|a, b| is_link(a) == is_link(b)).filter(|run| is_link(&run[0])).count();
+        state.plans += usize::from(steps.iter().any(|step| matches!(step, Step::Add(_))));
+        let link_ns = |step: &Step| if let Step::Del(Thing::Link(link)) = step { Some(link.at.ns) } else { None };
+        let runs = steps.chunk_by(|a, b| link_ns(a) == link_ns(b));
+        state.link_deletions += runs.filter(|run| link_ns(&run[0]).is_some()).count();
         for (at, step) in steps.iter().enumerate() {
             match state.apply(step, facts) {
                 Ok(true) => report.applied.push(at),
@@ -190,15 +219,37 @@ impl Host for Model {
         Ok(None)
     }
 
-    fn set_record(&mut self, _path: PathBuf) {}
-
     fn restore(&mut self, _features: &[Feature]) -> Vec<Error> {
         Vec::new()
+    }
+
+    fn open_gates(&mut self, _features: &[Feature]) -> Vec<Error> {
+        Vec::new()
+    }
+
+    fn owned(&mut self, is_lost: &dyn Fn(&str) -> bool) -> Result<Vec<Step>, Error> {
+        let is_lost = |thing: &&Thing| thing.state().owner().is_some_and(is_lost);
+        Ok(self.state.borrow().own.iter().filter(is_lost).cloned().map(Step::Del).collect())
+    }
+
+    fn sweep(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn lacks(&mut self, features: &[Feature]) -> Vec<(Feature, String)> {
+        let lacks = self.state.borrow().lacks;
+        features
+            .iter()
+            .filter(|feature| lacks == Some(**feature))
+            .map(|lack| (*lack, "EOPNOTSUPP".to_owned()))
+            .collect()
     }
 
     fn leave_shaping(&mut self, _shaping: &Shaping) -> Result<(), Error> {
         Ok(())
     }
 
-    fn warn(&mut self, _text: &str) {}
+    fn warn(&mut self, text: &str) {
+        self.state.borrow_mut().warnings.push(text.to_owned());
+    }
 }

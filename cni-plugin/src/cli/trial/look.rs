@@ -32,12 +32,12 @@ pub(super) struct Sides {
 
 pub(super) fn look(
     kernel: &mut Kernel,
-    result: &AddResult,
+    results: &[AddResult],
     timings: &[(Vec<Step>, Timing)],
 ) -> Result<Sides, KernelError> {
     let steps = timings.iter().flat_map(|(steps, _)| steps);
     let mut names: BTreeSet<String> = steps.filter_map(host_link).map(|link| link.name.to_string()).collect();
-    let of_host = result.interfaces.iter().filter(|interface| interface.sandbox.is_empty());
+    let of_host = results.iter().flat_map(|result| &result.interfaces).filter(|interface| interface.sandbox.is_empty());
     names.extend(of_host.map(|interface| interface.name.clone()));
     let mut routes = Vec::new();
     for v4 in [true, false] {

@@ -8,9 +8,9 @@ use super::{Outcome, conf, output};
 use crate::apply::host::This;
 use crate::apply::kernel::Kernel;
 use crate::attach::add::{Added, add};
-use crate::attach::chain::{BRAID, Chain};
-use crate::attach::del::del;
-use crate::cni::{Command, Error, Request};
+use crate::attach::del;
+use crate::attach::invocation::Invocation;
+use crate::cni::Error;
 use crate::entry::signal;
 use crate::sys::netns::NetNs;
 use clap::Args;
@@ -25,8 +25,9 @@ const PREFIX: &str = "braid-try-";
 /// Attach a sandbox, show its interfaces and timings, and take it back
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// A plugin's configuration or a list of plugins; `-` for standard input
-    conf: PathBuf,
+    /// A plugin's configuration or a list of plugins, of each network; `-` for standard input
+    #[arg(required = true)]
+    conf: Vec<PathBuf>,
     /// The interface in the sandbox
     #[arg(long, value_name = "NAME", default_value = "eth0")]
     ifname: String,
@@ -44,20 +45,19 @@ pub(super) fn sandbox_of(container_id: &str) -> Option<PathBuf> {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Outcome {
-    let conf = conf::read(&arguments.conf)?;
     let id = format!("{PREFIX}{}", random_word()?);
     let path = Path::new(NETNS_DIR).join(&id);
     let attachment = conf::attachment(&id, &arguments.ifname, Some(path.clone()), &arguments.args)?;
-    let (request, chain) = conf::call(Command::Add, conf, attachment)?;
+    let call = conf::call(&arguments.conf, &attachment)?;
     signal::note_instead()?;
     NetNs::make_at(&path)?;
-    let attached = attach(&request, &chain, &path);
+    let attached = attach(&call, &path);
     if let (Ok(text), true, None) = (&attached, arguments.keep, signal::noted()) {
         let keep =
             format!("look inside: nsenter --net={} ip address\ntake it back: braid detach {id}\n", path.display());
         return Ok(output::print(&format!("{text}\n{keep}")));
     }
-    let detached = detach(request);
+    let detached = detach(&call);
     let removed = NetNs::remove_at(&path);
     if let Ok(text) = &attached {
         output::print(text);
@@ -73,23 +73,22 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
 }
 
 /// ADD, and everything that there is to say about it.
-fn attach(request: &Request, chain: &Chain, path: &Path) -> Result<String, Error> {
+fn attach(call: &Invocation, path: &Path) -> Result<String, Error> {
     let start = Instant::now();
-    let added = add(request, chain, &This { is_timed: true }, &mut |_| Ok(()))?;
+    let added = add(call, &This { is_timed: true }, &mut |_| Ok(()))?;
     let took = start.elapsed();
-    let Added { result, timings, .. } = added;
+    let Added { results, timings, .. } = added;
     let fail = |err: &dyn std::fmt::Display| Error::internal(format!("look at the sandbox: {err}"));
     let netns = NetNs::open(path).map_err(|err| fail(&err))?;
     let mut kernel = Kernel::open(Some(netns)).map_err(|err| fail(&err))?;
-    let seen = look::look(&mut kernel, &result, &timings).map_err(|err| fail(&err))?;
+    let seen = look::look(&mut kernel, &results, &timings).map_err(|err| fail(&err))?;
     Ok(show::attached(path, &seen, &timings, took))
 }
 
 /// DEL, also after an ADD that failed, as a runtime does it.
-fn detach(mut request: Request) -> Result<Duration, Error> {
+fn detach(call: &Invocation) -> Result<Duration, Error> {
     let start = Instant::now();
-    request.command = Command::Del;
-    del(&request, BRAID, &This { is_timed: false }).map(|()| start.elapsed())
+    del::detach(&call.leaving(), &This { is_timed: false }).map(|()| start.elapsed())
 }
 
 /// Eight hexadecimal digits.

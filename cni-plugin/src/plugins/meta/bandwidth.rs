@@ -79,7 +79,7 @@ impl Bandwidth {
             rate: *rate,
             mtu,
         });
-        let shaping = self.shaping(to_pod.into_iter().chain(from_pod));
+        let shaping = self.shaping(call, to_pod.into_iter().chain(from_pod));
         match through {
             Some((ifb, host, _)) => through_ifb(ifb.clone(), host, shaping, Some(call.mark(ifb))),
             None => vec![Step::add(shaping)],
@@ -100,7 +100,7 @@ impl Bandwidth {
             guards.extend(guard.map(Step::add));
             guards.extend(xsk_guard(call, facts));
         }
-        let shaping = self.shaping(to_pod.into_iter().chain(from_pod));
+        let shaping = self.shaping(call, to_pod.into_iter().chain(from_pod));
         let mut steps = match self.ingress {
             Some(_) => through_ifb(ifb, call.pod(), shaping, None),
             None => vec![Step::add(shaping)],
@@ -109,8 +109,8 @@ impl Bandwidth {
         steps
     }
 
-    fn shaping(&self, shapers: impl Iterator<Item = Shaper>) -> Shaping {
-        Shaping { shapers: shapers.collect(), guard: None, subnets: self.subnets.clone() }
+    fn shaping(&self, call: &Call<'_>, shapers: impl Iterator<Item = Shaper>) -> Shaping {
+        Shaping { owner: call.owner.short(), shapers: shapers.collect(), guard: None, subnets: self.subnets.clone() }
     }
 
     /// The queue of an ifb. What an ifb gives back still bears the departure time that `fq` went by, and a socket that asks

@@ -12,7 +12,6 @@ use braid_ebpf_types::shape::{
 };
 use nix::errno::Errno;
 use std::os::fd::{AsRawFd, RawFd};
-use std::path::Path;
 
 /// Only `fq` sorts a flow by time, so a flow's last packet must have left for so long before another may pass it.
 const UNSORTED_GAP_NS: u64 = 20_000_000;
@@ -30,15 +29,15 @@ impl AsRawFd for Loaded {
 }
 
 impl Loaded {
-    /// One that is told to shape so for the attachment that `record` shows; none where no queue has a program.
-    pub(super) fn of(shaping: &Shaping, record: Option<&Path>) -> Result<Option<Self>, Errno> {
+    /// One that is told to shape so; none where no queue has a program.
+    pub(super) fn of(shaping: &Shaping) -> Result<Option<Self>, Errno> {
         if !shaping.shapers.iter().any(|shaper| shaper.queue.has_program()) {
             return Ok(None);
         }
-        let (program, slot) = match (&shaping.subnets, record) {
-            (None, Some(record)) => slot::take(record)?,
+        let (program, slot) = match &shaping.subnets {
+            None => slot::take(&shaping.owner)?,
             // The subnets are the program's own.
-            (subnets, _) => (Program::load(subnets.as_ref().map_or(&[], |subnets| &subnets.nets))?, 0),
+            Some(subnets) => (Program::load(&subnets.nets)?, 0),
         };
         program.tell(slot, &told(shaping))?;
         Ok(Some(Self { program, slot }))

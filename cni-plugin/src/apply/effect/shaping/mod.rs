@@ -58,7 +58,7 @@ pub(in crate::apply) fn add(
 }
 
 fn make(kernel: &mut Kernel, shaping: &Shaping, redirect: Option<&Redirect>) -> Result<(), KernelError> {
-    let program = Loaded::of(shaping, kernel.record())?;
+    let program = Loaded::of(shaping)?;
     let mut sides =
         [Ns::Pod, Ns::Host].map(|ns| Side::of(kernel, shaping, ns)).into_iter().collect::<Result<Vec<_>, _>>()?;
     sides.retain(|side| !side.queues.is_empty() || !side.filters.is_empty());

@@ -172,6 +172,9 @@ impl Shaper {
 /// Shaping of one attachment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shaping {
+    /// Network, container id and interface ([`crate::cni::Owner::short`]); empty in records of earlier versions.
+    #[serde(default)]
+    pub owner: String,
     /// One for each direction that is shaped.
     pub shapers: Vec<Shaper>,
     /// The host's end of the container's link, where attachments of earlier versions check once more what the container sends,
