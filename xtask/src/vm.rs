@@ -1,7 +1,6 @@
 //! `cargo xtask vm`: a command on Debian's kernels under emulation, with this machine's files.
 
 mod apt;
-mod cpio;
 mod guest;
 mod initrd;
 mod kernel;
@@ -25,16 +24,16 @@ pub(crate) struct Args {
     /// 6.1, 6.12 and newest
     #[arg(long, conflicts_with = "kernels")]
     all: bool,
-    /// Of the tests, only those for which this machine's kernel may not speak
+    /// Run only the tests for which this machine's kernel may not speak
     #[arg(long)]
     lacking: bool,
-    /// Of the tests, only those that a run on this machine left out for its kernel, by that run's notes
+    /// Run only the tests that a run on this machine left out for its kernel, by that run's notes
     #[arg(long, value_name = "NOTES", conflicts_with = "lacking")]
     skipped: Option<PathBuf>,
-    /// After how many minutes a guest is ended
+    /// Minutes after which a guest is ended
     #[arg(long, default_value_t = 40)]
     timeout: u32,
-    /// What runs in the guest as root [default: the tests that depend on the kernel]
+    /// Command that the guest runs as root [default: the tests that depend on the kernel]
     #[arg(last = true)]
     command: Vec<String>,
 }
@@ -104,11 +103,11 @@ fn side_by_side(kernels: &[Kernel], at_once: usize, run: impl Fn(&Kernel) -> Res
     ended
 }
 
-/// Builds braid and its tests, and returns the command that runs in the guest what depends on the kernel: the network
-/// namespace tests but those of input alone and of beside-the-reference on this machine, and the crash points of ipvlan,
-/// of which an emulated machine tries every ninth. With `lacking`, of the first ipvlan, bridge VLAN filtering, shaping,
-/// SCTP, host ports by eBPF, whose programs each kernel checks by its own rules, and what neighbours learn through a bridge's
-/// new port, which kernels open in their own ways. With `skipped`, those of these notes.
+/// Builds braid and its tests, and returns the command that runs the tests that depend on the kernel.
+///
+/// These are the network namespace tests without those of input and the comparison with the reference plugins, and the
+/// crash points of ipvlan. An emulated machine tries every ninth crash point. With `lacking`, only features that
+/// kernels implement in their own ways are tested; with `skipped`, the tests of these notes.
 fn tests(args: &Args) -> Result<Vec<String>> {
     const TESTS: &[&str] = &["test", "--no-run", "--message-format", "json", "--package", "braid-tests"];
     // An emulated machine needs seconds for what the compiler could have made short.

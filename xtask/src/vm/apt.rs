@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 const SUITES: &str = "bookworm trixie trixie-backports";
-/// Older package lists are fetched anew.
+/// Age after which the package lists are fetched anew.
 const MAX_AGE: Duration = Duration::from_hours(7 * 24);
 
 /// A private apt.

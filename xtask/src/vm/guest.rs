@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 /// Environment of the caller that the command in the guest gets as well.
 const ENVIRONMENT: [&str; 4] = ["PATH", "HOME", "RUST_BACKTRACE", "BRAID_CACHE"];
 
-/// Where the tests in the guest leave their notes: none of the host's files, and seen from sandboxes.
+/// File of the notes of tests in the guest: none of the host's files, and seen from sandboxes.
 const NOTES: &str = "/dev/shm/journal";
 
 /// Runs `command` in the caller's folder on `kernel`, its output on the terminal, the kernel before each line, and returns
@@ -30,7 +30,7 @@ pub(crate) fn run(kernel: &Kernel, command: &[String], timeout_minutes: u32) -> 
 
 fn boot(kernel: &Kernel, command: &[String], timeout_minutes: u32, dir: &Path) -> Result<i32> {
     let (ramdisk, code) = (dir.join("initrd"), dir.join("code"));
-    fs::write(&ramdisk, initrd::build(kernel, &script(command)?).context("make the initial ramdisk")?)?;
+    initrd::write(kernel, &script(command)?, &ramdisk).context("make the initial ramdisk")?;
     let mut qemu = qemu(kernel, &ramdisk, &code, timeout_minutes).spawn().context("start qemu")?;
     let terminal = qemu.stdout.take().context("qemu's output")?;
     // To the end, so that qemu is waited for whatever becomes of its lines.
@@ -95,7 +95,7 @@ fn qemu(kernel: &Kernel, ramdisk: &Path, code: &Path, timeout_minutes: u32) -> C
     command
 }
 
-/// One word of a shell's line.
+/// A word of a shell's line, quoted.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }

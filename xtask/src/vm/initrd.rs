@@ -1,34 +1,37 @@
 //! The initial ramdisk of a guest: busybox, the modules that reach the host's files, and the steps from there.
 
-use super::cpio::Cpio;
 use super::kernel::Kernel;
-use anyhow::{Context, Result, bail};
+use crate::sh;
+use anyhow::{Context, Result};
 use std::fmt::Write;
-use std::fs;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
 
 /// Modules that the guest needs before it sees the host's files; each may be built in instead.
 const MODULES: [&str; 4] = ["virtio_pci", "9pnet_virtio", "9p", "overlay"];
 
-/// The ramdisk in which `command`, a shell script, runs as root over the host's files, which it can't change.
-pub(crate) fn build(kernel: &Kernel, command: &str) -> Result<Vec<u8>> {
-    let dep = kernel.modules.join("modules.dep");
-    let dep = fs::read_to_string(&dep).with_context(|| format!("read {}", dep.display()))?;
-    let modules = load_order(&dep, &MODULES);
-    let mut ramdisk = Cpio::default();
+/// Writes the ramdisk in which `command`, a shell script, runs as root over the host's files, which it can't change. The
+/// ramdisk's own files stay beside it.
+pub(crate) fn write(kernel: &Kernel, command: &str, ramdisk: &Path) -> Result<()> {
+    let tree = ramdisk.with_extension("files");
     for dir in ["bin", "dev", "host", "modules", "proc", "root", "sys", "upper"] {
-        ramdisk.dir(dir);
+        fs::create_dir_all(tree.join(dir)).with_context(|| format!("create {dir} in {}", tree.display()))?;
     }
-    ramdisk.file("bin/busybox", &fs::read("/bin/busybox").context("read /bin/busybox")?);
+    fs::copy("/bin/busybox", tree.join("bin/busybox")).context("copy /bin/busybox")?;
     let mut insmod = String::new();
-    for (index, path) in modules.iter().enumerate() {
-        ramdisk.file(&format!("modules/{index}.ko"), &module(&kernel.modules.join(path))?);
+    for (index, path) in load_order(kernel)?.iter().enumerate() {
+        // busybox loads no compressed module; xz copies what is not compressed.
+        let module = File::create(tree.join(format!("modules/{index}.ko")))?;
+        sh::run(sh::cmd("xz", ["--decompress", "--stdout", "--force", path]).stdout(module))?;
         writeln!(insmod, "insmod /modules/{index}.ko")?;
     }
-    ramdisk.file("init", init(kernel, &insmod).as_bytes());
-    ramdisk.file("command", command.as_bytes());
-    Ok(ramdisk.finish())
+    for (name, text) in [("init", &*init(kernel, &insmod)), ("command", command)] {
+        fs::write(tree.join(name), text)?;
+        fs::set_permissions(tree.join(name), Permissions::from_mode(0o755))?;
+    }
+    let archive = File::create(ramdisk).with_context(|| format!("create {}", ramdisk.display()))?;
+    sh::run(sh::cmd("sh", ["-c", "find . | busybox cpio -o -H newc --quiet"]).current_dir(tree).stdout(archive))
 }
 
 fn init(kernel: &Kernel, insmod: &str) -> String {
@@ -66,58 +69,16 @@ exec switch_root /root /bin/sh /run/command
     )
 }
 
-/// The files of `wanted` and of what they depend on, each after what it needs, from the text of a modules.dep.
-fn load_order<'a>(dep: &'a str, wanted: &[&str]) -> Vec<&'a str> {
-    let mut order = Vec::new();
-    for name in wanted {
-        let line = dep.lines().filter_map(|line| line.split_once(':')).find(|(path, _)| is_module(path, name));
-        let Some((path, needs)) = line else { continue }; // built in
-        // depmod(8) lists what is needed nearest first.
-        for path in needs.split_whitespace().rev().chain([path]) {
-            if !order.contains(&path) {
-                order.push(path);
-            }
+/// The files of the modules and of what they depend on, each once and after what it needs.
+fn load_order(kernel: &Kernel) -> Result<Vec<String>> {
+    let base = kernel.modules.ancestors().nth(3).context("modules outside lib/modules")?;
+    let mut modprobe = sh::cmd("modprobe", ["--all", "--show-depends", "--set-version", &kernel.release, "--dirname"]);
+    let shown = sh::read(modprobe.arg(base).args(MODULES))?;
+    let mut order = Vec::<String>::new();
+    for path in shown.lines().filter_map(|line| line.strip_prefix("insmod ")?.split_whitespace().next()) {
+        if order.iter().all(|other| other != path) {
+            order.push(path.to_owned());
         }
     }
-    order
-}
-
-fn is_module(path: &str, name: &str) -> bool {
-    let file = path.rsplit('/').next().unwrap_or_default();
-    file.split_once(".ko").is_some_and(|(stem, _)| stem.replace('-', "_") == name)
-}
-
-/// A module's own bytes; busybox loads no compressed ones.
-fn module(path: &Path) -> Result<Vec<u8>> {
-    match path.extension().and_then(|extension| extension.to_str()) {
-        Some("ko") => fs::read(path).with_context(|| format!("read {}", path.display())),
-        Some("xz") => {
-            let out = Command::new("xz").arg("-dc").arg(path).output().context("start xz")?;
-            if !out.status.success() {
-                bail!("unpack {}: {}", path.display(), out.status);
-            }
-            Ok(out.stdout)
-        }
-        _ => bail!("{}: neither .ko nor .ko.xz", path.display()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_module_is_loaded_after_what_it_needs_and_once() {
-        let dep = "kernel/fs/9p/9p.ko.xz: kernel/net/9p/9pnet.ko.xz kernel/fs/netfs/netfs.ko.xz\n\
-                   kernel/net/9p/9pnet_virtio.ko.xz: kernel/net/9p/9pnet.ko.xz\nkernel/fs/netfs/netfs.ko.xz:\n";
-        assert_eq!(
-            load_order(dep, &["built_in", "9pnet_virtio", "9p"]),
-            [
-                "kernel/net/9p/9pnet.ko.xz",
-                "kernel/net/9p/9pnet_virtio.ko.xz",
-                "kernel/fs/netfs/netfs.ko.xz",
-                "kernel/fs/9p/9p.ko.xz"
-            ]
-        );
-    }
+    Ok(order)
 }

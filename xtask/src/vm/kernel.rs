@@ -11,10 +11,10 @@ const META: &str = "linux-image-amd64";
 
 /// A kernel ready to boot.
 pub(crate) struct Kernel {
-    /// What `uname -r` says.
+    /// The output of `uname -r`.
     pub(crate) release: String,
     pub(crate) image: PathBuf,
-    /// Its `lib/modules/<release>`.
+    /// The folder `lib/modules/<release>`.
     pub(crate) modules: PathBuf,
 }
 
@@ -41,7 +41,7 @@ impl Kernel {
     }
 }
 
-/// Below which `lib/modules` is: Debian 13 has it in /usr.
+/// The folder above `lib/modules`: Debian 13 has it in /usr.
 fn base(dir: &Path) -> PathBuf {
     let usr = dir.join("usr");
     if usr.join("lib/modules").is_dir() { usr } else { dir.to_owned() }
@@ -75,7 +75,7 @@ fn choose<'a>(stanzas: &'a str, wanted: &str) -> Option<&'a str> {
     candidates.max().map(|(_, package)| package)
 }
 
-/// What the kernel's package is split into from 6.17 on: base, binary and modules of the same release.
+/// Packages into which that of the kernel is split from 6.17 on: base, binary and modules of the same release.
 fn parts<'a>(stanza: &'a str, release: &str) -> Vec<&'a str> {
     let is_part = |name: &&str| name.starts_with("linux-") && name.ends_with(release);
     dependencies(stanza).filter(is_part).collect()
