@@ -1,4 +1,4 @@
-//! One call of one plugin, timed as its caller sees it.
+//! A call of a plugin, timed as its caller sees it.
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// The name of the interface in each pod.
 pub(crate) const IFNAME: &str = "eth0";
 
-/// Who is called about what.
+/// Environment of a call.
 #[derive(Clone, Copy)]
 pub(crate) struct Call<'a> {
     /// `CNI_COMMAND`.
@@ -21,7 +21,7 @@ pub(crate) struct Call<'a> {
     pub(crate) container: &'a str,
     /// `CNI_NETNS`.
     pub(crate) netns: &'a Path,
-    /// Where strace writes what the call and its children do; `None` runs without strace.
+    /// File for the trace of the call and its children; `None` runs without strace.
     pub(crate) trace: Option<&'a Path>,
 }
 

@@ -14,7 +14,7 @@ pub(crate) struct Timing {
     pub(crate) end: Instant,
     /// The plugins' own time, without what the caller does between them.
     pub(crate) took: Duration,
-    /// Zero unless the call ran under strace.
+    /// Counts of strace, zero without it.
     pub(crate) trace: Trace,
 }
 

@@ -1,4 +1,4 @@
-//! A network's list of plugins, and what each plugin reads on its standard input.
+//! A network's list of plugins, and each plugin's standard input.
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value};
@@ -12,7 +12,7 @@ pub(crate) struct Conflist {
     plugins: Vec<Map<String, Value>>,
 }
 
-/// Where a conflist's host-local keeps its leases, and its configuration.
+/// Folder of the leases of a conflist's host-local, and its configuration.
 #[derive(Debug, PartialEq)]
 pub(crate) struct HostLocal<'a> {
     /// `<dataDir>/<network>`.
@@ -48,7 +48,7 @@ impl Conflist {
         self.plugins.iter().map(plugin_type)
     }
 
-    /// What plugin `at` reads: its own object with name, version and the result so far.
+    /// The input of plugin `at`: its own object with name, version and the result so far.
     ///
     /// `capabilities` is kept and nothing is put into `runtimeConfig`: one that is written in the file is passed on.
     pub(crate) fn stdin(&self, at: usize, prev_result: Option<&Value>) -> Vec<u8> {
@@ -61,13 +61,13 @@ impl Conflist {
         Value::Object(conf).to_string().into_bytes()
     }
 
-    /// Whether some plugin of the list declares the capability.
+    /// True if some plugin of the list declares the capability.
     pub(crate) fn declares(&self, capability: &str) -> bool {
         self.plugins.iter().any(|plugin| declares(plugin, capability))
     }
 
-    /// The list as it is for a pod that is attached with this value of a capability: it goes into the `runtimeConfig` of
-    /// the plugins that declare it.
+    /// The list for a pod that is attached with this value of a capability. It goes into the `runtimeConfig` of the
+    /// plugins that declare it.
     pub(crate) fn with_capability(&self, capability: &str, value: &Value) -> Self {
         let mut list = self.clone();
         for plugin in &mut list.plugins {
@@ -88,7 +88,7 @@ impl Conflist {
         (major, minor) >= (0, 4)
     }
 
-    /// Whether some plugin asks for addresses, at any depth.
+    /// True if some plugin asks for addresses, at any depth.
     pub(crate) fn wants_address(&self) -> bool {
         self.ipam(|ipam_type| !ipam_type.is_empty()).is_some()
     }

@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
-/// Where plugins keep state: empty in a new node. `/run` comes first, since the others' overlays are kept on it.
+/// Folders of the plugins' state, empty in a new node. `/run` comes first, since the others' overlays are kept on it.
 const STATE: [&str; 2] = ["/run", "/var/lib/cni"];
 
 /// The node's uplink and the parent for macvlan and ipvlan.
@@ -21,7 +21,7 @@ pub(crate) const UPLINK_GATEWAY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
 /// A network and a mount namespace with empty state directories, a bpffs of its own and an uplink.
 ///
-/// Only these descriptors hold the namespaces, so the kernel removes everything in them when the bench ends, however it ends.
+/// Nothing but these descriptors holds the namespaces, so the kernel removes all in them when the bench ends or is killed.
 pub(crate) struct Node {
     mount: File,
     pub(crate) network: File,

@@ -5,15 +5,15 @@ use anyhow::{Result, bail};
 use serde_json::{Value, json};
 use std::ops::Range;
 
-/// The first of them.
+/// The first port.
 pub(crate) const FIRST: u16 = 10_000;
 /// The port in the pods.
 pub(crate) const CONTAINER_PORT: u16 = 80;
-/// How many lead to each pod, at most.
+/// Ports of each pod, at most.
 const EACH: u16 = 100;
 const CAPABILITY: &str = "portMappings";
 
-/// Those of one pod after the other.
+/// The ports of one pod after the other.
 pub(crate) fn chunks(ports: Range<u16>) -> impl Iterator<Item = Range<u16>> {
     let end = ports.end;
     ports.step_by(EACH.into()).map(move |start| start..end.min(start + EACH))

@@ -5,10 +5,10 @@ use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use std::fs::{self, File};
 use std::path::Path;
 
-/// Has the kernel read the files of `dir` from the disk again at their next use, where a disk is what they are on.
+/// Has the kernel read the files of `dir` from the disk again at their next use, if they are on a disk.
 ///
-/// What was just written lies in the page cache in larger pieces than what was read, and programs of few milliseconds are
-/// up to 12 % faster for it: contenders that were built at different times would not be equal. After the node's next
+/// A file that was just written lies in the page cache in larger pieces than one that was read. That makes programs of few
+/// milliseconds up to 12 % faster, so contenders that were built at different times would not be equal. After the node's next
 /// start, all programs are read.
 pub(crate) fn read_anew(dir: &Path) -> Result<()> {
     for entry in fs::read_dir(dir).with_context(|| format!("list {}", dir.display()))? {

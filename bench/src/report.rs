@@ -52,7 +52,7 @@ pub(crate) struct Failure {
     pub(crate) reason: String,
 }
 
-/// One column of the table: its title, its figure, and the number of the figure.
+/// A column of the table: its title, its figure, and the number of the figure.
 pub(crate) type Column<'a> = (&'a str, &'static str, Cell);
 
 /// Content of a cell.
@@ -81,8 +81,8 @@ pub(crate) struct Machine {
     /// The kernel's release.
     kernel: String,
     cpus: usize,
-    /// Runnable tasks on average over the minute before the run (`/proc/loadavg`): more than a part of one CPU is other
-    /// work, which slows the rows down and not all by the same factor.
+    /// Runnable tasks on average over the minute before the run (`/proc/loadavg`). More than a part of one CPU is other
+    /// work. It slows the rows down, and not all by the same factor.
     load: f64,
 }
 

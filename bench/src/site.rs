@@ -44,7 +44,7 @@ pub(crate) struct Site<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Burst {
     pub(crate) took: Vec<Duration>,
-    /// From the first call's start to the last call's end.
+    /// Time from the first call's start to the last call's end.
     pub(crate) wall: Duration,
     /// The sum of all counts of strace, zero without strace.
     pub(crate) trace: Trace,
@@ -94,7 +94,7 @@ impl<'a> Site<'a> {
 
     /// ADD for all pods at once, then DEL for all at once, both verified outside the clock.
     ///
-    /// When an ADD fails, all pods get a DEL as a runtime would send it, before the failure is returned.
+    /// If an ADD fails, all pods get a DEL as a runtime would send it, before the failure is returned.
     pub(crate) fn round(&mut self, strace: bool) -> Result<(Burst, Burst)> {
         self.rounds += 1;
         let Site { node, pods, driver, rounds } = self;

@@ -1,4 +1,4 @@
-//! Whether a call did what it said, so that a plugin that does nothing can't win.
+//! Checks of the effect of a call, so that a plugin that does nothing can't win.
 
 use crate::call::IFNAME;
 use crate::node::Pod;
@@ -8,7 +8,7 @@ use netlink_packet_route::address::{AddressAttribute, AddressMessage, AddressSco
 use netlink_packet_route::link::LinkFlags;
 use serde_json::Value;
 
-/// After ADD: the interface is there and up, carries an address where one was wanted, and the result's addresses exist.
+/// Fails unless the interface is there and up, has an address if one was wanted, and has all addresses of the result.
 pub(crate) fn added(pod: &mut Pod, result: &Value, wants_address: bool) -> Result<()> {
     let link = pod.socket.link(IFNAME)?.with_context(|| format!("ADD made no {IFNAME} in the pod"))?;
     if !link.header.flags.contains(LinkFlags::Up) {
@@ -29,7 +29,7 @@ pub(crate) fn added(pod: &mut Pod, result: &Value, wants_address: bool) -> Resul
     Ok(())
 }
 
-/// After DEL: the interface is gone.
+/// Fails unless the interface is gone.
 pub(crate) fn deleted(pod: &mut Pod) -> Result<()> {
     match pod.socket.link(IFNAME)? {
         Some(_) => bail!("DEL left {IFNAME} in the pod"),

@@ -14,7 +14,7 @@ const SHAPED: [&str; 4] = ["shaped-bridge", "shaped-ptp", "shaped-macvlan", "sha
 #[derive(clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct Args {
-    /// Only get what the bench needs: the reference plugins and strace
+    /// Get the reference plugins and strace, and measure nothing
     #[arg(long)]
     setup: bool,
     /// ADDs and DELs to time for each directory in each setting

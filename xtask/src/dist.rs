@@ -1,7 +1,8 @@
 //! `cargo xtask dist`: the binary that is shipped, static on musl.
 //!
-//! A plugin call lives for two milliseconds, so its start counts. glibc's asks the processor forty questions, each of
-//! which traps in a virtual machine, and looks for libraries that a static binary has no use for: 0.3 ms.
+//! A plugin call lives for two milliseconds, so its start counts. glibc's start asks the processor forty questions,
+//! each of which traps in a virtual machine. It also looks for libraries, which a static binary does not use. Together
+//! they take 0.3 ms.
 
 use crate::compiler::Compiler;
 use crate::{build, order, sh};
@@ -50,7 +51,7 @@ pub(crate) fn braid_or_glibc() -> Result<PathBuf> {
     }
 }
 
-/// Who builds for musl.
+/// A compiler for musl.
 enum Toolchain {
     /// The compiler in use, to which rustup has added the target.
     InUse,

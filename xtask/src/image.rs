@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What deploy/braid.yaml names.
+/// Name of the image in deploy/braid.yaml.
 pub(crate) const NAME: &str = concat!("localhost/braid:", env!("CARGO_PKG_VERSION"));
 /// The eBPF programs in the binary have a licence of their own.
 const LICENSES: &str = concat!(env!("CARGO_PKG_LICENSE"), " AND (MIT OR GPL-2.0-only)");

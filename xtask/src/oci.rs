@@ -12,7 +12,7 @@ use tar::{Builder, EntryType, Header};
 pub(crate) struct Image<'a> {
     /// The name that it has once it is imported, such as `localhost/busybox:1`.
     pub(crate) name: &'a str,
-    /// How it is run, in OCI's words: `Entrypoint`, `Cmd`, `Env`, `Labels`.
+    /// OCI's configuration: `Entrypoint`, `Cmd`, `Env`, `Labels`.
     pub(crate) config: Value,
     pub(crate) layer: Layer,
 }
@@ -85,7 +85,7 @@ fn file(archive: &mut Builder<impl Write>, path: &str, mode: u32, content: &[u8]
     archive.append_data(&mut header, path, content).with_context(|| format!("append {path}"))
 }
 
-/// Without a clock: the header's time stays 0.
+/// A header whose time is 0, so that it needs no clock.
 fn header(kind: EntryType, mode: u32, size: u64) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
@@ -98,7 +98,7 @@ fn descriptor(media_type: &str, blob: &[u8]) -> Value {
     json!({"mediaType": media_type, "digest": digest(blob), "size": blob.len()})
 }
 
-/// As OCI writes it: `sha256:` and the hexadecimal digits.
+/// OCI's form of a digest: `sha256:` and the hexadecimal digits.
 fn digest(blob: &[u8]) -> String {
     Sha256::digest(blob).iter().fold(String::from("sha256:"), |text, byte| format!("{text}{byte:02x}"))
 }

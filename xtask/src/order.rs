@@ -1,8 +1,8 @@
 //! The list of functions that plugin calls run, for the linker to lay side by side.
 //!
-//! The kernel maps a program's code page by page as it is reached, with all that lies around: a call that finds its
-//! functions spread over the whole binary pays for mapping all of it, a tenth of an ADD. A function that is missing in the
-//! list costs a page fault and nothing else.
+//! The kernel maps a program's code page by page as it is reached, with all that lies around. If a call's functions are
+//! spread over the whole binary, the kernel maps all of it, which takes a tenth of an ADD. A function that is missing
+//! in the list costs a page fault and nothing else.
 
 use crate::{build, sh};
 use anyhow::{Context, Result, ensure};
@@ -13,20 +13,20 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What the calls attach, first of all: an interface and no more, where a page fault is the largest part of the whole.
+/// Conflists that come first: an interface and no more, where a page fault is the largest part of the whole.
 const PLAIN: [&str; 3] = ["bridge", "ptp", "macvlan"];
-/// Then all that a pod may have.
+/// Conflists that come next: all features that a pod may have.
 const CHAINS: [&str; 6] =
     ["bridge-ipmasq", "chain", "bandwidth-braid", "bandwidth-macvlan", "full-braid", "hostport-ebpf"];
-/// In the name of the function that only an ADD runs.
+/// Part of the name of the function that only an ADD runs.
 const ADD: &str = "5braid6attach3add3add";
 /// An ADD weighs more than all other calls together.
 const OTHER_CALLS: usize = 1000;
-/// Fewer, and calls cannot have been seen whole.
+/// Least number of functions: with fewer, calls cannot have been seen whole.
 const FEWEST: usize = 400;
 
-/// The linker's list for this binary, which has its symbols: traced calls of it, or the file that an earlier trace of the
-/// same binary has left. Takes root.
+/// The linker's list for this binary, which has its symbols. Its calls are traced, or an earlier trace of the same
+/// binary has left the file. Takes root.
 pub(crate) fn list(binary: &Path) -> Result<PathBuf> {
     let content = fs::read(binary).with_context(|| format!("read {}", binary.display()))?;
     let folder = build::target_dir().join("order");
@@ -85,7 +85,7 @@ fn traced(braid: &Path, folder: &Path, traces: &Path) -> Result<PathBuf> {
     Ok(wrapped)
 }
 
-/// All names of each function that has several, of which a trace tells one and its section bears another.
+/// Names of the functions that have several: a trace has one of them, and the section another.
 fn aliases(braid: &Path) -> Result<Vec<Vec<String>>> {
     let symbols = sh::read(Command::new("nm").arg("--defined-only").arg(braid))?;
     let mut names = BTreeMap::<&str, Vec<String>>::new();
@@ -97,8 +97,8 @@ fn aliases(braid: &Path) -> Result<Vec<Vec<String>>> {
     Ok(names.into_values().filter(|names| names.len() > 1).collect())
 }
 
-/// The functions of all traces so far, with the calls that ran each: those first that most ADDs run, for which a pod
-/// waits, then those of other calls.
+/// The functions of all traces so far, with the calls that ran each. Functions that most ADDs run come first, since a
+/// pod waits for them.
 fn calls(traces: &Path, aliases: &[Vec<String>]) -> Result<Vec<(String, usize)>> {
     let aliases: BTreeMap<&str, &Vec<String>> =
         aliases.iter().flat_map(|names| names.iter().map(move |name| (name.as_str(), names))).collect();
@@ -144,8 +144,8 @@ const FIRST: [&str; 5] = [
     "*libc.a:mem*(.text .text.*)",
     "*libc.a:*thread_area*(.text .text.*)",
 ];
-/// Others that calls may need: functions that the compiler found to be the same and that go by the name of any of them,
-/// and the rest of the C library.
+/// Sections of other functions that calls may need. The compiler merges equal functions under the name of any of them;
+/// the rest is the C library.
 const LAST: [&str; 3] =
     ["*(.text*.*_5alloc7raw_vecINtB*_6RawVec*E8grow_one*)", "*libc.a:*(.text .text.*)", "*liblibc-*:*(.text .text.*)"];
 

@@ -35,7 +35,7 @@ pub(crate) struct Args {
     stage: Option<String>,
 }
 
-/// What the tests call: program and Debian package.
+/// Programs that the tests call, and their Debian packages.
 const TOOLS: &[(&str, &str)] = &[
     ("bpftool", "bpftool"),
     ("dbus-daemon", "dbus-daemon"),
@@ -49,18 +49,18 @@ const TOOLS: &[(&str, &str)] = &[
     ("sysctl", "procps"),
     ("unshare", "util-linux"),
 ];
-/// What each cluster must pass.
+/// Checks that each cluster must pass.
 const CHECKS: &[&[&str]] = &[&["smoke"], &["limit-check"], &["hostport-check"], &["status-check"]];
-/// Of how many crash points one is tried, and by `--quick`.
+/// Number of crash points of which one is tried; the second is that of `--quick`.
 const CRASH_STEP: u64 = 8;
 const QUICK_CRASH_STEP: u64 = 61;
-/// Most tests wait for the kernel or for traffic: so many run for each processor at once.
+/// Tests at once for each processor. Most of them wait for the kernel or for traffic.
 const THREADS: usize = 2;
-/// After so long a run is ended: CI ends one after 90 minutes, and does not tell where it was.
+/// Time limit of a run. CI ends one after 90 minutes, and does not tell where it was.
 const LIMIT: Duration = Duration::from_mins(80);
-/// What the tests on this machine's kernel need.
+/// Stages that the tests on this machine's kernel need.
 const READY: &[&str] = &["tools", "build", "reference"];
-/// With `--all` a stage, and the run, may take so many times as long.
+/// Factor of all time limits with `--all`.
 const ALL: u32 = 5;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -148,7 +148,7 @@ fn tests(args: &Args, targets: &[&str]) -> Result<()> {
     sh::run(&mut test)
 }
 
-/// Of how many crash points one is tried, and the first one.
+/// The number of crash points of which one is tried, and the first one.
 fn crash_points(args: &Args) -> (u64, u64) {
     let step = match args {
         Args { all: true, .. } => 1,
@@ -158,13 +158,14 @@ fn crash_points(args: &Args) -> (u64, u64) {
     (step, commit_number() % step)
 }
 
-/// Another number for each commit, so that the crash points tried differ: 0 outside a checkout.
+/// A number that differs between commits, so that the crash points tried differ; 0 outside a checkout.
 fn commit_number() -> u64 {
     let commit = sh::read(&mut sh::cmd("git", ["rev-parse", "HEAD"])).unwrap_or_default();
     commit.get(..8).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or_default()
 }
 
-/// What this machine's kernel lacks, on the newest one; with `--all`, what each kernel does in its own way, on three.
+/// Tests for which this machine's kernel lacks something, on the newest one; with `--all`, all that depend on the kernel, on
+/// three.
 fn other_kernels(args: &Args) -> Result<()> {
     let journal = journal()?;
     let mut vm = if args.all {
@@ -175,8 +176,8 @@ fn other_kernels(args: &Args) -> Result<()> {
     sh::run(vm.env(journal::VARIABLE, &journal))
 }
 
-/// A real Kubernetes whose pods are attached by the drop-in names in an unchanged conflist, where the `DaemonSet` has
-/// brought braid to nodes with the reference plugins; with `--all`, first one by type `braid`.
+/// Checks on a real Kubernetes whose conflist has the drop-in names, where the `DaemonSet` has brought braid to nodes
+/// with the reference plugins. With `--all`, a cluster with type `braid` comes first.
 fn cluster(args: &Args) -> Result<()> {
     let pass = |plugins: &Path, conflist, checks: &[&[&str]]| {
         let nodes = own::Nodes { plugins, conflist, kube_proxy: true };

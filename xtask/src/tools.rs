@@ -52,8 +52,8 @@ fn go_install(dir: &Path, packages: &[String]) -> Result<()> {
         .context("this is built by go 1.21 or newer: install it from go.dev/dl or the package golang")
 }
 
-/// Installs podman with all that it starts: the monitor and runtime of a container, the one program of an image, and the
-/// reference firewall plugin's iptables. Debian's package enables its units, as any service's does.
+/// Installs podman with the programs that it starts, the one program of an image, and the reference firewall plugin's
+/// iptables. Debian's package enables its units, as any service's does.
 pub(crate) fn podman() -> Result<()> {
     sh::apt(&[
         ("podman", "podman"),

@@ -1,7 +1,7 @@
 //! New connections of TCP in a second: opened, answered with one byte, and reset.
 //!
-//! One thread is client and server, one connection after the other: a packet to another namespace is received there by
-//! who sent it, so that nobody waits to be woken and nearly all of the time is the connections' own. A reset leaves no
+//! One thread is client and server, one connection after the other. A packet to another namespace is received there by
+//! its sender, so no thread waits to be woken. Nearly all of the time is the connections' own. A reset leaves no
 //! `TIME_WAIT` behind, so that the client's ports last for any number of connections.
 
 use crate::node::in_netns;

@@ -23,7 +23,7 @@ pub(crate) fn forget(node: &Node) -> Result<()> {
     })
 }
 
-/// Zero where the kernel keeps track of nothing.
+/// Reads a number of the connection tracking; zero where the kernel has none.
 fn number(name: &str) -> Result<u32> {
     let file = format!("/proc/sys/net/netfilter/nf_conntrack_{name}");
     match std::fs::read_to_string(&file) {

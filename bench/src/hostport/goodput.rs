@@ -1,8 +1,9 @@
 //! Goodput of one flow of TCP.
 //!
-//! One thread sends and receives, a piece after the other: a packet to another namespace is received there by who sent it,
-//! so that nearly all of the time is the way's own. With a thread at either end it is that of waking them across processors:
-//! windows of half a second differed by 10 %, and a floor without a port was no faster than ports.
+//! One thread sends and receives, a piece after the other. A packet to another namespace is received there by its
+//! sender, so nearly all of the time is the way's own. A thread at either end would measure how threads are woken
+//! across processors. Windows of half a second differed by 10 % then, and a floor without a port was no faster than
+//! ports.
 
 use crate::traffic::cpu::Moment;
 use crate::traffic::{Way, bits, socket};

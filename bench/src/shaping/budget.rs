@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 const OFF_IDEAL: f64 = 0.03;
 /// Round trips beside bulk, over the baseline's.
 const ROUND_TRIP: f64 = 0.1;
-/// Processor time for a Gbit in each of a conflist's settings, over the baseline's: all together, since in one window it
-/// differs from the next by more than the plugins do.
+/// Processor time for a Gbit, over the baseline's, in all of a conflist's settings together. In one window it differs
+/// from the next by more than the plugins do.
 const PROCESSOR_TIME: f64 = 1.0;
 /// The least rate of these settings: at lower ones most of it is the node's own work.
 const CPU_FROM: Rate = Rate::M100;

@@ -21,16 +21,16 @@ const UDP_HEADERS_V6: u16 = 14 + 40 + 8;
 /// The burst: so many parts of a second, and at least so many bits.
 const BURST_PARTS: u64 = 100;
 const LEAST_BURST: u64 = 64 * 1024 * 8;
-/// Bits that the rate lets through before the clock starts, at least: the burst, the first window of each of 16 flows, and
-/// what these send again while that waits.
+/// Bits that the rate lets through before the clock starts, at least. They are the burst, the first window of each of
+/// 16 flows, and what these send again meanwhile.
 const SETTLE_BITS: f64 = 6e6;
-/// The same while it runs: 500 frames, so that one at either end makes no difference.
+/// Bits while the clock runs: 500 frames, so that one at either end makes no difference.
 const WINDOW_BITS: f64 = 6e6;
-/// The same of TCP, of which a flow tells at once what several frames brought: at 1M four flows were off by up to 7 % in the
-/// former, and by 1.3 % in this.
+/// Bits of TCP while the clock runs. A flow reports at once what several frames brought: with the former number, four
+/// flows at 1M were off by up to 7 %, with this one by 1.3 %.
 const TCP_WINDOW_BITS: f64 = 20e6;
-/// From so many flows of TCP on, what they send again as they begin comes within the window too, and for so long that it
-/// makes no difference.
+/// Flows of TCP from which on the window is longer: what they send again as they begin comes within it, and must make no
+/// difference.
 const MANY_FLOWS: u16 = 16;
 const MANY_FLOWS_WINDOW: Duration = Duration::from_secs(4);
 

@@ -7,8 +7,8 @@ use anyhow::{Result, bail};
 
 /// Measure what `bandwidth` plugins do to traffic, several directories of plugins side by side.
 ///
-/// Pods are attached by really calling the plugins, with the limits in `runtimeConfig.bandwidth`: the same rate both ways,
-/// a burst of 10 ms of it and 64 KiB at least.
+/// Pods are attached by really calling the plugins, with the limits in `runtimeConfig.bandwidth`. These are the same rate
+/// both ways, and a burst of 10 ms of it and 64 KiB at least.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! How many of TCP's segments arrive, and how many are sent again, since the shaper dropped them.
+//! Counts of TCP's segments that arrive, and of those that are sent again, since the shaper dropped them.
 
 use crate::node::in_netns;
 use anyhow::{Context, Result};
@@ -7,10 +7,10 @@ use std::fs::File;
 /// TCP's counters of a network namespace (RFC 4022, and Linux 4.18's `TCPDelivered`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Segments {
-    /// All, those that are sent again included.
+    /// All segments, those that are sent again included.
     sent: u32,
     resent: u32,
-    /// Whatever arrived, as its receiver says, each once and also what waits there for one before it.
+    /// Segments that arrived, by their receiver's word: each once, also those that wait there for an earlier one.
     delivered: u32,
 }
 
@@ -29,7 +29,7 @@ impl Segments {
         })
     }
 
-    /// How many have arrived since `before`.
+    /// The number that has arrived since `before`.
     pub(crate) fn delivered_since(self, before: Self) -> u32 {
         self.delivered.wrapping_sub(before.delivered)
     }

@@ -1,4 +1,4 @@
-//! How long the processors were busy, all together.
+//! Busy time of all processors together.
 
 use anyhow::{Context, Result};
 use std::time::{Duration, Instant};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 /// Length of one tick in `/proc/stat`: the kernel's `USER_HZ` is 100 on every architecture that plugins run on.
 const TICK: Duration = Duration::from_millis(10);
 
-/// A moment, and how long the processors had been idle until then.
+/// A moment, and the processors' idle time until then.
 ///
-/// The kernel measures how long a processor rests, but guesses what it does otherwise by looking at each tick: work that
-/// follows a timer, as a queue's does, would be counted by chance.
+/// The kernel measures idle time. Busy time is a guess at each tick: work that follows a timer, as a queue's does,
+/// would be counted by chance.
 pub(crate) struct Moment {
     at: Instant,
     idle: Duration,
@@ -23,7 +23,7 @@ impl Moment {
         Ok(Self { at: Instant::now(), idle, processors })
     }
 
-    /// How long the processors were busy since then.
+    /// Busy time of the processors since then.
     pub(crate) fn busy(&self) -> Result<Duration> {
         let now = Self::now()?;
         let passed = now.at.duration_since(self.at) * self.processors;
@@ -31,7 +31,7 @@ impl Moment {
     }
 }
 
-/// How long all processors were idle or waited for a disk, and how many there are.
+/// Time for which all processors were idle or waited for a disk, and their number.
 fn parse(text: &str) -> Option<(Duration, u32)> {
     let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
     // user nice system idle iowait …

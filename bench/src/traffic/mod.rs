@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 /// Payload of one UDP datagram, in bytes.
 pub(crate) const DATAGRAM: u16 = 1400;
-/// Between two batches of datagrams.
+/// Time between two batches of datagrams.
 const PAUSE: Duration = Duration::from_millis(1);
 /// A sender that is late makes up for no more than this.
 const CATCH_UP: Duration = Duration::from_millis(10);
@@ -39,7 +39,7 @@ pub(crate) struct End<'a> {
     pub(crate) address: IpAddr,
 }
 
-/// From the sender to the receiver.
+/// The path from the sender to the receiver.
 #[derive(Clone, Copy)]
 pub(crate) struct Way<'a> {
     pub(crate) from: End<'a>,
@@ -69,7 +69,7 @@ pub(crate) struct Load<'a> {
     pub(crate) congestion: Option<&'a str>,
 }
 
-/// One read and its bytes.
+/// A read and its bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Arrival {
     pub(crate) at: Instant,

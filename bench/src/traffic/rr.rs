@@ -1,4 +1,4 @@
-//! Requests and responses: how long one takes there and back. One is under way at a time.
+//! Requests and responses: the time of one there and back. One is under way at a time.
 
 use super::socket::{self, is_look};
 use super::{Protocol, Way};
@@ -14,11 +14,11 @@ const SIZE: usize = 64;
 /// Longest wait for one response.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Where requests are sent, or answered.
+/// A socket that sends requests, or answers them.
 trait Messages {
     fn send(&mut self, message: &[u8; SIZE]) -> io::Result<()>;
     fn receive(&mut self, message: &mut [u8; SIZE]) -> io::Result<()>;
-    /// Whether one that is not answered for some time is sent anew.
+    /// True if a message that is not answered for some time is sent anew.
     const MAY_BE_LOST: bool;
 }
 
@@ -29,7 +29,7 @@ impl Messages for TcpStream {
         self.write_all(message)
     }
 
-    /// So short a message comes whole: it was one segment.
+    /// Reads a message, which comes whole, since it was one segment.
     fn receive(&mut self, message: &mut [u8; SIZE]) -> io::Result<()> {
         self.read_exact(message)
     }
@@ -117,7 +117,7 @@ fn answer<M: Messages>(mut socket: M, stop: &AtomicBool) -> io::Result<()> {
     Ok(())
 }
 
-/// Starts with its number, so that the answer to an earlier one is known.
+/// A message that starts with its number, so that the answer to an earlier one is known.
 fn message(number: u64) -> [u8; SIZE] {
     let mut message = [0; SIZE];
     for (to, byte) in message.iter_mut().zip(number.to_be_bytes()) {

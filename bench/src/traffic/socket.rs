@@ -10,11 +10,11 @@ use std::os::fd::AsRawFd as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longest wait of a blocked read or write, after which a thread looks whether it must stop.
+/// Longest wait of a blocked read or write, after which a thread sees if it must stop.
 const LOOK: Duration = Duration::from_millis(200);
 /// Longest wait for a connection, and until an IPv6 address can be used.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// So that a receiver that gets no CPU for a moment loses no datagram.
+/// Size with which a receiver that gets no CPU for a moment loses no datagram.
 const UDP_BUFFER: usize = 8 << 20;
 
 /// A connection: the sender's socket and the receiver's.
@@ -28,7 +28,7 @@ pub(crate) fn tcp(way: &Way<'_>) -> Result<(TcpStream, TcpStream)> {
     Ok((from, accepted))
 }
 
-/// Has the kernel find the rate of what `sender` sends in the way of this name.
+/// Sets the congestion control of `sender`.
 pub(crate) fn control_congestion(sender: &TcpStream, name: &str) -> Result<()> {
     setsockopt(sender, sockopt::TcpCongestion, &name.into())
         .with_context(|| format!("have TCP find its rate by {name:?}"))
@@ -51,7 +51,7 @@ pub(crate) fn connect(way: &Way<'_>, listener: &TcpListener, to: SocketAddr) -> 
     Ok((from, accepted))
 }
 
-/// From this address, which the kernel would not choose while it asks whether others have it.
+/// Connects from this address, which the kernel would not choose while it asks for duplicates of it.
 fn connect_from(address: IpAddr, to: SocketAddr) -> io::Result<TcpStream> {
     let family = if to.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let stream = TcpStream::from(socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?);
@@ -87,7 +87,7 @@ fn port(way: &Way<'_>) -> u16 {
     way.entrance.map_or(0, |entrance| entrance.port)
 }
 
-/// Whether a blocked call only came back to look around.
+/// Returns true if a blocked call only came back to look around.
 pub(crate) fn is_look(err: &io::Error) -> bool {
     matches!(err.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
 }

@@ -13,14 +13,14 @@ use xtask::cluster::{METRICS, wait};
 use xtask::sh;
 
 const APP: &str = pods::BURST;
-/// How long the machine has to be at rest before the pods are created, and what that means. The cluster itself takes a
+/// Time for which the machine has to be at rest before the pods are created, and the bound of rest. The cluster itself takes a
 /// tenth of two processors.
 const REST: Duration = Duration::from_secs(2);
 const IDLE_SHARE: f64 = 0.8;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// How many pods are created at once
+    /// Number of pods that are created at once
     #[arg(long, default_value_t = 60)]
     pods: usize,
     /// Pods in their node's network: no plugin at all, the floor
@@ -61,8 +61,8 @@ impl Add for Timer {
 /// The timers of one node, in the order of [`TIMERS`].
 type Timers = [Timer; TIMERS.len()];
 
-/// containerd's timers, each with its labels: what the network plugin took to set up and to tear down, and the same with
-/// all that containerd does itself for a sandbox's network, above all making and unmounting the namespace.
+/// Timers of containerd with their labels: of the network plugin, to set up and to tear down, and of all that
+/// containerd does itself for the network of a sandbox. Most of the latter is to make and unmount the namespace.
 const TIMERS: [(&str, &str); 4] = [
     ("containerd_cri_network_plugin_operations_duration_seconds_seconds", r#"{operation_type="set_up_pod"}"#),
     ("containerd_cri_network_plugin_operations_duration_seconds_seconds", r#"{operation_type="tear_down_pod"}"#),
@@ -101,7 +101,7 @@ fn each(one: &Timers, other: &Timers, what: fn(Timer, Timer) -> Timer) -> Timers
     std::array::from_fn(|at| what(one[at], other[at]))
 }
 
-/// Waits until the runtimes have forgotten ended sandboxes, which the kubelet collects each minute: it tears each down
+/// Waits until the runtimes have forgotten ended sandboxes, which the kubelet collects each minute. It tears each down
 /// once more then, and that would be in the mean.
 fn await_collection(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
     wait::until("earlier sandboxes are collected", Duration::from_mins(3), || {
@@ -114,7 +114,7 @@ fn await_collection(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
     })
 }
 
-/// Whether the machine does little else for `time`: what earlier pods left to clean up would be in the mean.
+/// Returns true if the machine does little else for `time`: work that earlier pods left would be in the mean.
 fn is_at_rest(time: Duration) -> Result<bool> {
     let before = CpuTime::now()?;
     sleep(time);

@@ -1,4 +1,4 @@
-//! Whether deploy/braid.yaml brings braid to nodes that have none, and deploy/remove.yaml takes it off again.
+//! The check that deploy/braid.yaml brings braid to nodes that have none, and that deploy/remove.yaml removes it.
 
 use crate::smoke;
 use anyhow::{Result, ensure};

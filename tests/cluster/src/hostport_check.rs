@@ -1,4 +1,4 @@
-//! Whether hostPort and Services work as Kubernetes' conformance tests demand, and leave nothing behind.
+//! The check that hostPort and Services work as Kubernetes' conformance tests demand, and leave nothing behind.
 
 mod ask;
 mod manifests;
@@ -16,14 +16,14 @@ use xtask::cluster::{Cluster, Node};
 use xtask::sh;
 
 const APP: &str = pods::HOST_PORT;
-/// The host port of three pods, as in the end-to-end test of Kubernetes "validates that there is no conflict between
-/// pods with same hostPort but different hostIP and protocol".
+/// The host port of three pods, as in the end-to-end test of Kubernetes for pods "with same hostPort but different
+/// hostIP and protocol".
 const PORT: u16 = 54323;
 const KINDS: &str = "service,pod";
 const LOOPBACK: &str = "host-port-loopback";
 const TCP: &str = "host-port-tcp";
 const UDP: &str = "host-port-udp";
-/// How long kube-proxy may take to start, and what is deleted to be gone from a node.
+/// Longest time until kube-proxy has started, and until deleted objects are gone from a node.
 const LIMIT: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Copy, PartialEq)]

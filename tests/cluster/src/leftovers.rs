@@ -1,4 +1,4 @@
-//! What is left on a node of pods that are gone.
+//! Leftovers on a node of pods that are gone.
 
 use crate::pods;
 use anyhow::{Context, Result, ensure};
@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use xtask::cluster::{Cluster, Node};
 use xtask::sh;
 
-/// What `find` looks at, for the reader of its result.
+/// Description of the places that `find` looks at.
 pub(crate) const KINDS: &str =
     "links, network namespaces, leases and records under /var/lib/cni and /run/braid, nft rules";
 
 /// The links that a node has without pods, beside bridges.
 const OWN_LINKS: [&str; 3] = ["lo", "eth0", "eth1"];
 
-/// By what a pod that is gone could be recognized.
+/// Marks of a pod that is gone.
 pub(crate) struct Traces {
     /// Sandbox ids, which are CNI's container ids.
     pub(crate) sandboxes: Vec<String>,
@@ -71,7 +71,7 @@ fn without_kube_proxy(ruleset: &str) -> impl Iterator<Item = &str> {
 }
 
 impl Traces {
-    /// Of the pods with the label `app=<app>` that are on `node` now.
+    /// The marks of the pods with the label `app=<app>` that are on `node` now.
     pub(crate) fn of(cluster: &Cluster, node: Node, app: &str) -> Result<Self> {
         let pods = pods::list(cluster, app)?;
         let here = pods.iter().filter(|pod| pod["spec"]["nodeName"] == node.to_string());

@@ -1,4 +1,4 @@
-//! Whether a pod is held to the limits of its annotations, by the runtime's own capability.
+//! The check that a pod is held to the limits of its annotations, by the runtime's own capability.
 
 use crate::pods;
 use anyhow::{Context, Result, ensure};
@@ -9,9 +9,9 @@ use xtask::sh;
 /// Bits per second, from the pod and to it.
 const EGRESS: (&str, f64) = ("10M", 10e6);
 const INGRESS: (&str, f64) = ("20M", 20e6);
-/// What one pod fetches from the other, in bytes: some seconds' worth, beside which a burst is nothing.
+/// Bytes that one pod fetches from the other: some seconds' worth, beside which a burst is nothing.
 const LOAD: u32 = 8 << 20;
-/// What TCP gets of a rate at an MTU of 1500: 1448 of 1514 bytes.
+/// TCP's part of a rate at an MTU of 1500: 1448 of 1514 bytes.
 const SHARE: f64 = 1448.0 / 1514.0;
 /// The goodput's share of that: the burst adds to it; connecting, and finding the rate, take from it.
 const SHARES: std::ops::RangeInclusive<f64> = 0.85..=1.06;
@@ -39,8 +39,8 @@ fn pod(name: &str, annotations: &Value) -> Value {
     pod
 }
 
-/// Lets `client` fetch from `server`; what the limited one of them does is held to the limit. No fetch is faster; a busy
-/// machine may make one slower, so the best of some counts.
+/// Has `client` fetch from `server`, and fails unless the limited one of them is held to the limit. No fetch is faster; a
+/// busy machine may make one slower, so the best of some counts.
 fn check(cluster: &Cluster, client: &str, server: &str, does: &str, (text, bps): (&str, f64)) -> Result<()> {
     for _ in 0..TRIES {
         let share = fetch(cluster, client, server)? / (bps * SHARE);
@@ -53,7 +53,7 @@ fn check(cluster: &Cluster, client: &str, server: &str, does: &str, (text, bps):
     anyhow::bail!("{client} fetched {LOAD} bytes from {server} too slowly {TRIES} times")
 }
 
-/// Bits per second that `client` gets of `server`.
+/// Measures the bits per second that `client` gets of `server`.
 fn fetch(cluster: &Cluster, client: &str, server: &str) -> Result<f64> {
     let address = sh::read(&mut cluster.kubectl(["get", "pod", server, "-o", "jsonpath={.status.podIP}"]))?;
     let now = "read t _ < /proc/uptime; echo $t";

@@ -1,4 +1,4 @@
-//! What must hold on a running cluster, a verb each: `cargo xtask cluster <verb>` starts this program.
+//! Checks of a running cluster, a verb each: `cargo xtask cluster <verb>` starts this program.
 
 #![expect(clippy::print_stdout, reason = "a tool that people read")]
 
@@ -23,7 +23,7 @@ use xtask::cluster::Cluster;
 enum Verb {
     /// Start many pods at once: time to all Ready, and the runtime's own clock on the network plugin
     Burst(burst::Options),
-    /// What a CNI plugin must pass: pods Ready, reachable from both nodes, exec, logs, and nothing left behind
+    /// Check what a CNI plugin must pass: pods Ready, reachable from both nodes, exec, logs, and nothing left behind
     Smoke(smoke::Options),
     /// Break a node's address store, see the node not Ready, with the plugin's reason, mend it, see it Ready
     StatusCheck(status_check::Options),

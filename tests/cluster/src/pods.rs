@@ -87,13 +87,13 @@ impl Drop for Watch {
     }
 }
 
-/// Whether an event says that its pod is Ready.
+/// Returns true if an event says that its pod is Ready.
 pub(crate) fn is_ready(event: &Value) -> bool {
     let conditions = event["object"]["status"]["conditions"].as_array();
     conditions.into_iter().flatten().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
-/// Whether an event says that its pod is gone.
+/// Returns true if an event says that its pod is gone.
 pub(crate) fn is_gone(event: &Value) -> bool {
     event["type"] == "DELETED"
 }

@@ -1,4 +1,4 @@
-//! What a CNI plugin must pass on a real cluster, from pods Ready to nothing left.
+//! The check that a CNI plugin must pass on a real cluster, from pods Ready to nothing left.
 
 use crate::leftovers::{self, Traces};
 use crate::pods;
@@ -12,7 +12,7 @@ const APP: &str = pods::SMOKE;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// How many pods
+    /// Number of pods
     #[arg(long, default_value_t = 20)]
     pub(super) pods: u32,
     /// List what is left on the nodes but do not fail for it
@@ -31,7 +31,7 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     run_and_look(cluster, options, |_, _| Ok(()))
 }
 
-/// The same; `look` is shown each node and its pods while they run.
+/// Runs the check, and shows `look` each node and its pods while they run.
 pub(super) fn run_and_look(
     cluster: &Cluster,
     options: &Options,

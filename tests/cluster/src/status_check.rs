@@ -5,7 +5,7 @@ use std::time::Instant;
 use xtask::cluster::{Cluster, Node};
 use xtask::sh;
 
-/// Where a plugin keeps its leases.
+/// Folder of a plugin's leases.
 const STORE: &str = "/var/lib/cni";
 /// The kubelet asks the runtime each 5 s and reports a change at once.
 const LIMIT: &str = "--timeout=40s";

@@ -1,5 +1,5 @@
-//! `cargo xtask bench --cluster`: sixty pods at once on a real Kubernetes, with braid, with the reference chain, and in
-//! their node's network, where no plugin is called.
+//! `cargo xtask bench --cluster`: sixty pods at once on a real Kubernetes, with braid and with the reference chain.
+//! Pods in their node's network, for which no plugin is called, are the comparison.
 
 use super::Budget;
 use crate::cluster::own;
@@ -8,15 +8,15 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use std::path::Path;
 
-/// Whose network the pods of a burst have.
+/// Network of the pods of a burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Network {
     Plugin,
     Host,
 }
 
-/// A burst differs from the next by a tenth, and later ones on the same cluster from earlier ones: both kinds get the same
-/// share of early and late ones.
+/// Order of the bursts. One differs from the next by a tenth, and later ones on the same cluster from earlier ones, so
+/// both kinds get the same share of early and late ones.
 const TURNS: [Network; 8] = {
     use Network::{Host, Plugin};
     [Plugin, Host, Host, Plugin, Host, Plugin, Plugin, Host]
@@ -24,10 +24,10 @@ const TURNS: [Network; 8] = {
 /// Bursts of the reference chain, which is far from its budget.
 const REFERENCE_TURNS: [Network; 2] = [Network::Plugin; 2];
 
-/// What the runtime's clock says of the plugin, in the report of a burst.
+/// Times of the plugin by the runtime's clock, in the report of a burst.
 const SET_UP: &str = "/network/all/set_up/mean_ms";
 const TEAR_DOWN: &str = "/network/all/tear_down/mean_ms";
-/// What the caller's clock says.
+/// Time by the caller's clock.
 const READY: &str = "/all_ready_s";
 
 /// The reports of bursts, each with its kind.
@@ -54,7 +54,7 @@ fn compare(ours: &Reports, theirs: &Reports) -> Result<Vec<Budget>> {
     ])
 }
 
-/// Of all bursts of one kind.
+/// The mean of all bursts of one kind.
 fn mean(reports: &Reports, network: Network, at: &str) -> Result<f64> {
     let of = reports.iter().filter(|(of, _)| *of == network).map(|(_, report)| number(report, at));
     let numbers = of.collect::<Result<Vec<f64>>>()?;
@@ -66,7 +66,7 @@ fn number(report: &Value, at: &str) -> Result<f64> {
     report.pointer(at).and_then(Value::as_f64).with_context(|| format!("no {at} in {report}"))
 }
 
-/// Has a burst for each turn, behind one that only warms the cluster.
+/// Runs a burst for each turn, after one that only warms the cluster.
 fn bursts(plugins: &Path, conflist: &str, turns: &[Network]) -> Result<Reports> {
     own::with(own::Nodes { plugins, conflist, kube_proxy: false }, || {
         burst(Network::Plugin)?;

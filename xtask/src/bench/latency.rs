@@ -16,8 +16,8 @@ const MANY_PORTS: u64 = 1000;
 const NONE: (&str, u64) = ("leases", 0);
 /// Options for a node that has a pod with a limit already, since the first one of a boot loads the program.
 const BESIDE_ANOTHER: [&str; 2] = ["--beside", "1"];
-/// Factor by which ADD may take longer with limits on a veth, what comes from which goes through an ifb: to register that
-/// takes 0.09 ms of 1.2.
+/// Factor by which ADD may take longer with limits on a veth. Traffic from the container goes through an ifb, and to
+/// register that takes 0.09 ms of 1.2.
 const LIMITED_VETH: f64 = 1.3;
 /// Interfaces beside the bridge on which limits are measured, and the same factor; a macvlan without limits takes less.
 const LIMITED: [(&str, f64); 2] = [("ptp", LIMITED_VETH), ("macvlan", 1.6)];
@@ -108,7 +108,7 @@ fn full() -> [Ratio<'static>; 2] {
     ]
 }
 
-/// The same on a node of which other pods have many ports.
+/// The ratio of all features with many ports of other pods on the node, and with none.
 fn many_ports() -> Ratio<'static> {
     let [of, over] = [MANY_PORTS, 0].map(|ports| ("full-braid", ("ports", ports), "ADD", "braid"));
     Ratio { what: format!("ADD full with {MANY_PORTS} ports of the node / with none"), of, over, at_most: 1.2 }

@@ -10,7 +10,7 @@ use std::path::Path;
 const KUBERNETES: &str = "1.36.3";
 const KUBERNETES_COMMANDS: &[&str] =
     &["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl", "kube-proxy"];
-/// From 2.x on containerd calls STATUS, which Debian's 1.6 does not.
+/// A version that calls STATUS, which Debian's 1.6 does not.
 const CONTAINERD: &str = "2.3.3";
 const CONTAINERD_COMMANDS: &[&str] = &["containerd", "containerd-shim-runc-v2", "ctr"];
 

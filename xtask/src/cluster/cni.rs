@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Which plugin the nodes run; without it they come up `NotReady`.
+/// The plugin that the nodes run; without it they come up `NotReady`.
 #[derive(clap::Args)]
 pub(crate) struct Plugin {
     /// Folder whose executables are copied to each node's /opt/cni/bin
@@ -24,7 +24,7 @@ pub(crate) struct Plugin {
 pub(crate) const TEMPLATE: &str = "net.template";
 
 impl Plugin {
-    /// Whether a node has a network once this is installed.
+    /// True if a node has a network once this is installed.
     pub(crate) fn is_complete(&self) -> bool {
         self.cni_dir.is_some() && (self.conflist.is_some() || self.conf_template.is_some())
     }

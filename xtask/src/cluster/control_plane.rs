@@ -10,7 +10,7 @@ use std::time::Duration;
 /// The logs that explain why a control plane did not come up.
 pub(crate) const LOGS: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 
-/// Starts all four and waits until the API server serves and the default service account is there.
+/// Starts all four, and waits until the API server serves and the default service account is there.
 pub(crate) fn start(cluster: &Cluster) -> Result<()> {
     let mut etcd = in_netns(CONTROL_PLANE, "etcd");
     // Nothing here has to survive a power cut, and fsync would be most of the API server's time.

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 const MANIFEST: &str = "deploy/braid.yaml";
 const REMOVAL: &str = "deploy/remove.yaml";
-/// Where the manifest puts braid.
+/// Folder into which the manifest puts braid.
 const PLUGINS: &str = "/opt/cni/bin";
 const DAEMON_SET: &str = "daemonset/braid";
 
@@ -25,12 +25,12 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     if options.remove { take_off(cluster) } else { bring(cluster) }
 }
 
-/// Whether braid is in a node's plugin folder.
+/// Returns true if braid is in a node's plugin folder.
 pub fn has_braid(cluster: &Cluster, node: Node) -> Result<bool> {
     Ok(folder(cluster, node)?.lines().any(is_braid))
 }
 
-/// Notes what is in the plugin folders, unless braid is, and applies the manifest.
+/// Notes the content of the plugin folders, unless braid is there, and applies the manifest.
 pub fn bring(cluster: &Cluster) -> Result<()> {
     let nodes = cluster.nodes()?;
     for node in &nodes {
@@ -50,7 +50,7 @@ pub fn bring(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Does what deploy/README.md says, and compares the plugin folders with the notes.
+/// Follows deploy/README.md, and compares the plugin folders with the notes.
 pub fn take_off(cluster: &Cluster) -> Result<()> {
     let start = Instant::now();
     sh::read(&mut cluster.kubectl(["patch", DAEMON_SET, "-n", "kube-system", "--patch-file", REMOVAL]))?;
@@ -93,7 +93,7 @@ fn roll_out(cluster: &Cluster) -> Result<()> {
     sh::read(&mut status).map(drop)
 }
 
-/// Where `bring` notes what it found.
+/// File in which `bring` notes the plugin folder as it was.
 fn note(cluster: &Cluster, node: Node) -> PathBuf {
     cluster.node_dir(node).join("plugins-before")
 }
@@ -108,7 +108,7 @@ fn folder(cluster: &Cluster, node: Node) -> Result<String> {
     Ok(lines.join("\n"))
 }
 
-/// Whether a line of a plugin folder is braid's own.
+/// Returns true if a line of a plugin folder is braid's own.
 fn is_braid(line: &str) -> bool {
     line.strip_prefix(PLUGINS).is_some_and(|name| name.starts_with("/braid "))
 }

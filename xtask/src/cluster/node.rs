@@ -10,7 +10,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-/// What of a node's folder is mounted where, beside a fresh /run.
+/// Mounts of a node, from its folder, beside a fresh /run.
 const MOUNTS: &[(&str, &str)] = &[
     ("cni-bin", "/opt/cni/bin"),
     ("net.d", "/etc/cni/net.d"),
@@ -19,7 +19,7 @@ const MOUNTS: &[(&str, &str)] = &[
     ("containerd", "/var/lib/containerd"),
     ("log", "/var/log"),
 ];
-/// What a service manager would wait before it restarts a service.
+/// Time before a service is restarted, as by a service manager.
 const RESTART: Duration = Duration::from_secs(1);
 
 #[derive(clap::Args)]

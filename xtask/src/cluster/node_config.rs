@@ -9,7 +9,7 @@ use std::path::Path;
 
 pub(crate) const CONTAINERD: &str = "containerd.toml";
 pub(crate) const KUBELET: &str = "kubelet.json";
-/// Where a node's containerd serves its metrics, in the node's network namespace.
+/// Address of the metrics of a node's containerd, in the node's network namespace.
 pub const METRICS: &str = "127.0.0.1:1338";
 
 /// Writes both files into the node's folder.

@@ -5,7 +5,7 @@ use crate::sh;
 use anyhow::{Result, bail};
 use std::path::Path;
 
-/// What the nodes of such a cluster have.
+/// Plugins and configuration of the nodes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Nodes<'a> {
     pub plugins: &'a Path,

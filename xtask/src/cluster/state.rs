@@ -15,7 +15,7 @@ use std::str::FromStr;
 pub const CONTROL_PLANE: &str = "braid-cp";
 /// The namespace of the two bridges that connect all others.
 pub(crate) const LAN: &str = "braid-lan";
-/// Where the API server listens.
+/// Address of the API server.
 pub const API_SERVER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
 
 /// A node by its number, from 1; written `n1`.
@@ -23,7 +23,7 @@ pub const API_SERVER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
 pub struct Node(u8);
 
 impl Node {
-    /// The most nodes that the LAN's and the pods' address plan has room for on one machine.
+    /// Most nodes for which the address plan of the LAN and of the pods has room.
     const MAX: u8 = 9;
 
     /// The first `count` nodes.
@@ -165,7 +165,7 @@ pub fn in_netns(netns: &str, program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Where the binaries of Kubernetes and containerd are kept.
+/// Folder of the binaries of Kubernetes and containerd.
 pub(crate) fn bin() -> PathBuf {
     sh::cache().join("k8s")
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// How many nodes
+    /// Number of nodes
     #[arg(long, default_value_t = 2)]
     nodes: u8,
     #[command(flatten)]
@@ -45,7 +45,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Without it what a pod sends to a Service whose pod is on the same bridge is answered past kube-proxy's NAT.
+/// Loads the module by which kube-proxy's NAT sees the answers of pods on the bridge of the client.
 fn load_br_netfilter() -> Result<()> {
     if Path::new("/proc/sys/net/bridge").is_dir() {
         return Ok(());

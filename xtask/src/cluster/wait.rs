@@ -33,7 +33,7 @@ pub fn eventually<T>(limit: Duration, mut attempt: impl FnMut() -> Result<T>) ->
     }
 }
 
-/// Whether `command` succeeds; what it prints is dropped.
+/// Returns true if `command` succeeds; its output is dropped.
 pub(crate) fn succeeds(command: &mut Command) -> Result<bool> {
     let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
     Ok(status.with_context(|| format!("start {command:?}"))?.success())

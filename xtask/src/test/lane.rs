@@ -1,4 +1,4 @@
-//! Lanes of stages, side by side, and what became of each stage. Whatever fails, all runs that does not need it.
+//! Lanes of stages, side by side, and the result of each stage. A failure stops only the stages that need it.
 
 use super::stage::Stage;
 use anyhow::{Result, bail};
@@ -8,17 +8,17 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Stages of which each begins after the one before has ended; one behind others yields to them.
+/// Stages one after the other. A lane behind others yields to them.
 pub(super) struct Lane {
     pub(super) stages: Vec<Stage>,
     pub(super) is_behind: bool,
 }
 
-/// What became of a stage.
+/// Result of a stage.
 #[derive(Debug, Clone)]
 pub(super) struct Ended {
     name: &'static str,
-    /// From the run's begin on.
+    /// Time from the begin of the run.
     from: Duration,
     took: Duration,
     failure: Option<String>,
@@ -33,8 +33,8 @@ impl fmt::Display for Ended {
     }
 }
 
-/// Runs the lanes to their ends with `work`, which is told how long a stage may take: its own limit and no longer than
-/// the run. What became of the stages, in the order of their ends.
+/// Runs the lanes to their ends. `work` gets the time that a stage may take: its own limit and no longer than the run.
+/// Returns the results in the order of their ends.
 pub(super) fn run(
     lanes: &[Lane],
     limit: Duration,
@@ -65,7 +65,7 @@ pub(super) fn run(
     ended
 }
 
-/// The stages that have ended, for those that wait for them.
+/// Results so far, for the stages that wait for them.
 struct Board {
     start: Instant,
     ended: Mutex<BTreeMap<&'static str, Ended>>,
@@ -73,7 +73,7 @@ struct Board {
 }
 
 impl Board {
-    /// Waits until all have ended that the stage comes after; the first that it needs and that failed.
+    /// Waits until all stages before this one have ended. Returns the first failed one that it needs.
     fn wait_for(&self, stage: &Stage) -> Option<&'static str> {
         let mut ended = self.lock();
         while !stage.needs.iter().chain(&stage.after).all(|name| ended.contains_key(name)) {
@@ -93,7 +93,7 @@ impl Board {
     }
 }
 
-/// Prints what became of all, and fails if one did.
+/// Prints all results, and fails if a stage did.
 pub(super) fn tell(all: &[Ended]) -> Result<()> {
     println!();
     for ended in all {

@@ -1,4 +1,4 @@
-//! One stage of a run: a process of its own, which is ended with all that it has started.
+//! A stage of a run: a process of its own, which is ended with all that it has started.
 
 use super::Args;
 use crate::{build, sh};
@@ -14,11 +14,11 @@ const SHOWN_LINES: usize = 100;
 
 pub(super) struct Stage {
     pub(super) name: &'static str,
-    /// Those that must have passed before.
+    /// Names of stages that must have passed before.
     pub(super) needs: &'static [&'static str],
-    /// One that must have ended, whatever became of it.
+    /// Name of a stage that must have ended, passed or failed.
     pub(super) after: Option<&'static str>,
-    /// After this it is ended: three times what it takes on two processors, downloads and builds included.
+    /// Time limit: three times what it takes on two processors, downloads and builds included.
     pub(super) limit: Duration,
     pub(super) work: fn(&Args) -> Result<()>,
 }
@@ -58,7 +58,7 @@ impl Stage {
     }
 }
 
-/// Where a run keeps its notes.
+/// Folder of a run's notes.
 pub(super) fn folder() -> Result<PathBuf> {
     let folder = build::target_dir().join("test");
     fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;

@@ -1,4 +1,4 @@
-//! Who answers at an address and port, asked from a place in or beside the cluster.
+//! Requests to an address and port, from a place in or beside the cluster.
 
 use super::Protocol;
 use anyhow::{Context, Result, bail};
@@ -12,7 +12,7 @@ use xtask::sh;
 pub(super) const PYTHON: &str = "/usr/bin/python3";
 const SCRIPT: &str = include_str!("ask.py");
 
-/// Where a question is asked.
+/// Place from which a request is sent.
 #[derive(Clone, Copy)]
 pub(super) enum Asker<'a> {
     /// The control plane's machine, which is no node.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use xtask::cluster::{API_SERVER, Cluster, Node, wait};
 use xtask::sh;
 
-/// How often a Service is asked: that one of two equal halves of its pods never answers has a chance of 2^-32.
+/// Requests to a Service. The chance that one of two equal halves of its pods never answers is 2^-32.
 const TIMES: u32 = 32;
 /// kube-proxy writes its rules once a second at most.
 const SYNC: Duration = Duration::from_secs(20);
@@ -89,7 +89,7 @@ fn names(answers: &[Answer]) -> BTreeSet<&str> {
     answers.iter().map(|answer| answer.pod.as_str()).collect()
 }
 
-/// From everywhere to every address: pods of both nodes answer.
+/// Requests from everywhere to every address: pods of both nodes answer.
 fn check_spread(cluster: &Cluster, service: &Service, nodes: [Node; 2], clients: &[String; 2]) -> Result<()> {
     let within = nodes.into_iter().map(Asker::Node).chain(clients.iter().map(|name| Asker::Pod(name)));
     for protocol in [Protocol::Tcp, Protocol::Udp] {
@@ -122,7 +122,7 @@ fn expect_both_nodes(cluster: &Cluster, question: &Question<'_>, nodes: [Node; 2
     Ok(())
 }
 
-/// From elsewhere to a node: the node's own pods answer, and see who asks.
+/// Requests from elsewhere to a node: the node's own pods answer, and see the client's address.
 fn check_local(cluster: &Cluster, service: &Service, nodes: [Node; 2]) -> Result<()> {
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         for (node, other) in [(nodes[0], nodes[1]), (nodes[1], nodes[0])] {
