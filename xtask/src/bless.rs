@@ -3,10 +3,7 @@
 use crate::sh;
 use anyhow::Result;
 
-#[derive(clap::Args)]
-pub(crate) struct Args {}
-
-pub(crate) fn run(_: &Args) -> Result<()> {
+pub(crate) fn run() -> Result<()> {
     let golden = ["test", "--quiet", "--package", "braid-tests", "--test", "golden"];
     sh::run(sh::cmd("cargo", golden).env("BRAID_BLESS", "1"))?;
     sh::run(&mut sh::cmd("git", ["--no-pager", "diff", "--stat", "--", "tests/golden"]))

@@ -1,5 +1,6 @@
 //! `cargo xtask demo`: two sandboxes on a bridge, and the world outside, in namespaces that end with the demo.
 
+use crate::sh::ip;
 use crate::{dist, sh};
 use anyhow::{Context, Result, bail, ensure};
 use std::io::Write;
@@ -64,10 +65,6 @@ fn inside(braid: &Path) -> Result<()> {
     nothing_is_left()?;
     println!("\nNothing is left: no link, no rule element, no lease, no record.");
     Ok(())
-}
-
-fn ip(args: &str) -> Result<()> {
-    sh::run(&mut sh::cmd("ip", args.split(' ')))
 }
 
 fn prepare() -> Result<()> {

@@ -15,10 +15,7 @@ use std::process::Command;
 const HOW_TO_INSTALL: &str = "no standard library for musl: run `rustup target add <architecture>-unknown-linux-musl`; \
     as root on Debian this verb installs rustc-web and musl-tools itself";
 
-#[derive(clap::Args)]
-pub(crate) struct Args {}
-
-pub(crate) fn run(_: &Args) -> Result<()> {
+pub(crate) fn run() -> Result<()> {
     let braid = braid()?;
     let size = fs::metadata(&braid).with_context(|| format!("look at {}", braid.display()))?.len();
     println!("{}  {} KiB", braid.display(), size / 1024);

@@ -38,7 +38,7 @@ enum Verb {
     /// Format, lints, the arrow rule and the sizes of files and functions
     Check(check::Args),
     /// Write the golden files anew and show what changed
-    Bless(bless::Args),
+    Bless,
     /// Build the eBPF object, or check that the committed one matches its source
     Ebpf(ebpf::Args),
     /// Run the network namespace tests on Debian's kernels under emulation
@@ -46,7 +46,7 @@ enum Verb {
     /// A real two-node Kubernetes on this machine
     Cluster(cluster::Args),
     /// Build the binary that is shipped, static on musl
-    Dist(dist::Args),
+    Dist,
     /// Write the binary that is shipped into a container image, an OCI archive
     Image(image::Args),
     /// Measure attachment latency, or shaping, beside the reference plugins
@@ -59,11 +59,11 @@ pub fn main() -> ExitCode {
         Verb::Demo(args) => demo::run(&args),
         Verb::Test(args) => test::run(&args),
         Verb::Check(args) => check::run(&args),
-        Verb::Bless(args) => bless::run(&args),
+        Verb::Bless => bless::run(),
         Verb::Ebpf(args) => ebpf::run(&args),
         Verb::Vm(args) => vm::run(&args),
         Verb::Cluster(args) => cluster::run(&args),
-        Verb::Dist(args) => dist::run(&args),
+        Verb::Dist => dist::run(),
         Verb::Image(args) => image::run(&args),
         Verb::Bench(args) => bench::run(&args),
     };

@@ -49,6 +49,11 @@ pub fn read(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
+/// Runs ip(8) with words separated by blanks.
+pub(crate) fn ip(args: &str) -> Result<()> {
+    read(&mut cmd("ip", args.split(' '))).map(drop)
+}
+
 /// Installs the Debian packages of which a program is missing; `needs` lists program and package.
 pub(crate) fn apt(needs: &[(&str, &str)]) -> Result<()> {
     const INSTALL: &[&str] = &["install", "-y", "-qq", "--no-install-recommends"];

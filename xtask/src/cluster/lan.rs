@@ -8,7 +8,7 @@
 //! ```
 
 use super::state::{API_SERVER, CONTROL_PLANE, LAN, Node, in_netns};
-use crate::sh;
+use crate::sh::{self, ip};
 use anyhow::Result;
 use std::net::Ipv4Addr;
 
@@ -49,8 +49,4 @@ fn pod_routes(netns: &str, nodes: &[Node]) -> Result<()> {
     nodes
         .iter()
         .try_for_each(|node| ip(&format!("-n {netns} route add {} via {} dev eth0", node.pod_cidr(), node.address())))
-}
-
-fn ip(args: &str) -> Result<()> {
-    sh::read(&mut sh::cmd("ip", args.split(' '))).map(drop)
 }
