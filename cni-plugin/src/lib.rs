@@ -22,6 +22,8 @@ pub mod entry;
 #[forbid(unsafe_code)]
 pub mod ipam;
 #[forbid(unsafe_code)]
+pub mod k8s;
+#[forbid(unsafe_code)]
 pub mod name;
 #[forbid(unsafe_code)]
 pub mod plan;

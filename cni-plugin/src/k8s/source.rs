@@ -1,0 +1,75 @@
+//! A source of pods, NetworkAttachmentDefinitions and claims, and the place where their status goes.
+
+use super::{IpamClaim, Nad, ObjectName, Pod};
+use std::fmt;
+
+/// Why an object could not be had or written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SourceError {
+    /// There is no such object.
+    NotFound {
+        /// Its kind and name.
+        what: String,
+    },
+    /// It will pass: no connection, a timeout, 409, 429, 5xx. The caller may try again later.
+    Passing {
+        /// What was asked for, and what went wrong.
+        why: String,
+    },
+    /// It stays until somebody mends it: no rights, no credentials, an object that can't be read.
+    Lasting {
+        /// What was asked for, and what went wrong.
+        why: String,
+    },
+}
+
+impl fmt::Display for SourceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound { what } => write!(f, "{what} does not exist"),
+            Self::Passing { why } | Self::Lasting { why } => f.write_str(why),
+        }
+    }
+}
+
+/// How important an event is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    /// It is as it should be.
+    Normal,
+    /// Somebody should look.
+    Warning,
+}
+
+/// An event about a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// How important it is.
+    pub severity: Severity,
+    /// A word in CamelCase, such as `InvalidAnnotation`.
+    pub reason: &'static str,
+    /// A sentence, 1,024 bytes at most.
+    pub message: String,
+}
+
+/// Where objects come from. Each call is one round trip where that can be, retries within a bounded time, and never waits
+/// longer.
+pub trait Source {
+    /// The pod, and at the same time those NADs of which the caller knows the names already.
+    fn pod(&mut self, pod: &ObjectName, nads: &[ObjectName]) -> Result<(Pod, Vec<Nad>), SourceError>;
+
+    /// These NADs, all at once, in the order asked.
+    fn nads(&mut self, names: &[ObjectName]) -> Result<Vec<Nad>, SourceError>;
+
+    /// Changes one annotation of the pod with this uid and touches nothing else.
+    fn annotate(&mut self, pod: &ObjectName, uid: &str, key: &str, value: &str) -> Result<(), SourceError>;
+
+    /// Tells of the pod. Best effort: an event that can't be written is no failure of the caller's.
+    fn tell(&mut self, pod: &ObjectName, uid: &str, event: &Event) -> Result<(), SourceError>;
+
+    /// The claim.
+    fn claim(&mut self, name: &ObjectName) -> Result<IpamClaim, SourceError>;
+
+    /// Writes the addresses of a claim to its status, by `/status` alone.
+    fn fill_claim(&mut self, claim: &IpamClaim, ips: &[String]) -> Result<(), SourceError>;
+}
