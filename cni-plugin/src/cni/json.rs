@@ -3,7 +3,7 @@
 //! This file holds the value, its parsing and printing; `fields` reads typed fields out of it.
 
 use super::error::Error;
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 use serde_json::ser::{self, PrettyFormatter};
 use std::collections::BTreeMap;
@@ -12,6 +12,9 @@ use std::fmt;
 /// In bytes: most results are no longer.
 const TYPICAL_LEN: usize = 1024;
 
+/// The key under which serde_json hands over a number that is no 64-bit integer, as text.
+const NUMBER: &str = "$serde_json::private::Number";
+
 /// A JSON value that keeps the order and the duplicates of its keys.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Json {
@@ -19,7 +22,7 @@ pub enum Json {
     Null,
     /// A boolean.
     Bool(bool),
-    /// A number.
+    /// A number, as it was written but for the form of its exponent.
     Number(serde_json::Number),
     /// A string.
     String(String),
@@ -165,6 +168,13 @@ impl<'de> Visitor<'de> for JsonVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Json, A::Error> {
         let mut fields = Vec::new();
+        if let Some(key) = access.next_key::<String>()? {
+            if key == NUMBER {
+                let number: String = access.next_value()?;
+                return number.parse().map(Json::Number).map_err(de::Error::custom);
+            }
+            fields.push((key, access.next_value()?));
+        }
         while let Some(field) = access.next_entry()? {
             fields.push(field);
         }
@@ -240,6 +250,23 @@ mod tests {
     fn a_document_prints_with_its_order_and_duplicates() {
         let text = r#"{"z":1,"a":[null,true,-2,1.5,"x\n"],"z":"again"}"#;
         assert_eq!(parse(text).to_string(), text);
+    }
+
+    #[test]
+    fn numbers_keep_every_digit() {
+        for text in ["9007199254740993", "18446744073709551616", "-0", "1.10", "1e+400", "0.1e-5"] {
+            assert_eq!(parse(&format!("[{text}]")).to_string(), format!("[{text}]"));
+        }
+        assert_eq!(parse("[1E5,1e5]").to_string(), "[1e+5,1e+5]");
+    }
+
+    #[test]
+    fn the_key_of_a_number_is_no_way_to_break_the_parser() {
+        for (text, is_read) in [("1", true), ("x", false), ("1,2", false), ("", false)] {
+            let text = format!(r#"{{"{NUMBER}":"{text}"}}"#);
+            assert_eq!(Json::parse(text.as_bytes(), "test").is_ok(), is_read, "{text}");
+        }
+        assert!(Json::parse(format!(r#"{{"{NUMBER}":[]}}"#).as_bytes(), "test").is_err());
     }
 
     #[test]
