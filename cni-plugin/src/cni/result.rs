@@ -145,7 +145,8 @@ impl IpConfig {
 
     fn parse_keyed(json: &Json, address_key: &str) -> Result<Self, Error> {
         let address = json.cidr(address_key)?.ok_or_else(|| Error::decode(format!("{address_key:?} is missing")))?;
-        let interface = json.u32("interface")?.map(|index| index as usize);
+        // Below 0 it stands for none.
+        let interface = json.i64("interface")?.and_then(|index| usize::try_from(index).ok());
         Ok(Self { address, gateway: json.ip("gateway")?, interface })
     }
 }
@@ -228,6 +229,13 @@ mod tests {
         assert_eq!(result.ips.len(), 1);
         let error = parse(r#"{"cniVersion":"1.2.0"}"#).unwrap_err();
         assert_eq!(error, Error::version("unsupported CNI result version \"1.2.0\""));
+    }
+
+    #[test]
+    fn an_index_below_zero_is_none() {
+        let result = parse(r#"{"ips":[{"address":"10.0.0.1/8","interface":-1}]}"#).unwrap();
+        assert_eq!(result.ips[0].interface, None);
+        assert!(parse(r#"{"ips":[{"address":"10.0.0.1/8","interface":0.5}]}"#).is_err());
     }
 
     #[test]
