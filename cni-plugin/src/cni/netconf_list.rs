@@ -43,7 +43,8 @@ impl NetConfList {
 
     /// The list inside a `braid` plugin's configuration: its `plugins`, or its `network`, which is a conflist or a single
     /// plugin. `None` where it has neither. Name and version default to those of `conf`. Its `bandwidth`, and what the
-    /// runtime offers under that name, make a plugin of that type at the end of a list that has none.
+    /// runtime offers under that name, make a plugin of that type at the end of a list that has none; the latter only where no
+    /// plugin has the capability.
     pub fn from_braid(conf: &NetConf) -> Result<Option<Self>, Error> {
         let json = &conf.json;
         let list = match (json.get("plugins"), json.object("network")?) {
@@ -63,6 +64,16 @@ impl NetConfList {
         self.plugins.iter().position(|one| one.get("type").and_then(Json::as_str) == Some(plugin))
     }
 
+    /// Whether any plugin declares this capability.
+    pub fn has_capability(&self, capability: &str) -> Result<bool, Error> {
+        let mut has = false;
+        for (index, plugin) in self.plugins.iter().enumerate() {
+            let all = plugin.bool_map("capabilities").map_err(|e| e.context(format_args!("plugins[{index}]")))?;
+            has |= is_on(&all, capability);
+        }
+        Ok(has)
+    }
+
     fn with_bandwidth(mut self, braid: &Json) -> Result<Self, Error> {
         const BANDWIDTH: &str = "bandwidth";
         let own = braid.object(BANDWIDTH)?;
@@ -71,7 +82,7 @@ impl NetConfList {
             let sentence = || format!("\"{BANDWIDTH}\" and plugins[{index}] of that type exclude each other");
             return if own.is_some() { Err(Error::config(sentence())) } else { Ok(self) };
         }
-        if own.is_some() || runtime.is_some() {
+        if own.is_some() || runtime.is_some() && !self.has_capability(BANDWIDTH)? {
             let mut plugin = own.cloned().unwrap_or_else(|| Json::object_of([]));
             plugin.set("type", BANDWIDTH);
             plugin.set("capabilities", Json::object_of([(BANDWIDTH, true.into())]));
@@ -145,9 +156,14 @@ fn attachment_json(Owner { container_id, ifname, .. }: &Owner) -> Json {
 /// The keys of `offered` that the plugin's `capabilities` ask for; `None` where there are none, as in libcni.
 fn wanted_runtime_config(plugin: &Json, offered: Option<&Json>) -> Result<Option<Json>, Error> {
     let capabilities = plugin.bool_map("capabilities")?;
-    let asked = |key: &str| capabilities.iter().rev().find(|(name, _)| name == key).is_some_and(|(_, on)| *on);
-    let wanted: Vec<_> = offered.map_or(&[][..], Json::fields).iter().filter(|(key, _)| asked(key)).cloned().collect();
+    let offered = offered.map_or(&[][..], Json::fields).iter();
+    let wanted: Vec<_> = offered.filter(|(key, _)| is_on(&capabilities, key)).cloned().collect();
     Ok(Some(wanted).filter(|wanted| !wanted.is_empty()).map(Json::Object))
+}
+
+/// Whether a plugin's `capabilities` have this one; the last of several counts.
+fn is_on(capabilities: &[(String, bool)], capability: &str) -> bool {
+    capabilities.iter().rev().find(|(name, _)| name == capability).is_some_and(|(_, on)| *on)
 }
 
 /// The greatest of `cniVersions` and `cniVersion`, those above 1.1.0 left out; `cniVersion` as it is without the former.
@@ -280,6 +296,10 @@ mod tests {
             (r#","network":{"name":"own","plugins":[{"type":"a"}]}"#, ("own", Version::V1_0_0, "a")),
             (r#","network":{"type":"a"},"bandwidth":{}"#, ("pods", Version::V1_0_0, "a,bandwidth")),
             (r#","plugins":[{"type":"a"}],"runtimeConfig":{"bandwidth":{}}"#, ("pods", Version::V1_0_0, "a,bandwidth")),
+            (
+                r#","plugins":[{"type":"a","capabilities":{"bandwidth":true}}],"runtimeConfig":{"bandwidth":{}}"#,
+                ("pods", Version::V1_0_0, "a"),
+            ),
             (
                 r#","plugins":[{"type":"bandwidth"},{"type":"b"}],"runtimeConfig":{"bandwidth":{}}"#,
                 ("pods", Version::V1_0_0, "bandwidth,b"),
