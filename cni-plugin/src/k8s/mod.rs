@@ -7,6 +7,9 @@
 //!  source ─ where pods and NADs come from: the API, files
 //! ```
 
+pub mod annotation;
+pub mod names;
+pub mod selection;
 pub mod source;
 
 use serde::{Deserialize, Serialize};

@@ -24,6 +24,9 @@ const ARROWS: &[(&str, &str, &str)] = &[
     ("ipam::host_local::index", "sys", "the index is a file beside them"),
     ("ipam::host_local::liveness", "sys", "whether a container lives is asked of the kernel"),
     ("", "name", "links, hardware addresses and namespaces have one name everywhere"),
+    ("k8s", "cni", "a network's configuration and result are the protocol's"),
+    ("k8s::lint", "plugins", "each plugin knows what is wrong with its keys"),
+    ("k8s::lint", "ipam", "and each IPAM"),
 ];
 
 /// The places where `source` names a part that no arrow leads to.

@@ -1,0 +1,389 @@
+//! A selection: one network that a pod asks for, with what only this pod asks of it.
+
+use super::annotation::Invalid;
+use super::{ObjectName, names};
+use crate::cni::Json;
+use crate::cni::address::{parse_cidr, parse_ip};
+use crate::cni::bounds::shortened;
+use crate::plan::{IfName, Mac};
+use std::fmt::Display;
+use std::net::IpAddr;
+
+/// Most addresses, and most gateways, of one item.
+const MAX_ADDRESSES: usize = 64;
+/// The burst where none is given: so many milliseconds of the rate.
+const BURST_MS: u64 = 10;
+/// The burst where none is given has at least this many bits.
+const LEAST_BURST: u64 = 8 * 64 * 1024;
+/// The reference plugin takes no burst of 4 GiB or more, in bits.
+const MOST_BURST: u64 = 8 * (u32::MAX as u64 - 2);
+/// Keys of an item; others without a dot are reserved by the specification.
+const KEYS: [&str; 13] = [
+    "name",
+    "namespace",
+    "ips",
+    "mac",
+    "interface",
+    "interfaceRequest",
+    "cni-args",
+    "portMappings",
+    "bandwidth",
+    "default-route",
+    "infiniband-guid",
+    "ipam-claim-reference",
+    "deviceID",
+];
+
+/// One item of an annotation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Selection {
+    /// Its number in the annotation, from 1.
+    pub item: usize,
+    /// The NetworkAttachmentDefinition.
+    pub object: ObjectName,
+    /// `interface`.
+    pub interface: Option<IfName>,
+    /// `ips`, as they were written: addresses with or without prefix.
+    pub ips: Vec<String>,
+    /// `mac`.
+    pub mac: Option<Mac>,
+    /// `cni-args`.
+    pub cni_args: Vec<(String, Json)>,
+    /// `portMappings`.
+    pub port_mappings: Vec<PortMapping>,
+    /// `bandwidth`.
+    pub bandwidth: Option<Bandwidth>,
+    /// `default-route`: gateways in order; empty where the network's own gateway is to be used.
+    pub default_route: Option<Vec<IpAddr>>,
+    /// `infiniband-guid`, with colons.
+    pub infiniband_guid: Option<String>,
+    /// `ipam-claim-reference`: a claim in the pod's namespace.
+    pub ipam_claim: Option<String>,
+    /// `deviceID`, which only Multus has.
+    pub device: Option<String>,
+    /// Keys that mean nothing, though the specification reserves them.
+    pub unknown: Vec<String>,
+}
+
+/// A port of the node that leads to one of the pod's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortMapping {
+    /// Port of the node.
+    pub host_port: u16,
+    /// Port of the pod.
+    pub container_port: u16,
+    /// `tcp`, `udp` or `sctp`.
+    pub protocol: &'static str,
+    /// Address of the node; any where absent.
+    pub host_ip: Option<IpAddr>,
+}
+
+/// Limits by direction, seen from the pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bandwidth {
+    /// Towards the pod.
+    pub ingress: Option<Limit>,
+    /// From the pod.
+    pub egress: Option<Limit>,
+}
+
+/// A rate and its burst.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit {
+    /// In bits per second, not 0.
+    pub rate: u64,
+    /// In bits, not 0.
+    pub burst: Option<u64>,
+}
+
+impl Limit {
+    /// The burst, or a sane one.
+    pub fn burst_or_default(self) -> u64 {
+        self.burst.unwrap_or_else(|| (self.rate / 1000 * BURST_MS).clamp(LEAST_BURST, MOST_BURST))
+    }
+}
+
+impl Selection {
+    /// A network asked for by its name alone.
+    pub fn of(item: usize, object: ObjectName) -> Self {
+        Self {
+            item,
+            object,
+            interface: None,
+            ips: Vec::new(),
+            mac: None,
+            cni_args: Vec::new(),
+            port_mappings: Vec::new(),
+            bandwidth: None,
+            default_route: None,
+            infiniband_guid: None,
+            ipam_claim: None,
+            device: None,
+            unknown: Vec::new(),
+        }
+    }
+
+    /// Reads an item of the JSON format. `namespace` is the one of an object without any.
+    pub fn parse(item: &Item<'_>, namespace: &str) -> Result<Self, Invalid> {
+        let Json::Object(fields) = item.json else { return Err(item.wrong("", "not an object")) };
+        let is_unknown =
+            |key: &&String| !key.contains('.') && !KEYS.iter().any(|known| known.eq_ignore_ascii_case(key));
+        Ok(Self {
+            item: item.number,
+            object: item.object(namespace)?,
+            interface: item.interface()?,
+            ips: item.ips()?,
+            mac: item.parsed("mac", "not six bytes, as in 02:00:00:00:00:01", Mac::parse)?,
+            cni_args: item.cni_args()?,
+            port_mappings: item.port_mappings()?,
+            bandwidth: item.bandwidth()?,
+            default_route: item.default_route()?,
+            infiniband_guid: item.parsed("infiniband-guid", "not eight bytes, as in 24:8a:07:03:00:8d:ae:2e", guid)?,
+            ipam_claim: item.parsed("ipam-claim-reference", "not the name of an object", |text| {
+                names::is_object(text).then(|| text.to_owned())
+            })?,
+            device: item.text("deviceID")?.filter(|device| !device.is_empty()).map(str::to_owned),
+            unknown: fields.iter().map(|(key, _)| key).filter(is_unknown).cloned().collect(),
+        })
+    }
+
+    /// What the pod asks of this network's plugins by capabilities: keys of `runtimeConfig`, and the annotation's key for
+    /// each.
+    pub fn runtime_config(&self) -> Vec<(&'static str, &'static str, Json)> {
+        let mut asked = Vec::new();
+        if !self.ips.is_empty() {
+            let ips: Vec<Json> = self.ips.iter().map(|ip| ip.as_str().into()).collect();
+            asked.push(("ips", "ips", ips.into()));
+        }
+        asked.extend(self.mac.map(|mac| ("mac", "mac", mac.to_string().into())));
+        if !self.port_mappings.is_empty() {
+            let mappings: Vec<Json> = self.port_mappings.iter().map(PortMapping::to_json).collect();
+            asked.push(("portMappings", "portMappings", mappings.into()));
+        }
+        asked.extend(self.bandwidth.as_ref().map(|bandwidth| ("bandwidth", "bandwidth", bandwidth.to_json())));
+        asked.extend(self.infiniband_guid.as_deref().map(|guid| ("infinibandGUID", "infiniband-guid", guid.into())));
+        asked
+    }
+}
+
+impl PortMapping {
+    fn to_json(&self) -> Json {
+        let mut json = Json::object_of([
+            ("hostPort", u32::from(self.host_port).into()),
+            ("containerPort", u32::from(self.container_port).into()),
+            ("protocol", self.protocol.into()),
+        ]);
+        if let Some(host) = self.host_ip {
+            json.set("hostIP", host.to_string());
+        }
+        json
+    }
+}
+
+impl Bandwidth {
+    fn to_json(&self) -> Json {
+        let of = |limit: Option<Limit>, rate, burst| {
+            limit
+                .into_iter()
+                .flat_map(move |limit| [(rate, limit.rate.into()), (burst, limit.burst_or_default().into())])
+        };
+        let ingress = of(self.ingress, "ingressRate", "ingressBurst");
+        Json::object_of(ingress.chain(of(self.egress, "egressRate", "egressBurst")))
+    }
+}
+
+/// An item of the JSON format as it was written.
+#[derive(Debug)]
+pub struct Item<'a> {
+    /// The annotation's key.
+    pub annotation: &'static str,
+    /// Its number, from 1.
+    pub number: usize,
+    /// The item.
+    pub json: &'a Json,
+}
+
+impl<'a> Item<'a> {
+    /// The error about a key; about all of the item where that is empty.
+    pub fn wrong(&self, key: &str, why: impl Display) -> Invalid {
+        let value = if key.is_empty() { Some(self.json) } else { self.json.get(key) };
+        Invalid {
+            annotation: self.annotation,
+            item: self.number,
+            key: key.to_owned(),
+            value: value.map(|value| shortened(&value.to_string())).unwrap_or_default(),
+            why: why.to_string(),
+        }
+    }
+
+    fn text(&self, key: &str) -> Result<Option<&'a str>, Invalid> {
+        let Some(value) = self.json.get(key) else { return Ok(None) };
+        value.as_str().map(Some).ok_or_else(|| self.wrong(key, "not a string"))
+    }
+
+    fn parsed<T>(&self, key: &str, why: &str, parse: impl Fn(&str) -> Option<T>) -> Result<Option<T>, Invalid> {
+        let Some(text) = self.text(key)? else { return Ok(None) };
+        parse(text).map(Some).ok_or_else(|| self.wrong(key, why))
+    }
+
+    /// The items of a list; `None` where there is none.
+    fn list(&self, key: &str) -> Result<Option<&'a [Json]>, Invalid> {
+        match self.json.get(key) {
+            None => Ok(None),
+            Some(Json::Array(items)) => Ok(Some(items)),
+            Some(_) => Err(self.wrong(key, "not a list")),
+        }
+    }
+
+    /// The strings of a list of addresses.
+    fn addresses(&self, key: &str) -> Result<Option<Vec<&'a str>>, Invalid> {
+        let Some(items) = self.list(key)? else { return Ok(None) };
+        if items.len() > MAX_ADDRESSES {
+            return Err(self.wrong(key, format_args!("{} addresses, more than {MAX_ADDRESSES}", items.len())));
+        }
+        let texts: Option<Vec<_>> = items.iter().map(Json::as_str).collect();
+        texts.map(Some).ok_or_else(|| self.wrong(key, "not a list of strings"))
+    }
+
+    fn object(&self, namespace: &str) -> Result<ObjectName, Invalid> {
+        let name = self.text("name")?.unwrap_or_default();
+        if name.is_empty() {
+            return Err(self.wrong("name", "missing"));
+        }
+        if name.contains('/') {
+            return Err(self.wrong("name", "the namespace has a key of its own, \"namespace\""));
+        }
+        if !names::is_object(name) {
+            return Err(self.wrong("name", "not the name of an object: small letters, digits, - and ."));
+        }
+        let namespace = self.text("namespace")?.filter(|own| !own.is_empty()).unwrap_or(namespace);
+        if !names::is_namespace(namespace) {
+            return Err(self.wrong("namespace", "not the name of a namespace: small letters, digits and -"));
+        }
+        Ok(ObjectName { namespace: namespace.to_owned(), name: name.to_owned() })
+    }
+
+    fn interface(&self) -> Result<Option<IfName>, Invalid> {
+        let key = if self.json.get("interface").is_some() { "interface" } else { "interfaceRequest" };
+        let Some(text) = self.text(key)? else { return Ok(None) };
+        interface_name(text).map(Some).map_err(|why| self.wrong(key, why))
+    }
+
+    fn ips(&self) -> Result<Vec<String>, Invalid> {
+        let Some(texts) = self.addresses("ips")? else { return Ok(Vec::new()) };
+        if texts.is_empty() {
+            return Err(self.wrong("ips", "no address in the list"));
+        }
+        match texts.iter().find(|text| parse_ip(text).is_err() && parse_cidr(text).is_err()) {
+            Some(text) => Err(self.wrong("ips", format_args!("{:?} is no address", shortened(text)))),
+            None => Ok(texts.into_iter().map(str::to_owned).collect()),
+        }
+    }
+
+    fn cni_args(&self) -> Result<Vec<(String, Json)>, Invalid> {
+        match self.json.get("cni-args") {
+            None => Ok(Vec::new()),
+            Some(Json::Object(fields)) => Ok(fields.clone()),
+            Some(_) => Err(self.wrong("cni-args", "not an object")),
+        }
+    }
+
+    fn port_mappings(&self) -> Result<Vec<PortMapping>, Invalid> {
+        const KEY: &str = "portMappings";
+        let Some(items) = self.list(KEY)? else { return Ok(Vec::new()) };
+        if items.is_empty() {
+            return Err(self.wrong(KEY, "no mapping in the list"));
+        }
+        let numbered = items.iter().enumerate();
+        numbered
+            .map(|(at, item)| {
+                port_mapping(item).map_err(|why| self.wrong(KEY, format_args!("mapping {}: {why}", at + 1)))
+            })
+            .collect()
+    }
+
+    fn bandwidth(&self) -> Result<Option<Bandwidth>, Invalid> {
+        const KEY: &str = "bandwidth";
+        let Some(json) = self.json.get(KEY) else { return Ok(None) };
+        if !matches!(json, Json::Object(_)) {
+            return Err(self.wrong(KEY, "not an object"));
+        }
+        let ingress = limit(json, "ingressRate", "ingressBurst").map_err(|why| self.wrong(KEY, why))?;
+        let egress = limit(json, "egressRate", "egressBurst").map_err(|why| self.wrong(KEY, why))?;
+        if ingress.is_none() && egress.is_none() {
+            return Err(self.wrong(KEY, "no rate in it"));
+        }
+        Ok(Some(Bandwidth { ingress, egress }))
+    }
+
+    fn default_route(&self) -> Result<Option<Vec<IpAddr>>, Invalid> {
+        const KEY: &str = "default-route";
+        let Some(texts) = self.addresses(KEY)? else { return Ok(None) };
+        let gateway = |text: &str| {
+            let gateway = parse_ip(text).ok().filter(|ip| !ip.is_unspecified() && !ip.is_multicast());
+            gateway.ok_or_else(|| self.wrong(KEY, format_args!("{:?} is no address of a gateway", shortened(text))))
+        };
+        texts.into_iter().map(gateway).collect::<Result<_, _>>().map(Some)
+    }
+}
+
+/// An interface's name that a pod may ask for.
+pub fn interface_name(text: &str) -> Result<IfName, String> {
+    let name = IfName::parse(text).map_err(|error| error.to_string())?;
+    match text {
+        // The kernel would take it for a pattern and choose a number.
+        _ if text.contains('%') => Err("interface name contains %".to_owned()),
+        // Their sysctls mean all interfaces, and new ones.
+        "all" | "default" => Err("interface name is reserved by the kernel".to_owned()),
+        _ => Ok(name),
+    }
+}
+
+fn port_mapping(json: &Json) -> Result<PortMapping, String> {
+    if !matches!(json, Json::Object(_)) {
+        return Err("not an object".to_owned());
+    }
+    let port = |key: &str| {
+        let port = json.i64(key).ok().flatten().and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0);
+        let given = json.get(key).map_or("nothing".to_owned(), |value| shortened(&value.to_string()));
+        port.ok_or_else(|| format!("{key:?} is {given}, not a port from 1 to 65535"))
+    };
+    let protocol = json.str_or("protocol", "tcp").map_err(|error| error.msg)?;
+    let known = ["tcp", "udp", "sctp"].into_iter().find(|known| known.eq_ignore_ascii_case(protocol));
+    Ok(PortMapping {
+        host_port: port("hostPort")?,
+        container_port: port("containerPort")?,
+        protocol: known.ok_or_else(|| format!("protocol {:?} is not TCP, UDP or SCTP", shortened(protocol)))?,
+        host_ip: json.ip("hostIP").map_err(|error| error.msg)?,
+    })
+}
+
+fn limit(json: &Json, rate_key: &str, burst_key: &str) -> Result<Option<Limit>, String> {
+    let number = |key: &str| match json.u64(key) {
+        Ok(Some(0)) => Err(format!("{key:?} is 0")),
+        Ok(number) => Ok(number),
+        Err(error) => Err(error.msg),
+    };
+    match (number(rate_key)?, number(burst_key)?) {
+        (Some(rate), burst) => Ok(Some(Limit { rate, burst })),
+        (None, Some(_)) => Err(format!("{burst_key:?} without {rate_key:?}")),
+        (None, None) => Ok(None),
+    }
+}
+
+/// Eight bytes in hexadecimal digits, in groups like those of a hardware address.
+fn guid(text: &str) -> Option<String> {
+    let (separator, digits) = match text.as_bytes().get(2)? {
+        b':' => (':', 2),
+        b'-' => ('-', 2),
+        _ => ('.', 4),
+    };
+    let groups: Vec<&str> = text.split(separator).collect();
+    let is_group = |group: &str| group.len() == digits && group.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if groups.len() * digits != 16 || !groups.iter().all(|group| is_group(group)) {
+        return None;
+    }
+    let hex = groups.concat().to_ascii_lowercase();
+    let pairs: Vec<&str> = (0..8).filter_map(|at| hex.get(at * 2..at * 2 + 2)).collect();
+    Some(pairs.join(":"))
+}
