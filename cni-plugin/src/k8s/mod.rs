@@ -10,6 +10,7 @@
 pub mod annotation;
 pub mod names;
 pub mod selection;
+pub mod settings;
 pub mod source;
 
 use serde::{Deserialize, Serialize};

@@ -1,0 +1,381 @@
+//! The keys of a configuration of type `braid` that attaches pods to networks: Multus' and a few more.
+
+use super::{ObjectName, names};
+use crate::cni::bounds::shortened;
+use crate::cni::{Error, Json, NetConf};
+use std::path::PathBuf;
+
+/// Folder of networks on disk, as for Multus.
+const CONF_DIR: &str = "/etc/cni/multus/net.d";
+/// Namespace of the cluster's own pods and of its networks.
+const SYSTEM: &str = "kube-system";
+
+/// How pods are attached.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// `kubeconfig`: the file with address and credentials of the API. Without it there is nothing but inline networks.
+    pub kubeconfig: Option<PathBuf>,
+    /// `invalidAnnotation`: `fail` (default) or `ignore`.
+    pub invalid_annotation: InvalidAnnotation,
+    /// `clusterNetwork`, the first of `delegates`, or braid's own `plugins` or `network`.
+    pub default_network: Origin,
+    /// Networks of each pod beside the default one: further `delegates`.
+    pub more_networks: Vec<Origin>,
+    /// Networks of each pod outside the system namespaces: `defaultNetworks`.
+    pub default_networks: Vec<Origin>,
+    /// `systemNamespaces`, default `["kube-system"]`.
+    pub system_namespaces: Vec<String>,
+    /// `multusNamespace`, default `kube-system`: where networks are that a configuration names.
+    pub multus_namespace: String,
+    /// `confDir`, default `/etc/cni/multus/net.d`.
+    pub conf_dir: PathBuf,
+    /// `binDir`: where plugins are looked for before `CNI_PATH`.
+    pub bin_dir: Option<PathBuf>,
+    /// `readinessindicatorfile`: exists once the default network is ready.
+    pub readiness_file: Option<PathBuf>,
+    /// `auxiliaryCNIChainName`: a folder beside the default network's file whose plugins run last.
+    pub auxiliary_chain: Option<String>,
+    /// `statusPrefixLength`: addresses in the status have their prefix; default false, as consumers expect.
+    pub status_prefix: bool,
+    /// Namespaces whose networks all pods may use: `globalNamespaces`, default `default`; `None` without
+    /// `namespaceIsolation`.
+    isolation: Option<Vec<String>>,
+}
+
+/// What becomes of a pod with an invalid annotation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InvalidAnnotation {
+    /// It does not start.
+    Fail,
+    /// It gets the default network alone.
+    Ignore,
+}
+
+/// Where a network's configuration comes from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Origin {
+    /// It is here.
+    Inline(Json),
+    /// The first that there is: a NetworkAttachmentDefinition of `multusNamespace`, a network of `confDir`, a folder, a
+    /// file.
+    Named(String),
+    /// A NetworkAttachmentDefinition.
+    Nad(ObjectName),
+}
+
+impl Settings {
+    /// Reads the keys; `None` where the configuration is one of a network, for no pods of Kubernetes in particular.
+    pub fn of(conf: &NetConf) -> Result<Option<Self>, Error> {
+        let json = &conf.json;
+        if key_of_pods(json).is_none() {
+            return Ok(None);
+        }
+        let (default_network, more_networks) = inline_networks(json)?;
+        Ok(Some(Self {
+            kubeconfig: path(json, "kubeconfig")?,
+            invalid_annotation: invalid_annotation(json)?,
+            default_network,
+            more_networks,
+            default_networks: json.strings("defaultNetworks")?.into_iter().map(Origin::Named).collect(),
+            system_namespaces: Some(json.strings("systemNamespaces")?)
+                .filter(|all| !all.is_empty())
+                .unwrap_or_else(|| vec![SYSTEM.to_owned()]),
+            multus_namespace: namespace(json, "multusNamespace")?,
+            conf_dir: path(json, "confDir")?.unwrap_or_else(|| PathBuf::from(CONF_DIR)),
+            bin_dir: path(json, "binDir")?,
+            readiness_file: path(json, "readinessindicatorfile")?,
+            auxiliary_chain: chain_name(json)?,
+            status_prefix: json.bool_or("statusPrefixLength", false)?,
+            isolation: if json.bool_or("namespaceIsolation", false)? { Some(global_namespaces(json)?) } else { None },
+        }))
+    }
+
+    /// Refuses a network that pods of this namespace may not use.
+    pub fn allow(&self, namespace: &str, object: &ObjectName) -> Result<(), Error> {
+        let Some(global) = &self.isolation else { return Ok(()) };
+        if object.namespace == namespace || global.contains(&object.namespace) {
+            return Ok(());
+        }
+        let all: Vec<String> =
+            [namespace].into_iter().chain(global.iter().map(String::as_str)).map(shortened).collect();
+        Err(Error::config(format!(
+            "network {object}: namespaceIsolation lets pods of {namespace} use networks of {} only",
+            all.join(", ")
+        )))
+    }
+
+    /// Whether pods of this namespace go without `defaultNetworks`.
+    pub fn is_system(&self, namespace: &str) -> bool {
+        self.system_namespaces.iter().any(|system| system == namespace)
+    }
+}
+
+/// The key by which a configuration is one that attaches pods.
+pub fn key_of_pods(json: &Json) -> Option<&'static str> {
+    ["kubeconfig", "clusterNetwork", "delegates"].into_iter().find(|key| json.get(key).is_some())
+}
+
+/// The default network, and the further ones of `delegates`.
+fn inline_networks(json: &Json) -> Result<(Origin, Vec<Origin>), Error> {
+    let own = ["plugins", "network"].iter().any(|key| json.get(key).is_some());
+    let delegates = json.each_object("delegates", |delegate| Ok(Origin::Inline(delegate.clone())))?;
+    match json.str_or("clusterNetwork", "")? {
+        "" if own && !delegates.is_empty() => {
+            Err(Error::config("\"delegates\" and braid's own \"plugins\" or \"network\" exclude each other"))
+        }
+        "" if own => Ok((Origin::Inline(own_network(json)), Vec::new())),
+        "" => {
+            let mut delegates = delegates.into_iter();
+            let sentence = "no default network: one of clusterNetwork, delegates, plugins and network is needed";
+            Ok((delegates.next().ok_or_else(|| Error::config(sentence))?, delegates.collect()))
+        }
+        name => Ok((Origin::Named(name.to_owned()), Vec::new())),
+    }
+}
+
+/// The configuration less what makes it one of pods.
+fn own_network(json: &Json) -> Json {
+    const OURS: [&str; 18] = [
+        "kubeconfig",
+        "invalidAnnotation",
+        "delegates",
+        "clusterNetwork",
+        "defaultNetworks",
+        "systemNamespaces",
+        "multusNamespace",
+        "confDir",
+        "binDir",
+        "readinessindicatorfile",
+        "namespaceIsolation",
+        "globalNamespaces",
+        "auxiliaryCNIChainName",
+        "statusPrefixLength",
+        "runtimeConfig",
+        "prevResult",
+        "cni.dev/valid-attachments",
+        "cni.dev/attachments",
+    ];
+    let mut own = json.clone();
+    for key in OURS {
+        own.remove(key);
+    }
+    own
+}
+
+fn path(json: &Json, key: &str) -> Result<Option<PathBuf>, Error> {
+    Ok(json.str(key)?.filter(|path| !path.is_empty()).map(PathBuf::from))
+}
+
+fn namespace(json: &Json, key: &str) -> Result<String, Error> {
+    let name = json.str(key)?.filter(|name| !name.is_empty()).unwrap_or(SYSTEM);
+    if !names::is_namespace(name) {
+        return Err(Error::config(format!("{key:?}: {:?} is not the name of a namespace", shortened(name))));
+    }
+    Ok(name.to_owned())
+}
+
+fn chain_name(json: &Json) -> Result<Option<String>, Error> {
+    const KEY: &str = "auxiliaryCNIChainName";
+    match json.str_or(KEY, "")? {
+        "" => Ok(None),
+        name if matches!(name, "." | "..") || name.contains(['/', '\0']) => {
+            Err(Error::config(format!("{KEY:?}: {:?} is not the name of a folder", shortened(name))))
+        }
+        name => Ok(Some(name.to_owned())),
+    }
+}
+
+fn invalid_annotation(json: &Json) -> Result<InvalidAnnotation, Error> {
+    const KEY: &str = "invalidAnnotation";
+    match json.str_or(KEY, "fail")? {
+        "fail" => Ok(InvalidAnnotation::Fail),
+        "ignore" => Ok(InvalidAnnotation::Ignore),
+        other => Err(Error::config(format!("{KEY:?}: {:?} is neither \"fail\" nor \"ignore\"", shortened(other)))),
+    }
+}
+
+/// Names separated by commas, as Multus has them, or a list.
+fn global_namespaces(json: &Json) -> Result<Vec<String>, Error> {
+    const KEY: &str = "globalNamespaces";
+    let all = match json.get(KEY) {
+        Some(Json::Array(_)) => json.strings(KEY)?,
+        _ => json.str_or(KEY, "")?.split(',').map(|name| name.trim().to_owned()).collect(),
+    };
+    let named: Vec<String> = all.into_iter().filter(|name| !name.is_empty()).collect();
+    Ok(if named.is_empty() { vec!["default".to_owned()] } else { named })
+}
+
+/// The pod that a call is for, by `CNI_ARGS`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodRef {
+    /// `K8S_POD_NAMESPACE` and `K8S_POD_NAME`.
+    pub name: ObjectName,
+    /// `K8S_POD_UID`, which old runtimes leave out.
+    pub uid: Option<String>,
+    /// `K8S_POD_INFRA_CONTAINER_ID`; empty where the runtime leaves it out.
+    pub infra_container: String,
+}
+
+impl PodRef {
+    /// Reads `K=V` pairs separated by `;`; `None` without namespace and name. A value may hold `=`, of several equal names the
+    /// last one wins. Code 4 for names that no pod has.
+    pub fn of(cni_args: &str) -> Result<Option<Self>, Error> {
+        let pairs: Vec<(&str, &str)> = cni_args.split(';').filter_map(|pair| pair.split_once('=')).collect();
+        let value = |key: &str| pairs.iter().rev().find(|(name, _)| *name == key).map_or("", |(_, value)| *value);
+        let (namespace, name) = (value("K8S_POD_NAMESPACE"), value("K8S_POD_NAME"));
+        if namespace.is_empty() || name.is_empty() {
+            return Ok(None);
+        }
+        for (key, text, is_valid) in [
+            ("K8S_POD_NAMESPACE", namespace, names::is_namespace(namespace)),
+            ("K8S_POD_NAME", name, names::is_object(name)),
+        ] {
+            if !is_valid {
+                return Err(Error::env(format!("ARGS: {key} {:?} is no name of Kubernetes", shortened(text))));
+            }
+        }
+        Ok(Some(Self {
+            name: ObjectName { namespace: namespace.to_owned(), name: name.to_owned() },
+            uid: Some(value("K8S_POD_UID")).filter(|uid| !uid.is_empty()).map(str::to_owned),
+            infra_container: value("K8S_POD_INFRA_CONTAINER_ID").to_owned(),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cni::Code;
+
+    fn conf(keys: &str) -> NetConf {
+        NetConf::parse(format!(r#"{{"name":"pods","cniVersion":"1.1.0","type":"braid"{keys}}}"#).as_bytes()).unwrap()
+    }
+
+    fn settings(keys: &str) -> Settings {
+        Settings::of(&conf(keys)).unwrap().unwrap()
+    }
+
+    fn object(text: &str) -> ObjectName {
+        let (namespace, name) = text.split_once('/').unwrap();
+        ObjectName { namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+
+    #[test]
+    fn a_configuration_without_kubernetes_has_no_settings() {
+        for keys in ["", r#","plugins":[{"type":"bridge"}]"#, r#","network":{"type":"ptp"},"kubeconfig":null"#] {
+            assert_eq!(Settings::of(&conf(keys)), Ok(None), "{keys}");
+        }
+    }
+
+    #[test]
+    fn a_configuration_of_multus_is_read_as_it_is() {
+        let thin = r#","kubeconfig":"/etc/k","confDir":"/c","cniDir":"/x","binDir":"/b","logFile":"/l","logLevel":"debug",
+            "logToStderr":true,"logOptions":{"maxAge":5},"readinessindicatorfile":"/r","namespaceIsolation":true,
+            "globalNamespaces":"a, b","systemNamespaces":["s"],"multusNamespace":"m","clusterNetwork":"c",
+            "defaultNetworks":["d1","d2"],"auxiliaryCNIChainName":"aux","retryDeleteOnError":true,"capabilities":{"mac":true}"#;
+        let named = |name: &str| Origin::Named(name.to_owned());
+        let expected = Settings {
+            kubeconfig: Some("/etc/k".into()),
+            invalid_annotation: InvalidAnnotation::Fail,
+            default_network: named("c"),
+            more_networks: Vec::new(),
+            default_networks: vec![named("d1"), named("d2")],
+            system_namespaces: vec!["s".to_owned()],
+            multus_namespace: "m".to_owned(),
+            conf_dir: "/c".into(),
+            bin_dir: Some("/b".into()),
+            readiness_file: Some("/r".into()),
+            auxiliary_chain: Some("aux".to_owned()),
+            status_prefix: false,
+            isolation: Some(vec!["a".to_owned(), "b".to_owned()]),
+        };
+        assert_eq!(settings(thin), expected);
+        let least = settings(r#","delegates":[{"type":"flannel"},{"type":"macvlan"}],"systemNamespaces":[]"#);
+        assert_eq!(least.system_namespaces, ["kube-system"]);
+        assert_eq!((least.multus_namespace.as_str(), least.conf_dir.to_str()), (SYSTEM, Some(CONF_DIR)));
+        assert_eq!((least.kubeconfig, least.bin_dir, least.isolation), (None, None, None));
+    }
+
+    #[test]
+    fn the_default_network_is_one_of_four() {
+        let text = |keys: &str| match settings(keys).default_network {
+            Origin::Inline(json) => json.to_string(),
+            Origin::Named(name) => name,
+            Origin::Nad(object) => object.to_string(),
+        };
+        assert_eq!(text(r#","clusterNetwork":"c","delegates":[{"type":"x"}]"#), "c");
+        let delegates = settings(r#","delegates":[{"type":"x","n":1e400},{"type":"y"}]"#);
+        let inline = |text: &str| Origin::Inline(Json::parse(text.as_bytes(), "test").unwrap());
+        assert_eq!(delegates.default_network, inline(r#"{"type":"x","n":1e+400}"#));
+        assert_eq!(delegates.more_networks, [inline(r#"{"type":"y"}"#)]);
+        let own = r#","kubeconfig":"/k","runtimeConfig":{"mac":"x"},"plugins":[{"type":"bridge"}],"bandwidth":{}"#;
+        let left =
+            r#"{"name":"pods","cniVersion":"1.1.0","type":"braid","plugins":[{"type":"bridge"}],"bandwidth":{}}"#;
+        assert_eq!(text(own), left);
+        for keys in [
+            r#","kubeconfig":"/k""#,
+            r#","delegates":[]"#,
+            r#","delegates":[{"type":"x"}],"plugins":[{"type":"bridge"}]"#,
+        ] {
+            assert_eq!(Settings::of(&conf(keys)).unwrap_err().code, Code::InvalidConfig, "{keys}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_value_is_named() {
+        for (keys, message) in [
+            (r#","invalidAnnotation":"skip""#, r#""invalidAnnotation": "skip" is neither"#),
+            (r#","multusNamespace":"../x""#, r#""multusNamespace": "../x" is not"#),
+            (r#","auxiliaryCNIChainName":"a/b""#, r#""auxiliaryCNIChainName": "a/b" is not"#),
+            (r#","systemNamespaces":"x""#, r#""systemNamespaces": expected a list, got "x""#),
+            (r#","namespaceIsolation":"yes""#, r#""namespaceIsolation": expected true or false"#),
+            (r#","namespaceIsolation":true,"globalNamespaces":5"#, r#""globalNamespaces": expected a string"#),
+            (r#","delegates":["x"]"#, r#"delegates[0]: expected an object, got "x""#),
+        ] {
+            let error = Settings::of(&conf(&format!(r#","kubeconfig":"/k","clusterNetwork":"c"{keys}"#))).unwrap_err();
+            assert!(error.msg.contains(message), "{keys}: {error}");
+        }
+        let ignore = settings(r#","clusterNetwork":"c","invalidAnnotation":"ignore""#);
+        assert_eq!(ignore.invalid_annotation, InvalidAnnotation::Ignore);
+    }
+
+    #[test]
+    fn r7_isolation_lets_pods_use_networks_of_their_own_and_of_global_namespaces() {
+        let base = r#","clusterNetwork":"c""#;
+        for (keys, network, is_allowed) in [
+            ("", "other/n", true),
+            (r#","namespaceIsolation":false,"globalNamespaces":"x""#, "other/n", true),
+            (r#","namespaceIsolation":true"#, "pods/n", true),
+            (r#","namespaceIsolation":true"#, "default/n", true),
+            (r#","namespaceIsolation":true"#, "other/n", false),
+            (r#","namespaceIsolation":true"#, "kube-system/n", false),
+            (r#","namespaceIsolation":true,"globalNamespaces":"shared,,x""#, "shared/n", true),
+            (r#","namespaceIsolation":true,"globalNamespaces":"shared""#, "default/n", false),
+            (r#","namespaceIsolation":true,"globalNamespaces":["shared","x"]"#, "x/n", true),
+        ] {
+            let settings = settings(&format!("{base}{keys}"));
+            assert_eq!(settings.allow("pods", &object(network)).is_ok(), is_allowed, "{keys} {network}");
+        }
+        let error =
+            settings(r#","clusterNetwork":"c","namespaceIsolation":true"#).allow("pods", &object("a/n")).unwrap_err();
+        let sentence = "network a/n: namespaceIsolation lets pods of pods use networks of pods, default only";
+        assert_eq!((error.msg.as_str(), error.code), (sentence, Code::InvalidConfig));
+    }
+
+    #[test]
+    fn the_pod_is_read_from_cni_args_whatever_else_is_there() {
+        let of = |args: &str| PodRef::of(args).unwrap();
+        let args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=web-0;K8S_POD_INFRA_CONTAINER_ID=abc;K8S_POD_UID=u=1;X=a=b;";
+        let pod = of(args).unwrap();
+        assert_eq!((pod.name.to_string().as_str(), pod.infra_container.as_str()), ("ns/web-0", "abc"));
+        assert_eq!(pod.uid.as_deref(), Some("u=1"));
+        let least = of("K8S_POD_NAME=p;K8S_POD_NAMESPACE=ns;K8S_POD_UID=;;none").unwrap();
+        assert_eq!((least.uid, least.infra_container.as_str()), (None, ""));
+        for args in ["", ";", "IgnoreUnknown=1", "K8S_POD_NAME=p", "K8S_POD_NAMESPACE=ns;K8S_POD_NAME="] {
+            assert_eq!(of(args), None, "{args}");
+        }
+        for args in ["K8S_POD_NAMESPACE=../x;K8S_POD_NAME=p", "K8S_POD_NAMESPACE=ns;K8S_POD_NAME=a/b"] {
+            assert_eq!(PodRef::of(args).unwrap_err().code, Code::InvalidEnv, "{args}");
+        }
+    }
+}
