@@ -8,6 +8,7 @@
 //! ```
 
 pub mod annotation;
+pub mod nad;
 pub mod names;
 pub mod selection;
 pub mod settings;

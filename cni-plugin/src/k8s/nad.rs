@@ -1,0 +1,230 @@
+//! A network's definition: the configuration that a NetworkAttachmentDefinition, a file or another configuration holds.
+
+use super::settings::key_of_pods;
+use super::{Nad, ObjectName, RESOURCE_NAME};
+use crate::cni::bounds::{listed, shortened};
+use crate::cni::netconf::check_plugin_type;
+use crate::cni::{Error, Injected, Json, NetConf, NetConfList, Version};
+
+/// The program's own type: a list in one configuration.
+const BRAID: &str = "braid";
+/// Keys of `args` for all plugins.
+const CNI: &str = "cni";
+
+/// A file of the folder of networks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskFile {
+    /// Its name without the folder.
+    pub name: String,
+    /// All of it.
+    pub bytes: Vec<u8>,
+}
+
+/// The configuration of a network: one plugin, or a list.
+#[derive(Debug, Clone)]
+pub struct Definition {
+    list: NetConfList,
+    is_list: bool,
+}
+
+/// A network that was found.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// Its configuration.
+    pub definition: Definition,
+    /// The NetworkAttachmentDefinition that it comes from.
+    pub object: Option<ObjectName>,
+    /// The resource whose devices it takes.
+    pub resource: Option<String>,
+}
+
+impl Found {
+    /// The network of a NetworkAttachmentDefinition: its own configuration, else the one among `files` that has its name.
+    pub fn of_nad(nad: &Nad, files: &[DiskFile]) -> Result<Self, Error> {
+        let context = |error: Error| error.context(format_args!("network {}", nad.name));
+        let definition = if is_on_disk(nad) {
+            of_disk(&nad.name.name, files).map_err(context)?
+        } else {
+            let json = Json::parse(nad.config.as_bytes(), "spec.config").map_err(context)?;
+            Definition::parse(json, &nad.name.name).map_err(|error| context(error.context("spec.config")))?
+        };
+        let resource = nad.annotations.get(RESOURCE_NAME).filter(|name| !name.is_empty()).cloned();
+        Ok(Self { definition, object: Some(nad.name.clone()), resource })
+    }
+
+    /// A network without a NetworkAttachmentDefinition.
+    pub fn of(definition: Definition) -> Self {
+        Self { definition, object: None, resource: None }
+    }
+}
+
+/// Whether the network of a NetworkAttachmentDefinition is one of the node's files.
+pub fn is_on_disk(nad: &Nad) -> bool {
+    nad.config.trim().is_empty()
+}
+
+/// The network of this name among the files of a folder: lists before single plugins, each in the order of file names. What
+/// can't be read is passed over.
+pub fn of_disk(name: &str, files: &[DiskFile]) -> Result<Definition, Error> {
+    let mut unreadable = Vec::new();
+    for file in in_order(files) {
+        match Json::parse(&file.bytes, &file.name) {
+            Ok(json) if json.get("name").and_then(Json::as_str) == Some(name) => {
+                return Definition::parse(json, name).map_err(|error| error.context(&file.name));
+            }
+            Ok(_) => {}
+            Err(error) => unreadable.push(error.msg),
+        }
+    }
+    let but = if unreadable.is_empty() { String::new() } else { format!("; not read: {}", listed(unreadable)) };
+    Err(Error::config(format!("no configuration has the name {:?}, of {} files{but}", shortened(name), files.len())))
+}
+
+/// The first network of a folder by file name; its name is `name` where it has none.
+pub fn first_of_folder(name: &str, files: &[DiskFile]) -> Result<Definition, Error> {
+    let mut known: Vec<&DiskFile> = files.iter().filter(|file| rank(file).is_some()).collect();
+    known.sort_by(|a, b| a.name.cmp(&b.name));
+    let first = known.first().ok_or_else(|| Error::config("no .conf, .conflist or .json in the folder"))?;
+    of_file(name, first)
+}
+
+/// The network of one file; its name is `name` where it has none.
+pub fn of_file(name: &str, file: &DiskFile) -> Result<Definition, Error> {
+    let json = Json::parse(&file.bytes, &file.name)?;
+    Definition::parse(json, name).map_err(|error| error.context(&file.name))
+}
+
+/// All plugins of a folder as one network, in the order of file names; `None` where it has none.
+pub fn chain_of_folder(name: &str, version: Version, files: &[DiskFile]) -> Result<Option<Definition>, Error> {
+    let mut known: Vec<&DiskFile> = files.iter().filter(|file| rank(file).is_some()).collect();
+    known.sort_by(|a, b| a.name.cmp(&b.name));
+    let plugins = known.into_iter().map(|file| Json::parse(&file.bytes, &file.name)).collect::<Result<Vec<_>, _>>()?;
+    if plugins.is_empty() {
+        return Ok(None);
+    }
+    let list = [("name", name.into()), ("cniVersion", version.as_str().into()), ("plugins", plugins.into())];
+    Definition::parse(Json::object_of(list), name).map(Some)
+}
+
+/// Lists first.
+fn in_order(files: &[DiskFile]) -> Vec<&DiskFile> {
+    let mut ranked: Vec<(u8, &DiskFile)> = files.iter().filter_map(|file| Some((rank(file)?, file))).collect();
+    ranked.sort_by(|(a, first), (b, second)| a.cmp(b).then_with(|| first.name.cmp(&second.name)));
+    ranked.into_iter().map(|(_, file)| file).collect()
+}
+
+fn rank(file: &DiskFile) -> Option<u8> {
+    match file.name.rsplit_once('.')?.1 {
+        "conflist" => Some(0),
+        "conf" | "json" => Some(1),
+        _ => None,
+    }
+}
+
+impl Definition {
+    /// Reads a plugin's configuration or a list; its name is `name` where it has none. Codes as of a configuration.
+    pub fn parse(mut json: Json, name: &str) -> Result<Self, Error> {
+        json.expect_object("network config")?;
+        if json.str_or("name", "")?.is_empty() {
+            json.set("name", name);
+        }
+        let (list, is_list) = if json.get("type").and_then(Json::as_str) == Some(BRAID) {
+            (of_braid(json)?, true)
+        } else if json.get("plugins").is_some() {
+            (NetConfList::from_json(&json)?, true)
+        } else {
+            check_plugin_type(json.str_or("type", "")?)?;
+            let NetConf { json, name, version, .. } = NetConf::from_json(json)?;
+            (NetConfList { name, version, disable_check: false, disable_gc: false, plugins: vec![json] }, false)
+        };
+        let definition = Self { list, is_list };
+        if definition.types().any(|plugin| plugin == BRAID) {
+            return Err(Error::config("\"braid\" can't be a plugin of a list"));
+        }
+        // Refuses those that can't be read.
+        definition.list.has_capability("").map(|_| definition)
+    }
+
+    /// The network's name.
+    pub fn name(&self) -> &str {
+        &self.list.name
+    }
+
+    /// The version its plugins are called with.
+    pub fn version(&self) -> Version {
+        self.list.version
+    }
+
+    /// Its plugins.
+    pub fn plugins(&self) -> &[Json] {
+        &self.list.plugins
+    }
+
+    /// The types of its plugins.
+    pub fn types(&self) -> impl Iterator<Item = &str> {
+        self.list.plugins.iter().filter_map(|plugin| plugin.get("type")?.as_str())
+    }
+
+    /// Whether any plugin has this capability.
+    pub fn has(&self, capability: &str) -> bool {
+        self.list.has_capability(capability).is_ok_and(|has| has)
+    }
+
+    /// Joins these arguments into `args.cni` of each plugin; they win over those of the same name.
+    pub fn merge_args(&mut self, more: &[(String, Json)]) -> Result<(), Error> {
+        for plugin in self.list.plugins.iter_mut().filter(|_| !more.is_empty()) {
+            let mut args = plugin.object("args")?.cloned().unwrap_or_else(|| Json::object_of([]));
+            let mut cni = args.object(CNI)?.map_or(&[][..], Json::fields).to_vec();
+            cni.retain(|(name, _)| !more.iter().any(|(other, _)| other == name));
+            cni.extend(more.iter().cloned());
+            args.set(CNI, Json::Object(cni));
+            plugin.set("args", args);
+        }
+        Ok(())
+    }
+
+    /// Tells each plugin the device that it is to use.
+    pub fn set_device(&mut self, device: &str) {
+        for plugin in &mut self.list.plugins {
+            plugin.set("deviceID", device);
+            plugin.set("pciBusID", device);
+        }
+    }
+
+    /// What braid's chain is called with: the plugin, or the list inside a configuration of type `braid`. Plugins get what they
+    /// declare a capability for of `runtime_config`.
+    pub fn conf(&self, runtime_config: &Json) -> Result<Json, Error> {
+        let list = &self.list;
+        if !self.is_list {
+            let injected = Injected { runtime_config: Some(runtime_config), ..Injected::default() };
+            return Ok(list.plugin_conf(0, &injected)?.json);
+        }
+        let mut json = Json::object_of([
+            ("name", list.name.as_str().into()),
+            ("cniVersion", list.version.as_str().into()),
+            ("type", BRAID.into()),
+            ("plugins", list.plugins.clone().into()),
+        ]);
+        for (key, is_set) in [("disableCheck", list.disable_check), ("disableGC", list.disable_gc)] {
+            if is_set {
+                json.set(key, true);
+            }
+        }
+        if !runtime_config.fields().is_empty() {
+            json.set("runtimeConfig", runtime_config.clone());
+        }
+        Ok(json)
+    }
+}
+
+/// A list in one configuration. One that attaches pods would start this program again, for ever.
+fn of_braid(json: Json) -> Result<NetConfList, Error> {
+    if let Some(key) = key_of_pods(&json) {
+        return Err(Error::config(format!("{key:?}: a network of a pod can't attach pods to networks")));
+    }
+    let list = NetConfList::from_braid(&NetConf::from_json(json)?)?;
+    list.ok_or_else(|| Error::config("type \"braid\" needs \"plugins\" or \"network\" in its configuration"))
+}
+
+#[cfg(test)]
+mod tests;
