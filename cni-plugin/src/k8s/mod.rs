@@ -10,6 +10,8 @@
 pub mod annotation;
 pub mod nad;
 pub mod names;
+pub mod network;
+pub mod select;
 pub mod selection;
 pub mod settings;
 pub mod source;

@@ -1,0 +1,217 @@
+//! The networks of a pod, in the order they are attached: decided from settings, selections and definitions.
+
+use super::nad::{Definition, Found};
+use super::network::Network;
+use super::selection::Selection;
+use super::settings::{Origin, Settings};
+use super::{ObjectName, names};
+use crate::cni::{Error, Json};
+use crate::plan::IfName;
+use std::collections::BTreeSet;
+
+/// A network that the pod is to have, before its configuration is known.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Wanted {
+    /// Whether it is the default network.
+    pub is_default: bool,
+    /// Where its configuration comes from.
+    pub origin: Origin,
+    /// What the pod asks of it; `None` where the pod did not ask for it.
+    pub selection: Option<Selection>,
+}
+
+impl Wanted {
+    /// A network that all pods get.
+    pub fn of_all(origin: Origin) -> Self {
+        Self { is_default: false, origin, selection: None }
+    }
+
+    /// The NetworkAttachmentDefinition it may come from.
+    pub fn object(&self, settings: &Settings) -> Option<ObjectName> {
+        match &self.origin {
+            Origin::Nad(object) => Some(object.clone()),
+            Origin::Named(name) if names::is_object(name) => {
+                Some(ObjectName { namespace: settings.multus_namespace.clone(), name: name.clone() })
+            }
+            Origin::Named(_) | Origin::Inline(_) => None,
+        }
+    }
+
+    /// The name for people.
+    fn name(&self) -> String {
+        let network = match &self.origin {
+            Origin::Inline(json) => json.str("name").ok().flatten().unwrap_or("without a name").to_owned(),
+            Origin::Named(name) => name.clone(),
+            Origin::Nad(object) => object.to_string(),
+        };
+        match &self.selection {
+            Some(selection) if !self.is_default => format!("network {network} (item {})", selection.item),
+            _ => format!("network {network}"),
+        }
+    }
+}
+
+/// What is to be found for a pod of this namespace: the default network first, then those of all pods, then those it asks for.
+/// Refuses what it may not use.
+pub fn wanted(
+    settings: &Settings,
+    namespace: &str,
+    default: Option<Selection>,
+    asked: Vec<Selection>,
+) -> Result<Vec<Wanted>, Error> {
+    for selection in default.iter().chain(&asked) {
+        settings.allow(namespace, &selection.object)?;
+    }
+    let of_pod = |is_default: bool| {
+        move |selection: Selection| Wanted {
+            is_default,
+            origin: Origin::Nad(selection.object.clone()),
+            selection: Some(selection),
+        }
+    };
+    let of_cluster = || Wanted { is_default: true, ..Wanted::of_all(settings.default_network.clone()) };
+    let mut all = vec![default.map_or_else(of_cluster, of_pod(true))];
+    all.extend(settings.more_networks.iter().cloned().map(Wanted::of_all));
+    if !settings.is_system(namespace) {
+        all.extend(settings.default_networks.iter().cloned().map(Wanted::of_all));
+    }
+    all.extend(asked.into_iter().map(of_pod(false)));
+    Ok(all)
+}
+
+/// The networks of a pod of this namespace whose default interface is `ifname`. `runtime_config` is what the runtime offers,
+/// which only the default network gets. Refuses what can't work before anything is run.
+pub fn networks(
+    found: Vec<(Wanted, Found)>,
+    namespace: &str,
+    ifname: &IfName,
+    runtime_config: Option<&Json>,
+) -> Result<Vec<Network>, Error> {
+    let wanted: Vec<&Wanted> = found.iter().map(|(wanted, _)| wanted).collect();
+    refuse_two_routes(&wanted)?;
+    let ifnames = interfaces(ifname, &wanted)?;
+    let all = found.into_iter().zip(ifnames);
+    all.map(|((wanted, found), ifname)| {
+        let context = wanted.name();
+        let runtime = runtime_config.filter(|_| wanted.is_default);
+        network(wanted, found, namespace, ifname, runtime).map_err(|error| error.context(context))
+    })
+    .collect()
+}
+
+fn network(
+    wanted: Wanted,
+    Found { mut definition, object, resource }: Found,
+    namespace: &str,
+    ifname: IfName,
+    runtime: Option<&Json>,
+) -> Result<Network, Error> {
+    let is_default = wanted.is_default;
+    let mut runtime_config = runtime.cloned().unwrap_or_else(|| Json::object_of([]));
+    let mut asked = Vec::new();
+    let (mut default_route, mut ipam_claim, mut device) = (None, None, None);
+    if let Some(selection) = wanted.selection {
+        refuse_two_sources(&selection, is_default)?;
+        if let Some((key, capability)) = missing_capabilities(&selection, &definition).first() {
+            return Err(Error::config(format!("{key:?}: none of its plugins has the capability {capability:?}")));
+        }
+        for (capability, _, value) in selection.runtime_config() {
+            runtime_config.set(capability, value);
+            asked.push(capability);
+        }
+        definition.merge_args(&selection.cni_args)?;
+        default_route = selection.default_route;
+        ipam_claim = selection.ipam_claim.map(|name| ObjectName { namespace: namespace.to_owned(), name });
+        device = selection.device;
+    }
+    Ok(Network {
+        is_default,
+        object,
+        ifname,
+        definition,
+        runtime_config,
+        asked,
+        default_route,
+        ipam_claim,
+        resource,
+        device,
+    })
+}
+
+/// The keys of a selection for which no plugin has the capability, each with that capability.
+pub fn missing_capabilities(selection: &Selection, definition: &Definition) -> Vec<(&'static str, &'static str)> {
+    let asked = selection.runtime_config().into_iter();
+    asked.filter(|(capability, ..)| !definition.has(capability)).map(|(capability, key, _)| (key, capability)).collect()
+}
+
+fn refuse_two_sources(selection: &Selection, is_default: bool) -> Result<(), Error> {
+    const CLAIM: &str = "ipam-claim-reference";
+    if selection.ipam_claim.is_none() {
+        return Ok(());
+    }
+    if is_default {
+        return Err(Error::config(format!("{CLAIM:?}: the default network takes no claim")));
+    }
+    if !selection.ips.is_empty() {
+        return Err(Error::config(format!("\"ips\" and {CLAIM:?} exclude each other")));
+    }
+    Ok(())
+}
+
+/// Both annotations together have the default route once.
+fn refuse_two_routes(wanted: &[&Wanted]) -> Result<(), Error> {
+    let has_route = |wanted: &&&Wanted| wanted.selection.as_ref().is_some_and(|one| one.default_route.is_some());
+    let mut routed = wanted.iter().filter(has_route);
+    match (routed.next(), routed.next()) {
+        (Some(first), Some(second)) => {
+            Err(Error::config(format!("{}: \"default-route\": {} has it already", second.name(), first.name())))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The interface of each network: the one asked for, else `net` and its number, or the least number that is free.
+fn interfaces(ifname: &IfName, wanted: &[&Wanted]) -> Result<Vec<IfName>, Error> {
+    let mut taken: BTreeSet<&str> = BTreeSet::from(["lo"]);
+    let mut names: Vec<Option<IfName>> = Vec::new();
+    for one in wanted {
+        let asked = one.selection.as_ref().and_then(|selection| selection.interface.as_ref());
+        let name = match asked {
+            Some(asked) if one.is_default && asked != ifname => {
+                let sentence = format!("interface {asked} is asked for, and the runtime takes it to be {ifname}");
+                return Err(Error::config(sentence).context(one.name()));
+            }
+            _ if one.is_default => Some(ifname),
+            asked => asked,
+        };
+        if let Some(name) = name
+            && !taken.insert(name.as_str())
+        {
+            return Err(Error::config(format!("interface {name} is taken already")).context(one.name()));
+        }
+        names.push(name.cloned());
+    }
+    let mut taken: BTreeSet<String> = taken.into_iter().map(str::to_owned).collect();
+    for (number, name) in names.iter_mut().enumerate().filter(|(_, name)| name.is_none()) {
+        *name = take(&mut taken, number)?;
+    }
+    for name in names.iter_mut().filter(|name| name.is_none()) {
+        for number in 1.. {
+            *name = take(&mut taken, number)?;
+            if name.is_some() {
+                break;
+            }
+        }
+    }
+    Ok(names.into_iter().flatten().collect())
+}
+
+/// `net` and this number, unless it is taken.
+fn take(taken: &mut BTreeSet<String>, number: usize) -> Result<Option<IfName>, Error> {
+    let name = format!("net{number}");
+    let ifname = IfName::parse(&name).map_err(|error| Error::internal(format!("{name}: {error}")))?;
+    Ok(taken.insert(name).then_some(ifname))
+}
+
+#[cfg(test)]
+mod tests;
