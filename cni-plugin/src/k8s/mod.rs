@@ -8,6 +8,7 @@
 //! ```
 
 pub mod annotation;
+pub mod default_route;
 pub mod nad;
 pub mod names;
 pub mod network;

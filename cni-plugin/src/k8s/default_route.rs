@@ -1,0 +1,228 @@
+//! Who has the pod's default routes: decided by the selections, for each family by itself.
+
+use crate::cni::{AddResult, Route};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use std::net::IpAddr;
+
+/// The main routing table.
+const MAIN: u32 = 254;
+
+/// Families of addresses.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Families {
+    /// IPv4.
+    pub v4: bool,
+    /// IPv6.
+    pub v6: bool,
+}
+
+impl Families {
+    fn of<'a>(addresses: impl IntoIterator<Item = &'a IpAddr> + Copy) -> Self {
+        let any = |is: fn(&IpAddr) -> bool| addresses.into_iter().any(is);
+        Self { v4: any(IpAddr::is_ipv4), v6: any(IpAddr::is_ipv6) }
+    }
+
+    fn has(self, address: &IpAddr) -> bool {
+        if address.is_ipv4() { self.v4 } else { self.v6 }
+    }
+}
+
+/// A gateway of a default route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gateway {
+    /// Its address.
+    pub address: IpAddr,
+    /// The route's metric; 0 leaves it to the kernel.
+    pub metric: u32,
+}
+
+/// What becomes of the default routes of one network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DefaultRoutes {
+    /// They stay as its own configuration has them.
+    Keep,
+    /// Those of these families go.
+    Clear(Families),
+    /// They go through these gateways instead, in the families that there are gateways of.
+    Via(Vec<Gateway>),
+}
+
+/// Decides for each network of a pod. `asked` has its `default-route`, `own` the families of the default routes that its own
+/// configuration brings. The other networks lose those of the families that the chosen one has; all of them where it has none
+/// and names no gateway.
+pub fn decide(asked: &[Option<&[IpAddr]>], own: &[Families]) -> Vec<DefaultRoutes> {
+    let Some((chosen, gateways)) = asked.iter().enumerate().find_map(|(at, asked)| Some((at, (*asked)?))) else {
+        return vec![DefaultRoutes::Keep; asked.len()];
+    };
+    let mut moved = Families::of(gateways);
+    if gateways.is_empty() {
+        moved = own.get(chosen).copied().unwrap_or_default();
+    }
+    if moved == Families::default() {
+        moved = Families { v4: true, v6: true };
+    }
+    let of = |at| match () {
+        () if at != chosen => DefaultRoutes::Clear(moved),
+        () if gateways.is_empty() => DefaultRoutes::Keep,
+        () => DefaultRoutes::Via(with_metrics(gateways)),
+    };
+    (0..asked.len()).map(of).collect()
+}
+
+/// The first gateway is preferred. One alone needs no metric.
+fn with_metrics(gateways: &[IpAddr]) -> Vec<Gateway> {
+    let are_several = gateways.len() > 1;
+    let numbered = (1..).zip(gateways);
+    numbered
+        .map(|(number, address)| Gateway { address: *address, metric: if are_several { number } else { 0 } })
+        .collect()
+}
+
+impl DefaultRoutes {
+    /// Makes a network's result say the same.
+    pub fn apply(&self, result: &mut AddResult) {
+        let gateways = match self {
+            Self::Keep => return,
+            Self::Clear(families) => return clear(result, *families),
+            Self::Via(gateways) => gateways,
+        };
+        let addresses: Vec<IpAddr> = gateways.iter().map(|gateway| gateway.address).collect();
+        clear(result, Families::of(&addresses));
+        result.routes.extend(gateways.iter().map(|Gateway { address, metric }| Route {
+            gw: Some(*address),
+            priority: *metric,
+            ..Route::to(if address.is_ipv4() { Ipv4Net::default().into() } else { Ipv6Net::default().into() })
+        }));
+    }
+}
+
+fn clear(result: &mut AddResult, families: Families) {
+    result.routes.retain(|route| !is_default(route) || !families.has(&route.dst.addr()));
+}
+
+fn is_default(route: &Route) -> bool {
+    route.dst.prefix_len() == 0 && route.table.is_none_or(|table| table == MAIN)
+}
+
+/// The families of the default routes in a result.
+pub fn families(result: &AddResult) -> Families {
+    let all: Vec<IpAddr> =
+        result.routes.iter().filter(|route| is_default(route)).map(|route| route.dst.addr()).collect();
+    Families::of(&all)
+}
+
+/// The gateways of the default routes in a result, by metric. A route without one has that of the first address of its family.
+pub fn gateways(result: &AddResult) -> Vec<IpAddr> {
+    let mut routes: Vec<&Route> = result.routes.iter().filter(|route| is_default(route)).collect();
+    routes.sort_by_key(|route| route.priority);
+    let of_address = |route: &Route| {
+        let same = |ip: &IpNet| ip.addr().is_ipv4() == route.dst.addr().is_ipv4();
+        result.ips.iter().find(|ip| same(&ip.address)).and_then(|ip| ip.gateway)
+    };
+    let mut all = Vec::new();
+    for gateway in routes.into_iter().filter_map(|route| route.gw.or_else(|| of_address(route))) {
+        if !all.contains(&gateway) {
+            all.push(gateway);
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cni::{Json, Version};
+
+    const V4: Families = Families { v4: true, v6: false };
+    const V6: Families = Families { v4: false, v6: true };
+    const BOTH: Families = Families { v4: true, v6: true };
+    const NONE: Families = Families { v4: false, v6: false };
+
+    fn ips(texts: &[&str]) -> Vec<IpAddr> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    fn via(all: &[(&str, u32)]) -> DefaultRoutes {
+        let gateway = |(address, metric): &(&str, u32)| Gateway { address: address.parse().unwrap(), metric: *metric };
+        DefaultRoutes::Via(all.iter().map(gateway).collect())
+    }
+
+    fn result(routes: &str) -> AddResult {
+        let text = format!(
+            r#"{{"ips":[{{"address":"10.0.0.5/24","gateway":"10.0.0.1"}},{{"address":"::5/64"}}],"routes":[{routes}]}}"#
+        );
+        AddResult::parse(&Json::parse(text.as_bytes(), "test").unwrap(), Version::V1_1_0).unwrap()
+    }
+
+    #[test]
+    fn s26_s27_s28_s29_the_default_routes_move_to_the_network_that_asks() {
+        use DefaultRoutes::{Clear, Keep};
+        for (gateways, own, chosen, others) in [
+            (vec!["10.1.0.1"], NONE, via(&[("10.1.0.1", 0)]), Clear(V4)),
+            (vec!["10.1.0.1"], BOTH, via(&[("10.1.0.1", 0)]), Clear(V4)),
+            (vec!["::1"], NONE, via(&[("::1", 0)]), Clear(V6)),
+            (
+                vec!["10.1.0.1", "10.1.0.2", "::1"],
+                V4,
+                via(&[("10.1.0.1", 1), ("10.1.0.2", 2), ("::1", 3)]),
+                Clear(BOTH),
+            ),
+            (vec![], V4, Keep, Clear(V4)),
+            (vec![], V6, Keep, Clear(V6)),
+            (vec![], BOTH, Keep, Clear(BOTH)),
+            (vec![], NONE, Keep, Clear(BOTH)),
+        ] {
+            let gateways = ips(&gateways);
+            let decided = decide(&[None, Some(&gateways), None], &[BOTH, own, NONE]);
+            assert_eq!(decided, [others.clone(), chosen, others], "{gateways:?} {own:?}");
+        }
+    }
+
+    #[test]
+    fn c2_nothing_moves_where_nobody_asks() {
+        assert_eq!(decide(&[None, None], &[V4, V6]), [DefaultRoutes::Keep, DefaultRoutes::Keep]);
+        assert_eq!(decide(&[], &[]), []);
+        assert_eq!(decide(&[None, Some(&[])], &[])[0], DefaultRoutes::Clear(BOTH));
+    }
+
+    #[test]
+    fn s26_s27_a_result_says_what_was_decided() {
+        let own = concat!(
+            r#"{"dst":"0.0.0.0/0","gw":"10.0.0.1"},{"dst":"10.9.0.0/16"},{"dst":"::/0"},"#,
+            r#"{"dst":"0.0.0.0/0","gw":"10.0.0.9","table":100}"#
+        );
+        let routes = |decided: &DefaultRoutes| {
+            let mut result = result(own);
+            decided.apply(&mut result);
+            let gw = |route: &Route| route.gw.map(|gw| format!(" via {gw}")).unwrap_or_default();
+            let one = |route: &Route| format!("{}{} {}", route.dst, gw(route), route.priority);
+            result.routes.iter().map(one).collect::<Vec<_>>().join(", ")
+        };
+        let all = "0.0.0.0/0 via 10.0.0.1 0, 10.9.0.0/16 0, ::/0 0, 0.0.0.0/0 via 10.0.0.9 0";
+        assert_eq!(routes(&DefaultRoutes::Keep), all);
+        assert_eq!(routes(&DefaultRoutes::Clear(V4)), "10.9.0.0/16 0, ::/0 0, 0.0.0.0/0 via 10.0.0.9 0");
+        assert_eq!(routes(&DefaultRoutes::Clear(BOTH)), "10.9.0.0/16 0, 0.0.0.0/0 via 10.0.0.9 0");
+        let moved =
+            "10.9.0.0/16 0, ::/0 0, 0.0.0.0/0 via 10.0.0.9 0, 0.0.0.0/0 via 10.1.0.1 1, 0.0.0.0/0 via 10.1.0.2 2";
+        assert_eq!(routes(&via(&[("10.1.0.1", 1), ("10.1.0.2", 2)])), moved);
+    }
+
+    #[test]
+    fn gateways_are_those_of_the_routes_by_metric() {
+        for (routes, expected, has) in [
+            ("", vec![], NONE),
+            (r#"{"dst":"10.9.0.0/16","gw":"10.0.0.1"}"#, vec![], NONE),
+            (r#"{"dst":"0.0.0.0/0"},{"dst":"::/0"}"#, vec!["10.0.0.1"], BOTH),
+            (
+                r#"{"dst":"0.0.0.0/0","gw":"10.0.0.2","priority":2},{"dst":"::/0","gw":"::1","priority":3},
+                   {"dst":"0.0.0.0/0","gw":"10.0.0.3","priority":1},{"dst":"0.0.0.0/0","gw":"10.0.0.3","priority":9}"#,
+                vec!["10.0.0.3", "10.0.0.2", "::1"],
+                BOTH,
+            ),
+            (r#"{"dst":"0.0.0.0/0","gw":"10.0.0.2","table":7}"#, vec![], NONE),
+        ] {
+            let result = result(routes);
+            assert_eq!((gateways(&result), families(&result)), (ips(&expected), has), "{routes}");
+        }
+    }
+}
