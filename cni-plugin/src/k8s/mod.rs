@@ -16,6 +16,7 @@ pub mod select;
 pub mod selection;
 pub mod settings;
 pub mod source;
+pub mod status;
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -1,0 +1,174 @@
+use super::*;
+use crate::cni::Version;
+
+const NONE: Attached<'_> = Attached {
+    name: "ns/a",
+    ifname: "net1",
+    is_default: false,
+    result: None,
+    mtu: None,
+    has_default_route: false,
+    device_info: None,
+    container_id: "c1",
+};
+
+fn json(text: &str) -> Json {
+    Json::parse(text.as_bytes(), "test").unwrap()
+}
+
+fn result(version: Version, text: &str) -> AddResult {
+    AddResult::parse(&json(text), version).unwrap()
+}
+
+/// The entry less the mark that it is ours.
+fn shown(attached: &Attached<'_>, with_prefix: bool) -> String {
+    let mut entry = entry(attached, with_prefix);
+    assert_eq!(entry.str(CONTAINER), Ok(Some("c1")));
+    entry.remove(CONTAINER);
+    entry.to_string()
+}
+
+fn of(text: &str) -> String {
+    shown(&Attached { result: Some(&result(Version::V1_1_0, text)), ..NONE }, false)
+}
+
+#[test]
+fn t3_t8_t9_t12_the_first_interface_of_the_sandbox_is_described() {
+    let text = r#"{"interfaces":[{"name":"br0","mac":"02:00:00:00:00:01","mtu":9000},{"name":"veth1"},
+        {"name":"net1","mac":"02:00:00:00:00:02","mtu":1400,"sandbox":"/x"},
+        {"name":"other","mac":"02:00:00:00:00:03","sandbox":"/x"}],
+        "ips":[{"address":"10.0.0.5/24","interface":2},{"address":"10.9.0.5/24","interface":3},
+               {"address":"::5/64","interface":2}]}"#;
+    let expected = concat!(
+        r#"{"name":"ns/a","interface":"net1","ips":["10.0.0.5","::5"],"#,
+        r#""mac":"02:00:00:00:00:02","mtu":1400,"default":false}"#
+    );
+    assert_eq!(of(text), expected);
+}
+
+#[test]
+fn t4_t6_t13_without_a_result_there_is_name_and_default() {
+    assert_eq!(shown(&NONE, false), r#"{"name":"ns/a","default":false}"#);
+    assert_eq!(of("{}"), r#"{"name":"ns/a","default":false}"#);
+    let default = Attached { name: "cbr0", is_default: true, ..NONE };
+    assert_eq!(shown(&default, false), r#"{"name":"cbr0","default":true}"#);
+}
+
+#[test]
+fn t5_of_an_old_result_addresses_and_interface_are_known() {
+    let result = result(Version::V0_2_0, r#"{"ip4":{"ip":"10.0.0.5/24"},"ip6":{"ip":"::5/64"}}"#);
+    let attached = Attached { result: Some(&result), ..NONE };
+    assert_eq!(
+        shown(&attached, false),
+        r#"{"name":"ns/a","interface":"net1","ips":["10.0.0.5","::5"],"default":false}"#
+    );
+}
+
+#[test]
+fn t10_addresses_are_those_of_the_interface() {
+    let sandbox = r#"{"name":"net1","sandbox":"/x"}"#;
+    for (interfaces, ips, expected) in [
+        (sandbox, r#"{"address":"10.0.0.1/24","interface":0},{"address":"10.0.0.2/24"}"#, r#","ips":["10.0.0.1"]"#),
+        (sandbox, r#"{"address":"10.0.0.2/24"}"#, ""),
+        (sandbox, r#"{"address":"10.0.0.1/24","interface":7}"#, ""),
+        (
+            r#"{"name":"cali1"}"#,
+            r#"{"address":"10.0.0.2/32"},{"address":"10.0.0.3/32","interface":0}"#,
+            r#","ips":["10.0.0.2"]"#,
+        ),
+        ("", r#"{"address":"10.0.0.2/32"},{"address":"::2/128"}"#, r#","ips":["10.0.0.2","::2"]"#),
+    ] {
+        let text = format!(r#"{{"interfaces":[{interfaces}],"ips":[{ips}]}}"#);
+        assert_eq!(of(&text), format!(r#"{{"name":"ns/a","interface":"net1"{expected},"default":false}}"#), "{text}");
+    }
+}
+
+#[test]
+fn t11_addresses_have_their_prefix_where_that_is_wanted() {
+    let result = result(Version::V1_0_0, r#"{"ips":[{"address":"10.0.0.5/24"},{"address":"::5/64"}]}"#);
+    let attached = Attached { result: Some(&result), ..NONE };
+    assert!(shown(&attached, true).contains(r#""ips":["10.0.0.5/24","::5/64"]"#));
+}
+
+#[test]
+fn t14_dns_is_there_where_there_is_some() {
+    let dns = r#""nameservers":["10.0.0.1"],"domain":"d","search":["s"]"#;
+    let both = of(&format!(r#"{{"dns":{{{dns},"options":["ndots:1"]}}}}"#));
+    assert_eq!(both, format!(r#"{{"name":"ns/a","interface":"net1","dns":{{{dns}}},"default":false}}"#));
+    assert!(!of(r#"{"dns":{"options":["x"]}}"#).contains("dns"));
+    assert!(!of(r#"{"dns":{},"ips":[{"address":"10.0.0.1/8"}]}"#).contains("dns"));
+}
+
+#[test]
+fn t7_t15_the_default_route_is_told_where_the_pod_asked_for_it() {
+    let routed = result(
+        Version::V1_0_0,
+        r#"{"routes":[{"dst":"0.0.0.0/0","gw":"10.0.0.2","priority":2},{"dst":"0.0.0.0/0","gw":"10.0.0.1","priority":1}]}"#,
+    );
+    let gateways = r#"["10.0.0.1","10.0.0.2"]"#;
+    let asked = Attached { result: Some(&routed), has_default_route: true, ..NONE };
+    let expected = format!(
+        r#"{{"name":"ns/a","interface":"net1","default-route":{gateways},"gateway":{gateways},"default":false}}"#
+    );
+    assert_eq!(shown(&asked, false), expected);
+    let not_asked = Attached { has_default_route: false, ..asked };
+    let expected = format!(r#"{{"name":"ns/a","interface":"net1","gateway":{gateways},"default":false}}"#);
+    assert_eq!(shown(&not_asked, false), expected);
+    let unrouted = result(Version::V1_0_0, r#"{"routes":[{"dst":"0.0.0.0/0"}],"ips":[{"address":"10.0.0.5/24"}]}"#);
+    let none = Attached { result: Some(&unrouted), ..asked };
+    assert!(shown(&none, false).contains(r#""default-route":[]"#) && !shown(&none, false).contains("gateway"));
+}
+
+#[test]
+fn t12_t16_mtu_of_the_kernel_and_device_information_are_added() {
+    let info = json(r#"{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:18:02.5","x":1}}"#);
+    let result = result(Version::V1_0_0, r#"{"interfaces":[{"name":"net1","sandbox":"/x"}]}"#);
+    let attached = Attached { result: Some(&result), mtu: Some(1500), device_info: Some(&info), ..NONE };
+    let expected = format!(r#"{{"name":"ns/a","interface":"net1","mtu":1500,"default":false,"device-info":{info}}}"#);
+    assert_eq!(shown(&attached, false), expected);
+}
+
+fn rewritten(old: &str, entries: &[&str]) -> Json {
+    json(&rewrite(Some(old), entries.iter().map(|text| json(text)).collect()))
+}
+
+#[test]
+fn t1_the_value_is_a_list_of_objects() {
+    let entries = vec![entry(&NONE, false)];
+    assert_eq!(json(&rewrite(None, entries.clone())), Json::Array(entries));
+    assert_eq!(rewrite(None, Vec::new()), "[]");
+}
+
+#[test]
+fn t2_what_others_wrote_stays() {
+    let new = [
+        r#"{"name":"d","interface":"eth0","default":true,"io.braid/container":"c2"}"#,
+        r#"{"name":"ns/a","interface":"net1","default":false,"io.braid/container":"c2"}"#,
+    ];
+    let all = |more: &str| json(&format!("[{},{}{more}]", new[0], new[1]));
+    let hot = r#"{"name":"ns/hot","interface":"net9","ips":["10.0.0.9"],"default":false,"odd":18446744073709551616}"#;
+    assert_eq!(rewritten(&format!("[{hot}]"), &new), all(&format!(",{hot}")));
+    for gone in [
+        r#"{"name":"ns/b","interface":"net2","default":false,"io.braid/container":"c1"}"#,
+        r#"{"name":"ns/b","interface":"net2","default":true}"#,
+        r#"{"name":"ns/b","interface":"net1","default":false}"#,
+        r#"{"name":"ns/a","interface":"net1","ips":["10.0.0.1"],"io.braid/container":"c1"}"#,
+        "5",
+    ] {
+        assert_eq!(rewritten(&format!("[{gone}]"), &new), all(""), "{gone}");
+    }
+    let extended =
+        r#"{"name":"ns/a","interface":"net1","default":false,"org.foo/x":{"k":[1]},"io.braid/container":"c1"}"#;
+    let kept = rewritten(&format!("[{extended}]"), &new).to_string();
+    assert!(kept.contains(r#""io.braid/container":"c2","org.foo/x":{"k":[1]}"#), "{kept}");
+    for broken in ["", "{", "{}", "null", "[", "\u{0}"] {
+        assert_eq!(rewritten(broken, &new), all(""), "{broken}");
+    }
+}
+
+#[test]
+fn t6_one_entry_at_most_is_the_default_network() {
+    let old = r#"[{"name":"old","interface":"eth0","default":true},{"name":"x","interface":"eth5","default":true}]"#;
+    let now = rewritten(old, &[r#"{"name":"d","interface":"eth0","default":true}"#]).to_string();
+    assert_eq!(now.matches(r#""default":true"#).count(), 1, "{now}");
+}
