@@ -9,6 +9,7 @@
 
 pub mod annotation;
 pub mod default_route;
+pub mod device_info;
 pub mod nad;
 pub mod names;
 pub mod network;

@@ -1,0 +1,232 @@
+//! Device information (specification 1.1.0): what is in the files, how they are called, and who gets which device.
+
+use crate::cni::bounds::shortened;
+use crate::cni::{Error, Json};
+use std::collections::BTreeMap;
+
+/// Folder of the files of device plugins.
+pub const DP_DIR: &str = "/var/run/k8s.cni.cncf.io/devinfo/dp";
+/// Folder of the files of attachments.
+pub const CNI_DIR: &str = "/var/run/k8s.cni.cncf.io/devinfo/cni";
+/// Longest name of a file (`NAME_MAX`).
+const MAX_NAME_BYTES: usize = 255;
+
+/// Device types, each with the keys that its object must have.
+const TYPES: [(&str, &[&str]); 4] = [
+    ("pci", &["pci-address"]),
+    ("vdpa", &["parent-device", "driver", "path"]),
+    ("vhost-user", &["mode", "path"]),
+    ("memif", &["role", "path", "mode"]),
+];
+
+/// Keys with few values. The client library of Multus writes `punt`.
+const VALUES: [(&str, &str, &[&str]); 4] = [
+    ("vdpa", "driver", &["vhost", "virtio"]),
+    ("vhost-user", "mode", &["client", "server"]),
+    ("memif", "role", &["master", "slave"]),
+    ("memif", "mode", &["ethernet", "ip", "inject-punt", "punt"]),
+];
+
+/// Reads device information, unknown keys included; code 6 for what is none, with what is wrong.
+pub fn parse(bytes: &[u8]) -> Result<Json, Error> {
+    const WHAT: &str = "device information";
+    let json = Json::parse(bytes, WHAT)?;
+    check(&json).map_err(|error| error.context(WHAT))?;
+    Ok(json)
+}
+
+fn check(json: &Json) -> Result<(), Error> {
+    if !matches!(json, Json::Object(_)) {
+        return Err(json.mismatch("an object"));
+    }
+    let kind = json.str_or("type", "")?;
+    let Some((kind, required)) = TYPES.iter().find(|(name, _)| *name == kind) else {
+        let known = TYPES.map(|(name, _)| name).join(", ");
+        return Err(Error::decode(format!("\"type\": {:?} is none of {known}", shortened(kind))));
+    };
+    let version = json.str_or("version", "")?;
+    if !is_version(version) {
+        return Err(Error::decode(format!("\"version\": {:?} is not like 1.1.0", shortened(version))));
+    }
+    let of = json.object(kind)?.ok_or_else(|| Error::decode(format!("{kind:?} is missing")))?;
+    for key in *required {
+        if of.str_or(key, "").map_err(|error| error.context(kind))?.is_empty() {
+            return Err(Error::decode(format!("{kind}: {key:?} is missing")));
+        }
+    }
+    for (_, key, known) in VALUES.iter().filter(|(name, ..)| name == kind) {
+        let value = of.str_or(key, "")?;
+        if !known.contains(&value) {
+            return Err(Error::decode(format!(
+                "{kind}: {key:?}: {:?} is none of {}",
+                shortened(value),
+                known.join(", ")
+            )));
+        }
+    }
+    match (*kind, of.str_or("pci-address", "")?) {
+        ("pci", address) if !is_pci_address(address) => {
+            Err(Error::decode(format!("pci: \"pci-address\": {:?} is not like 0000:18:02.5", shortened(address))))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn is_version(text: &str) -> bool {
+    let parts: Vec<&str> = text.split('.').collect();
+    parts.len() == 3 && parts.iter().all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// `dddd:BB:DD.f`; the domain of a volume management device has more digits.
+fn is_pci_address(text: &str) -> bool {
+    let digits = |part: &str, least: usize, most: usize| {
+        (least..=most).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    let split = text.split_once('.').map(|(front, function)| (front.split(':').collect::<Vec<_>>(), function));
+    matches!(&split, Some((front, function)) if digits(function, 1, 1) && matches!(front[..],
+        [domain, bus, device] if digits(domain, 4, 8) && digits(bus, 2, 2) && digits(device, 2, 2)))
+}
+
+/// The name of a device plugin's file in [`DP_DIR`].
+pub fn dp_file(resource: &str, device: &str) -> Result<String, Error> {
+    file_name(format!("{}-{device}-device.json", resource.replace('/', "-")))
+        .map_err(|error| error.context(format_args!("device {:?} of {:?}", shortened(device), shortened(resource))))
+}
+
+/// The name of an attachment's file in [`CNI_DIR`]. Neither part can hold the `:` between them, so no two have the same.
+pub fn cni_file(container_id: &str, ifname: &str) -> Result<String, Error> {
+    file_name(format!("{container_id}:{ifname}-device.json"))
+}
+
+fn file_name(name: String) -> Result<String, Error> {
+    if name.contains(['/', '\0']) || name.len() > MAX_NAME_BYTES {
+        return Err(Error::config(format!("{:?} can't name a file", shortened(&name))));
+    }
+    Ok(name)
+}
+
+/// Gives each network its device: those of one resource by their ids in alphabetical order, to the networks in their order.
+/// `asked` has the resource of each network; `devices` what the kubelet gave the pod, by resource. A resource that the kubelet
+/// knows no device of has none to give: some are there for the scheduler alone. Fewer devices than networks are an error.
+pub fn assign(asked: &[Option<&str>], devices: &BTreeMap<String, Vec<String>>) -> Result<Vec<Option<String>>, Error> {
+    let mut given: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut assigned = Vec::with_capacity(asked.len());
+    for resource in asked {
+        let Some((resource, all)) = resource.and_then(|name| devices.get_key_value(name)) else {
+            assigned.push(None);
+            continue;
+        };
+        let mut ids: Vec<&String> = all.iter().collect();
+        ids.sort();
+        ids.dedup();
+        let next = given.entry(resource).or_default();
+        let Some(id) = ids.get(*next) else {
+            let wanted = asked.iter().filter(|other| **other == Some(resource.as_str())).count();
+            let (resource, has) = (shortened(resource), ids.len());
+            let sentence = "the pod's containers must ask for one each";
+            return Err(Error::config(format!(
+                "resource {resource:?}: {wanted} networks take a device of it, the pod was given {has}; {sentence}"
+            )));
+        };
+        *next += 1;
+        assigned.push(Some((*id).clone()));
+    }
+    Ok(assigned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cni::Code;
+
+    #[test]
+    fn d1_d2_d3_d4_d5_d6_each_type_has_its_keys_and_others_stay() {
+        let pci =
+            r#""pci-address":"0000:18:02.5","vhost-net":"/dev/v","rdma-device":"r","pf-pci-address":"0000:18:00.0","#;
+        for text in [
+            format!(r#"{{"type":"pci","version":"1.1.0","pci":{{{pci}"representor-device":"eth3","new":1e+400}}}}"#),
+            r#"{"type":"pci","version":"1.0.0","pci":{"pci-address":"10000:e1:1f.7"},"org.x":[1]}"#.to_owned(),
+            r#"{"type":"vdpa","version":"1.1.0","vdpa":{"parent-device":"vdpa3","driver":"vhost","path":"/dev/v","device":"d"}}"#
+                .to_owned(),
+            r#"{"type":"vhost-user","version":"1.1.0","vhost-user":{"mode":"server","path":"/s"}}"#.to_owned(),
+            r#"{"type":"memif","version":"1.1.0","memif":{"role":"slave","path":"/m","mode":"inject-punt"}}"#.to_owned(),
+            r#"{"type":"memif","version":"1.1.0","memif":{"role":"master","path":"/m","mode":"punt"}}"#.to_owned(),
+        ] {
+            assert_eq!(parse(text.as_bytes()).unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn d1_what_is_no_device_information_says_why() {
+        for (text, why) in [
+            ("", "invalid JSON"),
+            ("[]", "expected an object, got []"),
+            ("{}", r#""type": "" is none of pci, vdpa, vhost-user, memif"#),
+            (r#"{"type":"usb","version":"1.1.0"}"#, r#""type": "usb" is none of"#),
+            (r#"{"type":1}"#, r#""type": expected a string, got 1"#),
+            (r#"{"type":"pci"}"#, r#""version": "" is not like 1.1.0"#),
+            (r#"{"type":"pci","version":"1.1"}"#, r#""version": "1.1" is not like"#),
+            (r#"{"type":"pci","version":"1.1.x"}"#, r#""version": "1.1.x" is not like"#),
+            (r#"{"type":"pci","version":"1.1.0"}"#, r#""pci" is missing"#),
+            (r#"{"type":"pci","version":"1.1.0","pci":{}}"#, r#"pci: "pci-address" is missing"#),
+            (r#"{"type":"pci","version":"1.1.0","pci":{"pci-address":"../x"}}"#, "is not like 0000:18:02.5"),
+            (r#"{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:18:02"}}"#, "is not like 0000:18:02.5"),
+            (r#"{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:18:02:1.5"}}"#, "is not like 0000:18:02.5"),
+            (
+                r#"{"type":"vdpa","version":"1.1.0","vdpa":{"parent-device":"v","driver":"x","path":"/"}}"#,
+                "vhost, virtio",
+            ),
+            (
+                r#"{"type":"memif","version":"1.1.0","memif":{"role":"master","path":"/m"}}"#,
+                r#"memif: "mode" is missing"#,
+            ),
+            (r#"{"type":"vhost-user","version":"1.1.0","vhost-user":{"mode":"both","path":"/"}}"#, "client, server"),
+        ] {
+            let error = parse(text.as_bytes()).unwrap_err();
+            assert_eq!(error.code, Code::Decode, "{text}");
+            assert!(error.msg.starts_with("device information: ") && error.msg.contains(why), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn d7_the_file_of_a_device_plugin_is_named_after_resource_and_device() {
+        assert_eq!(dp_file("a.b/c", "0000:01:02.3").unwrap(), "a.b-c-0000:01:02.3-device.json");
+        for (resource, device) in [("a.b/c", "../x"), ("a", "b/c"), ("a", "\0"), ("a", &*"x".repeat(300))] {
+            assert_eq!(dp_file(resource, device).unwrap_err().code, Code::InvalidConfig, "{resource} {device}");
+        }
+        assert_eq!(dp_file("..", "..").unwrap(), "..-..-device.json");
+    }
+
+    #[test]
+    fn d8_the_file_of_an_attachment_is_its_own() {
+        let names = [("c1", "net1"), ("c1", "net2"), ("c2", "net1"), ("c1-net1", "a"), ("c1", "net1-a")];
+        let mut files: Vec<String> = names.iter().map(|(id, ifname)| cni_file(id, ifname).unwrap()).collect();
+        files.sort();
+        files.dedup();
+        assert_eq!(files.len(), names.len());
+        assert!(cni_file(&"c".repeat(300), "net1").is_err());
+    }
+
+    #[test]
+    fn d9_the_devices_of_a_resource_go_to_its_networks_in_order() {
+        let of = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>();
+        let devices = BTreeMap::from([
+            ("a/vf".to_owned(), of(&["0000:02.2", "0000:02.1", "0000:02.1", "0000:02.9"])),
+            ("b/vf".to_owned(), of(&["x"])),
+            ("c/none".to_owned(), of(&[])),
+        ]);
+        let assign = |asked: &[&str]| {
+            let asked: Vec<Option<&str>> =
+                asked.iter().map(|name| Some(*name).filter(|name| !name.is_empty())).collect();
+            let ids = assign(&asked, &devices).map_err(|error| error.msg)?;
+            Ok::<_, String>(ids.into_iter().map(Option::unwrap_or_default).collect::<Vec<_>>().join(" "))
+        };
+        assert_eq!(assign(&["", "a/vf", "b/vf", "a/vf", "bridge/br0"]).unwrap(), " 0000:02.1 x 0000:02.2 ");
+        let sentence = concat!(
+            r#"resource "b/vf": 2 networks take a device of it, the pod was given 1; "#,
+            "the pod's containers must ask for one each"
+        );
+        assert_eq!(assign(&["b/vf", "a/vf", "b/vf"]).unwrap_err(), sentence);
+        assert!(assign(&["c/none"]).unwrap_err().contains("1 networks take a device of it, the pod was given 0"));
+    }
+}
