@@ -11,6 +11,7 @@ pub mod annotation;
 pub mod default_route;
 pub mod device_info;
 pub mod ipam_claim;
+pub mod lint;
 pub mod nad;
 pub mod names;
 pub mod network;
