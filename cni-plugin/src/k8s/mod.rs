@@ -8,6 +8,7 @@
 //! ```
 
 pub mod annotation;
+pub mod asked;
 pub mod default_route;
 pub mod device_info;
 pub mod ipam_claim;

@@ -1,6 +1,6 @@
 //! The keys of a configuration of type `braid` that attaches pods to networks: Multus' and a few more.
 
-use super::{ObjectName, names};
+use super::{ObjectName, Pod, names};
 use crate::cni::bounds::shortened;
 use crate::cni::{Error, Json, NetConf};
 use std::path::PathBuf;
@@ -240,6 +240,21 @@ impl PodRef {
             infra_container: value("K8S_POD_INFRA_CONTAINER_ID").to_owned(),
         }))
     }
+
+    /// Refuses a pod that has the name, but is another one than the call is for. The API shows a static pod under another uid
+    /// than the kubelet.
+    pub fn refuse_other(&self, pod: &Pod) -> Result<(), Error> {
+        match &self.uid {
+            Some(uid) if *uid != pod.uid && !pod.is_static() => {
+                let (asked, found) = (shortened(uid), shortened(&pod.uid));
+                Err(Error::config(format!(
+                    "pod {}: the call is for uid {asked}, and the API has uid {found}",
+                    self.name
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -377,5 +392,23 @@ mod tests {
         for args in ["K8S_POD_NAMESPACE=../x;K8S_POD_NAME=p", "K8S_POD_NAMESPACE=ns;K8S_POD_NAME=a/b"] {
             assert_eq!(PodRef::of(args).unwrap_err().code, Code::InvalidEnv, "{args}");
         }
+    }
+
+    #[test]
+    fn a_pod_with_another_uid_is_another_pod() {
+        let args =
+            |uid: &str| PodRef::of(&format!("K8S_POD_NAMESPACE=ns;K8S_POD_NAME=p;K8S_POD_UID={uid}")).unwrap().unwrap();
+        let pod = |source: &str| Pod {
+            name: object("ns/p"),
+            uid: "u1".to_owned(),
+            annotations: [("kubernetes.io/config.source".to_owned(), source.to_owned())].into(),
+            resource_claims: Vec::new(),
+        };
+        for (uid, source, is_it) in [("u1", "api", true), ("", "api", true), ("u2", "api", false), ("u2", "file", true)]
+        {
+            assert_eq!(args(uid).refuse_other(&pod(source)).is_ok(), is_it, "{uid} {source}");
+        }
+        let sentence = "pod ns/p: the call is for uid u2, and the API has uid u1";
+        assert_eq!(args("u2").refuse_other(&pod("api")).unwrap_err().msg, sentence);
     }
 }
