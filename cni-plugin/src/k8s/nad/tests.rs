@@ -201,3 +201,23 @@ fn a_folder_gives_its_first_network_or_a_chain_of_all() {
     assert!(chain_of_folder("aux", Version::V1_0_0, &all[2..]).unwrap().is_none());
     assert!(chain_of_folder("aux", Version::V1_0_0, &files(&[("1.conf", "{")])).is_err());
 }
+
+#[test]
+fn hostile_networks_are_refused_with_a_short_message() {
+    let deep = format!(r#"{{"type":"t","x":{}}}"#, "[".repeat(200_000));
+    let long = format!(r#"{{"type":"{}"}}"#, "../".repeat(300_000));
+    let wide = format!(r#"{{"plugins":[{}{{}}]}}"#, "{\"type\":\"t\"},".repeat(10_000));
+    let huge = "x".repeat(5 << 20);
+    for config in [
+        deep.as_str(),
+        &long,
+        &wide,
+        &huge,
+        r#"{"type":"a\u0000b"}"#,
+        r#"{"type":".."}"#,
+        r#"{"name":"..","type":"t"}"#,
+    ] {
+        let error = Found::of_nad(&nad("a", config), &[]).unwrap_err();
+        assert!(error.to_string().len() < 300, "{error}");
+    }
+}

@@ -1,0 +1,39 @@
+//! Any text as an annotation, a network's configuration, a status or device information: refused, or with names that can't
+//! become paths.
+#![no_main]
+
+use braid::cni::Json;
+use braid::k8s::nad::{Definition, DiskFile, of_disk};
+use braid::k8s::settings::PodRef;
+use braid::k8s::{annotation, device_info, lint, status};
+use libfuzzer_sys::fuzz_target;
+
+fn is_plain(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['/', '\0']) && name != "." && name != ".."
+}
+
+fuzz_target!(|text: &str| {
+    if let Ok(selections) = annotation::networks(text, "pods") {
+        assert!(selections.len() <= annotation::MAX_ITEMS);
+        for selection in selections {
+            assert!(is_plain(&selection.object.namespace) && is_plain(&selection.object.name));
+            assert!(selection.ipam_claim.as_deref().is_none_or(is_plain));
+            selection.runtime_config();
+        }
+    }
+    let _ = annotation::default_network(text, "pods");
+    let lines = text.bytes().filter(|byte| *byte == b'\n').count() + 1;
+    assert!(lint::networks(text, "pods").iter().all(|finding| (1..=lines).contains(&finding.line)));
+    if let Ok(Some(pod)) = PodRef::of(text) {
+        assert!(is_plain(&pod.name.namespace) && is_plain(&pod.name.name));
+    }
+    if let Ok(definition) = Json::parse(text.as_bytes(), "conf").and_then(|json| Definition::parse(json, "a")) {
+        assert!(is_plain(definition.name()) && definition.types().all(is_plain));
+        let conf = definition.conf(&Json::Null).expect("what was read can be called");
+        assert!(Definition::parse(conf, "a").is_ok());
+    }
+    let _ = of_disk("a", &[DiskFile { name: "a.conf".to_owned(), bytes: text.as_bytes().to_vec() }]);
+    let written = status::rewrite(Some(text), vec![Json::object_of([("name", "a".into())])]);
+    assert!(matches!(Json::parse(written.as_bytes(), "own status"), Ok(Json::Array(entries)) if !entries.is_empty()));
+    let _ = device_info::parse(text.as_bytes());
+});
