@@ -9,7 +9,7 @@ use super::selection::Selection;
 use super::{DEFAULT_NETWORK, NETWORKS, Nad, RESOURCE_NAME, names};
 use crate::cni::bounds::shortened;
 use crate::cni::{Error, Json, NetConf};
-use crate::ipam::{self, Ipam};
+use crate::ipam;
 use crate::plugins::{self, Addresses};
 use place::{Step, line_of, named};
 use std::fmt;
@@ -231,7 +231,7 @@ fn of_capabilities(judge: &mut Judge<'_>, path: &[Step], plugin: &Json) {
 }
 
 fn of_ipam(judge: &mut Judge<'_>, at: &[Step], path: &[Step], kind: &str, conf: &NetConf) {
-    match Ipam::parse(kind, conf, "") {
+    match ipam::parse(kind, conf, "") {
         Ok(Some(_)) => {}
         Ok(None) if plugins::TYPES.contains(&kind) => {
             judge.note(Level::Error, at, "it is a plugin that gives no addresses");

@@ -5,6 +5,7 @@ use super::{Nad, ObjectName, RESOURCE_NAME};
 use crate::cni::bounds::{listed, shortened};
 use crate::cni::netconf::check_plugin_type;
 use crate::cni::{Error, Injected, Json, NetConf, NetConfList, Version};
+use std::rc::Rc;
 
 /// The program's own type: a list in one configuration.
 const BRAID: &str = "braid";
@@ -135,7 +136,7 @@ impl Definition {
         } else {
             check_plugin_type(json.str_or("type", "")?)?;
             let NetConf { json, name, version, .. } = NetConf::from_json(json)?;
-            (NetConfList { name, version, disable_check: false, disable_gc: false, plugins: vec![json] }, false)
+            (NetConfList { name, version, disable_check: false, disable_gc: false, plugins: vec![Rc::unwrap_or_clone(json)] }, false)
         };
         let definition = Self { list, is_list };
         if definition.types().any(|plugin| plugin == BRAID) {
@@ -197,7 +198,7 @@ impl Definition {
         let list = &self.list;
         if !self.is_list {
             let injected = Injected { runtime_config: Some(runtime_config), ..Injected::default() };
-            return Ok(list.plugin_conf(0, &injected)?.json);
+            return Ok(Rc::unwrap_or_clone(list.plugin_conf(0, &injected)?.json));
         }
         let mut json = Json::object_of([
             ("name", list.name.as_str().into()),

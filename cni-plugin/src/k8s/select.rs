@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 /// A network that the pod is to have, before its configuration is known.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Wanted {
+pub struct Choice {
     /// Whether it is the default network.
     pub is_default: bool,
     /// Where its configuration comes from.
@@ -20,7 +20,7 @@ pub struct Wanted {
     pub selection: Option<Selection>,
 }
 
-impl Wanted {
+impl Choice {
     /// A network that all pods get.
     pub fn of_all(origin: Origin) -> Self {
         Self { is_default: false, origin, selection: None }
@@ -58,22 +58,22 @@ pub fn wanted(
     namespace: &str,
     default: Option<Selection>,
     asked: Vec<Selection>,
-) -> Result<Vec<Wanted>, Error> {
+) -> Result<Vec<Choice>, Error> {
     for selection in default.iter().chain(&asked) {
         settings.allow(namespace, &selection.object)?;
     }
     let of_pod = |is_default: bool| {
-        move |selection: Selection| Wanted {
+        move |selection: Selection| Choice {
             is_default,
             origin: Origin::Nad(selection.object.clone()),
             selection: Some(selection),
         }
     };
-    let of_cluster = || Wanted { is_default: true, ..Wanted::of_all(settings.default_network.clone()) };
+    let of_cluster = || Choice { is_default: true, ..Choice::of_all(settings.default_network.clone()) };
     let mut all = vec![default.map_or_else(of_cluster, of_pod(true))];
-    all.extend(settings.more_networks.iter().cloned().map(Wanted::of_all));
+    all.extend(settings.more_networks.iter().cloned().map(Choice::of_all));
     if !settings.is_system(namespace) {
-        all.extend(settings.default_networks.iter().cloned().map(Wanted::of_all));
+        all.extend(settings.default_networks.iter().cloned().map(Choice::of_all));
     }
     all.extend(asked.into_iter().map(of_pod(false)));
     Ok(all)
@@ -82,12 +82,12 @@ pub fn wanted(
 /// The networks of a pod of this namespace whose default interface is `ifname`. `runtime_config` is what the runtime offers,
 /// which only the default network gets. Refuses what can't work before anything is run.
 pub fn networks(
-    found: Vec<(Wanted, Found)>,
+    found: Vec<(Choice, Found)>,
     namespace: &str,
     ifname: &IfName,
     runtime_config: Option<&Json>,
 ) -> Result<Vec<Network>, Error> {
-    let wanted: Vec<&Wanted> = found.iter().map(|(wanted, _)| wanted).collect();
+    let wanted: Vec<&Choice> = found.iter().map(|(wanted, _)| wanted).collect();
     refuse_two_routes(&wanted)?;
     let ifnames = interfaces(ifname, &wanted)?;
     let all = found.into_iter().zip(ifnames);
@@ -100,7 +100,7 @@ pub fn networks(
 }
 
 fn network(
-    wanted: Wanted,
+    wanted: Choice,
     Found { mut definition, object, resource }: Found,
     namespace: &str,
     ifname: IfName,
@@ -159,8 +159,8 @@ fn refuse_two_sources(selection: &Selection, is_default: bool) -> Result<(), Err
 }
 
 /// Both annotations together have the default route once.
-fn refuse_two_routes(wanted: &[&Wanted]) -> Result<(), Error> {
-    let has_route = |wanted: &&&Wanted| wanted.selection.as_ref().is_some_and(|one| one.default_route.is_some());
+fn refuse_two_routes(wanted: &[&Choice]) -> Result<(), Error> {
+    let has_route = |wanted: &&&Choice| wanted.selection.as_ref().is_some_and(|one| one.default_route.is_some());
     let mut routed = wanted.iter().filter(has_route);
     match (routed.next(), routed.next()) {
         (Some(first), Some(second)) => {
@@ -171,7 +171,7 @@ fn refuse_two_routes(wanted: &[&Wanted]) -> Result<(), Error> {
 }
 
 /// The interface of each network: the one asked for, else `net` and its number, or the least number that is free.
-fn interfaces(ifname: &IfName, wanted: &[&Wanted]) -> Result<Vec<IfName>, Error> {
+fn interfaces(ifname: &IfName, wanted: &[&Choice]) -> Result<Vec<IfName>, Error> {
     let mut taken: BTreeSet<&str> = BTreeSet::from(["lo"]);
     let mut names: Vec<Option<IfName>> = Vec::new();
     for one in wanted {

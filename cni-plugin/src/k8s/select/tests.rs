@@ -16,15 +16,15 @@ fn settings(keys: &str) -> Settings {
 }
 
 /// What a pod of namespace `pods` wants.
-fn wanted_by(keys: &str, default: &str, networks: &str) -> Result<Vec<Wanted>, Error> {
+fn wanted_by(keys: &str, default: &str, networks: &str) -> Result<Vec<Choice>, Error> {
     let settings = settings(keys);
     let default = annotation::default_network(default, &settings.multus_namespace)?;
     wanted(&settings, "pods", default, annotation::networks(networks, "pods")?)
 }
 
 /// Its networks, all with the same configuration.
-fn with_config(config: &str, wanted: Vec<Wanted>, runtime: Option<&Json>) -> Result<Vec<Network>, Error> {
-    let found = |wanted: Wanted| {
+fn with_config(config: &str, wanted: Vec<Choice>, runtime: Option<&Json>) -> Result<Vec<Network>, Error> {
+    let found = |wanted: Choice| {
         let definition = Definition::parse(json(config), "conf").unwrap();
         let object = wanted.object(&settings(""));
         (wanted, Found { object, ..Found::of(definition) })
