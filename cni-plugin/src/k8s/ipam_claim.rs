@@ -69,7 +69,7 @@ mod tests {
     use crate::cni::{Json, Version};
     use crate::k8s::ObjectName;
     use crate::k8s::nad::Definition;
-    use crate::plan::IfName;
+    use crate::name::IfName;
 
     fn claim(network: &str, ips: &[&str]) -> IpamClaim {
         IpamClaim {

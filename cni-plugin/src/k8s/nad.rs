@@ -136,7 +136,16 @@ impl Definition {
         } else {
             check_plugin_type(json.str_or("type", "")?)?;
             let NetConf { json, name, version, .. } = NetConf::from_json(json)?;
-            (NetConfList { name, version, disable_check: false, disable_gc: false, plugins: vec![Rc::unwrap_or_clone(json)] }, false)
+            (
+                NetConfList {
+                    name,
+                    version,
+                    disable_check: false,
+                    disable_gc: false,
+                    plugins: vec![Rc::unwrap_or_clone(json)],
+                },
+                false,
+            )
         };
         let definition = Self { list, is_list };
         if definition.types().any(|plugin| plugin == BRAID) {

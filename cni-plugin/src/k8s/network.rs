@@ -3,7 +3,7 @@
 use super::ObjectName;
 use super::nad::Definition;
 use crate::cni::{AddResult, Error, Json};
-use crate::plan::IfName;
+use crate::name::IfName;
 use std::net::IpAddr;
 
 /// The capability by which a plugin gets the path of the file with its device.

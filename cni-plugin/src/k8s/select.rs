@@ -6,7 +6,7 @@ use super::selection::Selection;
 use super::settings::{Origin, Settings};
 use super::{ObjectName, names};
 use crate::cni::{Error, Json};
-use crate::plan::IfName;
+use crate::name::IfName;
 use std::collections::BTreeSet;
 
 /// A network that the pod is to have, before its configuration is known.

@@ -5,7 +5,7 @@ use super::{ObjectName, names};
 use crate::cni::Json;
 use crate::cni::address::{parse_cidr, parse_ip};
 use crate::cni::bounds::shortened;
-use crate::plan::{IfName, Mac};
+use crate::name::{IfName, Mac};
 use std::fmt::Display;
 use std::net::IpAddr;
 
