@@ -4,6 +4,8 @@ use super::state::{API_SERVER, CONTROL_PLANE, Cluster, Node, bin, in_netns};
 use super::wait;
 use anyhow::Result;
 use serde_json::json;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::Duration;
 
@@ -50,18 +52,32 @@ pub(crate) fn register(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
 fn api_server(cluster: &Cluster) -> Command {
     let mut command = in_netns(CONTROL_PLANE, bin().join("kube-apiserver"));
     command
-        .args(["--etcd-servers=http://127.0.0.1:2379", "--secure-port=6443", "--service-cluster-ip-range=10.96.0.0/16"])
-        .arg(format!("--advertise-address={API_SERVER}"))
-        .args(["--authorization-mode=Node,RBAC", "--allow-privileged=true"])
-        .args(["--kubelet-preferred-address-types=InternalIP", "--service-account-issuer=https://kubernetes"])
-        .arg(flag("client-ca-file", cluster, "ca.crt"))
-        .arg(flag("tls-cert-file", cluster, "apiserver.crt"))
-        .arg(flag("tls-private-key-file", cluster, "apiserver.key"))
-        .arg(flag("service-account-key-file", cluster, "sa.pub"))
-        .arg(flag("service-account-signing-key-file", cluster, "sa.key"))
+        .args(api_server_flags(|file| cluster.pki(file), API_SERVER))
+        .arg("--kubelet-preferred-address-types=InternalIP")
         .arg(flag("kubelet-client-certificate", cluster, "admin.crt"))
         .arg(flag("kubelet-client-key", cluster, "admin.key"));
     command
+}
+
+/// The flags of an API server at `address` beside its etcd, with the certificates of [`Pki`](super::Pki).
+pub fn api_server_flags(pki: impl Fn(&str) -> PathBuf, address: Ipv4Addr) -> Vec<String> {
+    let files = [
+        ("client-ca-file", "ca.crt"),
+        ("tls-cert-file", "apiserver.crt"),
+        ("tls-private-key-file", "apiserver.key"),
+        ("service-account-key-file", "sa.pub"),
+        ("service-account-signing-key-file", "sa.key"),
+    ];
+    let plain = [
+        "--etcd-servers=http://127.0.0.1:2379",
+        "--secure-port=6443",
+        "--service-cluster-ip-range=10.96.0.0/16",
+        "--authorization-mode=Node,RBAC",
+        "--allow-privileged=true",
+        "--service-account-issuer=https://kubernetes",
+    ];
+    let files = files.iter().map(|(name, file)| format!("--{name}={}", pki(file).display()));
+    plain.map(String::from).into_iter().chain([format!("--advertise-address={address}")]).chain(files).collect()
 }
 
 fn controller_manager(cluster: &Cluster) -> Command {

@@ -4,68 +4,87 @@ use super::state::{API_SERVER, Cluster, Node};
 use crate::sh;
 use anyhow::{Context, Result};
 use std::fs;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::process::Command;
 
 const DAYS: &str = "30";
 
 /// Makes everything under `pki/`: `ca`, `sa` (service accounts' tokens), `apiserver`, `admin` and one for each node.
 pub(crate) fn create(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
-    fs::create_dir_all(cluster.pki(""))?;
-    openssl(
-        cluster,
-        &["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", DAYS],
-    )
-    .args(["-subj", "/CN=ca", "-keyout", "ca.key", "-out", "ca.crt"])
-    .ran()?;
-    openssl(cluster, &["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", "sa.key"])
-        .ran()?;
-    openssl(cluster, &["pkey", "-in", "sa.key", "-pubout", "-out", "sa.pub"]).ran()?;
-    let names = format!("IP:{API_SERVER},IP:127.0.0.1,IP:10.96.0.1,DNS:kubernetes,DNS:kubernetes.default");
-    certificate(cluster, "apiserver", "/CN=apiserver", &names)?;
-    certificate(cluster, "admin", "/O=system:masters/CN=admin", "DNS:admin")?;
+    let pki = Pki::create(cluster.pki(""), API_SERVER)?;
     for node in nodes {
         let subject = format!("/O=system:nodes/CN=system:node:{node}");
-        certificate(cluster, &node.to_string(), &subject, &format!("DNS:{node},IP:{}", node.address()))?;
+        pki.certificate(&node.to_string(), &subject, &format!("DNS:{node},IP:{}", node.address()))?;
     }
     Ok(())
 }
 
-fn certificate(cluster: &Cluster, name: &str, subject: &str, alt_names: &str) -> Result<()> {
-    let file = |ending: &str| format!("{name}.{ending}");
-    let extensions = format!("subjectAltName={alt_names}\nextendedKeyUsage=serverAuth,clientAuth\n");
-    fs::write(cluster.pki(&file("ext")), extensions)?;
-    openssl(cluster, &["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", subject])
-        .args(["-keyout", &file("key"), "-out", &file("csr")])
-        .ran()?;
-    openssl(cluster, &["x509", "-req", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", DAYS])
-        .args(["-in", &file("csr"), "-out", &file("crt"), "-extfile", &file("ext")])
-        .ran()?;
-    kubeconfig(cluster, name)
+/// A folder with the certificates of a control plane.
+pub struct Pki {
+    dir: PathBuf,
+    server: Ipv4Addr,
 }
 
-fn kubeconfig(cluster: &Cluster, name: &str) -> Result<()> {
-    let config = serde_json::json!({
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "braid", "cluster": {
-            "server": format!("https://{API_SERVER}:6443"),
-            "certificate-authority": cluster.pki("ca.crt"),
-        }}],
-        "users": [{"name": name, "user": {
-            "client-certificate": cluster.pki(&format!("{name}.crt")),
-            "client-key": cluster.pki(&format!("{name}.key")),
-        }}],
-        "contexts": [{"name": "braid", "context": {"cluster": "braid", "user": name}}],
-        "current-context": "braid",
-    });
-    let path = cluster.pki(&format!("{name}.conf"));
-    fs::write(&path, config.to_string()).with_context(|| format!("write {}", path.display()))
-}
+impl Pki {
+    /// Makes the authority, the service accounts' key, and certificates for the API server and its administrator.
+    pub fn create(dir: PathBuf, server: Ipv4Addr) -> Result<Self> {
+        fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
+        let pki = Self { dir, server };
+        pki.openssl(&["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", DAYS])
+            .args(["-subj", "/CN=ca", "-keyout", "ca.key", "-out", "ca.crt"])
+            .ran()?;
+        pki.openssl(&["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", "sa.key"]).ran()?;
+        pki.openssl(&["pkey", "-in", "sa.key", "-pubout", "-out", "sa.pub"]).ran()?;
+        let names = format!("IP:{server},IP:127.0.0.1,IP:10.96.0.1,DNS:kubernetes,DNS:kubernetes.default");
+        pki.certificate("apiserver", "/CN=apiserver", &names)?;
+        pki.certificate("admin", "/O=system:masters/CN=admin", "DNS:admin")?;
+        Ok(pki)
+    }
 
-fn openssl(cluster: &Cluster, args: &[&str]) -> Command {
-    let mut command = sh::cmd("openssl", args);
-    command.current_dir(cluster.pki(""));
-    command
+    /// One of its files.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// A key, its certificate, and the kubeconfig `<name>.conf` of who has both.
+    fn certificate(&self, name: &str, subject: &str, alt_names: &str) -> Result<()> {
+        let file = |ending: &str| format!("{name}.{ending}");
+        let extensions = format!("subjectAltName={alt_names}\nextendedKeyUsage=serverAuth,clientAuth\n");
+        fs::write(self.file(&file("ext")), extensions)?;
+        self.openssl(&["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", subject])
+            .args(["-keyout", &file("key"), "-out", &file("csr")])
+            .ran()?;
+        self.openssl(&["x509", "-req", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", DAYS])
+            .args(["-in", &file("csr"), "-out", &file("crt"), "-extfile", &file("ext")])
+            .ran()?;
+        self.kubeconfig(name)
+    }
+
+    fn kubeconfig(&self, name: &str) -> Result<()> {
+        let config = serde_json::json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "braid", "cluster": {
+                "server": format!("https://{}:6443", self.server),
+                "certificate-authority": self.file("ca.crt"),
+            }}],
+            "users": [{"name": name, "user": {
+                "client-certificate": self.file(&format!("{name}.crt")),
+                "client-key": self.file(&format!("{name}.key")),
+            }}],
+            "contexts": [{"name": "braid", "context": {"cluster": "braid", "user": name}}],
+            "current-context": "braid",
+        });
+        let path = self.file(&format!("{name}.conf"));
+        fs::write(&path, config.to_string()).with_context(|| format!("write {}", path.display()))
+    }
+
+    fn openssl(&self, args: &[&str]) -> Command {
+        let mut command = sh::cmd("openssl", args);
+        command.current_dir(&self.dir);
+        command
+    }
 }
 
 trait Ran {

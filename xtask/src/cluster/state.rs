@@ -166,7 +166,7 @@ pub fn in_netns(netns: &str, program: impl AsRef<OsStr>) -> Command {
 }
 
 /// Folder of the binaries of Kubernetes and containerd.
-pub(crate) fn bin() -> PathBuf {
+pub fn bin() -> PathBuf {
     sh::cache().join("k8s")
 }
 
