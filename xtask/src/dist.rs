@@ -12,8 +12,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const HOW_TO_INSTALL: &str = "no standard library for musl: run `rustup target add <architecture>-unknown-linux-musl`; \
-    as root on Debian this verb installs rustc-web and musl-tools itself";
+const HOW_TO_INSTALL: &str = "no standard library or no C compiler for musl: run `rustup target add \
+    <architecture>-unknown-linux-musl` and install musl-tools; as root on Debian this verb installs rustc-web and musl-tools itself";
+/// ring has some C.
+const C_COMPILER: &str = "musl-gcc";
 
 pub(crate) fn run() -> Result<()> {
     let braid = braid()?;
@@ -58,19 +60,21 @@ enum Toolchain {
 
 impl Toolchain {
     fn find() -> Option<Self> {
+        if !Path::new("/usr/bin").join(C_COMPILER).is_file() {
+            return None;
+        }
         let libraries = sh::read(&mut sh::cmd("rustc", ["--print", "target-libdir", "--target", &target()])).ok()?;
         if Path::new(libraries.trim()).is_dir() {
             return Some(Self::InUse);
         }
-        let has_musl = Path::new("/usr/bin/musl-gcc").is_file();
-        Compiler::debian().filter(|_| has_musl).map(Self::FromSource)
+        Compiler::debian().map(Self::FromSource)
     }
 
     fn install() -> Result<Self> {
         if !nix::unistd::Uid::effective().is_root() || !Path::new("/usr/bin/apt-get").exists() {
             bail!(HOW_TO_INSTALL);
         }
-        sh::apt(&[("musl-gcc", "musl-tools")])?;
+        sh::apt(&[(C_COMPILER, "musl-tools")])?;
         Ok(Self::FromSource(Compiler::install()?.context(HOW_TO_INSTALL)?))
     }
 
@@ -80,6 +84,7 @@ impl Toolchain {
             Self::InUse => sh::cmd("cargo", ["rustc", "--release", "--quiet", "--locked"]),
             Self::FromSource(compiler) => from_source(compiler)?,
         };
+        build.env(format!("CC_{}", target().replace('-', "_")), C_COMPILER);
         build.args(["--package", "braid", "--bin", "braid", "--target", &target(), "--"]);
         sh::run(build.args(options.iter().flat_map(|option| ["-C", option])))?;
         Ok(build::target_dir().join(target()).join("release/braid"))
@@ -96,7 +101,7 @@ fn from_source(compiler: &Compiler) -> Result<Command> {
     fs::create_dir_all(&libraries).with_context(|| format!("create {}", libraries.display()))?;
     fs::write(&empty, "!<arch>\n").with_context(|| format!("write {}", empty.display()))?;
     let of_target = format!("CARGO_TARGET_{}", target().to_uppercase().replace('-', "_"));
-    build.env(format!("{of_target}_LINKER"), "musl-gcc");
+    build.env(format!("{of_target}_LINKER"), C_COMPILER);
     build.env(format!("{of_target}_RUSTFLAGS"), format!("-C link-self-contained=no -L {}", libraries.display()));
     Ok(build)
 }
