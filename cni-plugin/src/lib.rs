@@ -29,4 +29,5 @@ pub mod name;
 pub mod plan;
 #[forbid(unsafe_code)]
 pub mod plugins;
+pub mod source;
 pub mod sys;

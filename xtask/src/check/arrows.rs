@@ -27,6 +27,7 @@ const ARROWS: &[(&str, &str, &str)] = &[
     ("k8s", "cni", "a network's configuration and result are the protocol's"),
     ("k8s::lint", "plugins", "each plugin knows what is wrong with its keys"),
     ("k8s::lint", "ipam", "and each IPAM"),
+    ("source", "k8s", "what it fetches, as values"),
 ];
 
 /// The places where `source` names a part that no arrow leads to.

@@ -1,0 +1,80 @@
+use super::*;
+use tempfile::TempDir;
+
+const TOKEN: &str = "canary-3f9c1d";
+
+/// A kubeconfig whose user is `user` and whose cluster has `more` lines.
+fn kubeconfig(folder: &TempDir, user: &str, more: &str) -> Access {
+    let text = format!(
+        "current-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\nusers:\n- name: u\n  user: {user}\n\
+         clusters:\n- name: k\n  cluster:\n    server: https://api.example:6443\n{more}"
+    );
+    let path = folder.path().join("kubeconfig");
+    fs::write(&path, text).unwrap();
+    Access::Kubeconfig(path)
+}
+
+fn read(access: &Access) -> Result<Credentials, SourceError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(access.credentials(Duration::from_secs(5)))
+}
+
+fn why(access: &Access) -> String {
+    match read(access) {
+        Err(SourceError::Lasting { why }) => why,
+        Err(other) => panic!("{other:?}"),
+        Ok(_) => panic!("read"),
+    }
+}
+
+#[test]
+fn a_tokens_file_loses_its_newline_and_goes_before_an_inline_token() {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("token"), format!("{TOKEN}\n")).unwrap();
+    let access = kubeconfig(&folder, "{token: other, tokenFile: token}", "");
+    let credentials = read(&access).unwrap();
+    assert_eq!((credentials.secrets, credentials.server), (vec![TOKEN.to_owned()], "api.example:6443".to_owned()));
+    fs::remove_file(folder.path().join("token")).unwrap();
+    assert_eq!(read(&access).unwrap().secrets, ["other"]);
+}
+
+#[test]
+fn a_service_account_is_its_folder_and_the_server_of_the_environment() {
+    let variable = |name: &str| match name {
+        "KUBERNETES_SERVICE_HOST" => Some("fd00::1".to_owned()),
+        "KUBERNETES_SERVICE_PORT" => Some("443".to_owned()),
+        _ => None,
+    };
+    let server = "https://[fd00::1]:443".to_owned();
+    let of_pod = Access::of_pod(variable);
+    assert_eq!(of_pod, Some(Access::ServiceAccount { folder: SERVICE_ACCOUNT.into(), server: server.clone() }));
+    assert_eq!(Access::of_pod(|_| None), None);
+    let folder = TempDir::new().unwrap();
+    let access = Access::ServiceAccount { folder: folder.path().into(), server };
+    assert!(why(&access).contains("ca.crt"), "{}", why(&access));
+}
+
+#[test]
+fn a_broken_kubeconfig_is_told_by_its_line_and_shows_no_token() {
+    let folder = TempDir::new().unwrap();
+    for user in
+        [format!("{{token: {TOKEN}]"), format!("[token, {TOKEN}]"), format!("{{token: {TOKEN}, tokenFile: {{}}}}")]
+    {
+        let text = why(&kubeconfig(&folder, &user, ""));
+        assert!(text.contains("this is no kubeconfig, line ") && !text.contains(TOKEN), "{text}");
+    }
+}
+
+#[test]
+fn what_braid_does_not_do_for_credentials_is_refused_in_its_words() {
+    let folder = TempDir::new().unwrap();
+    let exec = "{exec: {apiVersion: client.authentication.k8s.io/v1, command: touch, args: [/tmp/never]}}";
+    assert!(
+        why(&kubeconfig(&folder, exec, "")).ends_with("braid runs no exec plugin and no auth-provider for credentials")
+    );
+    let proxied = kubeconfig(&folder, "{}", "    proxy-url: http://proxy.example:3128\n");
+    assert!(why(&proxied).ends_with("braid uses no proxy-url"));
+    fs::write(folder.path().join("token"), "\n").unwrap();
+    assert!(why(&kubeconfig(&folder, "{tokenFile: token}", "")).ends_with("token is empty"));
+    assert!(why(&kubeconfig(&folder, "{tokenFile: missing}", "")).contains("missing: No such file"));
+}

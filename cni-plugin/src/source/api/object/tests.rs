@@ -1,0 +1,59 @@
+use super::*;
+
+fn name() -> ObjectName {
+    ObjectName { namespace: "a".into(), name: "b".into() }
+}
+
+#[test]
+fn a_pod_is_read_with_its_annotations_and_all_of_its_claims() {
+    let body = json!({
+        "metadata": {"uid": "u", "annotations": {"k": "v"}, "managedFields": [{}]},
+        "spec": {
+            "containers": [{"name": "c"}],
+            "resourceClaims": [{"name": "own", "resourceClaimName": "gpu"}, {"name": "t", "resourceClaimTemplateName": "x"}],
+        },
+        "status": {
+            "phase": "Pending",
+            "resourceClaimStatuses": [{"name": "t", "resourceClaimName": "b-t-x7"}, {"name": "none"}],
+            "extendedResourceClaimStatus": {"resourceClaimName": "b-extended", "requestMappings": []},
+        },
+    });
+    let expected = Pod {
+        name: name(),
+        uid: "u".into(),
+        annotations: [("k".to_owned(), "v".to_owned())].into(),
+        resource_claims: ["b-extended", "b-t-x7", "gpu"].map(String::from).into(),
+    };
+    assert_eq!(pod(&name(), body.to_string().as_bytes()).unwrap(), expected);
+    let bare = pod(&name(), br#"{"metadata": {"uid": "u"}, "spec": {}}"#).unwrap();
+    assert_eq!((bare.annotations.len(), bare.resource_claims.len()), (0, 0));
+}
+
+#[test]
+fn a_network_without_a_configuration_is_one() {
+    for body in [r#"{"metadata": {}}"#, r#"{"metadata": {}, "spec": {}}"#] {
+        assert_eq!(nad(&name(), body.as_bytes()).unwrap().config, "");
+    }
+}
+
+#[test]
+fn a_claim_needs_network_and_interface_and_may_have_no_status() {
+    let body = br#"{"metadata": {"uid": "u"}, "spec": {"network": "n", "interface": "net1"}}"#;
+    assert_eq!(claim(&name(), body).unwrap().ips, [""; 0]);
+    assert!(claim(&name(), br#"{"metadata": {"uid": "u"}, "spec": {}}"#).is_err());
+}
+
+#[test]
+fn a_long_message_becomes_a_note_of_whole_characters() {
+    let message = format!("{}ä", "x".repeat(NOTE_MAX - 1));
+    let told = Event { severity: Severity::Normal, reason: "R", message };
+    let event = event(&name(), "u", &told, "node", Timestamp::UNIX_EPOCH);
+    assert_eq!(event["note"].as_str().map(str::len), Some(NOTE_MAX - 1));
+    assert_eq!(event["eventTime"], "1970-01-01T00:00:00.000000Z");
+}
+
+#[test]
+fn an_events_name_begins_like_the_pods_and_is_a_name() {
+    let long = format!("{}.b{}", "a".repeat(56), "c".repeat(190));
+    assert_eq!(["web-0", &long].map(event_name), ["web-0-".to_owned(), format!("{}-", "a".repeat(56))]);
+}

@@ -1,0 +1,3 @@
+//! Places that pods, NetworkAttachmentDefinitions and claims come from.
+
+pub mod api;
