@@ -1,14 +1,14 @@
 //! `cargo xtask test`: all tests, in stages, each a process with a limit. Lanes of them run side by side:
 //!
 //! ```text
-//!  in front   tools ─ check ─ build ─ netns (1) ─ crash ─ e2e ─ cluster (1, 2, 3)
+//!  in front   tools ─ check ─ build ─ netns (1) ─ crash ─ e2e ─ api (3) ─ cluster (1, 2, 3)
 //!  behind     reference (1) ─ release (2)
 //!  behind     kubernetes (3)
 //!  behind     kernels (after netns, 2)
 //! ```
 //!
 //! A number is of a stage that another one needs. The tests mostly wait, and those behind take the time that this leaves.
-//! `--quick` has neither the cluster nor what it and another kernel need.
+//! `--quick` has neither the API server and the cluster, nor what they and another kernel need.
 
 pub(crate) mod journal;
 mod lane;
@@ -24,7 +24,7 @@ use std::time::Duration;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The inner loop, under three minutes: without other kernels and the cluster, and with a few of the crash points
+    /// The inner loop, under three minutes: no other kernels, no API server, no cluster, a few of the crash points
     #[arg(long)]
     quick: bool,
     /// Every crash point, Debian's kernels 6.1, 6.12 and newest, and both clusters
@@ -93,6 +93,9 @@ fn lanes(args: &Args) -> Vec<Lane> {
     ];
     let mut behind = vec![vec![stage("reference", &[], 15, |_| reference())]];
     if !args.quick {
+        front.push(stage("api", &["tools", "build", "kubernetes"], 10, |args| {
+            tests(args, &["--package", "braid-tests", "--test", "api"])
+        }));
         front.push(stage("cluster", &["kubernetes", "release", "reference"], 20, cluster));
         behind[0].push(stage("release", &[], 40, |_| dist::braid_or_glibc().map(drop)));
         behind.push(vec![stage("kubernetes", &[], 40, |_| xtask(&["cluster", "build"]))]);

@@ -1,0 +1,124 @@
+//! The API server as braid's source, on a real one: etcd and kube-apiserver, TLS, RBAC with the role that is shipped.
+//!
+//! ```text
+//!  test's sandbox: Api ─► Proxy (faults) ──┐
+//!  another one, shared by all tests:       └─► kube-apiserver ─► etcd
+//! ```
+
+#![expect(clippy::expect_used, reason = "a test fails by a panic")]
+
+mod access;
+mod audit;
+mod faults;
+mod objects;
+mod proxy;
+mod server;
+mod token;
+
+use braid::k8s::ObjectName;
+use braid::source::api::{Access, Api, Limits};
+use braid_tests::{Sandbox, Value, json};
+use proxy::{Fault, Proxy};
+use server::Server;
+use std::fs;
+use std::path::PathBuf;
+
+/// A test's sandbox, its namespace at the API server, and a way there.
+struct World {
+    server: &'static Server,
+    proxy: Proxy,
+    namespace: String,
+    /// Ends last: what runs in it has ended before.
+    _sandbox: Sandbox,
+}
+
+impl World {
+    /// In a namespace named like the test; without faults.
+    fn new(namespace: &str) -> Option<Self> {
+        Self::with(namespace, Vec::new(), Fault::None)
+    }
+
+    /// The first connections have `faults`, one each, and all others `then`. `None` where there is no API server.
+    fn with(namespace: &str, faults: Vec<Fault>, then: Fault) -> Option<Self> {
+        let server = server::get(namespace)?;
+        let sandbox = Sandbox::new();
+        server.kubectl(&["create", "namespace", namespace], None);
+        Some(Self {
+            server,
+            proxy: Proxy::new(server, faults, then),
+            namespace: namespace.to_owned(),
+            _sandbox: sandbox,
+        })
+    }
+
+    fn name(&self, name: &str) -> ObjectName {
+        ObjectName { namespace: self.namespace.clone(), name: name.to_owned() }
+    }
+
+    /// Makes an object of the test's namespace, and returns it as it is then.
+    fn create(&self, mut object: Value) -> Value {
+        object["metadata"]["namespace"] = self.namespace.clone().into();
+        let made = self.server.kubectl(&["create", "-o", "json", "-f", "-"], Some(&object));
+        serde_json::from_str(&made).expect("kubectl prints JSON")
+    }
+
+    /// A pod on no node; `more` is merged into its metadata.
+    fn create_pod(&self, name: &str, annotations: &Value) -> Value {
+        let container = json!({"name": "c", "image": "none"});
+        let metadata = json!({"name": name, "annotations": annotations});
+        self.create(
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}),
+        )
+    }
+
+    fn create_nad(&self, name: &str, spec: &Value) -> Value {
+        let [api, kind] = ["k8s.cni.cncf.io/v1", "NetworkAttachmentDefinition"];
+        self.create(json!({"apiVersion": api, "kind": kind, "metadata": {"name": name}, "spec": spec}))
+    }
+
+    /// An object as it is now, without what each change of it changes.
+    fn get(&self, kind: &str, name: &str) -> Value {
+        let json = self.server.kubectl(&["get", kind, name, "-n", &self.namespace, "-o", "json"], None);
+        steady(serde_json::from_str(&json).expect("kubectl prints JSON"))
+    }
+
+    /// The source as the shipped service account, by a kubeconfig whose user is `user`.
+    fn api(&self, user: &Value, limits: Limits) -> Api {
+        Api::new(Access::Kubeconfig(self.kubeconfig(user)), limits)
+    }
+
+    /// The source as it is on a node.
+    fn source(&self) -> Api {
+        self.api(&json!({"token": self.server.token}), Limits::default())
+    }
+
+    fn kubeconfig(&self, user: &Value) -> PathBuf {
+        let authority = "/run/ca.crt";
+        fs::write(authority, &self.server.authority).expect("write the authority's certificate");
+        let cluster = json!({"server": self.proxy.url(), "certificate-authority": authority});
+        write_kubeconfig(&cluster, user)
+    }
+}
+
+fn write_kubeconfig(cluster: &Value, user: &Value) -> PathBuf {
+    let config = json!({
+        "clusters": [{"name": "k", "cluster": cluster}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+        "current-context": "c",
+    });
+    let path = PathBuf::from("/run/kubeconfig");
+    fs::write(&path, config.to_string()).expect("write a kubeconfig");
+    path
+}
+
+fn steady(mut object: Value) -> Value {
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.retain(|key, _| !["managedFields", "resourceVersion"].contains(&key.as_str()));
+    }
+    object
+}
+
+fn uid(object: &Value) -> &str {
+    object["metadata"]["uid"].as_str().expect("an object has a uid")
+}

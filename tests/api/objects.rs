@@ -1,0 +1,134 @@
+//! What the source reads and writes, judged by kubectl.
+
+use crate::{World, json, steady, uid};
+use braid::k8s::source::{Event, Severity, Source, SourceError};
+use braid::k8s::{IpamClaim, Nad, Pod};
+use braid_tests::Value;
+
+const STATUS: &str = braid::k8s::NETWORK_STATUS;
+
+/// A pod that has claims of both kinds, the generated one named in its status as the controller does.
+fn create_pod_with_claims(world: &World, name: &str) -> Value {
+    let claims = json!([
+        {"name": "own", "resourceClaimName": "gpu"},
+        {"name": "made", "resourceClaimTemplateName": "nic"},
+    ]);
+    let spec = json!({"containers": [{"name": "c", "image": "none"}], "resourceClaims": claims});
+    let metadata = json!({"name": name, "annotations": {"a": "1", "b": "2"}});
+    world.create(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}));
+    let status = json!({"status": {"resourceClaimStatuses": [{"name": "made", "resourceClaimName": "web-made-x7"}]}});
+    let patch = ["patch", "pod", name, "-n", &world.namespace, "--subresource=status", "--type=merge"];
+    world.server.kubectl(&[&patch[..], &["-p", &status.to_string()]].concat(), None);
+    world.get("pod", name)
+}
+
+#[test]
+fn a_pod_comes_with_its_uid_annotations_and_claims_and_with_its_networks_in_order() {
+    let Some(world) = World::new("pod-and-networks") else { return };
+    let made = create_pod_with_claims(&world, "web");
+    let config = r#"{"cniVersion":"1.0.0","type":"macvlan","big":9007199254740993}"#;
+    world.create_nad("lan", &json!({"config": config}));
+    world.create_nad("on-disk", &json!({}));
+    let names = [world.name("on-disk"), world.name("lan")];
+    let (pod, nads) = world.source().pod(&world.name("web"), &names).expect("a pod");
+    let expected = Pod {
+        name: world.name("web"),
+        uid: uid(&made).to_owned(),
+        annotations: [("a", "1"), ("b", "2")].map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+        resource_claims: ["gpu", "web-made-x7"].map(String::from).into(),
+    };
+    assert_eq!(pod, expected);
+    let nad = |name: &str, config: &str| Nad { name: world.name(name), config: config.into(), annotations: [].into() };
+    assert_eq!(nads, [nad("on-disk", ""), nad("lan", config)]);
+    assert_eq!(world.source().nads(&names).expect("networks"), nads);
+}
+
+#[test]
+fn what_is_not_there_is_named_and_a_missing_pod_goes_before_a_missing_network() {
+    let Some(world) = World::new("not-there") else { return };
+    world.create_pod("web", &json!({}));
+    let mut source = world.source();
+    let what = |result: Result<_, SourceError>| match result {
+        Err(SourceError::NotFound { what }) => what,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(what(source.pod(&world.name("no"), &[]).map(drop)), "pod not-there/no");
+    let nads = [world.name("no")];
+    assert_eq!(what(source.pod(&world.name("web"), &nads).map(drop)), "NetworkAttachmentDefinition not-there/no");
+    assert_eq!(what(source.nads(&nads).map(drop)), "NetworkAttachmentDefinition not-there/no");
+    assert_eq!(what(source.claim(&world.name("no")).map(drop)), "IPAMClaim not-there/no");
+    assert_eq!(what(source.annotate(&world.name("no"), "u", STATUS, "[]")), "pod not-there/no");
+}
+
+#[test]
+fn an_annotation_is_set_and_nothing_else_of_the_pod_changes() {
+    let Some(world) = World::new("annotate") else { return };
+    let mut expected = create_pod_with_claims(&world, "web");
+    let mut source = world.source();
+    for status in [r#"[{"name":"a/b","interface":"eth0"}]"#, "[]"] {
+        source.annotate(&world.name("web"), uid(&expected), STATUS, status).expect("annotated");
+        expected["metadata"]["annotations"][STATUS] = status.into();
+        assert_eq!(world.get("pod", "web"), expected);
+    }
+}
+
+#[test]
+fn a_pod_of_another_uid_is_not_annotated() {
+    let Some(world) = World::new("other-uid") else { return };
+    let before = steady(world.create_pod("web", &json!({})));
+    let other = "11111111-2222-3333-4444-555555555555";
+    let result = world.source().annotate(&world.name("web"), other, STATUS, "[]");
+    assert_eq!(result, Err(SourceError::NotFound { what: format!("pod other-uid/web with uid {other}") }));
+    assert_eq!(world.get("pod", "web"), before);
+}
+
+#[test]
+fn the_addresses_of_a_claim_are_written_to_its_status_and_nothing_else_of_it_changes() {
+    let Some(world) = World::new("claims") else { return };
+    let spec = json!({"network": "lan", "interface": "net1"});
+    let claim = json!({"apiVersion": "k8s.cni.cncf.io/v1alpha1", "kind": "IPAMClaim", "metadata": {"name": "vm"}, "spec": spec});
+    let mut expected = steady(world.create(claim));
+    let owner = json!({"status": {"ownerPod": {"name": "web"}}}).to_string();
+    let patch = ["patch", "ipamclaim", "vm", "-n", "claims", "--subresource=status", "--type=merge", "-p", &owner];
+    world.server.kubectl(&patch, None);
+    let mut source = world.source();
+    let claim = source.claim(&world.name("vm")).expect("a claim");
+    let [network, interface] = ["lan", "net1"].map(String::from);
+    let uid = uid(&expected).to_owned();
+    assert_eq!(claim, IpamClaim { name: world.name("vm"), uid, network, interface, ips: vec![] });
+    let ips = ["10.0.0.9/24", "fd00::9/64"].map(String::from);
+    source.fill_claim(&claim, &ips).expect("filled");
+    expected["status"] = json!({"ips": ips, "ownerPod": {"name": "web"}});
+    assert_eq!(world.get("ipamclaim", "vm"), expected);
+    assert_eq!(source.claim(&world.name("vm")).expect("a claim").ips, ips);
+    let other = IpamClaim { uid: "gone".into(), ..claim };
+    assert_eq!(
+        source.fill_claim(&other, &[]),
+        Err(SourceError::NotFound { what: "IPAMClaim claims/vm with uid gone".into() })
+    );
+}
+
+#[test]
+fn an_event_is_told_of_the_pod() {
+    let Some(world) = World::new("events") else { return };
+    let pod = world.create_pod("web", &json!({}));
+    let message = format!("item 2: interface \"a/b\"{}", "ä".repeat(1000));
+    let event = Event { severity: Severity::Warning, reason: "InvalidAnnotation", message };
+    world.source().tell(&world.name("web"), uid(&pod), &event).expect("told");
+    let events = world.server.kubectl(&["get", "events", "-n", "events", "-o", "json"], None);
+    let events: Value = serde_json::from_str(&events).expect("kubectl prints JSON");
+    let [event] = events["items"].as_array().expect("a list").as_slice() else { panic!("{events}") };
+    let shown = ["type", "reason", "reportingComponent"].map(|key| event[key].as_str().unwrap_or_default());
+    assert_eq!(shown, ["Warning", "InvalidAnnotation", "braid"]);
+    assert_eq!(event["involvedObject"]["uid"], pod["metadata"]["uid"]);
+    assert!(event["message"].as_str().is_some_and(|message| message.starts_with("item 2: interface \"a/b\"ä")));
+}
+
+#[test]
+fn kubectl_knows_networks_by_both_short_names() {
+    let Some(world) = World::new("short-names") else { return };
+    world.create_nad("lan", &json!({"config": "{}"}));
+    for kind in ["nad", "net-attach-def", "network-attachment-definitions"] {
+        assert_eq!(world.get(kind, "lan")["spec"]["config"], "{}");
+    }
+}

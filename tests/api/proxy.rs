@@ -1,0 +1,206 @@
+//! A way to the API server on which things go wrong.
+
+use crate::server::Server;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Bytes behind the handshake by which a server has surely begun to answer: tickets take 300.
+const ANSWERED: usize = 1000;
+
+/// What becomes of one connection.
+#[derive(Debug, Clone)]
+pub(crate) enum Fault {
+    /// It works.
+    None,
+    /// It is cut at once.
+    Cut,
+    /// The server does what it is asked to, and the connection is cut before its answer.
+    LoseAnswer,
+    /// Nobody answers.
+    Silence,
+    /// Each way takes so long, and so does opening the connection, there and back.
+    Delay(Duration),
+    /// The request is answered by this status, with a header and a body. `{authorization}` in the body is what the
+    /// request has in that header.
+    Answer(u16, &'static str, &'static str),
+}
+
+pub(crate) struct Proxy {
+    address: SocketAddr,
+    state: Arc<State>,
+    listening: Option<JoinHandle<()>>,
+}
+
+struct State {
+    server: &'static Server,
+    faults: Mutex<VecDeque<Fault>>,
+    then: Fault,
+    connections: AtomicUsize,
+    is_over: AtomicBool,
+}
+
+impl Proxy {
+    /// Listens in this thread's network.
+    pub(crate) fn new(server: &'static Server, faults: Vec<Fault>, then: Fault) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("its address");
+        let faults = Mutex::new(faults.into());
+        let (connections, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let state = Arc::new(State { server, faults, then, connections, is_over });
+        let shared = Arc::clone(&state);
+        let listening = std::thread::spawn(move || {
+            for client in listener.incoming() {
+                if shared.is_over.load(Ordering::SeqCst) {
+                    return;
+                }
+                let (client, state) = (client.expect("a connection"), Arc::clone(&shared));
+                state.connections.fetch_add(1, Ordering::SeqCst);
+                let fault = state.faults.lock().expect("faults").pop_front().unwrap_or_else(|| state.then.clone());
+                std::thread::spawn(move || state.serve(client, &fault));
+            }
+        });
+        Self { address, state, listening: Some(listening) }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    /// How many connections there have been.
+    pub(crate) fn connections(&self) -> usize {
+        self.state.connections.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.state.is_over.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect(self.address);
+        let ended = self.listening.take().map(JoinHandle::join);
+        assert!(ended.is_none_or(|ended| ended.is_ok()) || std::thread::panicking(), "the proxy failed");
+    }
+}
+
+impl State {
+    fn serve(&self, client: TcpStream, fault: &Fault) {
+        match fault {
+            Fault::None => relay(client, self.server.connect(), Duration::ZERO),
+            Fault::Delay(way) => {
+                std::thread::sleep(*way * 2);
+                relay(client, self.server.connect(), *way);
+            }
+            Fault::Cut => drop(client),
+            Fault::Silence => {
+                let mut client = client;
+                while client.read(&mut [0; 4096]).is_ok_and(|len| len > 0) {}
+            }
+            Fault::LoseAnswer => lose_answer(client, self.server.connect()),
+            Fault::Answer(status, header, body) => {
+                // A client that does not like the certificate goes away.
+                let _ = self.answer(client, *status, header, body);
+            }
+        }
+    }
+
+    /// Answers the first request in the server's name.
+    fn answer(&self, client: TcpStream, status: u16, header: &str, body: &str) -> std::io::Result<()> {
+        let [certificate, key] = &self.server.identity;
+        let chain = CertificateDer::pem_slice_iter(certificate.as_bytes()).map(|one| one.expect("a certificate"));
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("a key");
+        let config = ServerConfig::builder_with_provider(rustls::crypto::ring::default_provider().into());
+        let config = config.with_safe_default_protocol_versions().expect("versions").with_no_client_auth();
+        let config = config.with_single_cert(chain.collect(), key).expect("a pair");
+        let connection = ServerConnection::new(config.into()).expect("a server");
+        let mut stream = StreamOwned::new(connection, client);
+        let mut request = Vec::new();
+        while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+            let mut some = [0; 4096];
+            let len = stream.read(&mut some)?;
+            if len == 0 {
+                return Ok(());
+            }
+            request.extend_from_slice(&some[..len]);
+        }
+        let request = String::from_utf8_lossy(&request);
+        let sent = request.lines().find_map(|line| line.strip_prefix("authorization: ")).unwrap_or_default();
+        let body = body.replace("{authorization}", sent);
+        let head =
+            format!("HTTP/1.1 {status} x\r\nconnection: close\r\n{header}content-length: {}\r\n\r\n", body.len());
+        stream.write_all((head + &body).as_bytes())?;
+        stream.conn.send_close_notify();
+        stream.flush()?;
+        // A body that nobody read would turn the end into a reset, which overtakes the answer.
+        stream.sock.shutdown(Shutdown::Write)?;
+        while stream.sock.read(&mut [0; 4096])? > 0 {}
+        Ok(())
+    }
+}
+
+/// Passes on both ways until both have ended.
+fn relay(client: TcpStream, server: TcpStream, way: Duration) {
+    let twice = |stream: &TcpStream| stream.try_clone().expect("a socket twice");
+    let (back, forth) = (twice(&server), twice(&client));
+    let answers = std::thread::spawn(move || pass(back, forth, way));
+    pass(client, server, way);
+    let _ = answers.join();
+}
+
+/// Passes on one way: each piece after it has been under way for so long.
+fn pass(mut from: TcpStream, mut to: TcpStream, way: Duration) {
+    let (piece, pieces) = mpsc::channel::<(Instant, Vec<u8>)>();
+    let mut target = to.try_clone().expect("a socket twice");
+    let arriving = std::thread::spawn(move || {
+        for (due, piece) in pieces {
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            if target.write_all(&piece).is_err() {
+                return;
+            }
+        }
+    });
+    let mut some = vec![0; 64 * 1024];
+    while let Ok(len @ 1..) = from.read(&mut some) {
+        let _ = piece.send((Instant::now() + way, some[..len].to_vec()));
+    }
+    drop(piece);
+    let _ = arriving.join();
+    let _ = to.flush();
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+/// Lets the handshake and the request through, and cuts when the server answers.
+fn lose_answer(client: TcpStream, server: TcpStream) {
+    let (mut from_client, mut to_server) = (client.try_clone().expect("twice"), server.try_clone().expect("twice"));
+    let flights = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&flights);
+    let asking = std::thread::spawn(move || {
+        let mut some = vec![0; 64 * 1024];
+        while let Ok(len @ 1..) = from_client.read(&mut some) {
+            seen.fetch_add(1, Ordering::SeqCst);
+            if to_server.write_all(&some[..len]).is_err() {
+                return;
+            }
+        }
+    });
+    let (mut from_server, mut to_client) = (server, client);
+    let (mut some, mut withheld) = (vec![0; 64 * 1024], 0);
+    while withheld < ANSWERED {
+        match from_server.read(&mut some) {
+            // Behind its hello the client sends the end of the handshake, and its request.
+            Ok(len @ 1..) if flights.load(Ordering::SeqCst) > 1 => withheld += len,
+            Ok(len @ 1..) => to_client.write_all(&some[..len]).expect("the client is there"),
+            Ok(0) | Err(_) => break,
+        }
+    }
+    for stream in [from_server, to_client] {
+        let _ = stream.shutdown(Shutdown::Both);
+    }
+    let _ = asking.join();
+}
