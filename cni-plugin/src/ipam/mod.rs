@@ -84,3 +84,28 @@ types! {
     "host-local" => host_local::Config,
     "static" => static_ip::Config,
 }
+
+impl Ipam for static_ip::Config {
+    fn has_ipv6(&self) -> bool {
+        self.addresses.iter().any(|ip| ip.address.addr().is_ipv6())
+    }
+
+    fn without_ipv6(&self) -> Option<Box<dyn Ipam>> {
+        let mut config = self.clone();
+        config.addresses.retain(|ip| ip.address.addr().is_ipv4());
+        config.routes.retain(|route| route.dst.addr().is_ipv4());
+        if config.addresses.is_empty() { None } else { Some(Box::new(config)) }
+    }
+
+    fn reserve(&self, _owner: &Owner, _host: Host<'_>) -> Result<Lease, Error> {
+        Ok(self.lease())
+    }
+
+    fn peek(&self, _host: Host<'_>) -> Result<Lease, Error> {
+        Ok(self.lease())
+    }
+
+    fn check(&self, owner: &Owner, prev_result: Option<&AddResult>, _host: Host<'_>) -> Result<(), Error> {
+        self.check_gateways(prev_result, &owner.ifname)
+    }
+}

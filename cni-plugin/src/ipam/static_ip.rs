@@ -1,9 +1,9 @@
 //! The `static` IPAM: the addresses that the configuration or the runtime names. Nothing is remembered.
 
+use super::Lease;
 use super::host_local::config::{args_ips, one_per_family};
-use super::{Host, Ipam, Lease};
 use crate::cni::address::{parse_cidr, parse_ip};
-use crate::cni::{AddResult, CniArgs, Dns, Error, IpConfig, Json, NetConf, Owner, Route};
+use crate::cni::{AddResult, CniArgs, Dns, Error, IpConfig, Json, NetConf, Route};
 use ipnet::IpNet;
 
 /// A checked configuration.
@@ -52,8 +52,13 @@ impl Config {
         Ok(Self::default())
     }
 
+    /// What each attachment gets.
+    pub fn lease(&self) -> Lease {
+        Lease { ips: self.addresses.clone(), routes: self.routes.clone(), dns: self.dns.clone() }
+    }
+
     /// Whether `prev_result` has the configured gateway for each configured address that it has.
-    fn check_gateways(&self, prev_result: Option<&AddResult>, ifname: &str) -> Result<(), Error> {
+    pub fn check_gateways(&self, prev_result: Option<&AddResult>, ifname: &str) -> Result<(), Error> {
         let prev = prev_result.ok_or_else(|| Error::config("Required prevResult missing"))?;
         for ours in self.addresses.iter().filter(|ours| ours.gateway.is_some()) {
             let ip = ours.address.addr();
@@ -68,31 +73,6 @@ impl Config {
             }
         }
         Ok(())
-    }
-}
-
-impl Ipam for Config {
-    fn has_ipv6(&self) -> bool {
-        self.addresses.iter().any(|ip| ip.address.addr().is_ipv6())
-    }
-
-    fn without_ipv6(&self) -> Option<Box<dyn Ipam>> {
-        let mut config = self.clone();
-        config.addresses.retain(|ip| ip.address.addr().is_ipv4());
-        config.routes.retain(|route| route.dst.addr().is_ipv4());
-        if config.addresses.is_empty() { None } else { Some(Box::new(config)) }
-    }
-
-    fn reserve(&self, _owner: &Owner, host: Host<'_>) -> Result<Lease, Error> {
-        self.peek(host)
-    }
-
-    fn peek(&self, _host: Host<'_>) -> Result<Lease, Error> {
-        Ok(Lease { ips: self.addresses.clone(), routes: self.routes.clone(), dns: self.dns.clone() })
-    }
-
-    fn check(&self, owner: &Owner, prev_result: Option<&AddResult>, _host: Host<'_>) -> Result<(), Error> {
-        self.check_gateways(prev_result, &owner.ifname)
     }
 }
 
