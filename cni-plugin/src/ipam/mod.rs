@@ -5,16 +5,19 @@
 //!  config ─► static_ip ─────────────────────────────────────────────────────────────────────┴─► lease::Lease
 //! ```
 
+pub mod configuration;
 pub mod host_local;
 pub mod lease;
 pub mod liveness;
 pub mod range;
 pub mod static_ip;
 
+pub use configuration::TYPES;
 pub use host_local::Host;
 pub use lease::Lease;
 
 use crate::cni::{AddResult, Error, NetConf, Owner};
+use configuration::Configuration;
 use std::fmt::Debug;
 use std::net::IpAddr;
 
@@ -56,33 +59,21 @@ pub trait Ipam: Debug {
     }
 }
 
-/// Makes the registry of a line for each type.
-macro_rules! types {
-    ($($kind:literal => $config:ty,)*) => {
-        /// The types that are done in this process.
-        pub const TYPES: &[&str] = &[$($kind),*];
-
-        /// Reads the configuration for the IPAM of this `type`; `None` if the type is not one of ours.
-        pub fn parse(kind: &str, conf: &NetConf, cni_args: &str) -> Result<Option<Box<dyn Ipam>>, Error> {
-            Ok(match kind {
-                $($kind => Some(Box::new(<$config>::parse(conf, cni_args)?)),)*
-                _ => None,
-            })
-        }
-
-        /// [`parse`] for DEL: only what is needed to give back.
-        pub fn parse_for_release(kind: &str, conf: &NetConf) -> Result<Option<Box<dyn Ipam>>, Error> {
-            Ok(match kind {
-                $($kind => Some(Box::new(<$config>::parse_for_release(conf)?)),)*
-                _ => None,
-            })
-        }
-    };
+/// Reads the configuration for the IPAM of this `type`; `None` if the type is not one of ours.
+pub fn parse(kind: &str, conf: &NetConf, cni_args: &str) -> Result<Option<Box<dyn Ipam>>, Error> {
+    Ok(Configuration::parse(kind, conf, cni_args)?.map(verbs))
 }
 
-types! {
-    "host-local" => host_local::Config,
-    "static" => static_ip::Config,
+/// [`parse`] for DEL: only what is needed to give back.
+pub fn parse_for_release(kind: &str, conf: &NetConf) -> Result<Option<Box<dyn Ipam>>, Error> {
+    Ok(Configuration::parse_for_release(kind, conf)?.map(verbs))
+}
+
+fn verbs(configuration: Configuration) -> Box<dyn Ipam> {
+    match configuration {
+        Configuration::HostLocal(config) => Box::new(config),
+        Configuration::Static(config) => Box::new(config),
+    }
 }
 
 impl Ipam for static_ip::Config {

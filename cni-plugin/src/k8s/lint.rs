@@ -9,7 +9,7 @@ use super::selection::Selection;
 use super::{DEFAULT_NETWORK, NETWORKS, Nad, RESOURCE_NAME, names};
 use crate::cni::bounds::shortened;
 use crate::cni::{Error, Json, NetConf};
-use crate::ipam;
+use crate::ipam::configuration::{self, Configuration};
 use crate::plugins::{self, Addresses};
 use place::{Step, line_of, named};
 use std::fmt;
@@ -191,7 +191,7 @@ fn of_plugin(judge: &mut Judge<'_>, path: &[Step], definition: &Definition, plug
     };
     of_capabilities(judge, path, plugin);
     let kind = conf.plugin.as_str();
-    if ipam::TYPES.contains(&kind) {
+    if configuration::TYPES.contains(&kind) {
         return judge.note(Level::Error, &at(&["type"]), "it gives addresses, and is no plugin of a network");
     }
     match plugins::parse(&conf, "") {
@@ -231,7 +231,7 @@ fn of_capabilities(judge: &mut Judge<'_>, path: &[Step], plugin: &Json) {
 }
 
 fn of_ipam(judge: &mut Judge<'_>, at: &[Step], path: &[Step], kind: &str, conf: &NetConf) {
-    match ipam::parse(kind, conf, "") {
+    match Configuration::parse(kind, conf, "") {
         Ok(Some(_)) => {}
         Ok(None) if plugins::TYPES.contains(&kind) => {
             judge.note(Level::Error, at, "it is a plugin that gives no addresses");
