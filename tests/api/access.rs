@@ -1,8 +1,8 @@
 //! As whom the source asks, and what it tells when it may not.
 
 use crate::{Fault, World, json, token, write_kubeconfig};
-use braid::k8s::source::{Source, SourceError};
-use braid::source::api::{Access, Api, Limits};
+use braid_core::k8s::source::{Source, SourceError};
+use braid_node::source::api::{Access, Api, Limits};
 use braid_tests::Value;
 use std::fs;
 use std::process::{Command, Stdio};

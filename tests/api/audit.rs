@@ -1,7 +1,7 @@
 //! The rights that are shipped, held against what the API server has seen.
 
 use crate::{World, json, uid};
-use braid::k8s::source::{Event, Severity, Source};
+use braid_core::k8s::source::{Event, Severity, Source};
 use braid_tests::Value;
 use std::collections::BTreeSet;
 
@@ -56,7 +56,7 @@ fn each_right_of_the_role_is_used_and_no_other() {
     );
     let mut source = world.source();
     source.pod(&world.name("web"), &[world.name("lan")]).expect("a pod");
-    source.annotate(&world.name("web"), uid(&pod), braid::k8s::NETWORK_STATUS, "[]").expect("annotated");
+    source.annotate(&world.name("web"), uid(&pod), braid_core::k8s::NETWORK_STATUS, "[]").expect("annotated");
     let event = Event { severity: Severity::Normal, reason: "Test", message: "m".into() };
     source.tell(&world.name("web"), uid(&pod), &event).expect("told");
     let claim = source.claim(&world.name("vm")).expect("a claim");

@@ -1,11 +1,11 @@
 //! What goes wrong on the way to the API server, and for how long the source bears it.
 
 use crate::{Fault, World, json, uid};
-use braid::k8s::source::{Source, SourceError};
-use braid::source::api::Limits;
+use braid_core::k8s::source::{Source, SourceError};
+use braid_node::source::api::Limits;
 use std::time::{Duration, Instant};
 
-const STATUS: &str = braid::k8s::NETWORK_STATUS;
+const STATUS: &str = braid_core::k8s::NETWORK_STATUS;
 const BUSY: Fault = Fault::Answer(503, "", "");
 /// One way of a round trip of 800 ms.
 const FAR: Duration = Duration::from_millis(400);
@@ -111,9 +111,9 @@ fn a_server_that_is_down_is_passing_within_the_budget() {
     let Some(world) = World::new("down") else { return };
     let cluster = json!({"server": "https://127.0.0.1:1", "insecure-skip-tls-verify": true});
     let access =
-        braid::source::api::Access::Kubeconfig(crate::write_kubeconfig(&cluster, &json!({"token": "some-token"})));
+        braid_node::source::api::Access::Kubeconfig(crate::write_kubeconfig(&cluster, &json!({"token": "some-token"})));
     let start = Instant::now();
-    let why = passing(braid::source::api::Api::new(access, SHORT).pod(&world.name("web"), &[]));
+    let why = passing(braid_node::source::api::Api::new(access, SHORT).pod(&world.name("web"), &[]));
     assert!(why.starts_with("get pod down/web: 127.0.0.1:1: Connection refused (os error 111), tried "), "{why}");
     assert!(start.elapsed() < SHORT.call + LATE, "{:?}", start.elapsed());
 }

@@ -15,8 +15,8 @@ mod proxy;
 mod server;
 mod token;
 
-use braid::k8s::ObjectName;
-use braid::source::api::{Access, Api, Limits};
+use braid_core::k8s::ObjectName;
+use braid_node::source::api::{Access, Api, Limits};
 use braid_tests::{Sandbox, Value, json};
 use proxy::{Fault, Proxy};
 use server::Server;

@@ -1,11 +1,11 @@
 //! What the source reads and writes, judged by kubectl.
 
 use crate::{World, json, steady, uid};
-use braid::k8s::source::{Event, Severity, Source, SourceError};
-use braid::k8s::{IpamClaim, Nad, Pod};
+use braid_core::k8s::source::{Event, Severity, Source, SourceError};
+use braid_core::k8s::{IpamClaim, Nad, Pod};
 use braid_tests::Value;
 
-const STATUS: &str = braid::k8s::NETWORK_STATUS;
+const STATUS: &str = braid_core::k8s::NETWORK_STATUS;
 
 /// A pod that has claims of both kinds, the generated one named in its status as the controller does.
 fn create_pod_with_claims(world: &World, name: &str) -> Value {

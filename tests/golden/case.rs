@@ -1,14 +1,15 @@
 //! One case: a configuration, what the IPAM gave, and what the host looks like.
 
-use braid::cni::{AddResult, Json, NetConf, Version};
-use braid::ipam::Lease;
-use braid::plan::facts::{AddrFact, LinkFact};
-use braid::plan::ladder::ASKED;
-use braid::plan::step::render;
-use braid::plan::thing::LinkRef;
-use braid::plan::undo::undo;
-use braid::plan::{Facts, Feature, IfName, Mac, Ns};
-use braid::plugins::{self, Call, Plugin};
+use braid_core::cni::{AddResult, Json, NetConf, Version};
+use braid_core::ipam::Lease;
+use braid_core::name::{IfName, Mac, Ns};
+use braid_core::plan::facts::{AddrFact, LinkFact};
+use braid_core::plan::ladder::ASKED;
+use braid_core::plan::step::render;
+use braid_core::plan::thing::LinkRef;
+use braid_core::plan::undo::undo;
+use braid_core::plan::{Facts, Feature};
+use braid_core::plugins::{self, Call, Plugin};
 use serde_json::{Map, Value};
 use std::path::Path;
 
@@ -44,7 +45,7 @@ impl Case {
         call: &Call<'_>,
         facts: &Facts,
         version: Version,
-    ) -> Result<String, braid::cni::Error> {
+    ) -> Result<String, braid_core::cni::Error> {
         plugin.refuse(call, facts)?;
         let lease = self.result("lease").map(|given| Lease { ips: given.ips, routes: given.routes, dns: given.dns });
         let planned = plugin.plan(call, facts, lease)?;
@@ -115,6 +116,6 @@ fn addrs(given: &Value) -> Vec<AddrFact> {
     texts.map(|text| AddrFact { net: text.parse().unwrap(), tentative: false, dad_failed: false, scope: 0 }).collect()
 }
 
-fn refused(error: &braid::cni::Error) -> String {
+fn refused(error: &braid_core::cni::Error) -> String {
     format!("# refused with code {}\n{error}\n", error.code.number())
 }

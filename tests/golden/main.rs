@@ -52,6 +52,6 @@ fn every_golden_has_its_case() {
 #[test]
 fn every_type_has_a_golden() {
     let has = |kind: &&&str| files("json").iter().any(|path| path.parent().is_some_and(|dir| dir.ends_with(kind)));
-    let missing: Vec<&&str> = braid::plugins::TYPES.iter().filter(|kind| !has(kind)).collect();
+    let missing: Vec<&&str> = braid_core::plugins::TYPES.iter().filter(|kind| !has(kind)).collect();
     assert_eq!(missing, Vec::<&&str>::new());
 }

@@ -1,14 +1,14 @@
 //! Things that plans make, done and undone by the library, judged by `ip`.
 
-use braid::apply::executor::{OnError, execute};
-use braid::apply::kernel::Kernel;
-use braid::apply::observe::observe;
-use braid::plan::IfName;
-use braid::plan::thing::rule::Packets;
-use braid::plan::thing::{LinkRef, Neigh, Route, Rule, Thing};
-use braid::plan::undo::undo;
-use braid::plan::{Facts, Mac, Ns as Place, Step};
-use braid::sys::netns::NetNs;
+use braid_core::name::{IfName, Mac, Ns as Place};
+use braid_core::plan::thing::rule::Packets;
+use braid_core::plan::thing::{LinkRef, Neigh, Route, Rule, Thing};
+use braid_core::plan::undo::undo;
+use braid_core::plan::{Facts, Step};
+use braid_node::apply::executor::{OnError, execute};
+use braid_node::apply::kernel::Kernel;
+use braid_node::apply::observe::observe;
+use braid_node::sys::netns::NetNs;
 use braid_tests::{Ns, Sandbox};
 
 /// Adds the thing in a container with `eth0` and 10.1.0.2/24, sees that it holds and that `command` shows `shown`; takes it

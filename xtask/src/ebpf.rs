@@ -15,7 +15,7 @@ use std::fs;
 use toolchain::Toolchain;
 
 /// The object that braid carries, below the root.
-const OBJECT: &str = "cni-plugin/src/sys/bpf/braid.o";
+const OBJECT: &str = "cni-plugin/node/src/sys/bpf/braid.o";
 /// What braid loads: the instructions of a program, below the root, and its maps in the order in which braid names them.
 struct Flat {
     path: &'static str,
@@ -25,29 +25,37 @@ struct Flat {
 
 const FLAT: [Flat; 9] = [
     Flat {
-        path: "cni-plugin/src/sys/bpf/connect6.insns",
+        path: "cni-plugin/node/src/sys/bpf/connect6.insns",
         program: "connect6",
         maps: &["LOOPBACK_SOCKETS", "LOOPBACK_PORTS"],
     },
-    Flat { path: "cni-plugin/src/sys/bpf/getpeername6.insns", program: "getpeername6", maps: &["LOOPBACK_SOCKETS"] },
     Flat {
-        path: "cni-plugin/src/sys/bpf/hp_in.insns",
+        path: "cni-plugin/node/src/sys/bpf/getpeername6.insns",
+        program: "getpeername6",
+        maps: &["LOOPBACK_SOCKETS"],
+    },
+    Flat {
+        path: "cni-plugin/node/src/sys/bpf/hp_in.insns",
         program: "hp_in",
         maps: &["NAT", "DATAGRAMS", "LAST", "HOST_PORTS", "BY_ADDRESS", "LOCAL_ADDRS"],
     },
-    Flat { path: "cni-plugin/src/sys/bpf/hp_out.insns", program: "hp_out", maps: &["NAT", "DATAGRAMS", "LAST"] },
-    Flat { path: "cni-plugin/src/sys/bpf/recvmsg6.insns", program: "recvmsg6", maps: &["LOOPBACK_SOCKETS"] },
+    Flat { path: "cni-plugin/node/src/sys/bpf/hp_out.insns", program: "hp_out", maps: &["NAT", "DATAGRAMS", "LAST"] },
+    Flat { path: "cni-plugin/node/src/sys/bpf/recvmsg6.insns", program: "recvmsg6", maps: &["LOOPBACK_SOCKETS"] },
     Flat {
-        path: "cni-plugin/src/sys/bpf/sendmsg6.insns",
+        path: "cni-plugin/node/src/sys/bpf/sendmsg6.insns",
         program: "sendmsg6",
         maps: &["LOOPBACK_SOCKETS", "LOOPBACK_PORTS"],
     },
-    Flat { path: "cni-plugin/src/sys/bpf/shape.insns", program: "shape", maps: &["SHAPES"] },
-    Flat { path: "cni-plugin/src/sys/bpf/shape_subnets.insns", program: "shape_subnets", maps: &["SHAPES", "SUBNETS"] },
-    Flat { path: "cni-plugin/src/sys/bpf/xsk_bind.insns", program: "xsk_bind", maps: &["HELD", "OFFSETS"] },
+    Flat { path: "cni-plugin/node/src/sys/bpf/shape.insns", program: "shape", maps: &["SHAPES"] },
+    Flat {
+        path: "cni-plugin/node/src/sys/bpf/shape_subnets.insns",
+        program: "shape_subnets",
+        maps: &["SHAPES", "SUBNETS"],
+    },
+    Flat { path: "cni-plugin/node/src/sys/bpf/xsk_bind.insns", program: "xsk_bind", maps: &["HELD", "OFFSETS"] },
 ];
 /// The checksums of [`OBJECT`] and of the files that it was made from, below the root.
-const SOURCE: &str = "cni-plugin/src/sys/bpf/braid.o.source";
+const SOURCE: &str = "cni-plugin/node/src/sys/bpf/braid.o.source";
 
 #[derive(clap::Args)]
 #[group(multiple = false)]

@@ -19,7 +19,7 @@ const PLAIN: [&str; 3] = ["bridge", "ptp", "macvlan"];
 const CHAINS: [&str; 6] =
     ["bridge-ipmasq", "chain", "bandwidth-braid", "bandwidth-macvlan", "full-braid", "hostport-ebpf"];
 /// Part of the name of the function that only an ADD runs.
-const ADD: &str = "5braid6attach3add3add";
+const ADD: &str = "10braid_node6attach3add3add";
 /// An ADD weighs more than all other calls together.
 const OTHER_CALLS: usize = 1000;
 /// Least number of functions: with fewer, calls cannot have been seen whole.

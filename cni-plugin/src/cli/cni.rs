@@ -1,11 +1,11 @@
 //! A plugin call: environment and standard input in, result or error out.
 
 use super::{FAILURE, SUCCESS};
-use crate::attach;
-use crate::attach::chain::BRAID;
-use crate::cni::request::Environment;
-use crate::cni::{Command, Error, Version};
 use crate::entry::{priority, start};
+use braid_core::cni::request::Environment;
+use braid_core::cni::{Command, Error, Version};
+use braid_node::attach;
+use braid_node::attach::chain::BRAID;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::ffi::{OsStr, OsString};
@@ -30,7 +30,7 @@ pub fn run(arguments: &[OsString]) -> u8 {
 /// Writes an error where the runtime reads it, or where somebody may find it.
 fn tell(error: &Error, version: Version) {
     if write(&error.to_stdout(version)).is_err() {
-        crate::sys::stderr::tell!("{error}");
+        braid_node::tell!("{error}");
     }
 }
 

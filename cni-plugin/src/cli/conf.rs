@@ -1,11 +1,11 @@
 //! A network configuration from a file, made into a call as a runtime would make it.
 
-use crate::attach::chain::{BRAID, Chain};
-use crate::attach::invocation::{Invocation, Wanted};
-use crate::cni::netconf_list::Injected;
-use crate::cni::{Attachment, Command, Error, Json, NetConf, NetConfList, Request};
-use crate::ipam::host_local;
-use crate::plan::IfName;
+use braid_core::cni::netconf_list::Injected;
+use braid_core::cni::{Attachment, Command, Error, Json, NetConf, NetConfList, Request};
+use braid_core::name::IfName;
+use braid_node::attach::chain::{BRAID, Chain};
+use braid_node::attach::invocation::{Invocation, Wanted};
+use braid_node::ipam::host_local;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -98,7 +98,7 @@ pub(super) fn attachment(
     netns: Option<PathBuf>,
     args: &str,
 ) -> Result<Attachment, Error> {
-    if !crate::cni::netconf::is_identifier(container_id) {
+    if !braid_core::cni::netconf::is_identifier(container_id) {
         return Err(Error::env(format!(
             "{container_id:?} is no container id: letters, digits, \"_\", \".\" and \"-\""
         )));

@@ -1,10 +1,10 @@
 //! `braid detach`: takes back all attachments of one container, and the sandbox that `braid try --keep` left.
 
 use super::{Outcome, conf, gc, trial};
-use crate::apply::host::This;
-use crate::apply::record::{self, Record};
-use crate::attach::gc::collect;
-use crate::sys::netns::NetNs;
+use braid_node::apply::host::This;
+use braid_node::attach::gc::collect;
+use braid_node::store::record::{self, Record};
+use braid_node::sys::netns::NetNs;
 use clap::Args;
 
 /// Take back all attachments of one container

@@ -1,14 +1,14 @@
 //! `braid gc`: takes back every attachment whose network namespace is gone, with its addresses, and every lease of the dead.
 
 use super::{FAILURE, Outcome, SUCCESS, conf, output};
-use crate::apply::holder::is_alive;
-use crate::apply::host::This;
-use crate::apply::record::{self, Key, Record};
-use crate::attach::gc::collect;
-use crate::attach::leases;
-use crate::cni::Owner;
-use crate::ipam::host_local::store::LeaseFile;
-use crate::ipam::liveness::{Death, owner_of};
+use braid_core::cni::Owner;
+use braid_node::apply::host::This;
+use braid_node::attach::gc::collect;
+use braid_node::attach::leases;
+use braid_node::ipam::host_local::store::LeaseFile;
+use braid_node::ipam::liveness::{Death, owner_of};
+use braid_node::store::holder::is_alive;
+use braid_node::store::record::{self, Key, Record};
 use clap::Args;
 
 /// Take back attachments whose network namespace is gone, and leases that a reboot left
@@ -66,7 +66,7 @@ fn row(network: &str, (lease, why): &(LeaseFile, Death), is_dry_run: bool) -> Ve
 /// Goes through all of them whatever fails, and shows what became of each.
 pub(super) fn take_back(
     records: &[Record],
-    mut work: impl FnMut(&Record) -> Result<&'static str, crate::cni::Error>,
+    mut work: impl FnMut(&Record) -> Result<&'static str, braid_core::cni::Error>,
 ) -> u8 {
     let mut code = SUCCESS;
     let rows: Vec<Vec<String>> = records

@@ -19,9 +19,10 @@ mod status;
 mod top;
 mod trial;
 
-use crate::cni::Version;
-use crate::cni::version::about;
-use crate::{ipam, plugins};
+use braid_core::cni::Version;
+use braid_core::cni::version::about;
+use braid_core::plugins;
+use braid_node::ipam;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
 
@@ -75,7 +76,7 @@ pub fn run(arguments: Vec<OsString>) -> u8 {
         Face::Install(arguments) => install::run(&arguments),
     };
     outcome.unwrap_or_else(|err| {
-        crate::sys::stderr::tell!("braid: {err}");
+        braid_node::tell!("braid: {err}");
         FAILURE
     })
 }

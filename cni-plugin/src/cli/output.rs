@@ -29,7 +29,7 @@ pub(super) fn print_more(text: &str) -> ControlFlow<u8> {
         Ok(()) => ControlFlow::Continue(()),
         Err(err) if err.kind() == ErrorKind::BrokenPipe => ControlFlow::Break(SUCCESS),
         Err(err) => {
-            crate::sys::stderr::tell!("braid: write to standard output: {err}");
+            braid_node::tell!("braid: write to standard output: {err}");
             ControlFlow::Break(FAILURE)
         }
     }

@@ -1,11 +1,11 @@
 //! `braid plan`: what an attachment would do, as commands. Nothing is changed and no address is reserved.
 
 use super::{Outcome, conf, output};
-use crate::apply::host::{Machine, This};
-use crate::attach::add::open_host;
-use crate::attach::preview::{Line, preview};
-use crate::plan::Step;
-use crate::sys::netns::NetNs;
+use braid_core::plan::Step;
+use braid_node::apply::host::{Machine, This};
+use braid_node::attach::add::open_host;
+use braid_node::attach::preview::{Line, preview};
+use braid_node::sys::netns::NetNs;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -95,9 +95,8 @@ fn command(step: &Step) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::IfName;
-    use crate::plan::thing::Link;
-    use crate::plan::thing::LinkRef;
+    use braid_core::name::IfName;
+    use braid_core::plan::thing::{Link, LinkRef};
 
     #[test]
     fn a_step_is_its_namespace_and_its_command() {

@@ -1,16 +1,17 @@
 //! What is shaped on this node: each direction of an attachment with its limit and its counters.
 
-use crate::apply::effect::shaping::observe;
-use crate::apply::effect::{packet_guard, xsk_guard};
-use crate::apply::kernel::Kernel;
-use crate::apply::record::{Attached, Record};
-use crate::attach::liveness::netns_of;
-use crate::ipam::liveness::Netns;
-use crate::plan::step::{Ns, Step};
-use crate::plan::thing::shaping::{Hook, Shaper, Toward, Traffic};
-use crate::plan::thing::xsk_guard::Hold;
-use crate::plan::thing::{PacketGuard, Thing, XskGuard};
-use crate::sys::netns::NetNs;
+use braid_core::name::{Hook, Ns};
+use braid_core::plan::step::Step;
+use braid_core::plan::thing::shaping::{Shaper, Toward, Traffic};
+use braid_core::plan::thing::xsk_guard::Hold;
+use braid_core::plan::thing::{PacketGuard, Thing, XskGuard};
+use braid_node::apply::kernel::Kernel;
+use braid_node::attach::liveness::netns_of;
+use braid_node::effect::shaping::observe;
+use braid_node::effect::{packet_guard, xsk_guard};
+use braid_node::ipam::liveness::Netns;
+use braid_node::store::record::{Attached, Record};
+use braid_node::sys::netns::NetNs;
 use serde::Serialize;
 
 /// One direction of an attachment.

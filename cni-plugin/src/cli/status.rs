@@ -3,15 +3,16 @@
 use super::Outcome;
 use super::output::{self, Format};
 use super::shaped::{self, Direction, short};
-use crate::apply::record::{self, Attached, Record};
-use crate::attach::chain::BRAID;
-use crate::attach::liveness::netns_of;
-use crate::attach::status::full;
-use crate::cni::{Json, NetConf, NetConfList};
-use crate::ipam::liveness::Netns;
-use crate::plan::step::{Ns, Step};
-use crate::plan::thing::shaping::Traffic;
-use crate::plan::thing::{LinkKind, LinkRef, Thing};
+use braid_core::cni::{Json, NetConf, NetConfList};
+use braid_core::name::Ns;
+use braid_core::plan::step::Step;
+use braid_core::plan::thing::shaping::Traffic;
+use braid_core::plan::thing::{LinkKind, LinkRef, Thing};
+use braid_node::attach::chain::BRAID;
+use braid_node::attach::liveness::netns_of;
+use braid_node::attach::status::full;
+use braid_node::ipam::liveness::Netns;
+use braid_node::store::record::{self, Attached, Record};
 use clap::Args;
 use serde::Serialize;
 use std::time::{Duration, SystemTime};
@@ -63,7 +64,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     });
     let records: Vec<Record> = records.into_iter().map(|(record, _)| record).collect();
     for sentence in full(&records) {
-        crate::sys::stderr::tell!("{sentence}");
+        braid_node::tell!("{sentence}");
     }
     Ok(shown)
 }
@@ -178,11 +179,11 @@ fn age_text(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apply::record::Key;
     use crate::cli::conf;
-    use crate::cni::Owner;
-    use crate::plan::IfName;
-    use crate::plan::thing::{Addr, Link};
+    use braid_core::cni::Owner;
+    use braid_core::name::IfName;
+    use braid_core::plan::thing::{Addr, Link};
+    use braid_node::store::record::Key;
 
     fn record() -> Record {
         let name = |text| IfName::parse(text).expect("a name");

@@ -3,8 +3,8 @@
 use super::output;
 use super::shaped::{self, Direction, short};
 use super::{Outcome, SUCCESS};
-use crate::apply::record;
-use crate::plan::thing::shaping::Traffic;
+use braid_core::plan::thing::shaping::Traffic;
+use braid_node::store::record;
 use clap::Args;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, stdout};
@@ -38,7 +38,7 @@ struct Look {
 }
 
 impl Look {
-    fn take() -> Result<Self, crate::apply::Error> {
+    fn take() -> Result<Self, braid_node::Error> {
         let mut directions = BTreeMap::new();
         for record in record::list()? {
             for attached in &record.attachments {

@@ -1,7 +1,7 @@
 //! Any text in `CNI_ARGS`: a value is a part of the text, and never empty.
 #![no_main]
 
-use braid::cni::CniArgs;
+use braid_core::cni::CniArgs;
 use libfuzzer_sys::fuzz_target;
 
 const KNOWN: [&str; 3] = ["IP", "MAC", "GATEWAY"];

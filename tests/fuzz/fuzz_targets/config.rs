@@ -1,8 +1,8 @@
 //! Any bytes on standard input: a request is refused or has names that can't become paths, and never panics.
 #![no_main]
 
-use braid::attach::chain::Chain;
-use braid::cni::{Injected, NetConfList, Request, Version};
+use braid_node::attach::chain::Chain;
+use braid_core::cni::{Injected, NetConfList, Request, Version};
 use libfuzzer_sys::fuzz_target;
 
 fn is_plain(name: &str) -> bool {

@@ -2,10 +2,10 @@
 //! become paths.
 #![no_main]
 
-use braid::cni::Json;
-use braid::k8s::nad::{Definition, DiskFile, of_disk};
-use braid::k8s::settings::PodRef;
-use braid::k8s::{annotation, device_info, lint, status};
+use braid_core::cni::Json;
+use braid_core::k8s::nad::{Definition, DiskFile, of_disk};
+use braid_core::k8s::settings::PodRef;
+use braid_core::k8s::{annotation, device_info, lint, status};
 use libfuzzer_sys::fuzz_target;
 
 fn is_plain(name: &str) -> bool {

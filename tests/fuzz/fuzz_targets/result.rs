@@ -1,7 +1,7 @@
 //! Any JSON as a plugin's result or error: what a version can say is read back as it was written.
 #![no_main]
 
-use braid::cni::{AddResult, Error, Json, Version};
+use braid_core::cni::{AddResult, Error, Json, Version};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|stdout: &[u8]| {

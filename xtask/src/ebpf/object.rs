@@ -68,7 +68,7 @@ fn symbols(file: &object::File, section: SectionIndex) -> BTreeSet<(u64, String)
 mod tests {
     use super::*;
 
-    const COMMITTED: &[u8] = include_bytes!("../../../cni-plugin/src/sys/bpf/braid.o");
+    const COMMITTED: &[u8] = include_bytes!("../../../cni-plugin/node/src/sys/bpf/braid.o");
 
     #[test]
     fn the_committed_object_has_btf_and_no_dwarf() {

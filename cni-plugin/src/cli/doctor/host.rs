@@ -1,12 +1,12 @@
 //! What is mounted, switched on, installed and writable. Only looked at: nothing is made.
 
 use super::{Check, State};
-use crate::apply::record;
 use crate::cli::conf::CONF_DIR;
 use crate::cli::install::{DEFAULT_BIN_DIR, PROGRAM};
-use crate::ipam::host_local::config::DEFAULT_DATA_DIR;
-use crate::plan::thing::Sysctl;
-use crate::sys::{cgroup, room, sysctl};
+use braid_core::ipam::host_local::config::DEFAULT_DATA_DIR;
+use braid_core::plan::thing::Sysctl;
+use braid_node::store::record;
+use braid_node::sys::{cgroup, room, sysctl};
 use nix::sys::statfs::{self, FsType, statfs};
 use std::path::Path;
 

@@ -5,12 +5,12 @@ mod host;
 use super::FAILURE;
 use super::output::{self, Format};
 use super::{Outcome, drop_in_names};
-use crate::apply::features;
-use crate::apply::probe::{Finding, Probe};
-use crate::plan::Feature;
-use crate::plan::ladder::Queue;
-use crate::plugins::meta::bandwidth;
-use crate::sys::release::release;
+use braid_core::plan::Feature;
+use braid_core::plan::ladder::Queue;
+use braid_core::plugins::meta::bandwidth;
+use braid_node::apply::features;
+use braid_node::apply::probe::{Finding, Probe};
+use braid_node::sys::release::release;
 use clap::Args;
 use serde::Serialize;
 
@@ -152,7 +152,7 @@ fn table(checks: &[Check]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apply::probe::PROBES;
+    use braid_node::apply::probe::PROBES;
 
     fn checks(finding: &Finding) -> Vec<Check> {
         PROBES.iter().map(|probe| of_probe(probe, finding.clone())).collect()

@@ -4,7 +4,7 @@ mod plan;
 
 use super::SUCCESS;
 use super::{Outcome, drop_in_names, output};
-use crate::sys::executable::OWN;
+use braid_node::sys::executable::OWN;
 use clap::Args;
 use plan::{Action, Entry, Folder};
 use std::collections::BTreeMap;

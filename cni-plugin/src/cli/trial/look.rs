@@ -1,14 +1,14 @@
 //! What the kernel shows of a sandbox and of the host's side of it.
 
-use crate::apply::effect::{addr, link, route};
-use crate::apply::executor::Timing;
-use crate::apply::kernel::Kernel;
 use crate::cli::status::host_link;
-use crate::cni::AddResult;
-use crate::plan::Ns;
-use crate::plan::facts::{AddrFact, LinkFact, RouteFact};
-use crate::plan::step::Step;
-use crate::sys::netlink::KernelError;
+use braid_core::cni::AddResult;
+use braid_core::name::Ns;
+use braid_core::plan::facts::{AddrFact, LinkFact, RouteFact};
+use braid_core::plan::step::Step;
+use braid_node::apply::executor::Timing;
+use braid_node::apply::kernel::Kernel;
+use braid_node::effect::{addr, link, route};
+use braid_node::sys::netlink::KernelError;
 use std::collections::BTreeSet;
 
 /// One link and its addresses.

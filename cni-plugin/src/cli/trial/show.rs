@@ -1,10 +1,10 @@
 //! A sandbox, the host's side of it and the time it took, as tables.
 
 use super::look::{Seen, Sides};
-use crate::apply::executor::Timing;
 use crate::cli::output::table;
-use crate::plan::facts::RouteFact;
-use crate::plan::step::Step;
+use braid_core::plan::facts::RouteFact;
+use braid_core::plan::step::Step;
+use braid_node::apply::executor::Timing;
 use std::path::Path;
 use std::time::Duration;
 
@@ -72,9 +72,9 @@ pub(super) fn milliseconds(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::IfName;
-    use crate::plan::step::Event;
-    use crate::plan::thing::LinkRef;
+    use braid_core::name::IfName;
+    use braid_core::plan::step::Event;
+    use braid_core::plan::thing::LinkRef;
 
     #[test]
     fn times_of_sends_and_the_rest_add_up_to_the_whole() {

@@ -1,0 +1,13 @@
+//! What decides: the CNI protocol, networks of Kubernetes, plugins, the pure part of their IPAM, and plans as values.
+//!
+//! Nothing here reads or changes the host: no file, socket, process, thread or clock. So a plan can be printed, compared,
+//! recorded and undone without root. `clippy.toml` lists what is refused.
+
+#![forbid(unsafe_code)]
+
+pub mod cni;
+pub mod ipam;
+pub mod k8s;
+pub mod name;
+pub mod plan;
+pub mod plugins;

@@ -1,0 +1,239 @@
+//! What was read from the host before deciding.
+
+use super::feature::Feature;
+use super::ladder::Queue;
+use super::step::Step;
+use super::thing::advertised::Advertised;
+use super::thing::host_ports::{EbpfCounts, Entrance, HostPortFact};
+use super::thing::packet_guard::PacketGuardFact;
+use super::thing::shaping::ShapedFact;
+use super::thing::vlan::Vlan;
+use super::thing::xsk_guard::Hold;
+use super::thing::{Firewall, LinkRef, Neigh, Rule};
+use crate::name::{IfName, Mac, Ns};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+pub use super::thing::addr::AddrFact;
+pub use super::thing::link::LinkFact;
+pub use super::thing::route::RouteFact;
+
+/// Something to read.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Need {
+    /// One link.
+    Link(LinkRef),
+    /// The link of the first default route, and that link.
+    DefaultLink(Ns),
+    /// The addresses of one link.
+    Addrs(LinkRef),
+    /// All unicast routes of a namespace, in all tables.
+    Routes(Ns),
+    /// The rules of policy routing of a namespace that are about one address.
+    Rules(Ns),
+    /// The permanent neighbours at a link.
+    Neighs(LinkRef),
+    /// One sysctl, by its path below `/proc/sys`.
+    Sysctl(Ns, String),
+    /// Whether the host forwards IPv6; if not, which links accept router advertisements.
+    Ipv6Forwarding,
+    /// A text file of the node, where it exists.
+    File(String),
+    /// The VLANs of all bridge ports of the host.
+    Vlans,
+    /// The masqueraded sources.
+    Masquerades,
+    /// The bridge ports held to one hardware address.
+    MacChecks,
+    /// Who has a port of the host.
+    HostPort(Entrance),
+    /// Whether firewalld runs.
+    Firewalld,
+    /// What of the firewall is missing.
+    Firewall(Firewall),
+    /// Who has a port of the host in eBPF.
+    EbpfPort(Entrance),
+    /// How many ports of the host eBPF leads.
+    EbpfCounts,
+    /// Whether a link runs the programs for host ports.
+    HostPortHook(LinkRef),
+    /// Who has a port of the host at `::1`.
+    LoopbackPort(Entrance),
+    /// Whether the programs for those run.
+    LoopbackPrograms,
+    /// How a link is shaped.
+    Shaped(LinkRef),
+    /// What packet sockets may send through a link of the container.
+    PacketGuard(LinkRef),
+    /// Whose `AF_XDP` sockets are held.
+    XskGuards,
+    /// The end on the host's side of a veth of the container, that link, and how it is shaped.
+    Peer(LinkRef),
+    /// The cookie of the container's network namespace.
+    Netns,
+    /// Which of these features the kernel has.
+    Features(&'static [Feature]),
+    /// The number of this boot, unless the link is there with a hardware address: only what is new is named by it.
+    BootIdWithout(LinkRef),
+}
+
+/// What was found. A link that was looked for and is not there is simply absent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Links by place and name.
+    pub links: BTreeMap<LinkRef, LinkFact>,
+    /// The links of default routes.
+    pub default_links: BTreeMap<Ns, IfName>,
+    /// Addresses by link.
+    pub addrs: BTreeMap<LinkRef, Vec<AddrFact>>,
+    /// Routes by namespace.
+    pub routes: BTreeMap<Ns, Vec<RouteFact>>,
+    /// Rules of policy routing by namespace.
+    pub rules: BTreeMap<Ns, Vec<Rule>>,
+    /// Permanent neighbours by link.
+    pub neighs: BTreeMap<LinkRef, Vec<Neigh>>,
+    /// Sysctls; a kernel without one has no entry.
+    pub sysctls: BTreeMap<(Ns, String), String>,
+    /// Links of the host that accept router advertisements until it forwards IPv6.
+    pub advertised: Vec<Advertised>,
+    /// Text files by path; one that does not exist has no entry.
+    pub files: BTreeMap<String, String>,
+    /// VLANs by bridge port of the host.
+    pub vlans: BTreeMap<IfName, Vec<Vlan>>,
+    /// Masqueraded sources and whose they are.
+    pub masquerades: BTreeMap<IpAddr, String>,
+    /// Bridge ports held to one hardware address.
+    pub mac_checks: BTreeMap<IfName, Mac>,
+    /// Ports of the host that lead somewhere.
+    pub host_ports: BTreeMap<Entrance, HostPortFact>,
+    /// firewalld runs.
+    pub has_firewalld: bool,
+    /// What is missing of what is forwarded or dropped, each as a sentence.
+    pub firewalls: BTreeMap<Firewall, Vec<String>>,
+    /// The same in eBPF.
+    pub ebpf_ports: BTreeMap<Entrance, HostPortFact>,
+    /// How many there are.
+    pub ebpf_counts: EbpfCounts,
+    /// Links that run the programs for them.
+    pub host_port_hooks: BTreeSet<LinkRef>,
+    /// Ports of the host that lead somewhere from `::1`.
+    pub loopback_ports: BTreeMap<Entrance, HostPortFact>,
+    /// The programs for them run.
+    pub has_loopback_programs: bool,
+    /// How links are shaped.
+    pub shaped: BTreeMap<LinkRef, ShapedFact>,
+    /// What packet sockets may send, by link.
+    pub packet_guards: BTreeMap<LinkRef, PacketGuardFact>,
+    /// Whose `AF_XDP` sockets are held.
+    pub xsk_guards: Vec<Hold>,
+    /// The ends on the host's side of veths of the container.
+    pub peers: BTreeMap<LinkRef, LinkRef>,
+    /// Cookie of the container's network namespace; none before Linux 5.14.
+    pub netns: Option<u64>,
+    /// Features that were asked for: nothing where the kernel has one, otherwise what it said.
+    pub features: BTreeMap<Feature, Option<String>>,
+    /// Differs between nodes and between boots.
+    pub boot_id: String,
+}
+
+impl Facts {
+    /// The link at `at`.
+    pub fn link(&self, at: &LinkRef) -> Option<&LinkFact> {
+        self.links.get(at)
+    }
+
+    /// The addresses of the link at `at`.
+    pub fn addrs(&self, at: &LinkRef) -> &[AddrFact] {
+        self.addrs.get(at).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether the sysctl has the value.
+    pub fn sysctl_is(&self, ns: Ns, key: &str, value: &str) -> bool {
+        self.sysctls.get(&(ns, key.to_owned())).is_some_and(|found| found == value)
+    }
+
+    /// Whether the kernel has a feature that was asked for.
+    pub fn has(&self, feature: Feature) -> bool {
+        self.features.get(&feature).is_some_and(Option::is_none)
+    }
+
+    /// The best that the kernel shapes by; none where it can't. Known where [`super::ladder::LADDER`] was asked for.
+    pub fn best_queue(&self) -> Option<Queue> {
+        Queue::best(|feature| self.has(feature))
+    }
+
+    /// Takes over what another reading found.
+    #[expect(clippy::too_many_lines, reason = "a line for each kind of fact")]
+    pub fn merge(&mut self, other: Self) {
+        // None is forgotten: this names all.
+        let Self {
+            links,
+            default_links,
+            addrs,
+            routes,
+            rules,
+            neighs,
+            sysctls,
+            advertised,
+            files,
+            vlans,
+            masquerades,
+            mac_checks,
+            host_ports,
+            ebpf_ports,
+            ebpf_counts,
+            host_port_hooks,
+            loopback_ports,
+            has_loopback_programs,
+            firewalls,
+            shaped,
+            packet_guards,
+            xsk_guards,
+            peers,
+            netns,
+            features,
+            has_firewalld,
+            boot_id,
+        } = other;
+        self.links.extend(links);
+        self.default_links.extend(default_links);
+        self.addrs.extend(addrs);
+        self.routes.extend(routes);
+        self.rules.extend(rules);
+        self.neighs.extend(neighs);
+        self.sysctls.extend(sysctls);
+        self.advertised.extend(advertised);
+        self.files.extend(files);
+        self.vlans.extend(vlans);
+        self.masquerades.extend(masquerades);
+        self.mac_checks.extend(mac_checks);
+        self.host_ports.extend(host_ports);
+        self.ebpf_ports.extend(ebpf_ports);
+        if ebpf_counts != EbpfCounts::default() {
+            self.ebpf_counts = ebpf_counts;
+        }
+        self.host_port_hooks.extend(host_port_hooks);
+        self.loopback_ports.extend(loopback_ports);
+        self.has_loopback_programs |= has_loopback_programs;
+        self.firewalls.extend(firewalls);
+        self.shaped.extend(shaped);
+        self.packet_guards.extend(packet_guards);
+        self.xsk_guards.extend(xsk_guards);
+        self.peers.extend(peers);
+        self.netns = netns.or(self.netns);
+        self.features.extend(features);
+        self.has_firewalld |= has_firewalld;
+        if !boot_id.is_empty() {
+            self.boot_id = boot_id;
+        }
+    }
+
+    /// The facts as they will be once `steps` are applied, as far as a later plugin of the same plan may ask.
+    #[must_use]
+    pub fn after(mut self, steps: &[Step]) -> Self {
+        for step in steps {
+            step.foresee(&mut self);
+        }
+        self
+    }
+}

@@ -1,0 +1,20 @@
+//! What to do, as values: steps, the facts they depend on, and the text that an administrator would type.
+//!
+//! Nothing here reads or changes the host, so a plan can be printed, compared, recorded and undone.
+
+#![deny(clippy::wildcard_enum_match_arm)]
+
+pub mod facts;
+pub mod feature;
+pub mod ladder;
+pub mod order;
+mod recorded;
+pub mod request;
+pub mod step;
+pub mod thing;
+pub mod undo;
+
+pub use facts::{Facts, Need};
+pub use feature::Feature;
+pub use step::Step;
+pub use thing::Thing;

@@ -1,0 +1,85 @@
+//! An address on a link.
+
+use super::{LinkRef, State, Verb, refuse_if};
+use crate::name::Ns;
+use crate::plan::facts::{Facts, Need};
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::ops::Not;
+
+/// An address on a link.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Addr {
+    /// The link.
+    pub at: LinkRef,
+    /// Address with its prefix; host bits are the address.
+    pub net: IpNet,
+    /// The kernel makes no route for the prefix (`noprefixroute`).
+    #[serde(default, skip_serializing_if = "Not::not")]
+    pub no_prefix_route: bool,
+    /// No duplicate address detection (`nodad`, IPv6 only).
+    #[serde(default, skip_serializing_if = "Not::not")]
+    pub no_dad: bool,
+}
+
+impl Addr {
+    /// The address of all hosts of its network, where that is large enough to have one (RFC 3021).
+    pub fn broadcast(&self) -> Option<Ipv4Addr> {
+        match self.net {
+            IpNet::V4(net) if net.prefix_len() <= 30 => Some(net.broadcast()),
+            IpNet::V4(_) | IpNet::V6(_) => None,
+        }
+    }
+}
+
+impl State for Addr {
+    fn ns(&self) -> Ns {
+        self.at.ns
+    }
+
+    fn print(&self, verb: Verb, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ip addr {} {} dev {}", verb.word("add", "del"), self.net, self.at.name)?;
+        if verb == Verb::Add && self.broadcast().is_some() {
+            write!(f, " brd +")?;
+        }
+        f.write_str(if self.no_prefix_route { " noprefixroute" } else { "" })?;
+        f.write_str(if self.no_dad && self.net.addr().is_ipv6() { " nodad" } else { "" })
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        vec![Need::Addrs(self.at.clone())]
+    }
+
+    fn holds(&self, facts: &Facts) -> Result<(), String> {
+        let there = facts.addrs(&self.at).iter().any(|fact| fact.net == self.net);
+        refuse_if(!there, || format!("address {} is missing on {}", self.net, self.at))
+    }
+
+    fn is_gone(&self, facts: &Facts) -> Result<(), String> {
+        refuse_if(self.holds(facts).is_ok(), || format!("address {} is still on {}", self.net, self.at))
+    }
+
+    fn goes_with(&self) -> Vec<&LinkRef> {
+        vec![&self.at]
+    }
+
+    fn foresee(&self, facts: &mut Facts) {
+        let fact = AddrFact { net: self.net, tentative: false, dad_failed: false, scope: 0 };
+        facts.addrs.entry(self.at.clone()).or_default().push(fact);
+    }
+}
+
+/// An address as the kernel shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AddrFact {
+    /// Address with its prefix.
+    pub net: IpNet,
+    /// Not yet usable: duplicate address detection runs.
+    pub tentative: bool,
+    /// Duplicate address detection found another owner.
+    pub dad_failed: bool,
+    /// Scope as the kernel numbers it.
+    pub scope: u8,
+}

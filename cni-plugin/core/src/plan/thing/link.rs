@@ -1,0 +1,397 @@
+//! Links as steps name them, and what they are made of.
+
+use super::{State, Verb, found, refuse_if};
+use crate::name::{IfName, Mac, Ns};
+use crate::plan::facts::{Facts, Need};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::ops::RangeInclusive;
+
+/// MTUs that a veth, a bridge and the children of a link can have, in bytes (`ETH_MIN_MTU` and `ETH_MAX_MTU`).
+pub const ETHERNET_MTUS: RangeInclusive<u32> = 68..=65_535;
+
+/// A link by namespace and name; its index is looked up while applying.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct LinkRef {
+    /// Where it is.
+    pub ns: Ns,
+    /// Its name.
+    pub name: IfName,
+}
+
+impl LinkRef {
+    /// A link of the host.
+    pub fn host(name: IfName) -> Self {
+        Self { ns: Ns::Host, name }
+    }
+
+    /// A link of the container.
+    pub fn pod(name: IfName) -> Self {
+        Self { ns: Ns::Pod, name }
+    }
+}
+
+impl fmt::Display for LinkRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in {}", self.name, self.ns)
+    }
+}
+
+/// A link to make.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// Where it appears, under its final name.
+    pub at: LinkRef,
+    /// Hardware address; the kernel's choice where unset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<Mac>,
+    /// MTU in bytes; the kernel's choice where unset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+    /// Set up in the same request.
+    pub up: bool,
+    /// The bridge it becomes a port of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub master: Option<IfName>,
+    /// What it is.
+    pub kind: LinkKind,
+}
+
+impl Link {
+    /// A link of which nothing but its place is known, to be taken away.
+    pub fn any(at: LinkRef) -> Self {
+        Self { at, mac: None, mtu: None, up: false, master: None, kind: LinkKind::Other(String::new()) }
+    }
+
+    /// The links that come and go with it: itself, and the peer of a veth.
+    pub fn ends(&self) -> impl Iterator<Item = &LinkRef> {
+        let peer = if let LinkKind::Veth { peer, .. } = &self.kind { Some(peer) } else { None };
+        std::iter::once(&self.at).chain(peer)
+    }
+
+    /// `Ok` where it is what it should be; otherwise what differs.
+    fn is_kind(&self, fact: &LinkFact, facts: &Facts) -> Result<(), String> {
+        let kind = self.kind.name();
+        match &self.kind {
+            LinkKind::Veth { peer, .. } => {
+                let other = found(peer, facts)?;
+                refuse_if(other.kind != kind, || format!("link {peer} is of kind {:?}, not {kind}", other.kind))?;
+                let paired = fact.parent == Some(other.index) && other.parent == Some(fact.index);
+                refuse_if(!paired, || format!("links {} and {peer} are no pair", self.at))
+            }
+            LinkKind::Macvlan { mode, .. } => self.has_mode(fact, mode.name()),
+            LinkKind::Ipvlan { mode, .. } => self.has_mode(fact, mode.name()),
+            LinkKind::Bridge { .. } | LinkKind::Ifb | LinkKind::Other(_) => Ok(()),
+        }
+    }
+
+    fn has_mode(&self, fact: &LinkFact, mode: &str) -> Result<(), String> {
+        let found = fact.mode.unwrap_or("unknown");
+        refuse_if(fact.mode != Some(mode), || format!("link {} has mode {found:?}, not {mode}", self.at))
+    }
+}
+
+impl State for Link {
+    fn ns(&self) -> Ns {
+        self.at.ns
+    }
+
+    fn print(&self, verb: Verb, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match verb {
+            Verb::Add => print_add(self, f),
+            Verb::Del => write!(f, "ip link del {}", self.at.name),
+        }
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        let parent = self.kind.parent().cloned();
+        let master = self.master.clone().map(|name| LinkRef { ns: self.at.ns, name });
+        self.ends().cloned().chain(parent).chain(master).map(Need::Link).collect()
+    }
+
+    fn holds(&self, facts: &Facts) -> Result<(), String> {
+        let fact = found(&self.at, facts)?;
+        let kind = self.kind.name();
+        refuse_if(fact.kind != kind, || format!("link {} is of kind {:?}, not {kind}", self.at, fact.kind))?;
+        if let Some(master) = &self.master {
+            let bridge = found(&LinkRef { ns: self.at.ns, name: master.clone() }, facts)?;
+            refuse_if(fact.master != Some(bridge.index), || format!("link {} is no port of {master}", self.at))?;
+        }
+        self.is_kind(fact, facts)?;
+        refuse_if(self.up && !fact.up, || format!("link {} is down", self.at))?;
+        // A shared bridge may have had an address before, and a later plugin may give the container's end another one.
+        let fixed = self.at.ns == Ns::Host && !matches!(self.kind, LinkKind::Bridge { .. });
+        match self.mac {
+            Some(mac) if fixed && fact.mac != Some(mac) => Err(format!("link {} does not have address {mac}", self.at)),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn is_gone(&self, facts: &Facts) -> Result<(), String> {
+        refuse_if(facts.link(&self.at).is_some(), || format!("link {} is still there", self.at))
+    }
+
+    fn foresee(&self, facts: &mut Facts) {
+        // A child has its parent's MTU unless it is given another.
+        let below = self.kind.parent();
+        let parent = below.and_then(|below| facts.links.get(below));
+        let mtu = self.mtu.or(parent.map(|parent| parent.mtu)).unwrap_or(1500);
+        let mut fact = LinkFact::planned(self.kind.name(), self.mac, mtu, self.up);
+        if let (LinkKind::Macvlan { .. }, Some(parent)) = (&self.kind, parent) {
+            fact.mtus = *fact.mtus.start()..=parent.mtu;
+        }
+        match &self.kind {
+            LinkKind::Veth { peer, peer_mac } => {
+                facts.links.insert(peer.clone(), LinkFact::planned("veth", *peer_mac, fact.mtu, false));
+            }
+            LinkKind::Bridge { vlan_filtering } => fact.vlan_filtering = *vlan_filtering,
+            LinkKind::Macvlan { mode, .. } => fact.mode = Some(mode.name()),
+            LinkKind::Ipvlan { mode, .. } => fact.mode = Some(mode.name()),
+            LinkKind::Ifb | LinkKind::Other(_) => {}
+        }
+        facts.links.insert(self.at.clone(), fact);
+    }
+}
+
+/// Kind of a link, with what only that kind has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LinkKind {
+    /// One end of a pair; the other end appears elsewhere in the same request.
+    Veth {
+        /// The other end.
+        peer: LinkRef,
+        /// Its hardware address.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        peer_mac: Option<Mac>,
+    },
+    /// A bridge.
+    Bridge {
+        /// Ports are separated by VLAN.
+        vlan_filtering: bool,
+    },
+    /// A child with a hardware address of its own.
+    Macvlan {
+        /// The link below it.
+        parent: LinkRef,
+        /// Who may talk to whom.
+        mode: MacvlanMode,
+        /// Length of the queue for broadcasts in packets; the kernel's 1000 where unset (Linux 5.11).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        bc_queue_len: Option<u32>,
+    },
+    /// A child that shares its parent's hardware address.
+    Ipvlan {
+        /// The link below it.
+        parent: LinkRef,
+        /// At which layer it switches.
+        mode: IpvlanMode,
+    },
+    /// Gives back what is sent through it as if it had come in where it came from: a place to queue what comes in.
+    Ifb,
+    /// A link that an earlier plugin or the kernel made; only in facts.
+    Other(String),
+}
+
+impl LinkKind {
+    /// The link below a child.
+    pub fn parent(&self) -> Option<&LinkRef> {
+        match self {
+            Self::Macvlan { parent, .. } | Self::Ipvlan { parent, .. } => Some(parent),
+            Self::Veth { .. } | Self::Bridge { .. } | Self::Ifb | Self::Other(_) => None,
+        }
+    }
+
+    /// The kernel's word for it.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Veth { .. } => "veth",
+            Self::Bridge { .. } => "bridge",
+            Self::Macvlan { .. } => "macvlan",
+            Self::Ipvlan { .. } => "ipvlan",
+            Self::Ifb => "ifb",
+            Self::Other(kind) => kind,
+        }
+    }
+}
+
+/// Modes of a macvlan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "the kernel's words, as in ip-link(8)")]
+pub enum MacvlanMode {
+    Private,
+    Vepa,
+    Bridge,
+    Passthru,
+}
+
+impl MacvlanMode {
+    /// The word in configurations and in `ip link`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Private => "private",
+            Self::Vepa => "vepa",
+            Self::Bridge => "bridge",
+            Self::Passthru => "passthru",
+        }
+    }
+}
+
+/// Modes of an ipvlan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "the kernel's words, as in ip-link(8)")]
+pub enum IpvlanMode {
+    L2,
+    L3,
+    L3s,
+}
+
+impl IpvlanMode {
+    /// The word in configurations and in `ip link`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::L2 => "l2",
+            Self::L3 => "l3",
+            Self::L3s => "l3s",
+        }
+    }
+}
+
+fn print_add(link: &Link, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str("ip link add")?;
+    if let Some(parent) = link.kind.parent() {
+        write!(f, " link {}", parent.name)?;
+        if parent.ns != link.at.ns {
+            write!(f, " # of {}\n     ", parent.ns)?;
+        }
+    }
+    write!(f, " name {}", link.at.name)?;
+    if let Some(mac) = link.mac {
+        write!(f, " address {mac}")?;
+    }
+    if let Some(mtu) = link.mtu {
+        write!(f, " mtu {mtu}")?;
+    }
+    if let Some(master) = &link.master {
+        write!(f, " master {master}")?;
+    }
+    if link.up {
+        f.write_str(" up")?;
+    }
+    // Each end of a veth has one of each: see `rtnl::link`.
+    let queues = " numtxqueues 1 numrxqueues 1";
+    if matches!(link.kind, LinkKind::Veth { .. }) {
+        f.write_str(queues)?;
+    }
+    write!(f, " type {}", link.kind.name())?;
+    match &link.kind {
+        LinkKind::Veth { peer, peer_mac } => {
+            write!(f, " peer name {}", peer.name)?;
+            if let Some(mac) = peer_mac {
+                write!(f, " address {mac}")?;
+            }
+            if let Some(mtu) = link.mtu {
+                write!(f, " mtu {mtu}")?;
+            }
+            f.write_str(queues)?;
+            if peer.ns == link.at.ns { Ok(()) } else { write!(f, " netns {}", peer.ns) }
+        }
+        LinkKind::Bridge { vlan_filtering: true } => f.write_str(" vlan_filtering 1"),
+        LinkKind::Macvlan { mode, bc_queue_len, .. } => {
+            write!(f, " mode {}", mode.name())?;
+            bc_queue_len.map_or(Ok(()), |len| write!(f, " bcqueuelen {len}"))
+        }
+        LinkKind::Ipvlan { mode, .. } => write!(f, " mode {}", mode.name()),
+        LinkKind::Bridge { .. } | LinkKind::Ifb | LinkKind::Other(_) => Ok(()),
+    }
+}
+
+/// A link as the kernel shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "the kernel's flags, each with its own name")]
+pub struct LinkFact {
+    /// Interface index.
+    pub index: u32,
+    /// Kind, `""` for hardware.
+    pub kind: String,
+    /// Mode of a macvlan or ipvlan.
+    pub mode: Option<&'static str>,
+    /// Hardware address; none where all its bytes are 0, which is how `lo` and a bridge without ports show that.
+    pub mac: Option<Mac>,
+    /// MTU in bytes.
+    pub mtu: u32,
+    /// MTUs that it can have.
+    pub mtus: RangeInclusive<u32>,
+    /// IPv6 is on; none where the kernel shows nothing of IPv6, as for a link that is too small for it.
+    pub has_ipv6: Option<bool>,
+    /// Administratively up.
+    pub up: bool,
+    /// Operationally up.
+    pub oper_up: bool,
+    /// The same, or the kernel has seen no change of its carrier yet (`IFF_RUNNING`): a bridge without an address of its own
+    /// that was set up before its first port.
+    pub running: bool,
+    /// Receives everything.
+    pub promisc: bool,
+    /// Receives all multicast.
+    pub all_multi: bool,
+    /// Length of the transmit queue in packets.
+    pub tx_queue_len: u32,
+    /// Largest packet that the stack hands over in one piece, in bytes.
+    pub gso_max_size: u32,
+    /// Index of the bridge it is a port of.
+    pub master: Option<u32>,
+    /// Index of its parent or peer.
+    pub parent: Option<u32>,
+    /// The number by which this one's namespace knows that one's, where it is another.
+    pub parent_netns: Option<i32>,
+    /// Bridge: ports are separated by VLAN.
+    pub vlan_filtering: bool,
+    /// Bridge: the spanning tree protocol decides when a port forwards.
+    pub stp: bool,
+    /// Bridge: the hardware address in its identifier. None before its first port and after its last one, unless it was made
+    /// with an address: then the next port changes the bridge's (v6.12 `net/bridge/br_stp_if.c`,
+    /// `br_stp_recalculate_bridge_id()`).
+    pub bridge_id: Option<Mac>,
+    /// Bridge: the VLAN that a new port is put on; 0 for none.
+    pub default_pvid: u16,
+    /// Bridge port: frames may leave where they came from.
+    pub hairpin: bool,
+    /// Bridge port: no frames between isolated ports.
+    pub isolated: bool,
+    /// Text that tells whose it is.
+    pub alias: String,
+}
+
+impl LinkFact {
+    /// A link that does not exist yet.
+    pub fn planned(kind: &str, mac: Option<Mac>, mtu: u32, up: bool) -> Self {
+        Self {
+            index: 0,
+            kind: kind.to_owned(),
+            mode: None,
+            mac,
+            mtu,
+            mtus: ETHERNET_MTUS,
+            has_ipv6: None,
+            up,
+            oper_up: up,
+            running: up,
+            promisc: false,
+            all_multi: false,
+            tx_queue_len: 1000,
+            gso_max_size: 65_536,
+            master: None,
+            parent: None,
+            parent_netns: None,
+            vlan_filtering: false,
+            stp: false,
+            bridge_id: None,
+            default_pvid: 1,
+            hairpin: false,
+            isolated: false,
+            alias: String::new(),
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! A neighbour that is known without being asked for.
+
+use super::{LinkRef, State, Verb, refuse_if};
+use crate::name::{Mac, Ns};
+use crate::plan::facts::{Facts, Need};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::net::IpAddr;
+
+/// The hardware address of a neighbour, for good (`nud permanent`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Neigh {
+    /// The link by which it is reached.
+    pub at: LinkRef,
+    /// Its address.
+    pub addr: IpAddr,
+    /// Its hardware address.
+    pub mac: Mac,
+}
+
+impl State for Neigh {
+    fn ns(&self) -> Ns {
+        self.at.ns
+    }
+
+    fn print(&self, verb: Verb, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, addr, mac) = (&self.at.name, self.addr, self.mac);
+        match verb {
+            Verb::Add => write!(f, "ip neigh add {addr} lladdr {mac} dev {name} nud permanent"),
+            Verb::Del => write!(f, "ip neigh del {addr} dev {name}"),
+        }
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        vec![Need::Neighs(self.at.clone())]
+    }
+
+    fn holds(&self, facts: &Facts) -> Result<(), String> {
+        let there = facts.neighs.get(&self.at).is_some_and(|neighs| neighs.contains(self));
+        refuse_if(!there, || format!("neighbour {} is not {} for good at {}", self.addr, self.mac, self.at))
+    }
+
+    fn goes_with(&self) -> Vec<&LinkRef> {
+        vec![&self.at]
+    }
+}

@@ -1,0 +1,111 @@
+//! A limit of what packet sockets of a container send past its queue.
+
+use super::shaping::{Shaper, Subnets};
+use super::{LinkRef, State, Verb, refuse_if};
+use crate::name::Ns;
+use crate::plan::facts::{Facts, Need};
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What packet sockets may send through a link of the container: they can pass its queue by (`PACKET_QDISC_BYPASS`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PacketGuard {
+    /// The link.
+    pub at: LinkRef,
+    /// How much.
+    pub limit: PacketLimit,
+    /// Which packets; none for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subnets: Option<Subnets>,
+}
+
+impl PacketGuard {
+    /// A guard of which nothing but its place is known, to be taken away.
+    pub fn any(at: LinkRef) -> Self {
+        Self { at, limit: PacketLimit { rate: 0, burst: 0 }, subnets: None }
+    }
+
+    /// For what passes a container's shaper: somewhat more than that lets through. None at rates beyond the kernel's numbers
+    /// (140 Gbit/s), which no link has.
+    pub fn of(shaper: &Shaper, subnets: Option<&Subnets>) -> Option<Self> {
+        /// `nft_limit` counts so many nanoseconds for each byte of rate and burst, in 64 bits.
+        const SECOND_NS: u64 = 1_000_000_000;
+        let rate = (shaper.guard_bps() / 8).max(1);
+        let burst = u32::try_from(shaper.rate.burst / 8).unwrap_or(u32::MAX);
+        rate.checked_add(u64::from(burst))?.checked_mul(SECOND_NS)?;
+        let limit = PacketLimit { rate, burst };
+        Some(Self { at: shaper.at.clone(), limit, subnets: subnets.cloned() })
+    }
+}
+
+/// How much packet sockets may send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PacketLimit {
+    /// Bytes per second.
+    pub rate: u64,
+    /// How many bytes may come at once, beside those of one second (v6.12 `net/netfilter/nft_limit.c`).
+    pub burst: u32,
+}
+
+/// A [`PacketGuard`] as the kernel shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PacketGuardFact {
+    /// How much passes.
+    pub limit: PacketLimit,
+    /// How many packets did not.
+    pub dropped: u64,
+}
+
+impl State for PacketGuard {
+    fn ns(&self) -> Ns {
+        self.at.ns
+    }
+
+    fn print(&self, verb: Verb, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match verb {
+            Verb::Add => print_add(self, f),
+            Verb::Del => write!(f, "nft delete table netdev braid-{}", self.at.name),
+        }
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        vec![Need::PacketGuard(self.at.clone())]
+    }
+
+    fn holds(&self, facts: &Facts) -> Result<(), String> {
+        let (at, limit) = (&self.at, self.limit);
+        match facts.packet_guards.get(at) {
+            None => Err(format!("nothing limits what packet sockets send through link {at}")),
+            Some(fact) => refuse_if(fact.limit != limit, || {
+                format!("packet sockets may send {:?} through link {at}, not {limit:?}", fact.limit)
+            }),
+        }
+    }
+}
+
+fn print_add(guard: &PacketGuard, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let (PacketLimit { rate, burst }, link) = (guard.limit, &guard.at.name);
+    write!(f, "nft 'table netdev braid-{link} {{ chain held {{ ")?;
+    write!(f, "limit rate over {rate} bytes/second burst {burst} bytes counter drop; }}; chain out {{ ")?;
+    write!(f, "type filter hook egress device \"{link}\" priority 0; meta rtclassid >= 0 accept; ")?;
+    let (only, nets) = guard.subnets.as_ref().map_or((false, &[][..]), |subnets| (subnets.only, &subnets.nets));
+    for net in nets {
+        let is_ip = if net.addr().is_ipv4() { "@ll,96,16 0x0800 " } else { "@ll,96,16 0x86dd " };
+        let (before, verdict) = if only { ("", "goto held") } else { (is_ip, "accept") };
+        write!(f, "{before}{} {verdict}; ", destination(net))?;
+    }
+    f.write_str(if only { "@nh,0,4 4 accept; @nh,0,4 6 accept; " } else { "" })?;
+    f.write_str("goto held; }; }'")
+}
+
+/// What tells an IP packet for a subnet by its bytes alone.
+fn destination(net: &IpNet) -> String {
+    let len = u32::from(net.prefix_len());
+    let (version, at, prefix) = match net {
+        IpNet::V4(net) => (4, 128, u128::from(net.network().to_bits()).checked_shr(32 - len)),
+        IpNet::V6(net) => (6, 192, net.network().to_bits().checked_shr(128 - len)),
+    };
+    let prefix = prefix.filter(|_| len > 0).map(|prefix| format!(" @nh,{at},{len} {prefix:#x}"));
+    format!("@nh,0,4 {version}{}", prefix.unwrap_or_default())
+}

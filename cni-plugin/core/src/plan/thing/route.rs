@@ -1,0 +1,116 @@
+//! A route through a link.
+
+use super::{LinkRef, State, Verb, found, refuse_if};
+use crate::name::Ns;
+use crate::plan::facts::{Facts, Need};
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::net::IpAddr;
+
+/// A route through a link.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Route {
+    /// The link.
+    pub at: LinkRef,
+    /// Destination, host bits cleared.
+    pub dst: IpNet,
+    /// Next hop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gw: Option<IpAddr>,
+    /// Source address to prefer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub src: Option<IpAddr>,
+    /// Table; 254 is main.
+    pub table: u32,
+    /// Scope as the kernel numbers it: 0 universe, 253 link, 254 host; IPv6 has only universe.
+    pub scope: u8,
+    /// Metric; unset means the kernel's default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u32>,
+    /// MTU along the path in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+    /// Maximal segment size to advertise in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advmss: Option<u32>,
+}
+
+impl State for Route {
+    fn ns(&self) -> Ns {
+        self.at.ns
+    }
+
+    fn print(&self, verb: Verb, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const MAIN: u32 = 254;
+        write!(f, "ip route {} {}", verb.word("prepend", "del"), self.dst)?;
+        if let Some(gw) = self.gw {
+            write!(f, " via {gw}")?;
+        }
+        write!(f, " dev {}", self.at.name)?;
+        if let Some(src) = self.src {
+            write!(f, " src {src}")?;
+        }
+        match self.scope {
+            0 => {}
+            253 => f.write_str(" scope link")?,
+            254 => f.write_str(" scope host")?,
+            scope => write!(f, " scope {scope}")?,
+        }
+        if self.table != MAIN {
+            write!(f, " table {}", self.table)?;
+        }
+        for (word, value) in [("metric", self.priority), ("mtu", self.mtu), ("advmss", self.advmss)] {
+            if let Some(value) = value {
+                write!(f, " {word} {value}")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        vec![Need::Link(self.at.clone()), Need::Routes(self.at.ns)]
+    }
+
+    fn holds(&self, facts: &Facts) -> Result<(), String> {
+        let index = found(&self.at, facts)?.index;
+        let same = |fact: &RouteFact| {
+            fact.dst.trunc() == self.dst.trunc()
+                && fact.link == Some(index)
+                && fact.table == self.table
+                && (self.gw.is_none() || fact.gw == self.gw)
+                && (self.priority.is_none() || fact.priority == self.priority)
+                && (self.mtu.is_none() || fact.mtu == self.mtu)
+                && (self.advmss.is_none() || fact.advmss == self.advmss)
+        };
+        let there = facts.routes.get(&self.at.ns).is_some_and(|routes| routes.iter().any(same));
+        refuse_if(!there, || format!("route {} through {} is missing in table {}", self.dst, self.at, self.table))
+    }
+
+    fn goes_with(&self) -> Vec<&LinkRef> {
+        vec![&self.at]
+    }
+}
+
+/// A route as the kernel shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouteFact {
+    /// Destination.
+    pub dst: IpNet,
+    /// Next hop.
+    pub gw: Option<IpAddr>,
+    /// Index of the link.
+    pub link: Option<u32>,
+    /// Table.
+    pub table: u32,
+    /// Scope as the kernel numbers it.
+    pub scope: u8,
+    /// It came by router advertisement.
+    pub from_router: bool,
+    /// Metric; unset where the kernel shows none.
+    pub priority: Option<u32>,
+    /// MTU along the path in bytes.
+    pub mtu: Option<u32>,
+    /// Maximal segment size in bytes.
+    pub advmss: Option<u32>,
+}

@@ -1,0 +1,62 @@
+//! A rule of policy routing.
+
+use super::{State, Verb, refuse_if};
+use crate::name::Ns;
+use crate::plan::facts::{Facts, Need};
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Has packets from or to a net routed by a table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rule {
+    /// Where it is.
+    pub ns: Ns,
+    /// Which packets.
+    pub of: Packets,
+    /// The table.
+    pub table: u32,
+    /// Its place among the rules; the kernel's choice where unset: before the first one but that of table local.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u32>,
+}
+
+/// Packets, by one of their addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Packets {
+    /// Their source is of this net.
+    From(IpNet),
+    /// Their destination is.
+    To(IpNet),
+}
+
+impl State for Rule {
+    fn ns(&self) -> Ns {
+        self.ns
+    }
+
+    fn print(&self, verb: Verb, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (which, net) = match self.of {
+            Packets::From(net) => ("from", net),
+            Packets::To(net) => ("to", net),
+        };
+        let family = if net.addr().is_ipv4() { "" } else { " -6" };
+        write!(f, "ip{family} rule {} {which} {net} table {}", verb.word("add", "del"), self.table)?;
+        self.priority.map_or(Ok(()), |priority| write!(f, " priority {priority}"))
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        vec![Need::Rules(self.ns)]
+    }
+
+    fn holds(&self, facts: &Facts) -> Result<(), String> {
+        let is_it = |fact: &Self| {
+            fact.of == self.of
+                && fact.table == self.table
+                && (self.priority.is_none() || fact.priority == self.priority)
+        };
+        let there = facts.rules.get(&self.ns).is_some_and(|rules| rules.iter().any(is_it));
+        refuse_if(!there, || format!("rule {:?} for table {} is missing in {}", self.of, self.table, self.ns))
+    }
+}

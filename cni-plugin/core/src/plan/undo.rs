@@ -1,0 +1,186 @@
+//! The inverse of each step, and of a whole list.
+
+use super::step::{Kind, Step};
+use super::thing::{Link, LinkRef, Thing};
+use crate::name::Ns;
+
+impl Step {
+    /// The step that takes this one back; none where nothing of this attachment would be left.
+    pub fn inverse(&self) -> Option<Step> {
+        match self {
+            Self::Add(thing) if thing.is_setting() => None,
+            Self::Add(thing) => Some(Self::Del(thing.clone())),
+            Self::Set { at, to, from } => Some(Self::Set { at: at.clone(), to: from.clone(), from: to.clone() }),
+            Self::Ensure(_) | Self::Del(_) | Self::Wait(_) | Self::Forget(..) | Self::Legacy(_) => None,
+        }
+    }
+
+    /// Whether both take the same thing back: a link by its place, limits by a link that both are at.
+    pub fn is_same_undo(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Del(Thing::Link(one)), Self::Del(Thing::Link(other))) => one.at == other.at,
+            (Self::Del(Thing::Shaping(one)), Self::Del(Thing::Shaping(other))) => {
+                one.links().any(|at| other.links().any(|there| there == at))
+            }
+            (one, other) => one == other,
+        }
+    }
+
+    /// The step, less what goes with these links; none where that is all of it.
+    fn without(mut self, gone: &[&LinkRef]) -> Option<Step> {
+        let links = match &self {
+            Self::Del(thing) => thing.state().goes_with(),
+            Self::Set { at, .. } => vec![at],
+            Self::Add(_) | Self::Ensure(_) | Self::Wait(_) | Self::Forget(..) | Self::Legacy(_) => Vec::new(),
+        };
+        if !links.is_empty() && links.iter().all(|link| gone.contains(link)) {
+            return None;
+        }
+        if let Self::Del(Thing::Shaping(shaping)) = &mut self {
+            shaping.shapers.retain(|shaper| !gone.contains(&&shaper.at));
+        }
+        Some(self)
+    }
+}
+
+/// The steps that take `steps` back, newest first, without those that a deleted link takes along anyway.
+pub fn undo(steps: &[Step]) -> Vec<Step> {
+    let new = steps.iter().filter_map(|step| if let Step::Add(Thing::Link(link)) = step { Some(link) } else { None });
+    let gone: Vec<&LinkRef> = new.flat_map(Link::ends).collect();
+    in_turn(steps.iter().rev().filter_map(Step::inverse).filter_map(|step| step.without(&gone)).collect())
+}
+
+/// The order in which things go away, otherwise the given one. Links go at once when the rest is gone, those of one
+/// namespace together, since each request for them takes several RCU grace periods. The hold on the container's sockets
+/// goes when there is nothing left to send through.
+pub fn in_turn(mut steps: Vec<Step>) -> Vec<Step> {
+    let is_hold = |step: &Step| matches!(step, Step::Del(Thing::XskGuard(_)) | Step::Forget(Kind::XskGuards, _));
+    steps.sort_by_key(|step| {
+        if let Step::Del(Thing::Link(link)) = step { (1, link.at.ns) } else { (2 * u8::from(is_hold(step)), Ns::Host) }
+    });
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::IfName;
+    use crate::plan::ladder::Queue;
+    use crate::plan::thing::shaping::{Rate, Shaper, Toward};
+    use crate::plan::thing::{Addr, LinkAttr, LinkKind, Masquerade, Shaping, XskGuard};
+
+    fn name(text: &str) -> IfName {
+        IfName::parse(text).expect("a good name")
+    }
+
+    fn link(at: LinkRef, kind: LinkKind) -> Step {
+        Step::add(Link { at, mac: None, mtu: None, up: false, master: None, kind })
+    }
+
+    fn veth() -> Step {
+        let peer = LinkRef::pod(name("eth0"));
+        link(LinkRef::host(name("veth1")), LinkKind::Veth { peer, peer_mac: None })
+    }
+
+    fn addr(link: LinkRef) -> Addr {
+        Addr { at: link, net: "10.1.0.2/24".parse().expect("a net"), no_prefix_route: false, no_dad: false }
+    }
+
+    fn masquerade() -> Step {
+        let source = "10.1.0.2".parse().expect("an address");
+        Step::add(Masquerade { source, network: "10.1.0.0/24".parse().expect("a net"), owner: String::new() })
+    }
+
+    #[track_caller]
+    fn assert_undone(steps: &[Step], commands: &[&str]) {
+        let undone: Vec<String> = undo(steps).iter().map(ToString::to_string).collect();
+        assert_eq!(undone, commands);
+    }
+
+    #[test]
+    fn undo_is_newest_first_and_leaves_out_what_dies_with_a_deleted_link() {
+        let addrs = [LinkRef::pod(name("eth0")), LinkRef::host(name("cni0"))].map(|at| Step::add(addr(at)));
+        let steps = [vec![veth()], addrs.to_vec(), vec![masquerade()]].concat();
+        let masquerade = "host nft delete element inet braid masquerade4 { 10.1.0.2 }";
+        assert_undone(&steps, &[masquerade, "host ip addr del 10.1.0.2/24 dev cni0", "host ip link del veth1"]);
+    }
+
+    #[test]
+    fn all_links_go_at_once_when_the_rest_is_gone() {
+        let steps = [veth(), masquerade(), link(LinkRef::host(name("ifb1")), LinkKind::Ifb)];
+        let masquerade = "host nft delete element inet braid masquerade4 { 10.1.0.2 }";
+        assert_undone(&steps, &[masquerade, "host ip link del ifb1", "host ip link del veth1"]);
+    }
+
+    #[test]
+    fn sockets_are_held_until_the_links_are_gone() {
+        let guard = XskGuard { below: None, netns: 7, owner: "net c eth0".to_owned() };
+        let steps = [veth(), Step::add(guard)];
+        let free = "host # let AF_XDP sockets of \"net c eth0\" send again";
+        assert_undone(&steps, &["host ip link del veth1", free]);
+    }
+
+    #[test]
+    fn a_queue_goes_with_its_link_and_others_by_themselves() {
+        let (host, ifb) = (LinkRef::host(name("veth1")), LinkRef::host(name("ifb1")));
+        let shaper = |at: &LinkRef| Shaper {
+            at: at.clone(),
+            toward: Toward::Pod,
+            queue: Queue::Htb,
+            rate: Rate { bps: 8_000, burst: 8_000 },
+            mtu: 1500,
+        };
+        let shapers = [&host, &ifb].map(shaper).to_vec();
+        let limits = [
+            link(ifb, LinkKind::Ifb),
+            Step::add(Shaping { owner: String::new(), shapers, guard: None, subnets: None }),
+        ];
+        let unshape = "host tc qdisc del dev veth1 root; tc filter del dev veth1 egress pref 1";
+        assert_undone(&limits, &[unshape, "host ip link del ifb1"]);
+        let all: Vec<Step> = [veth()].into_iter().chain(limits).collect();
+        assert_undone(&all, &["host ip link del ifb1", "host ip link del veth1"]);
+    }
+
+    #[test]
+    fn what_an_earlier_version_recorded_is_undone() {
+        let of = |place: &str, toward: &str| {
+            format!(
+                r#"{{"at":{place},"toward":"{toward}","queue":"fq","rate":{{"bps":8000,"burst":8000}},"mtu":1500}}"#
+            )
+        };
+        let (veth, eth) = (r#"{"ns":"host","name":"veth1"}"#, r#"{"ns":"pod","name":"eth0"}"#);
+        let shapers = [of(veth, "pod"), of(eth, "network")].join(",");
+        let text = format!(r#"{{"AddShaping":{{"shapers":[{shapers}],"guard":{veth},"subnets":null}}}}"#);
+        let step: Step = serde_json::from_str(&text).unwrap_or_else(|err| panic!("{err}: {text}"));
+        let undone: Vec<String> = undo(&[step]).iter().map(ToString::to_string).collect();
+        assert!(undone.concat().ends_with("host tc filter del dev veth1 ingress pref 1"), "{undone:?}");
+    }
+
+    #[test]
+    fn a_link_is_taken_back_by_its_place_however_it_was_made() {
+        let at = LinkRef::host(name("veth1"));
+        assert!(Step::del(Link::any(at)).is_same_undo(&veth().inverse().expect("an inverse")));
+        assert!(
+            !Step::del(Link::any(LinkRef::host(name("veth2")))).is_same_undo(&veth().inverse().expect("an inverse"))
+        );
+    }
+
+    #[test]
+    fn what_the_node_shares_is_never_undone() {
+        assert_eq!(Step::ensure(addr(LinkRef::host(name("cni0")))).inverse(), None);
+    }
+
+    #[test]
+    fn an_overwritten_attribute_goes_back_to_its_old_value() {
+        let at = LinkRef::pod(name("eth1"));
+        let set = |to, from| Step::Set { at: at.clone(), to: LinkAttr::Mtu(to), from: LinkAttr::Mtu(from) };
+        assert_eq!(set(1400, 1500).inverse(), Some(set(1500, 1400)));
+    }
+
+    #[test]
+    fn a_step_survives_its_record() {
+        let step = veth();
+        let text = serde_json::to_string(&step).expect("json");
+        assert_eq!(serde_json::from_str::<Step>(&text).expect("the step again"), step);
+    }
+}

@@ -1,0 +1,137 @@
+//! VLANs of a bridge port, and the gateway interface of one VLAN.
+
+use crate::cni::{Error, Json};
+use crate::name::{IfName, Mac};
+use crate::plan::Facts;
+use crate::plan::facts::LinkFact;
+use crate::plan::step::Step;
+use crate::plan::thing::vlan::Vlan;
+use crate::plan::thing::{Link, LinkKind, LinkRef, PortVlan};
+use crate::plugins::call::{bridge_mac, shared_veth};
+use std::collections::BTreeSet;
+
+const MAX: i64 = 4094;
+/// The VLAN of untagged frames on a trunk port without one of its own.
+const NATIVE: u16 = 1;
+
+/// The keys `vlan`, `vlanTrunk` and `preserveDefaultVlan`.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Vlans {
+    /// `vlan`, 1 to 4094: untagged frames of the port.
+    pub(super) id: Option<u16>,
+    /// `vlanTrunk`: tagged frames of the port; an empty list still makes the bridge filter.
+    trunk: Option<BTreeSet<u16>>,
+    preserve_default: bool,
+}
+
+impl Vlans {
+    pub(super) fn parse(json: &Json) -> Result<Self, Error> {
+        let id = match json.i64("vlan")? {
+            None | Some(0) => None,
+            Some(id) => Some(checked(id).ok_or_else(|| {
+                Error::config(format!("\"vlan\": invalid VLAN ID {id} (must be between 0 and {MAX})"))
+            })?),
+        };
+        let mut trunk = json.list("vlanTrunk")?.map(|_| BTreeSet::new());
+        let ranges = json.each_object("vlanTrunk", trunk_entry)?;
+        if let Some(ids) = &mut trunk {
+            ids.extend(ranges.into_iter().flatten());
+        }
+        Ok(Self { id, trunk, preserve_default: json.bool_or("preserveDefaultVlan", false)? })
+    }
+
+    /// Whether a bridge made for this configuration separates VLANs.
+    pub(super) fn is_filtering(&self) -> bool {
+        self.id.is_some() || self.trunk.is_some()
+    }
+
+    fn tagged(&self) -> impl Iterator<Item = u16> {
+        self.trunk.iter().flatten().copied()
+    }
+
+    /// The steps that put the VLANs on a new port.
+    pub(super) fn on_port(&self, port: &LinkRef, default_pvid: u16) -> Vec<Step> {
+        if self.id.is_none() && self.tagged().next().is_none() {
+            return Vec::new();
+        }
+        let vlan =
+            |id, untagged| Step::ensure(PortVlan { at: port.clone(), vlan: Vlan { id, pvid: untagged, untagged } });
+        let mut steps = Vec::new();
+        let untagged = self.id.or((!self.preserve_default).then_some(NATIVE));
+        if !self.preserve_default && default_pvid != 0 && untagged != Some(default_pvid) {
+            let default = Vlan { id: default_pvid, pvid: true, untagged: true };
+            steps.push(Step::del(PortVlan { at: port.clone(), vlan: default }));
+        }
+        steps.extend(untagged.map(|id| vlan(id, true)));
+        steps.extend(self.tagged().filter(|id| untagged != Some(*id)).map(|id| vlan(id, false)));
+        steps
+    }
+
+    /// VLANs on a bridge that does not separate them have no effect: the operator should know.
+    pub(super) fn warnings(&self, bridge: &IfName, existing: Option<&LinkFact>) -> Vec<String> {
+        if !self.is_filtering() || existing.is_none_or(|fact| fact.vlan_filtering) {
+            return Vec::new();
+        }
+        vec![format!("bridge {bridge} exists without vlan_filtering: its ports are not separated by VLAN")]
+    }
+}
+
+fn checked(id: i64) -> Option<u16> {
+    u16::try_from(id).ok().filter(|_| (1..=MAX).contains(&id))
+}
+
+/// One entry of `vlanTrunk`: `id`, or `minID` with `maxID`, or both.
+fn trunk_entry(entry: &Json) -> Result<Vec<u16>, Error> {
+    let read = |key: &str, name: &str| match entry.i64(key)? {
+        None => Ok(None),
+        Some(id) => {
+            checked(id).map(Some).ok_or_else(|| Error::config(format!("incorrect trunk {name} parameter: {id}")))
+        }
+    };
+    let (min, max, id) = (read("minID", "minID")?, read("maxID", "maxID")?, read("id", "id")?);
+    let missing = |key| Error::config(format!("minID and maxID should be configured simultaneously, {key} is missing"));
+    let range = match (min, max) {
+        (None, None) => None,
+        (Some(min), Some(max)) if min > max => {
+            return Err(Error::config(format!("minID is greater than maxID in trunk parameter: {min} > {max}")));
+        }
+        (Some(min), Some(max)) => Some(min..=max),
+        (None, _) => return Err(missing("minID")),
+        (_, None) => return Err(missing("maxID")),
+    };
+    Ok(range.into_iter().flatten().chain(id).collect())
+}
+
+/// Name of the interface that carries a VLAN's gateway address.
+pub(super) fn gateway_name(bridge: &IfName, id: u16) -> Result<IfName, Error> {
+    let name = format!("{bridge}.{id}");
+    IfName::parse(&name).map_err(|err| Error::config(format!("\"bridge\" and \"vlan\": {name:?}: {err}")))
+}
+
+/// Its hardware address: what it has, or what it will get.
+pub(super) fn gateway_mac(name: &IfName, facts: &Facts) -> Mac {
+    facts
+        .link(&LinkRef::host(name.clone()))
+        .and_then(|fact| fact.mac)
+        .unwrap_or_else(|| bridge_mac(name, &facts.boot_id))
+}
+
+/// A veth beside the bridge: one end in the VLAN, the other for the gateway address, which is down yet. Made once.
+pub(super) fn gateway(bridge: &IfName, id: u16, facts: &Facts) -> Result<Vec<Step>, Error> {
+    let name = gateway_name(bridge, id)?;
+    let at = LinkRef::host(name.clone());
+    let port = LinkRef::host(shared_veth(name.as_str()));
+    let default_pvid = facts.link(&LinkRef::host(bridge.clone())).map_or(NATIVE, |fact| fact.default_pvid);
+    let link = Link {
+        at: port.clone(),
+        mac: None,
+        mtu: None,
+        up: true,
+        master: Some(bridge.clone()),
+        kind: LinkKind::Veth { peer: at, peer_mac: Some(bridge_mac(&name, &facts.boot_id)) },
+    };
+    let only = Vlans { id: Some(id), trunk: None, preserve_default: false };
+    let mut steps = vec![Step::ensure(link)];
+    steps.extend(only.on_port(&port, default_pvid));
+    Ok(steps)
+}

@@ -1,0 +1,208 @@
+//! A child of a link, `macvlan` or `ipvlan`: its parent by name or by default route, on the host or in the container.
+
+use crate::cni::{AddResult, Dns, Error, Json, NetConf};
+use crate::ipam::Lease;
+use crate::name::{IfName, Mac, Ns};
+use crate::plan::facts::LinkFact;
+use crate::plan::step::Step;
+use crate::plan::thing::link::{ETHERNET_MTUS, IpvlanMode, MacvlanMode};
+use crate::plan::thing::{Link, LinkKind, LinkRef};
+use crate::plan::{Facts, Feature, Need};
+use crate::plugins::interface::{self, Dad};
+use crate::plugins::{Addresses, Call, Planned, Plugin, mtu};
+
+/// A configuration of either type.
+#[derive(Debug)]
+pub struct Child {
+    /// `master`.
+    parent: Option<IfName>,
+    /// Where the parent is: `linkInContainer`.
+    ns: Ns,
+    kind: Kind,
+    mtu: Option<i64>,
+    dns: Option<Dns>,
+}
+
+/// What the types differ in.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Kind {
+    /// A hardware address of its own, and no larger MTU than its parent's.
+    Macvlan {
+        mode: MacvlanMode,
+        mac: Option<Mac>,
+        /// `bcqueuelen` in packets; `None` means the kernel's default.
+        bc_queue_len: Option<u32>,
+    },
+    /// Its parent's hardware address, and any MTU.
+    Ipvlan { mode: IpvlanMode },
+}
+
+impl Child {
+    pub(super) fn parse(conf: &NetConf, kind: Kind) -> Result<Self, Error> {
+        let json: &Json = &conf.json;
+        let ns = if json.bool_or("linkInContainer", false)? { Ns::Pod } else { Ns::Host };
+        let parent = interface::ifname(json, "master")?;
+        Ok(Self { parent, ns, kind, mtu: mtu::read(json)?, dns: conf.dns.clone() })
+    }
+
+    /// The parent's name. An ipvlan without `master` takes the only interface of `prevResult`, where there is one.
+    fn parent(&self, call: &Call<'_>) -> Result<Option<IfName>, Error> {
+        match (&self.parent, self.kind, call.prev) {
+            (None, Kind::Ipvlan { .. }, Some(prev)) => only_interface(prev).map(Some),
+            (parent, ..) => Ok(parent.clone()),
+        }
+    }
+
+    /// What has to be read to find the parent of this name.
+    fn need(&self, parent: Option<IfName>) -> Need {
+        match parent {
+            Some(name) => Need::Link(LinkRef { ns: self.ns, name }),
+            None => Need::DefaultLink(self.ns),
+        }
+    }
+
+    /// Where the parent of this name is, and what it is.
+    fn find<'a>(&self, parent: Option<IfName>, facts: &'a Facts) -> Result<(LinkRef, &'a LinkFact), Error> {
+        let name = parent.or_else(|| facts.default_links.get(&self.ns).cloned());
+        let name = name.ok_or_else(|| Error::internal(format!("no default route interface found in {}", self.ns)))?;
+        let at = LinkRef { ns: self.ns, name };
+        let Some(fact) = facts.link(&at) else {
+            let name = at.name.as_str();
+            return Err(Error::internal(format!("failed to lookup master {name:?}: no such link in {}", self.ns)));
+        };
+        Ok((at, fact))
+    }
+
+    /// The MTU asked for, within the bounds of the kind. A child without one of its own gets the parent's, which must do for
+    /// the addresses.
+    fn mtu(&self, call: &Call<'_>, lease: Option<&Lease>, facts: &Facts) -> Result<Option<u32>, Error> {
+        let (at, parent) = self.find(self.parent(call)?, facts)?;
+        let (bounds, whose) = match self.kind {
+            Kind::Macvlan { .. } => {
+                (*ETHERNET_MTUS.start()..=parent.mtu, format!(", the MTU of master {:?}", at.name.as_str()))
+            }
+            Kind::Ipvlan { .. } => (ETHERNET_MTUS, String::new()),
+        };
+        let mtu = self.mtu.map(|mtu| mtu::within(mtu, &bounds, &whose)).transpose()?;
+        mtu::refuse_ipv6_below(mtu.or(Some(parent.mtu)), lease.map_or(&[], |lease| &lease.ips)).map(|()| mtu)
+    }
+
+    /// The addresses: an ipvlan needs some, and without an IPAM of its own takes over what the plugin before it got.
+    fn lease(&self, call: &Call<'_>, lease: Option<Lease>) -> Result<Option<Lease>, Error> {
+        let of = |prev: &AddResult| Lease { ips: prev.ips.clone(), routes: prev.routes.clone(), ..Lease::default() };
+        let given = match self.kind {
+            Kind::Macvlan { .. } => lease,
+            Kind::Ipvlan { .. } => {
+                let lease = lease.or_else(|| call.prev.filter(|prev| !prev.ips.is_empty()).map(of));
+                let none = || Error::config("\"ipam\": ipvlan needs an IPAM type or addresses in prevResult");
+                Some(lease.ok_or_else(none)?)
+            }
+        };
+        given.as_ref().map_or(Ok(()), |lease| interface::refuse_no_addresses(&lease.ips)).map(|()| given)
+    }
+
+    /// The child's hardware address, the one that the kernel has to be told, and the link's kind below `parent`.
+    fn link(&self, call: &Call<'_>, parent: LinkRef, fact: &LinkFact) -> (Option<Mac>, Option<Mac>, LinkKind) {
+        match self.kind {
+            Kind::Macvlan { mode, mac: asked, bc_queue_len } => {
+                // In passthru mode the child has its parent's address: the kernel gives it, and takes no other for it.
+                let is_through = mode == MacvlanMode::Passthru;
+                let mac = asked.or(fact.mac.filter(|_| is_through)).unwrap_or_else(|| call.pod_mac());
+                let told = Some(mac).filter(|_| !is_through || asked.is_some());
+                (Some(mac), told, LinkKind::Macvlan { parent, mode, bc_queue_len })
+            }
+            Kind::Ipvlan { mode } => (fact.mac, None, LinkKind::Ipvlan { parent, mode }),
+        }
+    }
+}
+
+fn only_interface(prev: &AddResult) -> Result<IfName, Error> {
+    match prev.interfaces.as_slice() {
+        [only] if !only.name.is_empty() => IfName::parse(&only.name)
+            .map_err(|err| Error::config(format!("prevResult interface {:?}: {err}", only.name))),
+        _ => Err(Error::config("chained master failure. PrevResult lacks a single named interface")),
+    }
+}
+
+impl Plugin for Child {
+    fn addresses(&self) -> Addresses {
+        Addresses::Optional
+    }
+
+    fn needs(&self, call: &Call<'_>) -> Vec<Need> {
+        let parent = self.parent(call).ok().map(|parent| self.need(parent));
+        parent.into_iter().chain([Need::Link(call.pod())]).collect()
+    }
+
+    fn refuse(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
+        self.mtu(call, None, facts)?;
+        interface::refuse_taken(call, facts)
+    }
+
+    fn plan(&self, call: &Call<'_>, facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error> {
+        let (parent, fact) = self.find(self.parent(call)?, facts)?;
+        let lease = self.lease(call, lease)?;
+        let mtu = self.mtu(call, lease.as_ref(), facts)?;
+        let (mac, told, kind) = self.link(call, parent, fact);
+        let mut steps = vec![Step::add(Link { at: call.pod(), mac: told, mtu, up: false, master: None, kind })];
+        let mac = mac.map(|mac| mac.to_string()).unwrap_or_default();
+        let mut result = AddResult { interfaces: vec![call.interface(mac)], ..AddResult::default() };
+        if let Some(Lease { mut ips, routes, .. }) = lease {
+            for ip in &mut ips {
+                ip.interface = Some(0);
+            }
+            let dad = match self.kind {
+                Kind::Macvlan { .. } | Kind::Ipvlan { mode: IpvlanMode::L2 } => Dad::On,
+                // Layer 3 modes have no neighbours, so nobody could answer.
+                Kind::Ipvlan { mode: IpvlanMode::L3 | IpvlanMode::L3s } => Dad::Off,
+            };
+            steps.extend(interface::configure(&call.pod(), &ips, &routes, dad));
+            steps.extend(interface::settle(&call.pod(), &ips, dad));
+            (result.ips, result.routes) = (ips, routes);
+        } else {
+            steps.push(interface::up(&call.pod()));
+        }
+        result.dns = self.dns.clone().unwrap_or_default();
+        Ok(Planned { steps, result, warnings: Vec::new() })
+    }
+
+    fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
+        vec![Step::del(Link::any(call.pod()))]
+    }
+
+    fn features(&self) -> Vec<Feature> {
+        match self.kind {
+            Kind::Macvlan { .. } => vec![Feature::Macvlan],
+            Kind::Ipvlan { .. } => vec![Feature::Ipvlan],
+        }
+    }
+
+    fn kind(&self) -> Option<&'static str> {
+        match self.kind {
+            Kind::Macvlan { .. } => Some("macvlan"),
+            Kind::Ipvlan { .. } => Some("ipvlan"),
+        }
+    }
+
+    /// Without `master` the parent of an ipvlan was an interface of a result that is no more.
+    fn is_told(&self) -> bool {
+        matches!(self.kind, Kind::Macvlan { .. }) || self.parent.is_some()
+    }
+
+    /// Without its parent no ADD can work. A parent in the container is not there yet.
+    fn status_needs(&self) -> Vec<Need> {
+        match self.ns {
+            Ns::Host => vec![self.need(self.parent.clone())],
+            Ns::Pod => Vec::new(),
+        }
+    }
+
+    fn status(&self, facts: &Facts) -> Result<Option<String>, Error> {
+        match self.ns {
+            Ns::Host => {
+                self.find(self.parent.clone(), facts).map(|_| None).map_err(|err| Error::not_available(err.msg))
+            }
+            Ns::Pod => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Running a foreign plugin by libcni's rules: look-up in `CNI_PATH`, environment, standard input and output.
+
+use super::within;
+use crate::sys::executable;
+use crate::sys::writers::Writers;
+use braid_core::cni::{Command, Error, Json, Owner};
+use std::fs::{self, Metadata};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command as Process, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a plugin's file may be open for writing, as in libcni, which looks five times, a second apart.
+const WRITER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a foreign plugin is told by its environment.
+#[derive(Debug, Clone)]
+pub struct Call<'a> {
+    /// The verb.
+    pub command: Command,
+    /// The owner that it runs for; container and interface are empty for GC and STATUS.
+    pub owner: &'a Owner,
+    /// `CNI_NETNS`.
+    pub netns: &'a str,
+    /// `CNI_ARGS`.
+    pub args: &'a str,
+    /// `CNI_PATH`.
+    pub path: &'a [PathBuf],
+}
+
+/// The file of a plugin that a call for this owner runs: the first regular one named so in `path`.
+pub fn find(plugin: &str, path: &[PathBuf], owner: &Owner) -> Result<PathBuf, Error> {
+    let (file, meta) = look_up(plugin, path)?;
+    is_itself(plugin, &file, &meta).or_else(|| is_under_way(plugin, &file, owner)).map_or(Ok(file), Err)
+}
+
+/// Says why the plugin would only start this program again, for ever. One that an ADD `is_begun` with was another file
+/// than this program.
+#[cold]
+pub fn circle(plugin: &str, path: &[PathBuf], owner: &Owner, is_begun: bool) -> Option<Error> {
+    let (file, meta) = look_up(plugin, path).ok()?;
+    let itself = if is_begun { None } else { is_itself(plugin, &file, &meta) };
+    itself.or_else(|| is_under_way(plugin, &file, owner))
+}
+
+fn look_up(plugin: &str, path: &[PathBuf]) -> Result<(PathBuf, Metadata), Error> {
+    if plugin.is_empty() {
+        return Err(Error::config("no plugin name provided"));
+    }
+    if plugin.contains('/') {
+        return Err(Error::config(format!("invalid plugin name: {plugin}")));
+    }
+    if path.is_empty() {
+        return Err(Error::env("no paths provided"));
+    }
+    let regular = |file: PathBuf| fs::metadata(&file).ok().filter(Metadata::is_file).map(|meta| (file, meta));
+    let found = path.iter().find_map(|dir| regular(dir.join(plugin)));
+    found.ok_or_else(|| Error::internal(format!("failed to find plugin {plugin:?} in path {}", text_of(path))))
+}
+
+fn is_itself(plugin: &str, file: &Path, meta: &Metadata) -> Option<Error> {
+    let sentence = || format!("type {plugin:?}: {} is braid itself, which has no plugin of this type", file.display());
+    executable::is_own(file, meta).then(|| Error::internal(sentence()))
+}
+
+fn is_under_way(plugin: &str, file: &Path, owner: &Owner) -> Option<Error> {
+    let Owner { network, container_id, ifname } = owner;
+    let of = format!("network {network:?} container {container_id:?} interface {ifname:?}");
+    let file = file.display();
+    let sentence = || format!("type {plugin:?}: {file} has called braid, which would run it again for {of}");
+    within::runs(plugin, owner).then(|| Error::internal(sentence()))
+}
+
+fn text_of(path: &[PathBuf]) -> String {
+    let dirs: Vec<String> = path.iter().map(|dir| dir.display().to_string()).collect();
+    format!("[{}]", dirs.join(" "))
+}
+
+/// Runs `plugin` with `conf` and returns what it printed; `Json::Null` where it printed nothing.
+pub fn run(plugin: &str, conf: &Json, call: &Call<'_>) -> Result<Json, Error> {
+    let file = find(plugin, call.path, call.owner)?;
+    let fail = |what: &str, err: &io::Error| Error::because_of(format!("{what} {}: {err}", file.display()), err);
+    let (within, calls) = within::variable(plugin, call.owner);
+    let mut process = Process::new(&file);
+    process
+        .env("CNI_COMMAND", call.command.as_str())
+        .env("CNI_CONTAINERID", &call.owner.container_id)
+        .env("CNI_NETNS", call.netns)
+        .env("CNI_IFNAME", &call.owner.ifname)
+        .env("CNI_ARGS", call.args)
+        .env("CNI_PATH", join(call.path))
+        .env(within, calls)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = start(&mut process, &file).map_err(|err| fail("start plugin", &err))?;
+    let stdin = child.stdin.take();
+    // A plugin may answer without reading its input: a broken pipe is no failure.
+    if let Some(mut stdin) = stdin {
+        let _ = stdin.write_all(conf.to_string().as_bytes());
+    }
+    let output = child.wait_with_output().map_err(|err| fail("wait for plugin", &err))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() {
+        let _ = std::io::stderr().write_all(&output.stderr);
+        return answer(&file, &output.stdout);
+    }
+    Err(refusal(&file, &output.stdout, said.trim()))
+}
+
+/// Starts the plugin, when nobody has its file open for writing any more: somebody may be installing it.
+fn start(process: &mut Process, file: &Path) -> io::Result<Child> {
+    let end = Instant::now() + WRITER_TIMEOUT;
+    let is_busy = |err: &io::Error| err.kind() == io::ErrorKind::ExecutableFileBusy;
+    match process.spawn() {
+        Err(err) if is_busy(&err) => {}
+        started => return started,
+    }
+    let writers = Writers::watch(file)?;
+    loop {
+        match process.spawn() {
+            Err(err) if is_busy(&err) && writers.wait(end.saturating_duration_since(Instant::now()))? => {}
+            started => return started,
+        }
+    }
+}
+
+fn join(path: &[PathBuf]) -> std::ffi::OsString {
+    std::env::join_paths(path).unwrap_or_default()
+}
+
+fn answer(file: &Path, stdout: &[u8]) -> Result<Json, Error> {
+    if stdout.trim_ascii().is_empty() {
+        return Ok(Json::Null);
+    }
+    Json::parse(stdout, &format!("result of {}", file.display()))
+}
+
+fn refusal(file: &Path, stdout: &[u8], stderr: &str) -> Error {
+    if stdout.trim_ascii().is_empty() {
+        return Error::internal(format!("plugin {} failed without a message: {stderr:?}", file.display()));
+    }
+    Error::from_stdout(stdout).unwrap_or_else(|_| {
+        let said = String::from_utf8_lossy(stdout);
+        Error::internal(format!("plugin {} failed with an unreadable message: {:?}", file.display(), said.trim()))
+    })
+}

@@ -1,0 +1,328 @@
+//! Carrying out steps in order, neighbouring requests to one socket in one send.
+
+use super::kernel::Kernel;
+use super::wait;
+use crate::Error;
+use crate::effect::link::{make, unmake};
+use crate::effect::{self, Carrier, Request, elements, link_of, shaping, sysctl};
+use crate::sys::netlink::{KernelError, Socket};
+use braid_core::name::Ns;
+use braid_core::plan::facts::Facts;
+use braid_core::plan::request::{in_one_request, queue_len_of_new, redirect_with_shaping};
+use braid_core::plan::step::{Event, Step};
+use braid_core::plan::thing::{Link, LinkRef, Shaping, Thing, Verb};
+use nix::errno::Errno;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// How long one step, or one send of several, took.
+#[derive(Debug, Clone)]
+pub struct Timing {
+    /// Index of the first step of the send.
+    pub first: usize,
+    /// How many steps it carried.
+    pub count: usize,
+    /// From the send to the kernel's answer.
+    pub took: Duration,
+}
+
+/// What became of a list of steps.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Which steps had an effect that is ours, or may have had one, in the order applied.
+    pub applied: Vec<usize>,
+    /// Which steps failed, in the order tried, and what the kernel said. The first entry is the reason the rest was not
+    /// tried, unless all were to be tried.
+    pub failed: Vec<(usize, KernelError)>,
+    /// The same as errors, neighbours that failed for one reason together.
+    pub errors: Vec<Error>,
+    /// How long each send took, where that is asked for ([`Kernel::time`]).
+    pub timings: Vec<Timing>,
+}
+
+/// Whether the first failure ends the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnError {
+    /// Stop; what follows depends on it.
+    Stop,
+    /// Go on and collect: cleaning up.
+    GoOn,
+}
+
+/// Applies `steps`; a shared thing that the facts already show is left alone.
+pub fn execute(kernel: &mut Kernel, steps: &[Step], facts: &Facts, on_error: OnError) -> Report {
+    let mut run = Run { kernel, steps, facts, on_error, queue: Vec::new(), report: Report::default() };
+    let mut at = 0;
+    while let Some(step) = steps.get(at) {
+        at += if is_there_already(step, facts) { 1 } else { run.step(at, step) };
+        if run.is_over() {
+            run.drop_queue();
+            return run.end();
+        }
+    }
+    run.flush();
+    run.end()
+}
+
+/// Whether the facts show a shared thing as the step wants it. A sysctl may be one that is not judged.
+pub fn is_there_already(step: &Step, facts: &Facts) -> bool {
+    match step {
+        Step::Ensure(Thing::Sysctl(sysctl)) => facts.sysctl_is(sysctl.ns, &sysctl.key, &sysctl.value),
+        Step::Ensure(thing @ (Thing::Link(_) | Thing::Attr(_) | Thing::Vlan(_) | Thing::Addr(_))) => {
+            thing.state().holds(facts).is_ok()
+        }
+        Step::Add(_)
+        | Step::Ensure(_)
+        | Step::Del(_)
+        | Step::Set { .. }
+        | Step::Wait(_)
+        | Step::Forget(..)
+        | Step::Legacy(_) => false,
+    }
+}
+
+struct Run<'a> {
+    kernel: &'a mut Kernel,
+    steps: &'a [Step],
+    facts: &'a Facts,
+    on_error: OnError,
+    /// The steps of each request queued on one socket, not yet sent.
+    queue: Vec<Range<usize>>,
+    report: Report,
+}
+
+impl Run<'_> {
+    /// Does as many steps from `first` on as `count` tells from the result. Two looks at the clock for each send are a
+    /// hundredth of an ADD, so only who wants to know has them.
+    fn timed<T>(&mut self, first: usize, count: impl FnOnce(&T) -> usize, work: impl FnOnce(&mut Self) -> T) -> T {
+        let start = self.kernel.is_timed().then(Instant::now);
+        let result = work(self);
+        self.report.timings.extend(start.map(|start| Timing { first, count: count(&result), took: start.elapsed() }));
+        result
+    }
+
+    /// Whether a failure has ended the run.
+    fn is_over(&self) -> bool {
+        self.on_error == OnError::Stop && !self.report.failed.is_empty()
+    }
+
+    fn end(mut self) -> Report {
+        let groups = self.report.failed.chunk_by(|(_, err), (_, next)| err == next);
+        let steps = |group: &[(usize, KernelError)]| group.iter().map(|(at, _)| &self.steps[*at]).collect::<Vec<_>>();
+        self.report.errors = groups.map(|group| Error::of_steps(steps(group), group[0].1.clone())).collect();
+        self.report
+    }
+
+    /// Forgets what is queued: nobody knows of it, so nobody would take it back.
+    fn drop_queue(&mut self) {
+        if let Some(last) = self.queue.pop() {
+            // A socket that can't be had has nothing queued.
+            let _ = self.kernel.route(self.steps[last.start].ns()).map(Socket::drop_queue);
+        }
+    }
+
+    /// Does the step at `at`, perhaps with those behind it; returns how many.
+    fn step(&mut self, at: usize, step: &Step) -> usize {
+        match step {
+            Step::Add(thing) | Step::Ensure(thing) => return self.carry(at, step, thing, Verb::Add),
+            Step::Del(thing) => return self.carry(at, step, thing, Verb::Del),
+            Step::Set { .. } => return self.queue(at, step),
+            Step::Wait(Event::Up(link)) => self.alone(at, |run| wait::up(run.kernel, link)),
+            Step::Wait(Event::Dad(link)) => self.alone(at, |run| wait::dad(run.kernel, link)),
+            Step::Forget(kind, owner) => self.alone(at, |run| effect::forget(run.kernel, *kind, owner)),
+            Step::Legacy(legacy) => self.alone(at, |run| effect::end_legacy(run.kernel, legacy)),
+        }
+        1
+    }
+
+    fn carry(&mut self, at: usize, step: &Step, thing: &Thing, verb: Verb) -> usize {
+        let effect = effect::of(thing);
+        match (effect.carrier(verb), verb) {
+            (Carrier::Request, _) => self.queue(at, step),
+            (Carrier::Link(link), Verb::Add) => self.make_link(at, link, matches!(step, Step::Ensure(_))),
+            (Carrier::Link(_), Verb::Del) => self.del_links(at),
+            (Carrier::Sysctl(sysctl), Verb::Add) => self.sysctls(at, sysctl.ns),
+            // It goes with its namespace.
+            (Carrier::Sysctl(_), Verb::Del) => 1,
+            (Carrier::Shaping(shaping), _) => self.shape(at, shaping),
+            (Carrier::Elements, _) => self.del_elements(at),
+            (Carrier::Alone, Verb::Add) => self.at_once(at, 1, |run| effect.add(run.kernel)),
+            (Carrier::Alone, Verb::Del) => self.at_once(at, 1, |run| effect.del(run.kernel)),
+        }
+    }
+
+    /// Makes the link of the step at `at`, with what the step behind it says of it; returns how many steps that is.
+    fn make_link(&mut self, at: usize, link: &Link, shared: bool) -> usize {
+        let birth = make::Birth { shared, tx_queue_len: queue_len_of_new(&self.steps[at..]) };
+        let count = 1 + usize::from(birth.tx_queue_len.is_some());
+        self.at_once(at, count, |run| make::link(run.kernel, link, birth))
+    }
+
+    /// Shapes as the step at `at` says, with the redirect behind it; returns how many steps that is.
+    fn shape(&mut self, at: usize, shaping: &Shaping) -> usize {
+        let redirect = redirect_with_shaping(&self.steps[at..]);
+        let count = 1 + usize::from(redirect.is_some());
+        self.at_once(at, count, |run| shaping::add(run.kernel, shaping, redirect))
+    }
+
+    /// Does one step by itself, after everything queued before it.
+    fn alone(&mut self, at: usize, work: impl FnOnce(&mut Self) -> Result<(), KernelError>) {
+        self.at_once(at, 1, work);
+    }
+
+    /// Does `count` steps from `at` on, which succeed or fail as one, after everything queued before them; returns how many.
+    #[inline(never)] // Each `work` in a place of its own: a call has need of few.
+    fn at_once(&mut self, at: usize, count: usize, work: impl FnOnce(&mut Self) -> Result<(), KernelError>) -> usize {
+        self.flush();
+        if self.report.failed.is_empty() || !is_making(&self.steps[at]) {
+            let result = self.timed(at, |_| count, work);
+            self.account(at..at + count, result);
+        }
+        count
+    }
+
+    /// Notes what became of the steps of one request.
+    fn account(&mut self, range: Range<usize>, result: Result<(), KernelError>) {
+        let steps = &self.steps[range.clone()];
+        match result {
+            Ok(()) => self.report.applied.extend(range),
+            Err(err) if steps.iter().all(|step| is_moot(step, err.errno, self.on_error)) => {}
+            Err(err) => {
+                // Nobody knows whether it was done, or how much of it. Undoing what was not is success.
+                let is_unknown = err.unanswered || steps.iter().any(is_several);
+                self.report.applied.extend(range.clone().filter(|_| is_unknown));
+                self.report.failed.extend(range.map(|at| (at, err.clone())));
+            }
+        }
+    }
+
+    /// Queues a request behind others of the same namespace; returns how many steps it carries.
+    fn queue(&mut self, at: usize, step: &Step) -> usize {
+        let ns = step.ns();
+        let other_socket = self.queue.last().is_some_and(|last| self.steps[last.start].ns() != ns);
+        // An unknown index is asked for on the same socket, so what is queued has to go first.
+        if other_socket || link_of(step).is_some_and(|link| !self.kernel.knows(link)) {
+            self.flush();
+            if self.is_over() {
+                return 1;
+            }
+        }
+        let range = at..at + in_one_request(&self.steps[at..]);
+        let queued = Request::of(&self.steps[range.clone()], self.kernel).and_then(|request| {
+            let body = |out: &mut Vec<u8>| out.extend(&request.body);
+            self.kernel.route(ns)?.push(request.kind, request.flags, body);
+            Ok(())
+        });
+        let count = range.len();
+        match queued {
+            Ok(()) => self.queue.push(range),
+            Err(err) => self.account(range, Err(err)),
+        }
+        count
+    }
+
+    /// Sends what is queued and accounts for each step.
+    fn flush(&mut self) {
+        let queue = std::mem::take(&mut self.queue);
+        let (Some(first), Some(last)) = (queue.first(), queue.last()) else { return };
+        let (first, count) = (first.start, queue.iter().map(ExactSizeIterator::len).sum());
+        let steps = self.steps;
+        let ns = steps[last.start].ns();
+        let outcomes = self.timed(first, |_| count, |run| run.kernel.route(ns).and_then(Socket::flush));
+        match outcomes {
+            Ok(outcomes) => {
+                for (range, outcome) in queue.into_iter().zip(outcomes) {
+                    self.account(range, outcome.error.map_or(Ok(()), Err));
+                }
+            }
+            Err(err) => queue.into_iter().for_each(|range| self.account(range, Err(err.clone()))),
+        }
+    }
+
+    /// Takes the link at `at` away with those behind it in the same namespace; returns how many.
+    fn del_links(&mut self, at: usize) -> usize {
+        self.flush();
+        let ns = self.steps[at].ns();
+        let link = |step: &Step| match step {
+            Step::Del(Thing::Link(link)) if link.at.ns == ns => Some(link.at.clone()),
+            _ => None,
+        };
+        let links: Vec<LinkRef> = self.steps[at..].iter().map_while(link).collect();
+        self.together(at, |kernel| unmake::links(kernel, ns, &links))
+    }
+
+    /// Takes the elements of the step at `at` away with those behind it; returns how many steps.
+    fn del_elements(&mut self, at: usize) -> usize {
+        self.flush();
+        let mut things = Vec::new();
+        for step in &self.steps[at..] {
+            match step {
+                Step::Del(thing) if effect::is_only_elements(thing) => things.push(thing),
+                _ => break,
+            }
+        }
+        self.together(at, |kernel| elements::del(kernel, &things))
+    }
+
+    /// Does the step at `at` with some of those behind it; returns how many.
+    #[inline(never)] // As above.
+    fn together(&mut self, at: usize, work: impl FnOnce(&mut Kernel) -> Vec<Result<(), KernelError>>) -> usize {
+        let results = self.timed(at, Vec::len, |run| work(run.kernel));
+        let count = results.len();
+        for (place, result) in results.into_iter().enumerate() {
+            self.account(at + place..at + place + 1, result);
+        }
+        count
+    }
+
+    /// Writes the sysctls at `at` and behind it that one visit to the namespace can write; returns how many.
+    fn sysctls(&mut self, at: usize, ns: Ns) -> usize {
+        self.flush();
+        let is_one = |step: &&Step| matches!(step, Step::Add(Thing::Sysctl(one)) | Step::Ensure(Thing::Sysctl(one)) if one.ns == ns);
+        let all: Vec<&Step> = self.steps[at..].iter().take_while(is_one).collect();
+        let written = self.timed(at, |_| all.len(), |run| sysctl::write(run.kernel, ns, &all, run.facts));
+        match written {
+            Ok(results) => (at..).zip(results).for_each(|(at, result)| self.sysctl_written(at, result)),
+            Err(err) => self.report.failed.extend((at..at + all.len()).map(|at| (at, err.clone().within_step()))),
+        }
+        all.len()
+    }
+
+    fn sysctl_written(&mut self, at: usize, result: std::io::Result<bool>) {
+        let step @ (Step::Add(Thing::Sysctl(sysctl)) | Step::Ensure(Thing::Sysctl(sysctl))) = &self.steps[at] else {
+            return;
+        };
+        let cause = match result {
+            Ok(true) => return self.report.applied.push(at),
+            Ok(false) if sysctl.optional => return,
+            Err(err) if sysctl.optional => return crate::tell!("{step}: {err}"),
+            Ok(false) => Errno::ENOENT.into(),
+            Err(err) => Error::io("", &err).cause,
+        };
+        self.report.failed.push((at, cause));
+    }
+}
+
+/// Whether the step is several requests, of which a failure leaves some done.
+fn is_several(step: &Step) -> bool {
+    matches!(step, Step::Add(thing) if effect::of(thing).is_several())
+}
+
+/// Whether the step brings something into being, so that it must not follow a failure.
+fn is_making(step: &Step) -> bool {
+    !matches!(step, Step::Del(_) | Step::Forget(..) | Step::Legacy(_))
+}
+
+/// Whether the refusal means that nothing is left to do: "not there" when deleting or cleaning up, "there" when ensuring.
+fn is_moot(step: &Step, errno: Errno, on_error: OnError) -> bool {
+    const NOT_THERE: &[Errno] = &[Errno::ENOENT, Errno::ENODEV, Errno::EADDRNOTAVAIL, Errno::ESRCH, Errno::ENXIO];
+    match step {
+        Step::Del(thing) => effect::of(thing).is_gone(errno),
+        Step::Forget(..) => NOT_THERE.contains(&errno),
+        Step::Ensure(Thing::Addr(_)) => errno == Errno::EEXIST,
+        // Going back to an old value on a link that is gone.
+        Step::Add(_) | Step::Ensure(_) | Step::Set { .. } | Step::Wait(_) | Step::Legacy(_) => {
+            on_error == OnError::GoOn && NOT_THERE.contains(&errno)
+        }
+    }
+}

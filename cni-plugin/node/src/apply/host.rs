@@ -1,0 +1,172 @@
+//! The machine that a call works on, handed in by whoever starts the call.
+
+use super::executor::{OnError, Report, execute};
+use super::kernel::Kernel;
+use super::observe::observe;
+use super::{features, owned, repair};
+use crate::Error;
+use crate::effect::{shaping, xsk_guard};
+use crate::store::holder::is_alive;
+use crate::store::record::{self, Folder, Record};
+use crate::sys::netlink::KernelError;
+use crate::sys::netns::NetNs;
+use braid_core::plan::facts::{Facts, LinkFact, Need};
+use braid_core::plan::thing::{LinkRef, Shaping};
+use braid_core::plan::{Feature, Step};
+use std::fmt;
+use std::path::Path;
+
+/// A machine: this one ([`This`]), or a model of one.
+pub trait Machine {
+    /// Opens it with the namespace of a container, or none.
+    fn open(&self, netns: Option<NetNs>) -> Result<Box<dyn Host>, Error>;
+
+    /// Locks the records of a container.
+    fn folder(&self, container_id: &str) -> Result<Folder, Error>;
+
+    /// Reads all records.
+    fn records(&self) -> Result<Vec<Record>, Error>;
+
+    /// Removes what calls that ended early left of folders.
+    fn sweep_empty(&self) -> Result<(), Error>;
+
+    /// Says whether a record could be written.
+    fn probe(&self) -> Result<(), Error>;
+}
+
+/// The machine that this process runs on.
+#[derive(Debug, Clone, Copy)]
+pub struct This {
+    /// The time of each send is noted.
+    pub is_timed: bool,
+}
+
+impl Machine for This {
+    fn open(&self, netns: Option<NetNs>) -> Result<Box<dyn Host>, Error> {
+        let mut kernel = Kernel::open(netns)?;
+        if self.is_timed {
+            kernel.time();
+        }
+        Ok(Box::new(kernel))
+    }
+
+    fn folder(&self, container_id: &str) -> Result<Folder, Error> {
+        Folder::lock(container_id)
+    }
+
+    fn records(&self) -> Result<Vec<Record>, Error> {
+        record::list()
+    }
+
+    fn sweep_empty(&self) -> Result<(), Error> {
+        record::sweep_empty()
+    }
+
+    fn probe(&self) -> Result<(), Error> {
+        record::probe()
+    }
+}
+
+/// What a call does on a machine that it has opened.
+pub trait Host: fmt::Debug {
+    /// Reads what is needed.
+    fn observe(&mut self, needs: &[Need]) -> Result<Facts, Error>;
+
+    /// Applies steps; a shared thing that the facts already show is left alone.
+    fn execute(&mut self, steps: &[Step], facts: &Facts, on_error: OnError) -> Report;
+
+    /// Looks up one link; `None` where it does not exist.
+    fn link(&mut self, at: &LinkRef) -> Result<Option<LinkFact>, KernelError>;
+
+    /// Whether the container has a namespace.
+    fn has_pod(&self) -> bool;
+
+    /// The number that tells the container's namespace from all others since boot; `None` where it is not known.
+    fn pod_cookie(&mut self) -> Option<u64>;
+
+    /// Goes on as if the container had no namespace.
+    fn leave_pod(&mut self);
+
+    /// The path of the container's namespace where it is no other than the caller's own.
+    fn own_netns(&self) -> Result<Option<&Path>, Error>;
+
+    /// Restores rules that somebody flushed, of the tables that these features need; what it could not.
+    fn restore(&mut self, features: &[Feature]) -> Vec<Error>;
+
+    /// Opens what shut the way for forwarded packets of all attachments; what it could not.
+    fn open_gates(&mut self, features: &[Feature]) -> Vec<Error>;
+
+    /// The steps that take away all on the host whose owner's text `is_lost`.
+    fn owned(&mut self, is_lost: &dyn Fn(&str) -> bool) -> Result<Vec<Step>, Error>;
+
+    /// Takes away what the host shares and nobody needs any more.
+    fn sweep(&mut self) -> Result<(), Error>;
+
+    /// The features among these that the kernel lacks, with its words.
+    fn lacks(&mut self, features: &[Feature]) -> Vec<(Feature, String)>;
+
+    /// Goes by the limits of a container whose namespace can't be entered any more.
+    fn leave_shaping(&mut self, shaping: &Shaping) -> Result<(), Error>;
+
+    /// Tells the operator.
+    fn warn(&mut self, text: &str);
+}
+
+impl Host for Kernel {
+    fn observe(&mut self, needs: &[Need]) -> Result<Facts, Error> {
+        observe(self, needs)
+    }
+
+    fn execute(&mut self, steps: &[Step], facts: &Facts, on_error: OnError) -> Report {
+        execute(self, steps, facts, on_error)
+    }
+
+    fn link(&mut self, at: &LinkRef) -> Result<Option<LinkFact>, KernelError> {
+        Self::link(self, at)
+    }
+
+    fn has_pod(&self) -> bool {
+        Self::has_pod(self)
+    }
+
+    fn pod_cookie(&mut self) -> Option<u64> {
+        Self::pod_cookie(self)
+    }
+
+    fn leave_pod(&mut self) {
+        Self::leave_pod(self);
+    }
+
+    fn own_netns(&self) -> Result<Option<&Path>, Error> {
+        Ok(Self::own_netns(self)?.map(NetNs::path))
+    }
+
+    fn restore(&mut self, features: &[Feature]) -> Vec<Error> {
+        repair::rules(self, features, is_alive)
+    }
+
+    fn open_gates(&mut self, features: &[Feature]) -> Vec<Error> {
+        repair::gates(self, features)
+    }
+
+    fn owned(&mut self, is_lost: &dyn Fn(&str) -> bool) -> Result<Vec<Step>, Error> {
+        owned::steps(self, is_lost)
+    }
+
+    fn sweep(&mut self) -> Result<(), Error> {
+        xsk_guard::sweep().map_err(|cause| Error::new("end idle holds on AF_XDP sockets", cause))
+    }
+
+    fn lacks(&mut self, features: &[Feature]) -> Vec<(Feature, String)> {
+        let lack = |(feature, said): (Feature, Option<String>)| said.map(|said| (feature, said));
+        features::known(features).into_iter().filter_map(lack).collect()
+    }
+
+    fn leave_shaping(&mut self, shaping: &Shaping) -> Result<(), Error> {
+        shaping::leave(shaping)
+    }
+
+    fn warn(&mut self, text: &str) {
+        crate::tell!("{text}");
+    }
+}

@@ -1,0 +1,225 @@
+//! The sockets of one call: one for the host, one for the container, one of nf_tables for each when it is needed.
+
+use crate::Error;
+use crate::effect::link::parse;
+use crate::store::holder;
+use crate::sys::netlink::{KernelError, Socket};
+use crate::sys::netns::{self, NetNs};
+use crate::sys::rtnl::{self, link};
+use braid_core::name::Ns;
+use braid_core::plan::facts::LinkFact;
+use braid_core::plan::thing::LinkRef;
+use braid_core::plan::thing::host_ports::Holder;
+use nix::errno::Errno;
+use std::collections::BTreeMap;
+
+/// Index of `lo` in every network namespace, which it never leaves (`LOOPBACK_IFINDEX`, include/net/flow.h).
+const LOOPBACK: u32 = 1;
+
+/// The kernel as one call sees it.
+#[derive(Debug)]
+pub struct Kernel {
+    host: Socket,
+    pod: Option<Pod>,
+    nft: Option<Socket>,
+    /// Interface indexes already known.
+    indexes: BTreeMap<LinkRef, u32>,
+    /// Who stands behind owners of host ports, as far as that was asked.
+    holders: BTreeMap<String, Holder>,
+    /// Somebody wants to know how long each send takes.
+    is_timed: bool,
+}
+
+#[derive(Debug)]
+struct Pod {
+    netns: NetNs,
+    /// Opened at first use: taking a link away needs none.
+    socket: Option<Socket>,
+    nft: Option<Socket>,
+}
+
+impl Pod {
+    fn route(&mut self, host: &Socket) -> Result<&mut Socket, KernelError> {
+        let socket = match self.socket.take() {
+            Some(socket) => socket,
+            None => self.run(host, Socket::route).map_err(not_entered)??,
+        };
+        Ok(self.socket.insert(socket))
+    }
+
+    fn nft(&mut self, host: &Socket) -> Result<&mut Socket, KernelError> {
+        let socket = match self.nft.take() {
+            Some(socket) => socket,
+            None => self.run(host, Socket::netfilter).map_err(not_entered)??,
+        };
+        Ok(self.nft.insert(socket))
+    }
+
+    fn run<T>(&self, host: &Socket, work: impl FnOnce() -> T) -> Result<T, Error> {
+        self.netns.set_home(host)?;
+        Ok(self.netns.run(work)?)
+    }
+}
+
+fn not_entered(Error { doing, cause }: Error) -> KernelError {
+    KernelError { ext_ack: Some(format!("{doing}: {cause}")), ..cause }
+}
+
+impl Kernel {
+    /// Opens the host's socket; `netns` is the container's namespace, where it has one.
+    pub fn open(netns: Option<NetNs>) -> Result<Self, Error> {
+        let pod = netns.map(|netns| Pod { netns, socket: None, nft: None });
+        let host = Socket::route().map_err(|cause| Error::new("open a netlink socket in host", cause))?;
+        Ok(Self { host, pod, nft: None, indexes: BTreeMap::new(), holders: BTreeMap::new(), is_timed: false })
+    }
+
+    /// Has the time of each send noted.
+    pub fn time(&mut self) {
+        self.is_timed = true;
+    }
+
+    /// Whether that is asked for.
+    pub(crate) fn is_timed(&self) -> bool {
+        self.is_timed
+    }
+
+    /// Who stands behind an owner. Asked once for all that it has.
+    pub(crate) fn holder(&mut self, owner: &str) -> Holder {
+        self.holders.entry(owner.to_owned()).or_insert_with(|| holder::of(owner)).clone()
+    }
+
+    /// Has it asked again.
+    pub(crate) fn forget_holders(&mut self) {
+        self.holders.clear();
+    }
+
+    /// Whether the container has a namespace.
+    pub fn has_pod(&self) -> bool {
+        self.pod.is_some()
+    }
+
+    /// The container's namespace.
+    pub fn netns(&self) -> Option<&NetNs> {
+        self.pod.as_ref().map(|pod| &pod.netns)
+    }
+
+    /// The container's namespace where it is no other than the one that this process is in.
+    pub fn own_netns(&self) -> Result<Option<&NetNs>, Error> {
+        let Some(Pod { netns, .. }) = &self.pod else { return Ok(None) };
+        netns.set_home(&self.host)?;
+        Ok(netns.is_own()?.then_some(netns))
+    }
+
+    /// The number that tells the container's namespace from all others since boot; `None` where it has none or can't be
+    /// entered, and before Linux 5.14.
+    pub fn pod_cookie(&mut self) -> Option<u64> {
+        netns::cookie_of(self.route(Ns::Pod).ok()?).ok()
+    }
+
+    /// The number by which the container's namespace knows the host's; `None` where nothing there led to it yet.
+    pub fn host_seen_from_pod(&mut self) -> Result<Option<i32>, KernelError> {
+        let home =
+            netns::of_socket(&self.host).map_err(|err| Error::io("open the host's network namespace", &err).cause)?;
+        let answer = self.route(Ns::Pod)?.get(rtnl::GETNSID, |out| rtnl::nsid::get(&home, out))?;
+        Ok(rtnl::nsid::parse(&answer.body))
+    }
+
+    /// Goes on as if the container had no namespace.
+    pub fn leave_pod(&mut self) {
+        self.pod = None;
+        self.indexes.retain(|at, _| at.ns != Ns::Pod);
+    }
+
+    /// The route socket of a namespace; `ENOENT` where the container has none.
+    pub fn route(&mut self, ns: Ns) -> Result<&mut Socket, KernelError> {
+        match ns {
+            Ns::Host => Ok(&mut self.host),
+            Ns::Pod => self.pod.as_mut().ok_or(Errno::ENOENT)?.route(&self.host),
+        }
+    }
+
+    /// The nf_tables socket of the host, opened at first use.
+    pub fn nft(&mut self) -> Result<&mut Socket, KernelError> {
+        let socket = match self.nft.take() {
+            Some(socket) => socket,
+            None => Socket::netfilter()?,
+        };
+        Ok(self.nft.insert(socket))
+    }
+
+    /// The nf_tables socket of a namespace. It stays open as long as the call's others: who closes it waits a grace period
+    /// for what a transaction took away, and the links that go after it take several.
+    pub fn nft_of(&mut self, ns: Ns) -> Result<&mut Socket, KernelError> {
+        match ns {
+            Ns::Host => self.nft(),
+            Ns::Pod => self.pod.as_mut().ok_or(Errno::ENOENT)?.nft(&self.host),
+        }
+    }
+
+    /// Runs `work` in a namespace.
+    pub fn run_in<T>(&self, ns: Ns, work: impl FnOnce() -> T) -> Result<T, Error> {
+        match (ns, &self.pod) {
+            (Ns::Host, _) => Ok(work()),
+            (Ns::Pod, Some(pod)) => pod.run(&self.host, work),
+            (Ns::Pod, None) => Err(Error::new("enter the container's network namespace", Errno::ENOENT)),
+        }
+    }
+
+    /// Opens a socket that hears a multicast group of a namespace.
+    pub fn listen(&self, ns: Ns, group: u32) -> Result<Socket, Error> {
+        self.run_in(ns, || {
+            let socket = Socket::route()?;
+            socket.join(group)?;
+            Ok(socket)
+        })?
+        .map_err(|cause: KernelError| Error::new(format!("listen to rtnetlink group {group}"), cause))
+    }
+
+    /// One link; `None` where it does not exist.
+    pub fn link(&mut self, at: &LinkRef) -> Result<Option<LinkFact>, KernelError> {
+        let socket = self.route(at.ns)?;
+        if at.ns == Ns::Pod && socket.index_of(at.name.as_str()) == Ok(None) {
+            return Ok(None);
+        }
+        let answer = socket.get(rtnl::GETLINK, |out| link::get_by_name(&at.name, out));
+        match answer {
+            Ok(message) => {
+                let fact = parse(&message.body).map(|(_, fact)| fact);
+                if let Some(fact) = &fact {
+                    self.learn(at.clone(), fact.index);
+                }
+                Ok(fact)
+            }
+            Err(err) if err.errno == Errno::ENODEV => Ok(None),
+            Err(err) => Err(err),
+        }
+    }
+
+    /// Remembers a link's index.
+    pub fn learn(&mut self, at: LinkRef, index: u32) {
+        self.indexes.insert(at, index);
+    }
+
+    /// Forgets a link that is gone.
+    pub fn forget(&mut self, at: &LinkRef) {
+        self.indexes.remove(at);
+    }
+
+    /// A link's index, asked for only once.
+    pub fn index(&mut self, at: &LinkRef) -> Result<u32, KernelError> {
+        if at.name.as_str() == "lo" {
+            return Ok(LOOPBACK);
+        }
+        if let Some(index) = self.indexes.get(at) {
+            return Ok(*index);
+        }
+        let index = self.route(at.ns)?.index_of(at.name.as_str())?.ok_or(Errno::ENODEV)?;
+        self.learn(at.clone(), index);
+        Ok(index)
+    }
+
+    /// Whether the index is known without asking.
+    pub fn knows(&self, at: &LinkRef) -> bool {
+        at.name.as_str() == "lo" || self.indexes.contains_key(at)
+    }
+}

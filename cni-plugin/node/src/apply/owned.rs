@@ -1,0 +1,39 @@
+//! Reading whose is what the kernel has on the host: for GC, where no record is left.
+
+use super::kernel::Kernel;
+use crate::Error;
+use crate::effect::firewall::{addrs, isolation};
+use crate::effect::{host_ports, link, mac_check, masquerade, xsk_guard};
+use braid_core::cni::Owner;
+use braid_core::name::{IfName, Mac, Ns};
+use braid_core::plan::step::{Kind, Step};
+use braid_core::plan::thing::{Link, LinkRef, MacCheck};
+
+/// The steps that take away all links, masqueraded sources, host ports, forwarding, guards and held bridge ports whose
+/// owner's text `is_lost`.
+pub(crate) fn steps(kernel: &mut Kernel, is_lost: &dyn Fn(&str) -> bool) -> Result<Vec<Step>, Error> {
+    let links = kernel.route(Ns::Host).and_then(link::list);
+    let mut steps = Vec::new();
+    for (name, fact) in links.map_err(|cause| Error::new("list links of the host", cause))? {
+        let Ok(name) = IfName::parse(&name) else { continue };
+        if fact.alias.strip_prefix(Owner::ALIAS_PREFIX).is_some_and(is_lost) {
+            steps.push(Step::del(Link::any(LinkRef::host(name))));
+        }
+    }
+    let masqueraded = kernel.nft().and_then(masquerade::list).unwrap_or_default();
+    let mut forwarded = kernel.nft().and_then(addrs::owners).unwrap_or_default();
+    forwarded.extend(kernel.nft().and_then(isolation::owners).unwrap_or_default());
+    let owners = [
+        (Kind::Masquerades, masqueraded.into_iter().map(|(_, owner)| owner).collect()),
+        (Kind::HostPorts, host_ports::owners(kernel).unwrap_or_default()),
+        (Kind::Firewall, forwarded),
+        (Kind::XskGuards, xsk_guard::owners().unwrap_or_default()),
+    ];
+    for (kind, owners) in owners {
+        steps.extend(owners.into_iter().filter(|owner| is_lost(owner)).map(|owner| Step::Forget(kind, owner)));
+    }
+    let held = kernel.nft().and_then(mac_check::owners).unwrap_or_default();
+    let lost = held.into_iter().filter(|(_, owner)| is_lost(owner));
+    steps.extend(lost.map(|(port, owner)| Step::del(MacCheck { port, mac: Mac([0; 6]), owner })));
+    Ok(steps)
+}

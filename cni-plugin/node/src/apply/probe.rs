@@ -1,0 +1,374 @@
+//! What this kernel can do, found out by doing it in a network namespace that is thrown away.
+//!
+//! Nothing of the host is changed, except that the kernel may load the module that it is asked for, as at an ADD.
+
+use crate::effect::firewall::addrs;
+use crate::effect::host_ports::{loopback, nft};
+use crate::effect::link::parse;
+use crate::effect::xsk_guard::bind;
+use crate::effect::{mac_check, masquerade, packet_guard, redirect};
+use crate::sys::netlink::{CREATE, EXCL, KernelError, Socket};
+use crate::sys::netns::{NetNs, NetNsError};
+use crate::sys::rtnl::{self, link};
+use crate::sys::{bpf, sysctl};
+use braid_core::name::{IfName, Mac, Ns};
+use braid_core::plan::Feature;
+use braid_core::plan::facts::LinkFact;
+use braid_core::plan::thing::firewall::Gate;
+use braid_core::plan::thing::host_ports::{Entrance, HostPort, Protocol, Rewrite, Target};
+use braid_core::plan::thing::packet_guard::PacketLimit;
+use braid_core::plan::thing::{Firewall, HostPorts, LinkRef, MacCheck, Masquerade, PacketGuard};
+use nix::errno::Errno;
+use std::net::{Ipv4Addr, SocketAddr};
+
+/// What is known of a feature.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Finding {
+    /// The kernel did it.
+    Present,
+    /// The kernel does not know it, in its own words.
+    Missing(String),
+    /// It could not be tried.
+    Unknown(String),
+}
+
+/// One question to the kernel.
+#[derive(Debug)]
+pub struct Probe {
+    /// What is asked for.
+    pub feature: Feature,
+    /// First kernel that has it; empty where every kernel that braid runs on may have it.
+    pub since: &'static str,
+    /// Who asks for it.
+    pub needed_by: &'static str,
+    /// What a user does without.
+    pub cost: &'static str,
+    how: How,
+}
+
+#[derive(Debug)]
+enum How {
+    /// Make a link of this kind, with the kind's own attributes.
+    Link(&'static str, Extra),
+    /// Make a bridge that filters; kernels without it pass over the attribute.
+    Filtering,
+    /// Put this qdisc, without options, on a link: at its root, or beside it.
+    Qdisc(&'static str, u32),
+    /// Put this classifier on a link, without options.
+    Classifier(&'static str),
+    /// Send what comes in from a link out through another.
+    Redirect,
+    /// This sysctl of a namespace is there.
+    Sysctl(&'static str),
+    /// Send `nf_tables` what an attachment sends.
+    Nft(fn(&mut Socket) -> Result<(), KernelError>),
+    /// Ask the bpf system call.
+    Bpf(fn() -> Result<(), KernelError>),
+}
+
+/// What a kind of link needs besides its name.
+#[derive(Debug, Clone, Copy)]
+enum Extra {
+    None,
+    /// A link below it.
+    Parent,
+    /// A number without which the kind is refused, under attribute 1; the same in either byte order.
+    Number(&'static [u8]),
+    /// Both.
+    ParentAndNumber(&'static [u8]),
+}
+
+/// `TC_H_ROOT` and `TC_H_CLSACT` (`include/uapi/linux/pkt_sched.h`).
+const ROOT: u32 = 0xffff_ffff;
+const CLSACT: u32 = 0xffff_fff1;
+/// The ingress side of clsact: `TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS)`.
+const INGRESS: u32 = 0xffff_fff2;
+const NEWQDISC: u16 = 36;
+const NEWTFILTER: u16 = 44;
+/// Any protocol, `ETH_P_ALL`.
+const ALL_PROTOCOLS: u16 = 3;
+const PARENT_NAME: &str = "probe0";
+
+const fn probe(feature: Feature, since: &'static str, needed_by: &'static str, cost: &'static str, how: How) -> Probe {
+    Probe { feature, since, needed_by, cost, how }
+}
+
+const NO_INGRESS: &str = "no limit on what a pod sends, or what one without a veth receives";
+
+/// Every question, in the order in which people read the answers.
+pub const PROBES: &[Probe] = &[
+    probe(Feature::Veth, "", "bridge, ptp", "no bridge and no ptp attachment", How::Link("veth", Extra::None)),
+    probe(Feature::Bridge, "", "bridge", "no bridge attachment", How::Link("bridge", Extra::None)),
+    probe(Feature::VlanFiltering, "3.9", "bridge: vlan, vlanTrunk", "ports are not separated by VLAN", How::Filtering),
+    probe(Feature::Macvlan, "", "macvlan", "no macvlan attachment", How::Link("macvlan", Extra::Parent)),
+    probe(Feature::Ipvlan, "3.19", "ipvlan", "no ipvlan attachment", How::Link("ipvlan", Extra::Parent)),
+    probe(Feature::Vlan, "", "vlan", "no vlan attachment", How::Link("vlan", Extra::ParentAndNumber(&[1, 1]))),
+    probe(Feature::Dummy, "", "dummy", "no dummy attachment", How::Link("dummy", Extra::None)),
+    probe(Feature::Ifb, "", "bandwidth", NO_INGRESS, How::Link("ifb", Extra::None)),
+    probe(Feature::Vxlan, "3.7", "flannel", "no vxlan overlay", How::Link("vxlan", Extra::Number(&[0, 1, 1, 0]))),
+    probe(Feature::Vrf, "4.3", "vrf", "no vrf", How::Link("vrf", Extra::Number(&[0, 1, 1, 0]))),
+    probe(Feature::Netkit, "6.7", "nothing yet", "nothing", How::Link("netkit", Extra::None)),
+    probe(Feature::Ipv6, "", "IPv6 addresses", "no IPv6 address", How::Sysctl("net/ipv6/conf/all/forwarding")),
+    probe(Feature::NfTables, "3.13", "ipMasq, portmap, firewall, macspoofchk", "none of those", How::Nft(nf_tables)),
+    probe(
+        Feature::Masquerade,
+        "5.2",
+        "ipMasq",
+        "pods keep their address when they leave the node",
+        How::Nft(masqueraded),
+    ),
+    probe(Feature::HostPorts, "5.2", "portmap", "no port of the node leads to a pod", How::Nft(led)),
+    probe(Feature::Forwarding, "4.1", "firewall", "pods stay behind the node's firewall", How::Nft(let_through)),
+    probe(Feature::MacCheck, "4.1", "macspoofchk", "a pod may send with any hardware address", How::Nft(mac_checked)),
+    // After nf_tables' masquerading, which loads it.
+    probe(Feature::Conntrack, "", "ipMasq", "no ipMasq", How::Sysctl("net/netfilter/nf_conntrack_max")),
+    probe(Feature::Clsact, "4.5", "bandwidth", "shaping by tbf only", How::Qdisc("clsact", CLSACT)),
+    probe(Feature::ClsBpf, "4.5", "bandwidth", "shaping by tbf only", How::Classifier("bpf")),
+    probe(Feature::Fq, "3.12", "bandwidth", "shaping by tbf, with more delay", How::Qdisc("fq", ROOT)),
+    probe(Feature::Htb, "", "bandwidth without fq", "no shapedSubnets, unshapedSubnets", How::Qdisc("htb", ROOT)),
+    probe(Feature::Tbf, "", "bandwidth without eBPF", "no shaping where eBPF is refused", How::Qdisc("tbf", ROOT)),
+    probe(
+        Feature::FqCodel,
+        "3.5",
+        "bandwidth without eBPF",
+        "all flows of a pod wait for each other",
+        How::Qdisc("fq_codel", ROOT),
+    ),
+    probe(Feature::Mirred, "", "bandwidth", NO_INGRESS, How::Redirect),
+    probe(Feature::Bpf, "5.12", "bandwidth", "shaping by tbf only", How::Bpf(|| Ok(bpf::load_classifier()?))),
+    probe(
+        Feature::CgroupBpf,
+        "5.14",
+        "portmap at [::1]",
+        "the node's own clients reach no pod by [::1]",
+        How::Bpf(|| Ok(loopback::programs::probe()?)),
+    ),
+    probe(
+        Feature::PacketGuard,
+        "5.16",
+        "bandwidth on macvlan, ipvlan",
+        "who has CAP_NET_RAW in such a pod sends past its limit",
+        How::Nft(packets_held),
+    ),
+    probe(
+        Feature::XskBind,
+        "5.14",
+        "bandwidth on macvlan, ipvlan",
+        "who has CAP_NET_RAW in such a pod sends past its limit by AF_XDP",
+        How::Bpf(bind::probe),
+    ),
+];
+
+/// Asks the kernel for these features, in the order of [`PROBES`].
+pub fn find(wanted: &[Feature]) -> Result<Vec<(&'static Probe, Finding)>, NetNsError> {
+    NetNs::throw_away()?.run(|| {
+        let mut bench = Bench::new();
+        let asked = PROBES.iter().filter(|probe| wanted.contains(&probe.feature));
+        asked.map(|probe| (probe, judge(bench.ask(&probe.how)))).collect()
+    })
+}
+
+/// The namespace's sockets and the link that others are made on.
+struct Bench {
+    socket: Result<Socket, KernelError>,
+    parent: Option<u32>,
+    made: u32,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let mut bench = Self { socket: Socket::route(), parent: None, made: 0 };
+        bench.parent = ["veth", "dummy", "bridge"].iter().find_map(|kind| {
+            bench.new_link(kind, PARENT_NAME, Extra::None).ok()?;
+            bench.link(PARENT_NAME).ok().map(|fact| fact.index)
+        });
+        bench
+    }
+
+    fn ask(&mut self, how: &How) -> Result<(), KernelError> {
+        self.made += 1;
+        let name = format!("probe{}", self.made);
+        match how {
+            How::Link(kind, extra) => match self.new_link(kind, &name, *extra) {
+                // A kind that is known: macvlan and ipvlan don't share a parent.
+                Err(err) if err.errno == Errno::EBUSY => Ok(()),
+                other => other,
+            },
+            How::Filtering => {
+                self.new_bridge(&name)?;
+                let filters = self.link(&name)?.vlan_filtering;
+                if filters { Ok(()) } else { Err(said(Errno::EOPNOTSUPP, "vlan_filtering stays 0")) }
+            }
+            How::Qdisc(kind, parent) => self.tc(NEWQDISC, kind, *parent, 0),
+            How::Classifier(kind) => {
+                // The qdisc may be there already.
+                let _ = self.tc(NEWQDISC, "clsact", CLSACT, 0);
+                self.tc(NEWTFILTER, kind, INGRESS, 1 << 16 | u32::from(ALL_PROTOCOLS.to_be()))
+            }
+            How::Redirect => {
+                let index = self.parent.ok_or_else(|| said(Errno::ENODEV, "no link to try it on"))?;
+                let _ = self.tc(NEWQDISC, "clsact", CLSACT, 0);
+                self.socket()?.call(NEWTFILTER, CREATE, |out| redirect::request(Ns::Host, index, index, out)).map(drop)
+            }
+            How::Sysctl(key) => match sysctl::read(key) {
+                Ok(Some(_)) => Ok(()),
+                Ok(None) => Err(said(Errno::ENOENT, &format!("no sysctl {key}"))),
+                Err(err) => Err(Errno::from_raw(err.raw_os_error().unwrap_or(libc::EIO)).into()),
+            },
+            How::Nft(send) => Socket::netfilter().and_then(|mut socket| send(&mut socket)),
+            How::Bpf(ask) => ask(),
+        }
+    }
+
+    fn socket(&mut self) -> Result<&mut Socket, KernelError> {
+        self.socket.as_mut().map_err(|err| err.clone())
+    }
+
+    fn link(&mut self, name: &str) -> Result<LinkFact, KernelError> {
+        let name = IfName::parse(name).or(Err(Errno::EINVAL))?;
+        let messages = self.socket()?.call(rtnl::GETLINK, 0, |out| link::by_name(&name, out))?;
+        let found = messages.iter().find_map(|message| parse(&message.body));
+        found.map(|(_, fact)| fact).ok_or_else(|| Errno::ENODEV.into())
+    }
+
+    fn new_link(&mut self, kind: &str, name: &str, extra: Extra) -> Result<(), KernelError> {
+        let (needs_parent, number) = match extra {
+            Extra::None => (false, None),
+            Extra::Parent => (true, None),
+            Extra::Number(number) => (false, Some(number)),
+            Extra::ParentAndNumber(number) => (true, Some(number)),
+        };
+        if needs_parent && self.parent.is_none() {
+            return Err(said(Errno::ENODEV, "no link to try it on"));
+        }
+        let parent = self.parent.filter(|_| needs_parent);
+        let data = number.map(|number| attribute(1, number)).unwrap_or_default();
+        self.make(kind, name, parent, &data)
+    }
+
+    fn new_bridge(&mut self, name: &str) -> Result<(), KernelError> {
+        const IFLA_BR_VLAN_FILTERING: u16 = 7;
+        self.make("bridge", name, None, &attribute(IFLA_BR_VLAN_FILTERING, &[1]))
+    }
+
+    /// `RTM_NEWLINK`: `struct ifinfomsg`, then name, parent, kind and the kind's own data.
+    fn make(&mut self, kind: &str, name: &str, parent: Option<u32>, data: &[u8]) -> Result<(), KernelError> {
+        let (ifname, link, link_info, info_kind, info_data) = (3, 5, 18, 1, 2);
+        let mut info = attribute(info_kind, kind.as_bytes());
+        info.extend(attribute(info_data, data));
+        let mut body = vec![0; 16];
+        body.extend(attribute(ifname, &[name.as_bytes(), &[0]].concat()));
+        body.extend(parent.map(|index| attribute(link, &index.to_ne_bytes())).unwrap_or_default());
+        body.extend(attribute(link_info, &info));
+        self.socket()?.call(rtnl::NEWLINK, CREATE | EXCL, |out| out.extend(body)).map(drop)
+    }
+
+    /// `struct tcmsg`, then the kind. Without options a kind that needs some answers EINVAL, one that the kernel does not
+    /// know ENOENT.
+    fn tc(&mut self, message: u16, kind: &str, parent: u32, info: u32) -> Result<(), KernelError> {
+        let index = self.parent.ok_or_else(|| said(Errno::ENODEV, "no link to try it on"))?;
+        let mut body = vec![0; 4];
+        body.extend([index, 0, parent, info].iter().flat_map(|number| number.to_ne_bytes()));
+        body.extend(attribute(1, &[kind.as_bytes(), &[0]].concat()));
+        match self.socket()?.call(message, CREATE, |out| out.extend(body)) {
+            Err(err) if err.errno == Errno::EINVAL => Ok(()),
+            other => other.map(drop),
+        }
+    }
+}
+
+fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let len = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
+    let mut bytes = [len.to_ne_bytes(), kind.to_ne_bytes()].concat();
+    bytes.extend(value);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+fn said(errno: Errno, sentence: &str) -> KernelError {
+    KernelError { ext_ack: Some(sentence.to_owned()), ..errno.into() }
+}
+
+/// Asks `nf_tables` for its generation; without it nobody answers for that subsystem.
+fn nf_tables(socket: &mut Socket) -> Result<(), KernelError> {
+    const GETGEN: u16 = 10 << 8 | 16;
+    socket.call(GETGEN, 0, |out| out.extend([0; 4])).map(drop)
+}
+
+fn masqueraded(socket: &mut Socket) -> Result<(), KernelError> {
+    let source = Ipv4Addr::new(10, 0, 0, 1).into();
+    let network = ipnet::IpNet::new(source, 24).or(Err(Errno::EINVAL))?;
+    masquerade::add(socket, &Masquerade { source, network, owner: String::new() })
+}
+
+fn led(socket: &mut Socket) -> Result<(), KernelError> {
+    let addr = Ipv4Addr::new(10, 0, 0, 1);
+    let at = Entrance { addr: Ipv4Addr::UNSPECIFIED.into(), protocol: Protocol::Tcp, port: 80, conditional: false };
+    let port = HostPort { at, to: SocketAddr::new(addr.into(), 80) };
+    let target = Target { addr: addr.into(), rewrite: Rewrite::Own };
+    let (ports, targets, owner) = (vec![port], vec![target], String::new());
+    nft::add(socket, &HostPorts { ports, targets, owner, ..HostPorts::default() })
+}
+
+fn let_through(socket: &mut Socket) -> Result<(), KernelError> {
+    let addrs = vec![Ipv4Addr::new(10, 0, 0, 1).into()];
+    let gate = Gate::Chains { admin: String::new() };
+    addrs::add(socket, &Firewall { addrs, isolation: None, gate, legacy: Vec::new(), owner: String::new() })
+}
+
+fn mac_checked(socket: &mut Socket) -> Result<(), KernelError> {
+    let port = IfName::parse(PARENT_NAME).or(Err(Errno::EINVAL))?;
+    mac_check::add(socket, &MacCheck { port, mac: Mac([2, 0, 0, 0, 0, 1]), owner: String::new() })
+}
+
+fn packets_held(socket: &mut Socket) -> Result<(), KernelError> {
+    let at = LinkRef::host(IfName::parse("lo").or(Err(Errno::EINVAL))?);
+    packet_guard::add(socket, &PacketGuard { at, limit: PacketLimit { rate: 1, burst: 1 }, subnets: None })
+}
+
+/// Only an answer that says "not known here" means that the kernel lacks it.
+fn judge(answer: Result<(), KernelError>) -> Finding {
+    match answer {
+        Ok(()) => Finding::Present,
+        Err(err) => match err.errno {
+            Errno::EOPNOTSUPP
+            | Errno::ENOENT
+            | Errno::EAFNOSUPPORT
+            | Errno::EPROTONOSUPPORT
+            | Errno::ENOPROTOOPT
+            | Errno::ENOSYS
+            | Errno::EINVAL => Finding::Missing(err.to_string()),
+            _ => Finding::Unknown(err.to_string()),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_not_known_here_counts_as_missing() {
+        assert_eq!(judge(Ok(())), Finding::Present);
+        for errno in [Errno::EOPNOTSUPP, Errno::ENOENT, Errno::EPROTONOSUPPORT] {
+            assert!(matches!(judge(Err(errno.into())), Finding::Missing(_)), "{errno}");
+        }
+        for errno in [Errno::EPERM, Errno::ENOMEM, Errno::EBUSY] {
+            assert!(matches!(judge(Err(errno.into())), Finding::Unknown(_)), "{errno}");
+        }
+    }
+
+    #[test]
+    fn every_feature_is_asked_for_once() {
+        let mut names: Vec<&str> = PROBES.iter().map(|probe| probe.feature.name()).collect();
+        names.sort_unstable();
+        let count = names.len();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn an_attribute_is_padded_and_its_length_is_not() {
+        assert_eq!(attribute(7, &[1]), [&5u16.to_ne_bytes()[..], &7u16.to_ne_bytes(), &[1, 0, 0, 0]].concat());
+    }
+}

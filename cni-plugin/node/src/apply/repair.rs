@@ -1,0 +1,126 @@
+//! Making again what somebody flushed: `nft flush ruleset` is how the node's own rules are loaded anew.
+
+use super::kernel::Kernel;
+use crate::Error;
+use crate::effect::firewall::{self, gate};
+use crate::effect::host_ports::nft;
+use crate::effect::tables::{self, State, Table};
+use crate::effect::{self, masquerade};
+use crate::store::lock::Lock;
+use crate::store::record::{self, Record};
+use crate::sys::netlink::KernelError;
+use braid_core::plan::thing::Thing;
+use braid_core::plan::thing::firewall::Gate;
+use braid_core::plan::{Feature, Step};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+/// Which table these features need.
+const NEEDS: [(Table, &[Feature]); 2] =
+    [(Table::Inet, &[Feature::NfTables, Feature::Masquerade]), (Table::Bridge, &[Feature::MacCheck])];
+
+/// Puts back what the records of all living attachments say is in nf_tables, where a table that these features need is not
+/// whole; says what it could not. What belongs to a container that a call is busy with is left to the next call.
+pub fn rules(kernel: &mut Kernel, features: &[Feature], is_alive: impl Fn(&Record) -> bool) -> Vec<Error> {
+    // A kernel without nf_tables: who needs it is told so by what fails then.
+    match lost(kernel, features) {
+        Ok(lost) if !lost.is_empty() => rebuild(kernel, features, is_alive),
+        _ => Vec::new(),
+    }
+}
+
+#[cold]
+fn rebuild(kernel: &mut Kernel, features: &[Feature], is_alive: impl Fn(&Record) -> bool) -> Vec<Error> {
+    let mut errors = Vec::new();
+    let all = Lock::Repair.hold().and_then(|_held| {
+        let fail = |cause: KernelError| Error::new("put back what somebody flushed", cause);
+        // Somebody may have been faster.
+        let lost = lost(kernel, features).map_err(fail)?;
+        for (table, state) in &lost {
+            if *state == State::Broken {
+                kernel.nft().and_then(|socket| tables::delete(socket, *table)).map_err(fail)?;
+            }
+        }
+        let all_seen = record::each_idle(|record| {
+            if is_alive(record) {
+                errors.extend(put_back(kernel, record, &lost));
+            }
+        })?;
+        if all_seen && errors.is_empty() {
+            let whole = |(table, _): &(Table, State)| tables::note_whole(kernel.nft()?, *table);
+            lost.iter().try_for_each(whole).map_err(fail)?;
+        }
+        Ok(())
+    });
+    errors.extend(all.err());
+    errors
+}
+
+fn lost(kernel: &mut Kernel, features: &[Feature]) -> Result<Vec<(Table, State)>, KernelError> {
+    let mut lost = Vec::new();
+    for (table, needed_by) in NEEDS {
+        if features.iter().any(|feature| needed_by.contains(feature)) {
+            let state = tables::look(kernel.nft()?, table)?;
+            lost.extend((state != State::Whole).then_some((table, state)));
+        }
+    }
+    Ok(lost)
+}
+
+fn put_back(kernel: &mut Kernel, record: &Record, lost: &[(Table, State)]) -> Vec<Error> {
+    let is_lost = |table: Table| lost.iter().any(|(lost, _)| *lost == table);
+    let mut errors = Vec::new();
+    for step in record.steps() {
+        let Step::Add(thing) = step else { continue };
+        let made = match thing {
+            Thing::MacCheck(_) if is_lost(Table::Bridge) => effect::of(thing).add(kernel),
+            thing if is_lost(Table::Inet) => put_back_inet(kernel, thing),
+            _ => Ok(()),
+        };
+        errors.extend(made.err().map(|cause| Error::of_steps([step], cause).context("put back")));
+    }
+    errors
+}
+
+fn put_back_inet(kernel: &mut Kernel, thing: &Thing) -> Result<(), KernelError> {
+    let is_whole = match thing {
+        Thing::Masquerade(what) => masquerade::is_there(kernel.nft()?, what)?,
+        Thing::HostPorts(what) => nft::are_there(kernel.nft()?, what)?,
+        Thing::Firewall(what) => firewall::missing(kernel, what)?.is_empty(),
+        _ => true,
+    };
+    if is_whole { Ok(()) } else { effect::of(thing).add(kernel) }
+}
+
+/// Opens the gates of all attachments where others have shut them since: an own firewall that is loaded anew.
+pub fn gates(kernel: &mut Kernel, features: &[Feature]) -> Vec<Error> {
+    if !features.contains(&Feature::Forwarding) {
+        return Vec::new();
+    }
+    let mut gates: BTreeSet<(String, bool)> = BTreeSet::new();
+    let mut note = |record: &Record| {
+        for step in record.steps() {
+            let Step::Add(Thing::Firewall(what)) = step else { continue };
+            if let Gate::Chains { admin } = &what.gate {
+                gates.extend(what.addrs.iter().map(|addr| (admin.clone(), addr.is_ipv4())));
+            }
+        }
+    };
+    let mut errors: Vec<Error> = record::each_idle(&mut note).err().into_iter().collect();
+    for (admin, is_v4) in gates {
+        // An address stands for its family.
+        let addr: IpAddr = if is_v4 { [0; 4].into() } else { [0; 16].into() };
+        let opened = open(kernel, addr, &admin);
+        errors.extend(opened.err().map(|cause| Error::new("open what drops forwarded packets", cause)));
+    }
+    errors
+}
+
+fn open(kernel: &mut Kernel, addr: IpAddr, admin: &str) -> Result<(), KernelError> {
+    let socket = kernel.nft()?;
+    if gate::shut(socket, &[addr], admin)?.is_empty() {
+        return Ok(());
+    }
+    let _held = Lock::Rules.hold_for_step()?;
+    gate::open(socket, &[addr], admin)
+}

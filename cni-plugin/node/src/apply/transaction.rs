@@ -1,0 +1,99 @@
+//! All changes of one call: recorded before they are made, taken back together when one fails.
+
+use super::executor::{OnError, Timing};
+use super::host::Host;
+use crate::Error;
+use crate::store::record::{Folder, Record};
+use braid_core::cni::AddResult;
+use braid_core::plan::facts::Facts;
+use braid_core::plan::order::ordered;
+use braid_core::plan::step::Step;
+
+/// A call's changes so far.
+#[derive(Debug)]
+pub struct Transaction<'a> {
+    folder: &'a Folder,
+    record: Record,
+    /// How many parts an earlier call of the same chain recorded; only a call of one attachment goes on from there.
+    earlier: usize,
+    /// The inverses of what was carried out.
+    inverses: Vec<Step>,
+    /// How long each send took, with the steps that it carried.
+    pub timings: Vec<(Vec<Step>, Timing)>,
+}
+
+/// One plugin's steps.
+#[derive(Debug)]
+pub struct Part {
+    /// The attachment that they are for, by its place in the call.
+    pub attachment: usize,
+    /// The steps, in order.
+    pub steps: Vec<Step>,
+}
+
+impl<'a> Transaction<'a> {
+    /// Starts from a record, which holds no step yet, or those of an earlier call.
+    pub fn new(folder: &'a Folder, record: Record) -> Self {
+        let earlier = record.attachments.first().map_or(0, |attached| attached.parts.len());
+        Self { folder, earlier, record, inverses: Vec::new(), timings: Vec::new() }
+    }
+
+    /// Records the steps of each plugin and the results, then applies all steps.
+    pub fn run(
+        &mut self,
+        host: &mut dyn Host,
+        parts: Vec<Part>,
+        facts: &Facts,
+        results: &[Option<AddResult>],
+    ) -> Result<(), Error> {
+        let steps = ordered(parts.iter().flat_map(|part| &part.steps).cloned().collect());
+        for part in parts {
+            self.record.attachments[part.attachment].parts.push(part.steps);
+        }
+        self.note(results)?;
+        let report = host.execute(&steps, facts, OnError::Stop);
+        self.inverses.extend(report.applied.into_iter().filter_map(|at| steps[at].inverse()));
+        for timing in report.timings {
+            let sent = steps.iter().skip(timing.first).take(timing.count).cloned().collect();
+            self.timings.push((sent, timing));
+        }
+        report.errors.into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// Records the results so far.
+    pub fn note(&mut self, results: &[Option<AddResult>]) -> Result<(), Error> {
+        for (attached, result) in self.record.attachments.iter_mut().zip(results) {
+            attached.note(result.as_ref());
+        }
+        self.folder.store(&self.record)
+    }
+
+    /// Records that a foreign plugin of an attachment follows, before it is run.
+    pub fn will_delegate(&mut self, attachment: usize) -> Result<(), Error> {
+        self.record.attachments[attachment].parts.push(Vec::new());
+        self.folder.store(&self.record)
+    }
+
+    /// The record of what this call did, and not of what it was about to do.
+    pub fn done(&self) -> Record {
+        let mut done = self.record.clone();
+        for (at, attached) in done.attachments.iter_mut().enumerate() {
+            attached.parts.drain(..if at == 0 { self.earlier } else { 0 });
+            attached.keep(0..attached.parts.len(), &self.inverses);
+        }
+        done
+    }
+
+    /// Goes back to the record before, with what is left of [`Transaction::done`] behind it where there were errors.
+    pub fn end<E: From<Error>>(mut self, left: Record, mut errors: Vec<E>) -> Vec<E> {
+        let Some(first) = self.record.attachments.first_mut().filter(|_| self.earlier > 0) else {
+            return self.folder.settle(&left.key, Some(&left), errors);
+        };
+        first.parts.truncate(self.earlier);
+        if !errors.is_empty() {
+            first.parts.extend(left.attachments.into_iter().flat_map(|attached| attached.parts));
+        }
+        errors.extend(self.folder.store(&self.record).err().map(E::from));
+        errors
+    }
+}

@@ -1,0 +1,245 @@
+//! ADD: one transaction for all plugins of all networks of a call.
+
+use super::chain::{From, lease_of};
+use super::del;
+use super::families::Ask;
+use super::invocation::{Invocation, Place, Wanted, is_foreign, places};
+use super::liveness::Known;
+use super::planner::Planner;
+use super::take_back::TakeBack;
+use crate::apply::executor::Timing;
+use crate::apply::host::{Host, Machine};
+use crate::apply::transaction::Transaction;
+use crate::ipam::Ipam;
+use crate::ipam::liveness::Netns;
+use crate::store::holder::netns_of;
+use crate::store::record::{Folder, Record};
+use crate::sys::netns::NetNs;
+use braid_core::cni::{AddResult, Attachment, Command, Error};
+use braid_core::ipam::Lease;
+use braid_core::plan::step::Step;
+use braid_core::plan::thing::LinkRef;
+use std::path::Path;
+
+/// A successful ADD, for somebody who watches.
+#[derive(Debug)]
+pub struct Added {
+    /// The result of each network.
+    pub results: Vec<AddResult>,
+    /// How long each send took, with the steps that it carried.
+    pub timings: Vec<(Vec<Step>, Timing)>,
+    /// The machine as the call opened it; none where it did not. Closing it takes time that a process which ends saves.
+    pub host: Option<Box<dyn Host>>,
+}
+
+/// Writes the first network's result for the runtime. A call whose result nobody has is taken back.
+pub type Deliver<'d> = dyn FnMut(&str) -> Result<(), Error> + 'd;
+
+/// Attaches the container to all networks and delivers the result, or leaves everything as it was.
+#[inline(never)] // `cargo xtask dist` knows the calls that run it by its name.
+pub fn add(call: &Invocation, machine: &dyn Machine, deliver: &mut Deliver<'_>) -> Result<Added, Error> {
+    for Wanted { attachment, chain } in &call.wanted {
+        chain.find_foreign(attachment)?;
+    }
+    if let [wanted] = &call.wanted[..]
+        && let Some(ipam) = wanted.chain.ipam_alone()
+    {
+        return reserve_alone(wanted, ipam, deliver);
+    }
+    let mut host = open_host(call.first(), call.netns_override, machine)?;
+    // Others' troubles, and before this container is locked: its other interfaces may be in need.
+    for err in host.restore(&call.features()) {
+        host.warn(&err.to_string());
+    }
+    let folder = machine.folder(&call.key.owner.container_id).map_err(Error::from)?;
+    let record = start_record(call, &folder, (machine, &mut *host))?;
+    let places = places(&call.wanted);
+    let transaction = Transaction::new(&folder, record);
+    let mut run = Run { planner: Planner::new(&call.wanted), places, done: 0, transaction };
+    match run.all(&mut *host).and_then(|stdout| deliver(&stdout)) {
+        Ok(()) => {
+            let results = run.planner.results.drain(..).map(Option::unwrap_or_default).collect();
+            let timings = std::mem::take(&mut run.transaction.timings);
+            Ok(Added { results, timings, host: Some(host) })
+        }
+        Err(error) => Err(run.fail(error, &mut *host)),
+    }
+}
+
+/// ADD of an IPAM called by itself.
+#[cold]
+fn reserve_alone(wanted: &Wanted, ipam: &dyn Ipam, deliver: &mut Deliver<'_>) -> Result<Added, Error> {
+    let Wanted { attachment, chain } = wanted;
+    let known = Known::of(chain.network());
+    let result = AddResult::from(ipam.reserve(&chain.owner(attachment), known.host())?);
+    let delivered = result.to_stdout(chain.conf.version).and_then(|stdout| deliver(&stdout));
+    delivered.inspect_err(|_| {
+        let _ = ipam.release(&chain.owner(attachment), known.host());
+    })?;
+    Ok(Added { results: vec![result], timings: Vec::new(), host: None })
+}
+
+/// The machine with the container's namespace, which must not be the plugin's own.
+pub fn open_host(attachment: &Attachment, may_be_own: bool, machine: &dyn Machine) -> Result<Box<dyn Host>, Error> {
+    let path = attachment.netns.as_deref().unwrap_or(Path::new(""));
+    let netns = NetNs::open(path).map_err(|err| Error::netns(err.to_string()))?;
+    let host = machine.open(Some(netns)).map_err(Error::from)?;
+    if !may_be_own {
+        refuse_own(&*host)?;
+    }
+    Ok(host)
+}
+
+/// Refuses to work on the plugin's own namespace as if it were a container's.
+pub fn refuse_own(host: &dyn Host) -> Result<(), Error> {
+    if let Some(path) = host.own_netns().map_err(Error::from)? {
+        let sentence = "plugin's netns and netns from CNI_NETNS should not be the same";
+        return Err(Error::netns(format!("{sentence}: {}", path.display())));
+    }
+    Ok(())
+}
+
+/// The record to go on with: a new one, after what an interrupted ADD left is taken back; or, where the chain only
+/// changes an interface that others made, the one that an earlier call of the same chain began.
+fn start_record(
+    call: &Invocation,
+    folder: &Folder,
+    (machine, host): (&dyn Machine, &mut dyn Host),
+) -> Result<Record, Error> {
+    let record = call.record(host.pod_cookie());
+    let earlier = if folder.is_new() { None } else { folder.load(&call.key).map_err(Error::from)? };
+    let Some(earlier) = earlier else { return Ok(record) };
+    if !earlier.is_of(record.netns_cookie) {
+        end_elsewhere(earlier, call, (folder, machine))?;
+    } else if call.makes_interface() || earlier.is_leaving() {
+        if call.makes_interface() {
+            refuse_attached(call, call.first().netns.as_deref(), host)?;
+        }
+        del::take_back(earlier, call.first(), folder, host)?;
+    } else {
+        return Ok(earlier);
+    }
+    Ok(record)
+}
+
+/// Takes back what an earlier ADD of the container did in another namespace, unless it is attached there.
+#[cold]
+fn end_elsewhere(earlier: Record, call: &Invocation, (folder, machine): (&Folder, &dyn Machine)) -> Result<(), Error> {
+    let netns =
+        earlier.netns.as_deref().filter(|_| netns_of(&earlier) != Netns::Gone).and_then(|path| NetNs::open(path).ok());
+    let mut host = machine.open(netns).map_err(Error::from)?;
+    refuse_attached(call, earlier.netns.as_deref(), &mut *host)?;
+    let there = Attachment { netns: earlier.netns.clone().filter(|_| host.has_pod()), ..call.first().clone() };
+    del::take_back(earlier, &there, folder, &mut *host)
+}
+
+/// Refuses a container that has one of the interfaces already.
+fn refuse_attached(call: &Invocation, netns: Option<&Path>, host: &mut dyn Host) -> Result<(), Error> {
+    for Wanted { attachment, .. } in &call.wanted {
+        let pod = LinkRef::pod(attachment.ifname.clone());
+        if host.link(&pod).ok().flatten().is_some() {
+            let (id, name) = (&attachment.container_id, attachment.ifname.as_str());
+            let netns = netns.unwrap_or(Path::new("")).display();
+            let sentence = format!("interface {name:?} of container {id} is already attached in {netns}");
+            return Err(Error::internal(sentence));
+        }
+    }
+    Ok(())
+}
+
+/// One ADD on its way through the chains.
+struct Run<'a> {
+    planner: Planner<'a>,
+    /// The plugins of all networks, in order.
+    places: Vec<Place>,
+    /// How many of them hold something that a failure has to give back.
+    done: usize,
+    transaction: Transaction<'a>,
+}
+
+impl Run<'_> {
+    /// Goes through all plugins; returns the first network's result for the runtime.
+    fn all(&mut self, host: &mut dyn Host) -> Result<String, Error> {
+        let wanted = self.planner.wanted;
+        let mut at = 0;
+        while let Some(place) = self.places.get(at) {
+            if is_foreign(wanted, *place) {
+                self.foreign(at)?;
+                at += 1;
+            } else {
+                let natives = self.places[at..].iter().take_while(|place| !is_foreign(wanted, **place)).count();
+                self.native(at, natives, host)?;
+                at += natives;
+            }
+        }
+        let version = wanted[0].chain.conf.version;
+        self.planner.results[0]
+            .as_ref()
+            .map_or_else(|| AddResult::default().to_stdout(version), |r| r.to_stdout(version))
+    }
+
+    fn foreign(&mut self, at: usize) -> Result<(), Error> {
+        let place = self.places[at];
+        let Wanted { chain, attachment } = &self.planner.wanted[place.wanted];
+        self.transaction.will_delegate(place.wanted).map_err(Error::from)?;
+        self.done = at + 1;
+        let plugin = &chain.items[place.item].conf.plugin;
+        let result = &mut self.planner.results[place.wanted];
+        let own = chain.delegate(plugin, place.item, Command::Add, Some(attachment), result.as_ref())?;
+        *result = own.or(result.take());
+        // A runtime keeps the first network's itself.
+        if self.planner.wanted.len() > 1 {
+            self.transaction.note(&self.planner.results).map_err(Error::from)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Plans neighbouring native plugins one after the other, then applies all their steps at once.
+    fn native(&mut self, at: usize, count: usize, host: &mut dyn Host) -> Result<(), Error> {
+        let Self { planner, done, places, .. } = self;
+        let (wanted, mut next) = (planner.wanted, at);
+        let mut reserve = |ask: &Ask<'_>| {
+            next += 1;
+            lease(&wanted[ask.place.wanted], ask, || *done = next)
+        };
+        let planned = planner.native(&places[at..at + count], host, &mut reserve);
+        planner.warnings.drain(..).for_each(|warning| host.warn(&warning));
+        let planned = planned?;
+        self.transaction.run(host, planned.parts, &planned.observed, &planner.results).map_err(Error::from)
+    }
+
+    /// Takes everything back and says what went wrong, and what could not be taken back.
+    #[cold]
+    fn fail(self, error: Error, host: &mut dyn Host) -> Error {
+        let Self { planner: Planner { wanted, .. }, places, done, transaction } = self;
+        let mut record = transaction.done();
+        for (at, attached) in record.attachments.iter_mut().enumerate() {
+            let held = places[..done].iter().filter(|place| place.wanted == at);
+            attached.left = Some(held.map(|place| place.item).collect());
+        }
+        let mut taking = TakeBack { wanted, record: Some(record), is_told: false };
+        let errors = taking.run(host);
+        let leftovers = taking.record.map_or(Vec::new(), |left| transaction.end(left, errors));
+        error.and_left_behind(&leftovers)
+    }
+}
+
+/// Reserves addresses; from then on, as `holds` is told, a failure has to give them back.
+fn lease(wanted: &Wanted, ask: &Ask<'_>, mut holds: impl FnMut()) -> Result<Option<Lease>, Error> {
+    let Wanted { attachment, chain } = wanted;
+    let at = ask.place.item;
+    let lease = match &chain.items[at].addresses {
+        From::Nobody => return Ok(None),
+        From::Ours(ipam) => {
+            ask.lease(&**ipam, |ipam| ipam.reserve(&chain.owner(attachment), Known::of(chain.network()).host()))?
+        }
+        From::Foreign(ipam) => {
+            holds();
+            let result = chain.delegate(ipam, at, Command::Add, Some(attachment), ask.prev)?;
+            lease_of(result.unwrap_or_default())
+        }
+    };
+    holds();
+    Ok(Some(lease))
+}

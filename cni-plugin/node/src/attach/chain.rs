@@ -1,0 +1,293 @@
+//! The plugins of one call, in order: done here, run as foreign programs, or an IPAM called by itself.
+
+use crate::apply::delegate;
+use crate::ipam::{self, Ipam};
+use crate::store::record::Key;
+use braid_core::cni::netconf_list::Injected;
+use braid_core::cni::{AddResult, Attachment, Command, Error, Json, NetConf, NetConfList, Owner};
+use braid_core::ipam::Lease;
+use braid_core::plan::Feature;
+use braid_core::plugins::{self, Addresses, Plugin};
+use std::path::PathBuf;
+use std::rc::Rc;
+
+/// The program's own type: a whole list in one configuration.
+pub const BRAID: &str = "braid";
+
+/// All plugins of a call.
+#[derive(Debug)]
+pub struct Chain {
+    /// The type that the call was for.
+    pub face: String,
+    /// The plugins, in order.
+    pub items: Vec<Item>,
+    /// The list that they came from, where there is one.
+    list: Option<NetConfList>,
+    /// The call's configuration.
+    pub conf: NetConf,
+    path: Vec<PathBuf>,
+}
+
+/// One plugin of a chain.
+#[derive(Debug)]
+pub struct Item {
+    /// Its configuration, without a `prevResult` where it comes from a list.
+    pub conf: NetConf,
+    /// Who does the work.
+    pub work: Work,
+    /// Who gives the addresses.
+    pub addresses: From,
+}
+
+/// Who does a plugin's work.
+#[derive(Debug)]
+pub enum Work {
+    /// This process.
+    Native(Box<dyn Plugin>),
+    /// This process, which was called under an IPAM's name: its result is the lease.
+    Ipam,
+    /// Another program.
+    Foreign,
+}
+
+/// Who gives a plugin its addresses.
+#[derive(Debug)]
+pub enum From {
+    /// Nobody.
+    Nobody,
+    /// This process.
+    Ours(Box<dyn Ipam>),
+    /// Another program.
+    Foreign(String),
+}
+
+impl Chain {
+    /// Reads the configuration of a call under the name `face`; `braid` itself does what `type` says.
+    pub fn parse(face: &str, conf: NetConf, args: &str, path: &[PathBuf]) -> Result<Self, Error> {
+        Self::read(face, conf, args, path, Reading::Strict)
+    }
+
+    /// [`Chain::parse`] for DEL of what no longer parses: only what it takes to give back.
+    pub fn parse_for_release(face: &str, conf: NetConf, args: &str, path: &[PathBuf]) -> Result<Self, Error> {
+        Self::read(face, conf, args, path, Reading::ForRelease)
+    }
+
+    fn read(face: &str, conf: NetConf, args: &str, path: &[PathBuf], reading: Reading) -> Result<Self, Error> {
+        let face = Self::face_of(face, &conf).to_owned();
+        let list = if face == BRAID { Some(list_of(&conf)?) } else { None };
+        let confs = match &list {
+            Some(list) => (0..list.plugins.len()).map(|at| list.plugin_conf(at, &injected(&conf, None)?)).collect(),
+            None => Ok(vec![NetConf { plugin: face.clone(), ..conf.clone() }]),
+        };
+        let items = confs?.into_iter().map(|conf| Item::parse(conf, args, reading)).collect::<Result<_, _>>()?;
+        Ok(Self { face, items, list, conf, path: path.to_vec() })
+    }
+
+    /// The network's name.
+    pub fn network(&self) -> &str {
+        self.list.as_ref().map_or(&self.conf.name, |list| &list.name)
+    }
+
+    /// The IPAM that the call is for, if it is for nothing else. It has no business in the container's namespace, which
+    /// need not even be there.
+    pub fn ipam_alone(&self) -> Option<&dyn Ipam> {
+        match self.items.as_slice() {
+            [Item { work: Work::Ipam, addresses: From::Ours(ipam), .. }] => Some(&**ipam),
+            _ => None,
+        }
+    }
+
+    /// What its native plugins ask of the kernel.
+    pub fn features(&self) -> Vec<Feature> {
+        let of = |item: &Item| match &item.work {
+            Work::Native(plugin) => plugin.features(),
+            Work::Foreign | Work::Ipam => Vec::new(),
+        };
+        self.items.iter().flat_map(of).collect()
+    }
+
+    /// Whether the list asks to leave CHECK out.
+    pub fn disable_check(&self) -> bool {
+        self.list.as_ref().is_some_and(|list| list.disable_check)
+    }
+
+    /// Whether the list asks to leave GC out.
+    pub fn disable_gc(&self) -> bool {
+        self.list.as_ref().is_some_and(|list| list.disable_gc)
+    }
+
+    /// [`Chain::key`] of a configuration that need not parse.
+    pub fn key_of(face: &str, conf: &NetConf, attachment: &Attachment) -> Key {
+        let face = Self::face_of(face, conf);
+        let own = conf.json.get("network").filter(|_| face == BRAID).and_then(|network| network.get("name")?.as_str());
+        Key { owner: attachment.owner(own.unwrap_or(&conf.name)), plugin: face.to_owned() }
+    }
+
+    /// The type that a call is for: `braid` itself does what the configuration says.
+    fn face_of<'a>(face: &'a str, conf: &'a NetConf) -> &'a str {
+        let face = if face == BRAID { conf.plugin.as_str() } else { face };
+        if face.is_empty() { BRAID } else { face }
+    }
+
+    /// The owner of what the attachment has of this network.
+    pub fn owner(&self, attachment: &Attachment) -> Owner {
+        attachment.owner(self.network())
+    }
+
+    /// The key that the call is recorded under.
+    pub fn key(&self, attachment: &Attachment) -> Key {
+        Key { owner: self.owner(attachment), plugin: self.face.clone() }
+    }
+
+    /// Whether any plugin makes an interface of its own.
+    pub fn makes_interface(&self) -> bool {
+        self.items.iter().any(|item| matches!(&item.work, Work::Native(plugin) if plugin.kind().is_some()))
+    }
+
+    /// The types of plugins and IPAMs that are other programs.
+    fn foreign(&self) -> impl Iterator<Item = &str> {
+        self.items.iter().filter_map(|item| match (&item.work, &item.addresses) {
+            (Work::Foreign, _) => Some(item.conf.plugin.as_str()),
+            (_, From::Foreign(ipam)) => Some(ipam.as_str()),
+            _ => None,
+        })
+    }
+
+    /// Whether any plugin or IPAM is another program.
+    pub fn has_foreign(&self) -> bool {
+        self.foreign().next().is_some()
+    }
+
+    /// Refuses a foreign plugin or IPAM that is not there, or would start this program again, before anything is changed.
+    pub fn find_foreign(&self, attachment: &Attachment) -> Result<(), Error> {
+        let owner = self.owner(attachment);
+        self.foreign().try_for_each(|plugin| delegate::find(plugin, &self.path, &owner).map(drop))
+    }
+
+    /// Says which foreign plugin or IPAM would only start this program again, for ever.
+    pub fn circle(&self, plugin: &str, attachment: &Attachment, is_begun: bool) -> Option<Error> {
+        delegate::circle(plugin, &self.path, &self.owner(attachment), is_begun)
+    }
+
+    /// [`Chain::circle`] of any of them.
+    pub fn refuse_circles(&self, attachment: &Attachment) -> Result<(), Error> {
+        self.foreign().find_map(|plugin| self.circle(plugin, attachment, false)).map_or(Ok(()), Err)
+    }
+
+    /// The configuration that item `at` is called with as a foreign program.
+    pub fn conf_for(&self, at: usize, prev: Option<&AddResult>) -> Result<Json, Error> {
+        match (&self.list, self.items.get(at)) {
+            (Some(list), _) => Ok(Rc::unwrap_or_clone(list.plugin_conf(at, &injected(&self.conf, prev)?)?.json)),
+            (None, Some(item)) => Ok(Json::clone(&item.conf.json)),
+            (None, None) => Err(Error::internal(format!("no plugin {at} in the chain"))),
+        }
+    }
+
+    /// Runs a foreign plugin or IPAM for a container.
+    pub fn delegate(
+        &self,
+        plugin: &str,
+        at: usize,
+        command: Command,
+        attachment: Option<&Attachment>,
+        prev: Option<&AddResult>,
+    ) -> Result<Option<AddResult>, Error> {
+        let conf = self.conf_for(at, prev)?;
+        let netns = attachment.and_then(|a| a.netns.as_ref()).map(|path| path.display().to_string());
+        let nobody = || Owner::new(self.network(), "", "");
+        let owner = attachment.map_or_else(nobody, |attachment| self.owner(attachment));
+        let call = delegate::Call {
+            command,
+            owner: &owner,
+            netns: netns.as_deref().unwrap_or_default(),
+            args: attachment.map_or("", |a| &a.args),
+            path: &self.path,
+        };
+        match delegate::run(plugin, &conf, &call)? {
+            Json::Null => Ok(None),
+            result if command == Command::Add => AddResult::parse(&result, self.conf.version).map(Some),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// [`Chain::ipam_alone`] of a DEL: only what it takes to give back.
+pub fn ipam_alone_for_release(face: &str, conf: &NetConf) -> Result<Option<Box<dyn Ipam>>, Error> {
+    ipam::parse_for_release(if face == BRAID { &conf.plugin } else { face }, conf)
+}
+
+/// The list inside a `braid` configuration.
+fn list_of(conf: &NetConf) -> Result<NetConfList, Error> {
+    NetConfList::from_braid(conf)?
+        .ok_or_else(|| Error::config("type \"braid\" needs \"plugins\" or \"network\" in its configuration"))
+}
+
+fn injected<'a>(conf: &'a NetConf, prev: Option<&'a AddResult>) -> Result<Injected<'a>, Error> {
+    Ok(Injected {
+        runtime_config: conf.json.object("runtimeConfig")?,
+        prev_result: prev,
+        valid_attachments: conf.valid_attachments.as_deref(),
+    })
+}
+
+/// How a configuration is read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    /// What can't be read, or can't work, is an error.
+    Strict,
+    /// Only who has something to give back matters.
+    ForRelease,
+}
+
+impl Reading {
+    fn plugin(self, conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Error> {
+        match self {
+            Self::Strict => plugins::parse(conf, args),
+            Self::ForRelease => plugins::parse_for_release(conf, args),
+        }
+    }
+
+    fn ipam(self, kind: &str, conf: &NetConf, args: &str) -> Result<Option<Box<dyn Ipam>>, Error> {
+        match self {
+            Self::Strict => ipam::parse(kind, conf, args),
+            Self::ForRelease => ipam::parse_for_release(kind, conf),
+        }
+    }
+}
+
+impl Item {
+    fn parse(conf: NetConf, args: &str, reading: Reading) -> Result<Self, Error> {
+        if let Some(ipam) = reading.ipam(&conf.plugin, &conf, args)? {
+            return Ok(Self { conf, work: Work::Ipam, addresses: From::Ours(ipam) });
+        }
+        let Some(plugin) = reading.plugin(&conf, args)? else {
+            return Ok(Self { conf, work: Work::Foreign, addresses: From::Nobody });
+        };
+        let addresses = match (plugin.addresses(), conf.ipam.as_str()) {
+            (Addresses::Never, _) | (Addresses::Optional, "") => From::Nobody,
+            (Addresses::Required, "") if reading == Reading::ForRelease => From::Nobody,
+            (Addresses::Required, "") => {
+                return Err(Error::config(format!("\"ipam\": {} needs an IPAM type", conf.plugin)));
+            }
+            (_, ipam) => match reading.ipam(ipam, &conf, args)? {
+                Some(ours) => From::Ours(ours),
+                None if reading == Reading::ForRelease && is_no_ipam(ipam) => From::Nobody,
+                None if is_no_ipam(ipam) => {
+                    return Err(Error::config(format!("\"ipam\": type {ipam:?} is a plugin that gives no addresses")));
+                }
+                None => From::Foreign(ipam.to_owned()),
+            },
+        };
+        Ok(Self { conf, work: Work::Native(plugin), addresses })
+    }
+}
+
+/// Whether it is a type of braid's that gives no addresses.
+fn is_no_ipam(kind: &str) -> bool {
+    kind == BRAID || plugins::TYPES.contains(&kind)
+}
+
+/// What a foreign IPAM gave, as a lease.
+pub fn lease_of(result: AddResult) -> Lease {
+    Lease { ips: result.ips, routes: result.routes, dns: result.dns }
+}

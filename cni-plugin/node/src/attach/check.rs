@@ -1,0 +1,163 @@
+//! CHECK: every recorded step still holds, and what the result says is there.
+
+use super::add::open_host;
+use super::chain::{From, Work};
+use super::invocation::{Invocation, Wanted};
+use super::liveness::Known;
+use super::{recorded, told};
+use crate::apply::host::{Host, Machine};
+use crate::store::record::Attached;
+use braid_core::cni::{AddResult, Attachment, Command, Error};
+use braid_core::name::{IfName, Mac, Ns};
+use braid_core::plan::step::Step;
+use braid_core::plan::thing::{LinkRef, Thing};
+use braid_core::plan::{Facts, Need};
+use braid_core::plugins::interface;
+
+/// Says what differs from what ADD made, in all networks of the call.
+#[inline(never)]
+pub fn check(call: &mut Invocation, machine: &dyn Machine) -> Result<(), Error> {
+    let Wanted { attachment, chain } = &call.wanted[0];
+    if chain.disable_check() {
+        return Ok(());
+    }
+    if chain.ipam_alone().is_some() {
+        return check_others(&call.wanted[0], 0);
+    }
+    let mut host = open_host(attachment, call.netns_override, machine)?;
+    let record = machine.folder(&attachment.container_id).and_then(|folder| folder.load(&call.key));
+    let record = record.map_err(Error::from)?;
+    if let Some(record) = &record {
+        let further = recorded::further(record, attachment).collect::<Result<Vec<_>, _>>()?;
+        further.into_iter().try_for_each(|wanted| call.push(wanted))?;
+    }
+    let mut errors = Vec::new();
+    for (at, wanted) in call.wanted.iter().enumerate().filter(|(_, wanted)| !wanted.chain.disable_check()) {
+        for item in 0..wanted.chain.items.len() {
+            errors.extend(check_others(wanted, item).err());
+        }
+        let attached = record.as_ref().and_then(|record| record.attachments.get(at));
+        errors.extend(check_natives(wanted, attached, &mut *host)?);
+    }
+    Error::joined(&errors)
+}
+
+/// What differs of what the native plugins of a network made.
+fn check_natives(wanted: &Wanted, attached: Option<&Attached>, host: &mut dyn Host) -> Result<Vec<Error>, Error> {
+    let Wanted { attachment, chain } = wanted;
+    if !chain.items.iter().any(|item| matches!(item.work, Work::Native(_))) {
+        return Ok(Vec::new());
+    }
+    let prev = chain.conf.prev_result.as_ref();
+    if prev.is_none() && chain.items.iter().any(|item| item.conf.plugin != "loopback") {
+        return Err(Error::config("Required prevResult missing"));
+    }
+    let mut errors = Vec::new();
+    let none = AddResult::default();
+    let steps = match attached {
+        Some(attached) => Ok(attached.steps().cloned().collect()),
+        None => told::steps(wanted, prev.unwrap_or(&none), host),
+    };
+    let steps: Vec<Step> = steps.map_err(|err| errors.push(err)).unwrap_or_default();
+    let facts = host.observe(&needs(&steps, attachment)).map_err(Error::from)?;
+    errors.extend(prev.and_then(|prev| check_result(wanted, prev, (&facts, attached.is_some())).err()));
+    let missing = steps.iter().enumerate().filter(|(at, step)| !is_overwritten(step, &steps[at + 1..]));
+    let missing = missing.filter_map(|(_, step)| step.holds(&facts).err());
+    errors.extend(missing.map(|what| Error::internal(format!("network {:?}: {what}", chain.network()))));
+    Ok(errors)
+}
+
+/// What other programs and the IPAM have to say about item `at`.
+fn check_others(wanted: &Wanted, at: usize) -> Result<(), Error> {
+    let Wanted { attachment, chain } = wanted;
+    let (item, prev) = (&chain.items[at], chain.conf.prev_result.as_ref());
+    if matches!(item.work, Work::Foreign) {
+        return chain.delegate(&item.conf.plugin, at, Command::Check, Some(attachment), prev).map(drop);
+    }
+    match &item.addresses {
+        From::Nobody => Ok(()),
+        From::Ours(ipam) => ipam.check(&chain.owner(attachment), prev, Known::of(chain.network()).host()),
+        From::Foreign(ipam) => chain.delegate(ipam, at, Command::Check, Some(attachment), prev).map(drop),
+    }
+}
+
+fn needs(steps: &[Step], attachment: &Attachment) -> Vec<Need> {
+    let own = LinkRef::pod(attachment.ifname.clone());
+    let mut needs: Vec<Need> = steps.iter().flat_map(Step::needs).collect();
+    needs.extend([Need::Addrs(own), Need::Routes(Ns::Pod)]);
+    needs
+}
+
+/// A later step of the same attachment gave the same thing another value.
+fn is_overwritten(step: &Step, later: &[Step]) -> bool {
+    later.iter().any(|other| match (step.attr(), other.attr(), step, other) {
+        (Some((at, to)), Some((other, new)), ..) => {
+            at == other && std::mem::discriminant(to) == std::mem::discriminant(new)
+        }
+        (_, _, Step::Add(Thing::Sysctl(one)), Step::Add(Thing::Sysctl(other))) => {
+            one.ns == other.ns && one.key == other.key
+        }
+        _ => false,
+    })
+}
+
+/// Compares the final result with the container: its interface, addresses and routes, wherever later plugins moved them.
+fn check_result(wanted: &Wanted, prev: &AddResult, (facts, is_recorded): (&Facts, bool)) -> Result<(), Error> {
+    let Wanted { attachment, chain } = wanted;
+    let mut kinds = chain.items.iter().filter_map(|item| match &item.work {
+        Work::Native(plugin) => plugin.kind(),
+        _ => None,
+    });
+    let kind = kinds.next_back();
+    // A plugin that makes no interface checks what it did itself, if that is known.
+    if kind.is_none() && is_recorded {
+        return Ok(());
+    }
+    let name = attachment.ifname.as_str();
+    let sandbox = wanted.sandbox();
+    let own = prev.interfaces.iter().find(|interface| interface.name == name && interface.sandbox == sandbox);
+    if kind.is_none() && own.is_none() {
+        return Ok(());
+    }
+    let own = own.ok_or_else(|| {
+        Error::config(format!("Sandbox in prevResult doesn't match configured netns: {sandbox}, interface {name:?}"))
+    })?;
+    let at = LinkRef::pod(attachment.ifname.clone());
+    let fact = facts.link(&at).ok_or_else(|| Error::internal(format!("link {at} does not exist")))?;
+    if let Some(kind) = kind.filter(|kind| fact.kind != *kind) {
+        return Err(Error::internal(format!("link {at} is of kind {:?}, not {kind}", fact.kind)));
+    }
+    if let (Some(expected), Some(found)) = (Mac::parse(&own.mac), fact.mac)
+        && expected != found
+    {
+        return Err(Error::internal(format!("link {at} has address {found}, not {expected}")));
+    }
+    check_addresses(prev, &attachment.ifname, facts)?;
+    check_routes(prev, facts)
+}
+
+fn check_addresses(prev: &AddResult, ifname: &IfName, facts: &Facts) -> Result<(), Error> {
+    let at = LinkRef::pod(ifname.clone());
+    let is_elsewhere = |index: usize| prev.interfaces.get(index).is_some_and(|other| other.name != ifname.as_str());
+    for ip in prev.ips.iter().filter(|ip| !ip.interface.is_some_and(is_elsewhere)) {
+        if !facts.addrs(&at).iter().any(|fact| fact.net == ip.address) {
+            return Err(Error::internal(format!("address {} is missing on {at}", ip.address)));
+        }
+    }
+    Ok(())
+}
+
+fn check_routes(prev: &AddResult, facts: &Facts) -> Result<(), Error> {
+    let routes = facts.routes.get(&Ns::Pod).map_or(&[][..], Vec::as_slice);
+    for route in &prev.routes {
+        let there = routes.iter().any(|fact| {
+            fact.dst.trunc() == route.dst.trunc()
+                && interface::table(route).is_none_or(|table| fact.table == table)
+                && (route.gw.is_none() || route.dst.prefix_len() == 0 || fact.gw == route.gw)
+        });
+        if !there {
+            return Err(Error::internal(format!("route {} is missing in the container", route.dst)));
+        }
+    }
+    Ok(())
+}

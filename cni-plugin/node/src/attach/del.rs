@@ -1,0 +1,100 @@
+//! DEL: the inverses of the record, newest first; from names alone where no record is left.
+
+use super::add::refuse_own;
+use super::chain::{self, Chain};
+use super::invocation::Wanted;
+use super::liveness::Known;
+use super::recorded;
+use super::take_back::TakeBack;
+use crate::apply::host::{Host, Machine};
+use crate::store::record::{Folder, Key, Record};
+use crate::sys::netns::{NetNs, NetNsError};
+use braid_core::cni::{Attachment, Error, NetConf, Request};
+use braid_core::name::Ns;
+use braid_core::plan::undo::undo;
+use std::path::PathBuf;
+
+/// A call whose attachments go.
+#[derive(Debug)]
+pub struct Leaving {
+    /// The key of its record.
+    pub key: Key,
+    /// The container's interface in the first network.
+    pub attachment: Attachment,
+    /// The call's configuration, for what has no record.
+    pub conf: NetConf,
+    /// `CNI_PATH`, split.
+    pub path: Vec<PathBuf>,
+    /// `CNI_NETNS_OVERRIDE`: the container's namespace may be the caller's own.
+    pub netns_override: bool,
+}
+
+/// Detaches the container. What is not there is already detached.
+///
+/// The configuration is the one that the record remembers, which knows who gave the address; without a record the call's, as
+/// far as it can be read.
+#[inline(never)]
+pub fn del(request: Request, face: &str, machine: &dyn Machine) -> Result<(), Error> {
+    let Request { attachment, path, netns_override, conf, .. } = request;
+    let attachment = attachment.ok_or_else(|| Error::env("DEL needs a container"))?;
+    if let Some(ipam) = chain::ipam_alone_for_release(face, &conf)? {
+        return ipam.release(&attachment.owner(&conf.name), Known::of(&conf.name).host()).map(drop);
+    }
+    let key = Chain::key_of(face, &conf, &attachment);
+    detach(&Leaving { key, attachment, conf, path, netns_override }, machine)
+}
+
+/// Detaches all networks of a call.
+pub fn detach(call: &Leaving, machine: &dyn Machine) -> Result<(), Error> {
+    let mut host = machine.open(netns_of(&call.attachment)?).map_err(Error::from)?;
+    let is_own = !call.netns_override && host.own_netns().map_err(Error::from)?.is_some();
+    let folder = machine.folder(&call.key.owner.container_id).map_err(Error::from)?;
+    let record = folder.load(&call.key).map_err(Error::from)?;
+    let mut wanted = recorded::wanted(record.as_ref(), call)?;
+    match &record {
+        // ADD would have refused the own one: the container's is gone, and the path leads elsewhere.
+        Some(record) if is_own || is_others(record, &wanted, &mut *host) => {
+            host.leave_pod();
+            for wanted in &mut wanted {
+                wanted.attachment.netns = None;
+            }
+        }
+        None if is_own => return refuse_own(&*host),
+        _ => {}
+    }
+    let mut taking = TakeBack { wanted: &wanted, record, is_told: true };
+    let errors = taking.run(&mut *host);
+    Error::joined(&folder.settle(&call.key, taking.record.as_ref(), errors))?;
+    folder.close().map_err(Error::from)
+}
+
+/// Takes back what a record describes, for an ADD that begins again in a namespace, perhaps with other chains.
+#[cold]
+pub fn take_back(record: Record, attachment: &Attachment, folder: &Folder, host: &mut dyn Host) -> Result<(), Error> {
+    let mut wanted = Vec::new();
+    for (attached, chain) in recorded::chains(&record) {
+        let netns = attachment.netns.clone();
+        wanted.push(Wanted { attachment: Attachment { netns, ..record.interface_of(attached) }, chain });
+    }
+    let key = record.key.clone();
+    let mut taking = TakeBack { wanted: &wanted, record: Some(record), is_told: false };
+    let errors = taking.run(host);
+    Error::joined(&folder.settle(&key, taking.record.as_ref(), errors))
+}
+
+/// Whether the path leads to another namespace than the recorded one. Asked where something would be done there: to enter
+/// it takes as long as to delete a veth.
+fn is_others(record: &Record, wanted: &[Wanted], host: &mut dyn Host) -> bool {
+    let enters = || undo(&record.steps().cloned().collect::<Vec<_>>()).iter().any(|step| step.ns() == Ns::Pod);
+    let has_foreign = || wanted.iter().any(|wanted| wanted.chain.has_foreign());
+    host.has_pod() && (has_foreign() || enters()) && !record.is_of(host.pod_cookie())
+}
+
+/// The container's namespace; `None` where it is gone.
+fn netns_of(attachment: &Attachment) -> Result<Option<NetNs>, Error> {
+    match attachment.netns.as_deref().map(NetNs::open) {
+        None | Some(Err(NetNsError::Gone(_))) => Ok(None),
+        Some(Ok(netns)) => Ok(Some(netns)),
+        Some(Err(err)) => Err(crate::Error::from(err).into()),
+    }
+}

@@ -1,0 +1,46 @@
+//! Addresses on a node that has no IPv6: the IPv4 half of what an IPAM would give.
+
+use super::chain::From;
+use super::invocation::Place;
+use crate::ipam::Ipam;
+use braid_core::cni::{AddResult, Error};
+use braid_core::ipam::Lease;
+
+/// Which addresses are asked for.
+#[derive(Debug)]
+pub struct Ask<'a> {
+    /// The plugin that wants them.
+    pub place: Place,
+    /// The result so far.
+    pub prev: Option<&'a AddResult>,
+    /// The reason why there is to be no IPv6 among them; `None` where there may be.
+    pub no_ipv6: Option<String>,
+}
+
+impl Ask<'_> {
+    /// Gets a lease of the IPAM, without its IPv6 ranges where there is to be none: nothing of these is reserved then.
+    pub fn lease(&self, ipam: &dyn Ipam, get: impl FnOnce(&dyn Ipam) -> Result<Lease, Error>) -> Result<Lease, Error> {
+        match &self.no_ipv6 {
+            Some(why) => get(&*ipam.without_ipv6().ok_or_else(|| nothing_left(why))?),
+            None => get(ipam),
+        }
+    }
+
+    /// What is left of a lease, for an IPAM that is another program; with what the operator should know.
+    pub fn left_of(&self, from: &From, mut lease: Lease) -> Result<(Lease, Option<String>), Error> {
+        let Some(why) = &self.no_ipv6 else { return Ok((lease, None)) };
+        let given = lease.ips.len();
+        lease.ips.retain(|ip| ip.address.addr().is_ipv4());
+        lease.routes.retain(|route| route.dst.addr().is_ipv4());
+        if given > 0 && lease.ips.is_empty() {
+            return Err(nothing_left(why));
+        }
+        let is_less = matches!(from, From::Ours(_)) || lease.ips.len() < given;
+        let warning = || format!("this node has no IPv6 ({why}): the container gets its IPv4 addresses alone");
+        Ok((lease, is_less.then(warning)))
+    }
+}
+
+fn nothing_left(why: &str) -> Error {
+    Error::internal(format!("all addresses are IPv6, and this node has none ({why})"))
+}

@@ -1,0 +1,112 @@
+//! A call of the runtime: a container, and the networks that it is to be attached to.
+
+use super::chain::{Chain, Work};
+use super::del::Leaving;
+use crate::store::record::{Attached, Key, Record};
+use braid_core::cni::{Attachment, Error, Request};
+use braid_core::plan::Feature;
+use std::path::{Path, PathBuf};
+
+/// A call and all that it is to attach: one plan, one record, one rollback. All have one container and one namespace.
+#[derive(Debug)]
+pub struct Invocation {
+    /// The key of its record.
+    pub key: Key,
+    /// `CNI_NETNS_OVERRIDE`: the container's namespace may be the caller's own.
+    pub netns_override: bool,
+    /// `CNI_PATH`, split.
+    pub path: Vec<PathBuf>,
+    /// The attachments, in order; one at least. Their interfaces have different names.
+    pub wanted: Vec<Wanted>,
+}
+
+/// An attachment that is wanted.
+#[derive(Debug)]
+pub struct Wanted {
+    /// The container's interface.
+    pub attachment: Attachment,
+    /// The plugins of the network.
+    pub chain: Chain,
+}
+
+/// A plugin's place in a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Of the attachment.
+    pub wanted: usize,
+    /// Of the plugin in its chain.
+    pub item: usize,
+}
+
+impl Invocation {
+    /// The call that a runtime makes of the plugin `face`: one attachment.
+    pub fn of(request: Request, face: &str) -> Result<Self, Error> {
+        let verb = request.command.as_str();
+        let Request { attachment, path, netns_override, conf, .. } = request;
+        let attachment = attachment.ok_or_else(|| Error::env(format!("{verb} needs a container")))?;
+        let chain = Chain::parse(face, conf, &attachment.args, &path)?;
+        Ok(Self { key: chain.key(&attachment), netns_override, path, wanted: vec![Wanted { attachment, chain }] })
+    }
+
+    /// The same with one more network.
+    pub fn push(&mut self, wanted: Wanted) -> Result<(), Error> {
+        let ifname = &wanted.attachment.ifname;
+        if self.wanted.iter().any(|other| other.attachment.ifname == *ifname) {
+            return Err(Error::config(format!("two networks want interface {:?}", ifname.as_str())));
+        }
+        self.wanted.push(wanted);
+        Ok(())
+    }
+
+    /// The call that detaches all of it.
+    pub fn leaving(&self) -> Leaving {
+        let (attachment, conf) = (self.first().clone(), self.wanted[0].chain.conf.clone());
+        let (key, path) = (self.key.clone(), self.path.clone());
+        Leaving { key, attachment, conf, path, netns_override: self.netns_override }
+    }
+
+    /// The container's interface in the first network.
+    pub fn first(&self) -> &Attachment {
+        &self.wanted[0].attachment
+    }
+
+    /// Features that its native plugins ask of the kernel.
+    pub fn features(&self) -> Vec<Feature> {
+        self.wanted.iter().flat_map(|wanted| wanted.chain.features()).collect()
+    }
+
+    /// Whether any plugin makes an interface of its own.
+    pub fn makes_interface(&self) -> bool {
+        self.wanted.iter().any(|wanted| wanted.chain.makes_interface())
+    }
+
+    /// A record of nothing yet.
+    pub fn record(&self, netns_cookie: Option<u64>) -> Record {
+        let attached = |Wanted { attachment, chain }: &Wanted| {
+            Attached::new(chain.network(), &chain.face, attachment, chain.conf.json.clone())
+        };
+        let attachments = self.wanted.iter().map(attached).collect();
+        let mut record = Record::new(self.key.clone(), self.first().netns.clone(), attachments);
+        record.netns_cookie = netns_cookie;
+        record.path.clone_from(&self.path);
+        record
+    }
+}
+
+impl Wanted {
+    /// The container's namespace as results name it.
+    pub fn sandbox(&self) -> String {
+        self.attachment.netns.as_deref().unwrap_or(Path::new("")).display().to_string()
+    }
+}
+
+/// The places of all plugins, in order.
+pub fn places(wanted: &[Wanted]) -> Vec<Place> {
+    let of = |(at, wanted): (usize, &Wanted)| (0..wanted.chain.items.len()).map(move |item| Place { wanted: at, item });
+    wanted.iter().enumerate().flat_map(of).collect()
+}
+
+/// Whether another program does the work of the plugin at this place.
+pub fn is_foreign(wanted: &[Wanted], place: Place) -> bool {
+    matches!(wanted[place.wanted].chain.items[place.item].work, Work::Foreign)
+}

@@ -1,0 +1,64 @@
+//! Each verb of CNI for all networks of a container, and all plugins of their chains, in one process.
+//!
+//! ```text
+//!  request ─► invocation: networks, each with its chain: items, native or foreign, each with its IPAM
+//!  add     ─► for each run of native plugins: observe, refuse, reserve, plan (planner) ─► one transaction
+//!  preview ─► the same plans, with addresses looked up and not reserved: nothing is changed
+//!  del, gc ─► take_back: inverses of the record, newest first; from names alone where no record is left
+//!  check   ─► every step of the record holds, and what the result says is there
+//!  status  ─► store, kernel, parents, addresses: could an ADD work now?
+//! ```
+
+pub mod add;
+pub mod chain;
+pub mod check;
+pub mod del;
+mod families;
+pub mod gc;
+pub mod invocation;
+pub mod leases;
+pub mod liveness;
+pub mod planner;
+pub mod preview;
+pub mod recorded;
+pub mod status;
+pub mod take_back;
+#[cfg(test)]
+mod tests;
+mod told;
+
+use crate::apply::delegate;
+use crate::apply::host::This;
+use crate::ipam;
+use add::Deliver;
+use braid_core::cni::version::version_reply;
+use braid_core::cni::{Command, Error, Owner, Request, Version};
+use braid_core::plugins;
+use chain::{BRAID, Chain};
+use invocation::Invocation;
+use std::mem::ManuallyDrop;
+use std::path::PathBuf;
+
+/// Answers a request: the result of ADD is delivered, the other verbs say nothing on success.
+pub fn answer(request: Request, face: &str, deliver: &mut Deliver<'_>) -> Result<(), Error> {
+    let machine = This { is_timed: false };
+    let chain = |request: &Request| Chain::parse(face, request.conf.clone(), "", &request.path);
+    match request.command {
+        // Never taken apart, nor closed: the process ends behind it.
+        Command::Add => {
+            add::add(&ManuallyDrop::new(Invocation::of(request, face)?), &machine, deliver).map(std::mem::forget)
+        }
+        Command::Del => del::del(request, face, &machine),
+        Command::Check => check::check(&mut Invocation::of(request, face)?, &machine),
+        Command::Gc => gc::gc(&request, &chain(&request)?, &machine),
+        Command::Status => status::status(&chain(&request)?, &machine),
+        Command::Version => Ok(()),
+    }
+}
+
+/// Answers VERSION. A name that leads to this program and is none of its types serves no other verb.
+pub fn version(face: &str, path: &[PathBuf]) -> Result<String, Error> {
+    let is_ours = face == BRAID || plugins::TYPES.contains(&face) || ipam::TYPES.contains(&face);
+    let circle = if is_ours { None } else { delegate::circle(face, path, &Owner::default(), false) };
+    circle.map_or_else(|| Ok(version_reply(&Version::ALL)), Err)
+}

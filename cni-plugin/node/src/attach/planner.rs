@@ -1,0 +1,169 @@
+//! Planning neighbouring native plugins of all networks of a call, for ADD and for the dry run alike.
+
+use super::chain::{From, Item, Work};
+use super::families::Ask;
+use super::invocation::{Place, Wanted};
+use crate::apply::host::Host;
+use crate::apply::transaction::Part;
+use braid_core::cni::{AddResult, Error};
+use braid_core::ipam::Lease;
+use braid_core::plan::{Facts, Need, Step};
+use braid_core::plugins::{Call, Planned, Plugin, ipv6};
+
+/// A call on its way through the chains of its networks.
+#[derive(Debug)]
+pub struct Planner<'a> {
+    /// The attachments, in order.
+    pub wanted: &'a [Wanted],
+    /// The result of each so far.
+    pub results: Vec<Option<AddResult>>,
+    /// Warnings for the operator, which are no failures.
+    pub warnings: Vec<String>,
+    sandbox: String,
+}
+
+/// What some neighbouring native plugins will do.
+#[derive(Debug, Default)]
+pub struct Native {
+    /// The steps of each plugin, in order.
+    pub parts: Vec<Part>,
+    /// Facts that were read before deciding.
+    pub observed: Facts,
+    /// The facts as the steps so far will leave them.
+    ahead: Facts,
+}
+
+impl Native {
+    /// Takes over what was read.
+    fn read(&mut self, facts: Facts) {
+        self.observed.merge(facts);
+        self.ahead = self.parts.iter().fold(self.observed.clone(), |facts, part| facts.after(&part.steps));
+    }
+
+    /// Takes over what a plugin will do, less what it shares with a network before.
+    fn push(&mut self, mut part: Part) {
+        let before = || self.parts.iter().filter(|before| before.attachment != part.attachment);
+        let is_shared =
+            |step: &Step| matches!(step, Step::Ensure(_)) && before().any(|before| before.steps.contains(step));
+        part.steps.retain(|step| !is_shared(step));
+        self.ahead = std::mem::take(&mut self.ahead).after(&part.steps);
+        self.parts.push(part);
+    }
+}
+
+/// Gives the plugin at a place its addresses.
+pub type Leases<'l> = dyn FnMut(&Ask<'_>) -> Result<Option<Lease>, Error> + 'l;
+
+impl<'a> Planner<'a> {
+    /// Starts from the results of earlier calls, where there are some.
+    pub fn new(wanted: &'a [Wanted]) -> Self {
+        let results = wanted.iter().map(|wanted| wanted.chain.conf.prev_result.clone()).collect();
+        let sandbox = wanted.first().map(Wanted::sandbox).unwrap_or_default();
+        Self { wanted, results, warnings: Vec::new(), sandbox }
+    }
+
+    /// Plans the native plugins at neighbouring places, each on the facts as the earlier ones will leave them.
+    ///
+    /// What can be refused without addresses is refused before any are reserved: the first plugin of each network.
+    pub fn native(&mut self, places: &[Place], host: &mut dyn Host, leases: &mut Leases<'_>) -> Result<Native, Error> {
+        let mut native = Native::default();
+        let firsts = |place: &&Place| place.item == 0;
+        for place in places.iter().filter(firsts) {
+            self.refuse(*place, host, &mut native)?;
+        }
+        for place in places {
+            if place.item > 0 {
+                self.refuse(*place, host, &mut native)?;
+            }
+            let planned = self.plan(*place, host, &mut native, leases)?;
+            let network = self.wanted[place.wanted].chain.network();
+            self.warnings.extend(planned.warnings.iter().map(|warning| format!("network {network:?}: {warning}")));
+            native.push(Part { attachment: place.wanted, steps: planned.steps });
+            self.results[place.wanted] = Some(planned.result);
+        }
+        Ok(native)
+    }
+
+    /// Reads what the plugin needs, and refuses what can't work.
+    fn refuse(&self, place: Place, host: &mut dyn Host, before: &mut Native) -> Result<(), Error> {
+        let (wanted, plugin) = self.plugin(place)?;
+        let call = call(wanted, &self.sandbox, self.results[place.wanted].as_ref());
+        read_more(host, plugin.needs(&call), before)?;
+        plugin.refuse(&call, &before.ahead)
+    }
+
+    fn plan(
+        &self,
+        place: Place,
+        host: &mut dyn Host,
+        before: &mut Native,
+        leases: &mut Leases<'_>,
+    ) -> Result<Planned, Error> {
+        let (wanted, plugin) = self.plugin(place)?;
+        let (item, prev) = (&wanted.chain.items[place.item], self.results[place.wanted].as_ref());
+        let call = call(wanted, &self.sandbox, prev);
+        let ask = Ask { place, prev, no_ipv6: no_ipv6(host, item, &call, before)? };
+        let lease = leases(&ask)?.map(|lease| ask.left_of(&item.addresses, lease)).transpose()?;
+        let (lease, warning) = lease.map_or((None, None), |(lease, warning)| (Some(lease), warning));
+        let needs = lease.as_ref().map(|lease| plugin.needs_of(lease)).filter(|needs| !needs.is_empty());
+        if let Some(needs) = needs {
+            read_more(host, needs, before)?;
+        }
+        let mut planned = plugin.plan(&call, &before.ahead, lease)?;
+        planned.warnings.extend(warning);
+        planned.result.convertible(wanted.chain.conf.version).map(|()| planned)
+    }
+
+    fn plugin(&self, place: Place) -> Result<(&'a Wanted, &'a dyn Plugin), Error> {
+        let wanted = &self.wanted[place.wanted];
+        let item = &wanted.chain.items[place.item];
+        match &item.work {
+            Work::Native(plugin) => Ok((wanted, &**plugin)),
+            Work::Ipam | Work::Foreign => {
+                Err(Error::config(format!("{:?} can't be part of a list: it is an IPAM", item.conf.plugin)))
+            }
+        }
+    }
+}
+
+/// What a plan may depend on.
+pub fn call<'a>(wanted: &'a Wanted, sandbox: &'a str, prev: Option<&'a AddResult>) -> Call<'a> {
+    let Wanted { chain, attachment } = wanted;
+    Call::new(chain.network(), &attachment.container_id, &attachment.ifname, sandbox, prev)
+}
+
+/// Why the item's container can't have IPv6, where its IPAM may give it and the node has none.
+fn no_ipv6(host: &mut dyn Host, item: &Item, call: &Call<'_>, before: &mut Native) -> Result<Option<String>, Error> {
+    let may_give = match &item.addresses {
+        From::Nobody => false,
+        From::Ours(ipam) => ipam.has_ipv6(),
+        From::Foreign(_) => true,
+    };
+    let Work::Native(plugin) = &item.work else { return Ok(None) };
+    if !may_give {
+        return Ok(None);
+    }
+    let at = plugin.gateway_at(call);
+    if let Some(need) = ipv6::need(at.as_ref(), &before.ahead) {
+        read_more(host, vec![need], before)?;
+    }
+    Ok(ipv6::off(at.as_ref(), &before.ahead))
+}
+
+/// Reads what a plugin needs and no earlier one asked for; a link that an earlier one makes is not there to be read.
+fn read_more(host: &mut dyn Host, mut needs: Vec<Need>, before: &mut Native) -> Result<(), Error> {
+    if !before.parts.is_empty() {
+        let facts = &before.ahead;
+        needs.retain(|need| match need {
+            Need::Link(at) => facts.link(at).is_none(),
+            // Nobody shapes the bridge itself when its port can be.
+            Need::Shaped(at) if facts.link(at).is_some_and(|link| link.kind == "bridge") => false,
+            Need::Shaped(at) => facts.link(at).is_none() || before.observed.link(at).is_some(),
+            _ => true,
+        });
+    }
+    if !needs.is_empty() {
+        before.read(host.observe(&needs).map_err(Error::from)?);
+    }
+    Ok(())
+}

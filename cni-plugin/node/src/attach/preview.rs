@@ -1,0 +1,108 @@
+//! The dry run: what an ADD would do, with addresses looked up and not reserved.
+
+use super::chain::{Chain, From, Item, Work};
+use super::families::Ask;
+use super::invocation::{Invocation, Place, Wanted, is_foreign, places};
+use super::liveness::Known;
+use super::planner::Planner;
+use crate::apply::executor::is_there_already;
+use crate::apply::host::Host;
+use braid_core::cni::Error;
+use braid_core::ipam::Lease;
+use braid_core::plan::Step;
+use braid_core::plugins::Addresses;
+
+/// One line of a dry run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Line {
+    /// A change.
+    Step(Step),
+    /// Something that the node shares, and has already.
+    Held(Step),
+    /// What is no change of braid's own: an address found, a foreign program, a warning.
+    Note(String),
+}
+
+/// What would be done, in order. Everything is looked at and stays as it is.
+pub fn preview(call: &Invocation, host: &mut dyn Host) -> Result<Vec<Line>, Error> {
+    for Wanted { attachment, chain } in &call.wanted {
+        chain.refuse_circles(attachment)?;
+    }
+    if let [Wanted { chain, .. }] = &call.wanted[..]
+        && let Some(ipam) = chain.ipam_alone()
+    {
+        return Ok(addresses(&chain.face, chain, &ipam.peek(Known::of(chain.network()).host())?));
+    }
+    let mut planner = Planner::new(&call.wanted);
+    let mut lines = Vec::new();
+    let places = places(&call.wanted);
+    let item = |place: &Place| &call.wanted[place.wanted].chain.items[place.item];
+    let is_known = |place: &&Place| !is_foreign(&call.wanted, **place) && !needs_foreign_addresses(item(place));
+    let (known, unknown) = places.split_at(places.iter().take_while(is_known).count());
+    natives(&mut planner, known, host, &mut lines)?;
+    lines.extend(planner.warnings.drain(..).map(Line::Note));
+    lines.extend(unknown.iter().map(|place| Line::Note(not_planned(item(place)))));
+    Ok(lines)
+}
+
+fn needs_foreign_addresses(item: &Item) -> bool {
+    let needs = matches!(&item.work, Work::Native(plugin) if plugin.addresses() == Addresses::Required);
+    needs && matches!(item.addresses, From::Foreign(_))
+}
+
+fn natives(
+    planner: &mut Planner<'_>,
+    places: &[Place],
+    host: &mut dyn Host,
+    lines: &mut Vec<Line>,
+) -> Result<(), Error> {
+    let wanted = planner.wanted;
+    let mut notes: Vec<Vec<Line>> = Vec::new();
+    let mut look_up = |ask: &Ask<'_>| {
+        let chain = &wanted[ask.place.wanted].chain;
+        let (lease, found) = look_up(chain, &chain.items[ask.place.item], ask)?;
+        notes.push(found);
+        Ok(lease)
+    };
+    let planned = planner.native(places, host, &mut look_up)?;
+    for (notes, part) in notes.into_iter().zip(planned.parts) {
+        lines.extend(notes);
+        let is_held = |step: &Step| is_there_already(step, &planned.observed);
+        let line = |step: Step| if is_held(&step) { Line::Held(step) } else { Line::Step(step) };
+        lines.extend(part.steps.into_iter().map(line));
+    }
+    Ok(())
+}
+
+/// What the item's IPAM would give, and what there is to say about it.
+fn look_up(chain: &Chain, item: &Item, ask: &Ask<'_>) -> Result<(Option<Lease>, Vec<Line>), Error> {
+    match &item.addresses {
+        From::Nobody => Ok((None, Vec::new())),
+        From::Ours(ipam) => {
+            let lease = ask.lease(&**ipam, |ipam| ipam.peek(Known::of(chain.network()).host()))?;
+            let notes = addresses(&item.conf.ipam, chain, &lease);
+            Ok((Some(lease), notes))
+        }
+        From::Foreign(ipam) => {
+            let plugin = &item.conf.plugin;
+            let note = format!("{ipam}: another program gives the addresses of {plugin}; they are not shown");
+            Ok((None, vec![Line::Note(note)]))
+        }
+    }
+}
+
+fn addresses(ipam: &str, chain: &Chain, lease: &Lease) -> Vec<Line> {
+    let note =
+        |ip: &braid_core::cni::IpConfig| Line::Note(format!("{ipam}: {} of network {}", ip.address, chain.network()));
+    lease.ips.iter().map(note).collect()
+}
+
+/// Why nothing is shown of an item.
+fn not_planned(item: &Item) -> String {
+    let plugin = &item.conf.plugin;
+    match (&item.work, &item.addresses) {
+        (Work::Foreign, _) => format!("{plugin}: another program, called here"),
+        (_, From::Foreign(ipam)) => format!("{plugin}: depends on the addresses that {ipam} gives, another program"),
+        _ => format!("{plugin}: depends on what the programs before it do"),
+    }
+}

@@ -1,0 +1,89 @@
+//! Attachments that a record describes, read back from it.
+
+use super::chain::{Chain, From};
+use super::del::Leaving;
+use super::invocation::Wanted;
+use crate::ipam::host_local;
+use crate::store::record::{Attached, Record};
+use braid_core::cni::{Attachment, Error, Json, NetConf, Owner};
+use braid_core::name::Ns;
+use braid_core::plan::step::Step;
+use braid_core::plan::thing::Thing;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+const PREV_RESULT: &str = "prevResult";
+
+/// The chains that ADD ran, which know who gave the addresses. The first is told the result that `call` brings along, the
+/// others theirs. Without a record it is the call's own: another configuration than ADD's would give an address back to who
+/// never gave it.
+pub fn wanted(record: Option<&Record>, call: &Leaving) -> Result<Vec<Wanted>, Error> {
+    let Leaving { key, attachment, conf, path, .. } = call;
+    let own = || {
+        let chain = parse(&key.plugin, conf.clone(), &attachment.args, path)?;
+        Ok(vec![Wanted { attachment: attachment.clone(), chain }])
+    };
+    let Some(record) = record else { return own() };
+    let first = record.attachments.first().and_then(|attached| chain(attached, conf.json.get(PREV_RESULT), path).ok());
+    let first = match first {
+        Some(chain) => Ok(vec![Wanted { attachment: attachment.clone(), chain }]),
+        // No build wrote what can't be read.
+        None => own(),
+    };
+    first?.into_iter().map(Ok).chain(further(record, attachment)).collect()
+}
+
+/// The networks of a record behind the first, each told its result, in the namespace of `first`.
+pub fn further(record: &Record, first: &Attachment) -> impl Iterator<Item = Result<Wanted, Error>> {
+    record.attachments.iter().skip(1).map(|attached| {
+        let attachment = Attachment { netns: first.netns.clone(), ..record.interface_of(attached) };
+        chain(attached, attached.result.as_ref(), &record.path).map(|chain| Wanted { attachment, chain })
+    })
+}
+
+/// The chains of a record, as its ADD ran them.
+pub fn chains(record: &Record) -> impl Iterator<Item = (&Attached, Chain)> {
+    let of = |attached| chain(attached, attached.result.as_ref(), &record.path).ok().map(|chain| (attached, chain));
+    record.attachments.iter().filter_map(of)
+}
+
+fn chain(attached: &Attached, prev: Option<&Json>, path: &[PathBuf]) -> Result<Chain, Error> {
+    let mut json = Rc::clone(&attached.conf);
+    if prev.is_some() || json.has(PREV_RESULT) {
+        let json = Rc::make_mut(&mut json);
+        json.remove(PREV_RESULT);
+        if let Some(prev) = prev {
+            json.set(PREV_RESULT, prev.clone());
+        }
+    }
+    parse(&attached.plugin, NetConf::from_json(Rc::unwrap_or_clone(json))?, &attached.args, path)
+}
+
+/// Reads a configuration; only what it takes to give back, where this braid refuses it.
+fn parse(face: &str, conf: NetConf, args: &str, path: &[PathBuf]) -> Result<Chain, Error> {
+    Chain::parse(face, conf.clone(), args, path).or_else(|_| Chain::parse_for_release(face, conf, args, path))
+}
+
+/// The `host-local` configurations of a chain, each with its plugin's place.
+pub fn host_locals(chain: &Chain) -> impl Iterator<Item = (usize, &host_local::Config)> {
+    chain.items.iter().enumerate().filter_map(|(at, item)| match &item.addresses {
+        From::Ours(ipam) => Some((at, ipam.as_host_local()?)),
+        From::Nobody | From::Foreign(_) => None,
+    })
+}
+
+/// The addresses that attachments of the network have of the data directory at `path`, each with its owner.
+pub fn leased(record: &Record, network: &str, path: &Path) -> Vec<(IpAddr, Owner)> {
+    let mut leased = Vec::new();
+    for (attached, chain) in chains(record).filter(|(attached, _)| attached.network == network) {
+        let of_it = host_locals(&chain).filter(|(_, config)| config.path() == path);
+        let steps = of_it.filter_map(|(at, _)| attached.parts.get(at)).flatten();
+        let address = |step: &Step| match step {
+            Step::Add(Thing::Addr(addr)) if addr.at.ns == Ns::Pod => Some((addr.net.addr(), record.owner_of(attached))),
+            _ => None,
+        };
+        leased.extend(steps.filter_map(address));
+    }
+    leased
+}

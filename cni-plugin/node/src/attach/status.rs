@@ -1,0 +1,86 @@
+//! STATUS: whether the node could serve an ADD now, and if not, why.
+
+use super::chain::{Chain, From, Work};
+use super::gc::mend;
+use super::liveness::Known;
+use super::recorded::{self, host_locals};
+use crate::apply::host::{Host, Machine};
+use crate::ipam::host_local;
+use crate::store::record::Record;
+use crate::sys::release::release;
+use braid_core::cni::{Command, Error};
+
+/// Looks at the store, the kernel, what each plugin needs of the host, and the addresses.
+#[inline(never)]
+pub fn status(chain: &Chain, machine: &dyn Machine) -> Result<(), Error> {
+    let mut errors: Vec<Error> = machine.probe().map_err(|err| not_available(&err)).err().into_iter().collect();
+    match machine.open(None) {
+        Ok(mut host) => {
+            errors.extend(lacks(chain, &mut *host));
+            mend(&chain.features(), &mut *host);
+            errors.extend((0..chain.items.len()).filter_map(|at| of_item(chain, at, &mut *host).err()));
+        }
+        Err(err) => errors.push(not_available(&err)),
+    }
+    Error::joined(&errors)
+}
+
+fn not_available(err: &crate::Error) -> Error {
+    Error::not_available(err.to_string())
+}
+
+/// What the plugins ask of the kernel and this one has not.
+fn lacks(chain: &Chain, host: &mut dyn Host) -> Vec<Error> {
+    let mut errors = Vec::new();
+    for item in &chain.items {
+        let Work::Native(plugin) = &item.work else { continue };
+        for (feature, said) in host.lacks(&plugin.features()) {
+            let (network, plugin, feature, release) = (chain.network(), &item.conf.plugin, feature.name(), release());
+            let lack = format!("network {network:?}: {plugin} needs {feature}, which kernel {release} lacks");
+            errors.push(Error::not_available(format!("{lack}: {said}")));
+        }
+    }
+    errors
+}
+
+fn of_item(chain: &Chain, at: usize, host: &mut dyn Host) -> Result<(), Error> {
+    let item = &chain.items[at];
+    match &item.work {
+        Work::Foreign => return chain.delegate(&item.conf.plugin, at, Command::Status, None, None).map(drop),
+        Work::Native(plugin) => {
+            let facts = host.observe(&plugin.status_needs()).map_err(|err| not_available(&err))?;
+            say(chain, plugin.status(&facts)?, host);
+        }
+        Work::Ipam => {}
+    }
+    match &item.addresses {
+        From::Nobody => Ok(()),
+        From::Ours(ipam) => ipam.status(Known::of(chain.network()).host()).map(|note| say(chain, note, host)),
+        From::Foreign(ipam) => chain.delegate(ipam, at, Command::Status, None, None).map(drop),
+    }
+}
+
+fn say(chain: &Chain, note: Option<String>, host: &mut dyn Host) {
+    if let Some(note) = note {
+        host.warn(&format!("network {:?}: {note}", chain.network()));
+    }
+}
+
+/// A sentence for each range set, of those that the attachments have addresses of, with none left.
+pub fn full(records: &[Record]) -> Vec<String> {
+    let mut seen = Vec::new();
+    let mut sentences = Vec::new();
+    for (_, chain) in records.iter().flat_map(recorded::chains) {
+        for (_, config) in host_locals(&chain) {
+            let pool = (config.path(), config.ranges.clone());
+            if seen.contains(&pool) {
+                continue;
+            }
+            seen.push(pool);
+            let network = chain.network();
+            let said = host_local::full(config, Known::of(network).host()).unwrap_or_else(|err| Some(err.to_string()));
+            sentences.extend(said.map(|sentence| format!("network {network:?}: {sentence}")));
+        }
+    }
+    sentences
+}

@@ -1,0 +1,165 @@
+//! Taking a call's attachments back, for DEL, GC and an ADD that failed: what fails is left in the record, to be tried again.
+
+use super::chain::{From, Work};
+use super::invocation::{Place, Wanted, is_foreign, places};
+use super::liveness::Known;
+use super::planner::call;
+use crate::apply::executor::OnError;
+use crate::apply::host::Host;
+use crate::store::record::{Attached, Record};
+use braid_core::cni::{AddResult, Command, Error};
+use braid_core::plan::Facts;
+use braid_core::plan::order::ordered;
+use braid_core::plan::step::Step;
+use braid_core::plan::thing::Thing;
+use braid_core::plan::undo::{in_turn, undo};
+use std::ops::Range;
+
+/// A call whose attachments are taken back.
+#[derive(Debug)]
+pub struct TakeBack<'a> {
+    /// The attachments, as the record has them.
+    pub wanted: &'a [Wanted],
+    /// The record of what was done; less and less of it. Names alone say what there is to undo where there is none.
+    pub record: Option<Record>,
+    /// Foreign plugins are told the result of the ADD.
+    pub is_told: bool,
+}
+
+impl TakeBack<'_> {
+    /// Goes through all plugins backwards; neighbouring native ones are undone together, whatever network they are of. Goes on
+    /// after each failure.
+    pub fn run(&mut self, host: &mut dyn Host) -> Vec<Error> {
+        let all = places(self.wanted);
+        let owed: Vec<Place> = all.iter().copied().filter(|place| self.is_owed(*place)).collect();
+        let (mut errors, mut left, mut end) = (Vec::new(), Vec::new(), all.len());
+        while end > 0 {
+            let start = self.neighbours(&all, end);
+            let failed = self.undo_natives(&all[start..end], host, &mut errors);
+            for place in all[start..end].iter().rev().filter(|place| owed.contains(place)) {
+                // An address is given back only when no link carries it any more.
+                let is_carried = self.has_link(*place, &failed);
+                let given = if is_carried { None } else { Some(self.give_back(*place, host)) };
+                if !matches!(given, Some(Ok(()))) {
+                    left.push(*place);
+                }
+                errors.extend(given.and_then(Result::err));
+            }
+            end = start;
+        }
+        for (at, attached) in self.record.iter_mut().flat_map(|record| &mut record.attachments).enumerate() {
+            attached.left = Some(left.iter().filter(|place| place.wanted == at).map(|place| place.item).collect());
+        }
+        errors
+    }
+
+    /// The recorded attachment.
+    fn attached(&self, at: usize) -> Option<&Attached> {
+        self.record.as_ref().and_then(|record| record.attachments.get(at))
+    }
+
+    fn is_owed(&self, place: Place) -> bool {
+        let left = self.attached(place.wanted).and_then(|attached| attached.left.as_ref());
+        left.is_none_or(|left| left.contains(&place.item))
+    }
+
+    /// The first of the native plugins that end at `end`, or the foreign one that does.
+    fn neighbours(&self, all: &[Place], end: usize) -> usize {
+        let is_foreign = |at: usize| is_foreign(self.wanted, all[at]);
+        let mut start = end - 1;
+        while !is_foreign(end - 1) && start > 0 && !is_foreign(start - 1) {
+            start -= 1;
+        }
+        start
+    }
+
+    /// Undoes the plugins at some places, by the record or by what their names say; returns the steps that failed.
+    fn undo_natives(&mut self, places: &[Place], host: &mut dyn Host, errors: &mut Vec<Error>) -> Vec<Step> {
+        let parts = self.parts(places);
+        let part = |(at, parts): &(usize, Range<usize>)| {
+            self.attached(*at).map_or(&[][..], |attached| &attached.parts[parts.clone()]).iter().flatten()
+        };
+        // As they were carried out.
+        let done = ordered(parts.iter().flat_map(part).cloned().collect());
+        let steps = if self.record.is_some() { undo(&done) } else { self.remnants(places) };
+        let report = host.execute(&steps, &Facts::default(), OnError::GoOn);
+        errors.extend(report.errors.into_iter().map(Error::from));
+        let mut failed: Vec<Step> = report.failed.into_iter().map(|(at, _)| steps[at].clone()).collect();
+        if !host.has_pod() {
+            for step in &done {
+                let Step::Add(Thing::Shaping(shaping)) = step else { continue };
+                if let Err(err) = host.leave_shaping(shaping) {
+                    errors.push(err.into());
+                    failed.extend(step.inverse());
+                }
+            }
+        }
+        for (at, parts) in parts {
+            if let Some(attached) = self.record.as_mut().and_then(|record| record.attachments.get_mut(at)) {
+                attached.keep(parts, &failed);
+            }
+        }
+        failed
+    }
+
+    /// The record's parts that belong to some neighbouring places, for each attachment. The runtime may have offered at ADD
+    /// what made a chain longer.
+    fn parts(&self, places: &[Place]) -> Vec<(usize, Range<usize>)> {
+        let of = |places: &[Place]| {
+            let Place { wanted, item: start } = places[0];
+            let len = self.attached(wanted).map_or(0, |attached| attached.parts.len());
+            let end = start + places.len();
+            let end = if end == self.wanted[wanted].chain.items.len() { len } else { end.min(len) };
+            (wanted, start.min(end)..end)
+        };
+        places.chunk_by(|one, other| one.wanted == other.wanted).map(of).collect()
+    }
+
+    fn remnants(&self, places: &[Place]) -> Vec<Step> {
+        let mut steps = Vec::new();
+        for Place { wanted, item } in places.iter().rev() {
+            let wanted = &self.wanted[*wanted];
+            let Work::Native(plugin) = &wanted.chain.items[*item].work else { continue };
+            steps.extend(plugin.remnants(&call(wanted, "", self.prev(wanted))));
+        }
+        in_turn(steps)
+    }
+
+    fn prev<'w>(&self, wanted: &'w Wanted) -> Option<&'w AddResult> {
+        wanted.chain.conf.prev_result.as_ref().filter(|_| self.is_told)
+    }
+
+    /// Whether a link of the plugin at a place could not be taken away.
+    fn has_link(&self, place: Place, failed: &[Step]) -> bool {
+        match self.attached(place.wanted) {
+            Some(attached) => {
+                let left = attached.parts.get(place.item).into_iter().flatten();
+                left.into_iter().any(|step| matches!(step, Step::Add(Thing::Link(_))))
+            }
+            None => failed.iter().any(|step| matches!(step, Step::Del(Thing::Link(_)))),
+        }
+    }
+
+    /// Gives back what the plugin at a place got from others: its addresses, or all that a foreign plugin made. One that would
+    /// start this program again has made nothing, unless an ADD had begun with it: it was another file then.
+    fn give_back(&self, place: Place, host: &mut dyn Host) -> Result<(), Error> {
+        let wanted = &self.wanted[place.wanted];
+        let Wanted { chain, attachment } = wanted;
+        let item = &chain.items[place.item];
+        let foreign = match (&item.work, &item.addresses) {
+            (Work::Foreign, _) => &item.conf.plugin,
+            (_, From::Foreign(ipam)) => ipam,
+            (_, From::Nobody) => return Ok(()),
+            (_, From::Ours(ipam)) => {
+                let known = Known::of(chain.network());
+                return ipam.release(&chain.owner(attachment), known.host()).map(drop);
+            }
+        };
+        let is_begun = self.attached(place.wanted).is_some_and(|attached| place.item < attached.parts.len());
+        if let Some(circle) = chain.circle(foreign, attachment, is_begun) {
+            host.warn(&format!("network {:?}: nothing to take back: {circle}", chain.network()));
+            return Ok(());
+        }
+        chain.delegate(foreign, place.item, Command::Del, Some(attachment), self.prev(wanted)).map(drop)
+    }
+}

@@ -1,0 +1,312 @@
+//! All verbs on a model of a machine, with each step of each plan failing once.
+
+mod model;
+
+use super::add::{Added, add};
+use super::chain::{BRAID, Chain};
+use super::invocation::{Invocation, Wanted};
+use super::preview::{Line, preview};
+use super::{del, gc, status};
+use crate::apply::host::Machine;
+use crate::sys::netns::NetNs;
+use braid_core::cni::{Attachment, Code, Command, Error, Json, NetConf, Request};
+use braid_core::name::{IfName, Ns};
+use braid_core::plan::thing::Thing;
+use braid_core::plan::{Feature, Step};
+use model::Model;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::path::Path;
+
+const NETNS: &str = "/proc/self/ns/net";
+
+fn ipam(subnet: u8) -> String {
+    format!(
+        r#""ipam":{{"type":"static","addresses":[{{"address":"10.{subnet}.0.2/24","gateway":"10.{subnet}.0.1"}}]}}"#
+    )
+}
+
+/// The plugins of the networks of one container each.
+fn containers() -> Vec<Vec<String>> {
+    let behind = r#"{"type":"bandwidth","ingressRate":8000000,"ingressBurst":800000,"egressRate":8000000,
+        "egressBurst":800000},{"type":"portmap","capabilities":{"portMappings":true}},{"type":"firewall"},
+        {"type":"tuning","mtu":1400,"sysctl":{"net.ipv4.conf.eth0.arp_filter":"1"}}"#;
+    let masquerading = |kind: &str, more: &str, subnet| {
+        format!(r#"{{"type":"{kind}","ipMasq":true,{more}{}}},{behind}"#, ipam(subnet))
+    };
+    let bridge = || masquerading("bridge", r#""bridge":"cni0","isGateway":true,"macspoofchk":true,"#, 1);
+    let ptp = |subnet| masquerading("ptp", "", subnet);
+    let child = |kind: &str, subnet| format!(r#"{{"type":"{kind}","master":"lan",{}}}"#, ipam(subnet));
+    let shaped =
+        |kind, subnet| child(kind, subnet) + r#",{"type":"bandwidth","egressRate":8000000,"egressBurst":800000}"#;
+    let single = [bridge(), ptp(1), child("macvlan", 1), child("ipvlan", 1), shaped("macvlan", 1), shaped("ipvlan", 1)];
+    let mut all: Vec<Vec<String>> = single.map(|plugins| vec![plugins]).into();
+    let second = format!(r#"{{"type":"bridge","bridge":"cni0",{}}}"#, ipam(2));
+    all.push(vec![bridge(), second, shaped("macvlan", 3)]);
+    all.push(vec![ptp(1), masquerading("bridge", r#""bridge":"cni1","#, 2), masquerading("ptp", "", 3)]);
+    all
+}
+
+fn netconf(at: usize, plugins: &str, more: &str) -> NetConf {
+    let conf = format!(
+        r#"{{"cniVersion":"1.1.0","name":"net{at}","type":"braid","plugins":[{plugins}],"runtimeConfig":{{
+        "portMappings":[{{"hostPort":808{at},"containerPort":80,"protocol":"tcp"}}]}}{more}}}"#
+    );
+    NetConf::from_json(Json::parse(conf.as_bytes(), "the configuration").expect("json")).expect("a network")
+}
+
+fn attachment(at: usize) -> Attachment {
+    let ifname = if at == 0 { "eth0".to_owned() } else { format!("net{at}") };
+    let ifname = IfName::parse(&ifname).expect("a name");
+    Attachment { container_id: "c1".to_owned(), ifname, netns: Some(NETNS.into()), args: String::new() }
+}
+
+fn request(command: Command, conf: NetConf) -> Request {
+    let attachment = (!matches!(command, Command::Gc | Command::Status)).then(|| attachment(0));
+    Request { command, attachment, path: Vec::new(), netns_override: true, conf }
+}
+
+/// A call for all networks of a container.
+fn call(networks: &[String]) -> Invocation {
+    let mut confs = networks.iter().enumerate().map(|(at, plugins)| (at, netconf(at, plugins, "")));
+    let (_, first) = confs.next().expect("a network");
+    let mut call = Invocation::of(request(Command::Add, first), BRAID).expect("a chain");
+    for (at, conf) in confs {
+        let chain = Chain::parse(BRAID, conf, "", &[]).expect("a chain");
+        call.push(Wanted { attachment: attachment(at), chain }).expect("another interface");
+    }
+    call
+}
+
+fn attach(machine: &Model, networks: &[String]) -> Result<Added, Error> {
+    add(&call(networks), machine, &mut |_| Ok(()))
+}
+
+/// DEL as a runtime calls it, which knows the first network alone.
+fn detach(machine: &Model, networks: &[String]) -> Result<(), Error> {
+    del::del(request(Command::Del, netconf(0, &networks[0], "")), BRAID, machine)
+}
+
+/// GC of the first network, with a list of valid attachments.
+fn collect(machine: &Model, networks: &[String], valid: &str) -> Result<(), Error> {
+    let request = request(Command::Gc, netconf(0, &networks[0], &format!(r#","cni.dev/valid-attachments":[{valid}]"#)));
+    let chain = Chain::parse(BRAID, request.conf.clone(), "", &[]).expect("a chain");
+    gc::gc(&request, &chain, machine)
+}
+
+/// A machine with the link that a macvlan needs.
+fn machine() -> Model {
+    let machine = Model::new();
+    machine.lan();
+    machine
+}
+
+#[track_caller]
+fn assert_nothing_left(machine: &Model, when: &str) {
+    let state = machine.state.borrow();
+    assert!(state.own.is_empty(), "{when}: {:?}", state.own);
+    drop(state);
+    assert_eq!(machine.folders(), 0, "{when}");
+}
+
+#[test]
+fn an_add_that_fails_at_any_step_leaves_nothing() {
+    for networks in containers() {
+        let mut failed = 0;
+        loop {
+            let machine = machine();
+            machine.fail_at(&[failed]);
+            match attach(&machine, &networks) {
+                Ok(_) => break,
+                Err(err) => {
+                    assert!(err.to_string().contains("EIO"), "step {failed} of {networks:?}: {err}");
+                    assert_nothing_left(&machine, &format!("step {failed} of {networks:?}"));
+                }
+            }
+            failed += 1;
+        }
+        assert!(failed > 3, "{networks:?}");
+    }
+}
+
+#[test]
+fn a_result_that_nobody_gets_leaves_nothing() {
+    for networks in containers() {
+        let machine = machine();
+        add(&call(&networks), &machine, &mut |_| Err(Error::io("closed"))).expect_err("not delivered");
+        assert_nothing_left(&machine, &format!("{networks:?}"));
+    }
+}
+
+/// Has each step of `work` on an attached container fail once, and then repeats it.
+fn fail_each_step(mut work: impl FnMut(&Model, &[String]) -> Result<(), Error>) {
+    for networks in containers() {
+        let mut failed = 0;
+        loop {
+            let machine = machine();
+            attach(&machine, &networks).expect("attached");
+            machine.fail_at(&[failed]);
+            let worked = work(&machine, &networks);
+            if machine.tried() <= failed {
+                worked.expect("nothing failed");
+                break;
+            }
+            worked.expect_err("a step failed");
+            assert_eq!(machine.folders(), 1, "step {failed} of {networks:?}");
+            machine.fail_at(&[]);
+            work(&machine, &networks).expect("done");
+            assert_nothing_left(&machine, &format!("step {failed} of {networks:?}"));
+            failed += 1;
+        }
+        assert!(failed > 0, "{networks:?}");
+    }
+}
+
+#[test]
+fn a_del_that_fails_at_any_step_is_finished_by_the_next() {
+    fail_each_step(detach);
+}
+
+#[test]
+fn a_gc_that_fails_at_any_step_is_finished_by_the_next() {
+    fail_each_step(|machine, networks| collect(machine, networks, ""));
+}
+
+#[test]
+fn what_a_rollback_could_not_take_back_the_next_del_does() {
+    for networks in containers() {
+        let machine = machine();
+        attach(&machine, &networks).expect("attached");
+        let steps = machine.tried();
+        for failed in 1..steps {
+            let machine = self::machine();
+            // The step, and the first one of the rollback.
+            machine.fail_at(&[failed, failed + 1]);
+            attach(&machine, &networks).expect_err("a step failed");
+            machine.fail_at(&[]);
+            detach(&machine, &networks).expect("detached");
+            assert_nothing_left(&machine, &format!("step {failed} of {networks:?}"));
+        }
+    }
+}
+
+#[test]
+fn an_add_takes_back_what_one_that_ended_early_left() {
+    for networks in containers() {
+        let machine = machine();
+        attach(&machine, &networks).expect("attached");
+        machine.fail_at(&[0]);
+        detach(&machine, &networks).expect_err("a step failed");
+        machine.state.borrow_mut().own.retain(|thing| thing.state().owner().is_some());
+        machine.fail_at(&[]);
+        attach(&machine, &networks).expect("attached again");
+        detach(&machine, &networks).expect("detached");
+        assert_nothing_left(&machine, &format!("{networks:?}"));
+    }
+}
+
+#[test]
+fn all_networks_of_a_container_are_one_plan_one_record_and_one_deletion() {
+    for networks in containers().into_iter().filter(|networks| networks[0].contains("bandwidth")) {
+        let machine = machine();
+        let added = attach(&machine, &networks).expect("attached");
+        assert_eq!(added.results.len(), networks.len());
+        assert_eq!(machine.state.borrow().plans, 1, "{networks:?}");
+        let records = machine.records().expect("records");
+        let [record] = &records[..] else { panic!("one record: {records:?}") };
+        let recorded: Vec<&str> = record.attachments.iter().map(|attached| attached.network.as_str()).collect();
+        assert_eq!(recorded, ["net0", "net1", "net2"][..networks.len()]);
+        for (attached, result) in record.attachments.iter().zip(&added.results) {
+            assert_eq!(attached.result().expect("recorded").as_ref(), Ok(result));
+        }
+        detach(&machine, &networks).expect("detached");
+        let link_ns = |step: &Step| if let Step::Add(Thing::Link(link)) = step { Some(link.at.ns) } else { None };
+        let namespaces: BTreeSet<Ns> = record.steps().filter_map(link_ns).collect();
+        assert_eq!(machine.state.borrow().link_deletions, namespaces.len(), "{networks:?}");
+        assert_nothing_left(&machine, &format!("{networks:?}"));
+    }
+}
+
+#[test]
+fn a_container_with_three_networks_is_this_plan() {
+    let networks = &containers()[6];
+    let netns = NetNs::open(Path::new(NETNS)).expect("a namespace");
+    let mut host = machine().open(Some(netns)).expect("a machine");
+    let mut text = String::new();
+    for line in preview(&call(networks), &mut *host).expect("a plan") {
+        match line {
+            Line::Step(step) => writeln!(text, "{step}").expect("memory"),
+            Line::Held(step) => writeln!(text, "# {step} (there already)").expect("memory"),
+            Line::Note(note) => writeln!(text, "# {note}").expect("memory"),
+        }
+    }
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/attach/tests/three_networks.txt");
+    if std::env::var_os("BRAID_BLESS").is_some() {
+        std::fs::write(&golden, &text).expect("written");
+    }
+    assert_eq!(text, std::fs::read_to_string(&golden).unwrap_or_default());
+}
+
+#[test]
+fn a_gc_takes_back_a_container_that_is_not_listed_and_keeps_one_that_is() {
+    for networks in containers() {
+        let machine = machine();
+        attach(&machine, &networks).expect("attached");
+        let own = machine.state.borrow().own.clone();
+        collect(&machine, &networks, r#"{"containerID":"c1","ifname":"eth0"}"#).expect("collected");
+        assert_eq!(machine.state.borrow().own, own, "{networks:?}");
+        collect(&machine, &networks, r#"{"containerID":"other","ifname":"eth0"}"#).expect("collected");
+        assert_nothing_left(&machine, &format!("{networks:?}"));
+    }
+}
+
+#[test]
+fn a_gc_keeps_what_another_call_attached_to_its_network() {
+    let networks = &containers()[7];
+    let machine = machine();
+    attach(&machine, networks).expect("attached");
+    let own = machine.state.borrow().own.clone();
+    let conf = netconf(1, &networks[1], r#","cni.dev/valid-attachments":[]"#);
+    let chain = Chain::parse(BRAID, conf.clone(), "", &[]).expect("a chain");
+    gc::gc(&request(Command::Gc, conf), &chain, &machine).expect("collected");
+    assert_eq!(machine.state.borrow().own, own);
+}
+
+#[test]
+fn a_gc_takes_away_what_the_kernel_shows_of_a_lost_record() {
+    let networks = &containers()[0];
+    let machine = machine();
+    attach(&machine, networks).expect("attached");
+    machine.lose_records();
+    collect(&machine, networks, "").expect("collected");
+    let left = machine.state.borrow().own.iter().filter(|thing| thing.state().owner().is_some()).count();
+    assert_eq!(left, 0);
+}
+
+#[test]
+fn status_names_the_feature_that_the_kernel_lacks() {
+    let machine = machine();
+    let chain = Chain::parse(BRAID, netconf(0, &containers()[0][0], ""), "", &[]).expect("a chain");
+    status::status(&chain, &machine).expect("available");
+    machine.state.borrow_mut().lacks = Some(Feature::Bridge);
+    let err = status::status(&chain, &machine).expect_err("lacks one");
+    assert_eq!(err.code, Code::NotAvailable);
+    assert!(err.msg.contains("bridge") && err.msg.contains("EOPNOTSUPP"), "{err}");
+}
+
+#[test]
+fn two_networks_with_one_interface_are_refused() {
+    let mut call = call(&containers()[0]);
+    let chain = Chain::parse(BRAID, netconf(1, &containers()[1][0], ""), "", &[]).expect("a chain");
+    let err = call.push(Wanted { attachment: attachment(0), chain }).expect_err("eth0 twice");
+    assert!(err.msg.contains("eth0"), "{err}");
+}
+
+#[test]
+fn a_del_without_a_record_changes_nothing() {
+    for networks in containers() {
+        let machine = machine();
+        detach(&machine, &networks).expect("detached");
+        assert_nothing_left(&machine, &format!("{networks:?}"));
+    }
+}

@@ -1,0 +1,256 @@
+//! A model of a machine: it keeps what steps make as values, and fails where it is told to.
+
+use crate::Error;
+use crate::apply::executor::{OnError, Report, is_there_already};
+use crate::apply::host::{Host, Machine};
+use crate::store::record::{self, Folder, Record};
+use crate::sys::netlink::KernelError;
+use crate::sys::netns::NetNs;
+use braid_core::name::IfName;
+use braid_core::plan::facts::{Facts, LinkFact, Need};
+use braid_core::plan::thing::{Link, LinkKind, LinkRef, Shaping, Thing};
+use braid_core::plan::{Feature, Step};
+use nix::errno::Errno;
+use std::cell::RefCell;
+use std::path::Path;
+use std::rc::Rc;
+use tempfile::TempDir;
+
+/// What the machine has, and what became of it.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// Of attachments.
+    pub(super) own: Vec<Thing>,
+    /// Of the node.
+    pub(super) shared: Vec<Thing>,
+    /// How many steps were tried since [`Model::fail_at`].
+    tried: usize,
+    /// Which of them fail.
+    failing: Vec<usize>,
+    /// How many plans that make something were applied.
+    pub(super) plans: usize,
+    /// How many requests took links away.
+    pub(super) link_deletions: usize,
+    /// A feature that the kernel has not.
+    pub(super) lacks: Option<Feature>,
+    /// Warnings to the operator.
+    pub(super) warnings: Vec<String>,
+}
+
+/// The machine; its clones share one state.
+#[derive(Debug, Clone)]
+pub(super) struct Model {
+    pub(super) state: Rc<RefCell<State>>,
+    records: Rc<TempDir>,
+    has_pod: bool,
+}
+
+impl Model {
+    pub(super) fn new() -> Self {
+        let records = Rc::new(TempDir::new().expect("a folder"));
+        Self { state: Rc::default(), records, has_pod: false }
+    }
+
+    /// Gives it a link of hardware, `lan`.
+    pub(super) fn lan(&self) {
+        let lan = LinkRef::host(IfName::parse("lan").expect("a name"));
+        let link = Link { kind: LinkKind::Other(String::new()), up: true, ..Link::any(lan) };
+        self.state.borrow_mut().shared.push(link.into());
+    }
+
+    /// Has the steps of these numbers fail, counted from 0 from here on.
+    pub(super) fn fail_at(&self, steps: &[usize]) {
+        let mut state = self.state.borrow_mut();
+        (state.tried, state.failing) = (0, steps.to_vec());
+    }
+
+    /// How many steps were tried since then.
+    pub(super) fn tried(&self) -> usize {
+        self.state.borrow().tried
+    }
+
+    /// How many folders of records there are.
+    pub(super) fn folders(&self) -> usize {
+        std::fs::read_dir(self.records.path()).expect("a folder").count()
+    }
+}
+
+impl Model {
+    /// Removes all records.
+    pub(super) fn lose_records(&self) {
+        for folder in std::fs::read_dir(self.records.path()).expect("a folder").flatten() {
+            std::fs::remove_dir_all(folder.path()).expect("removed");
+        }
+    }
+}
+
+impl Machine for Model {
+    fn open(&self, netns: Option<NetNs>) -> Result<Box<dyn Host>, Error> {
+        Ok(Box::new(Self { has_pod: netns.is_some(), ..self.clone() }))
+    }
+
+    fn folder(&self, container_id: &str) -> Result<Folder, Error> {
+        Folder::lock_in(self.records.path(), container_id)
+    }
+
+    fn records(&self) -> Result<Vec<Record>, Error> {
+        record::list_in(self.records.path())
+    }
+
+    fn sweep_empty(&self) -> Result<(), Error> {
+        record::sweep_empty_in(self.records.path())
+    }
+
+    fn probe(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+impl State {
+    fn facts(&self) -> Facts {
+        let there = self.shared.iter().chain(&self.own).cloned().map(Step::Add).collect::<Vec<_>>();
+        Facts::default().after(&there)
+    }
+
+    fn apply(&mut self, step: &Step, facts: &Facts) -> Result<bool, Errno> {
+        if is_there_already(step, facts) {
+            return Ok(false);
+        }
+        let number = self.tried;
+        self.tried += 1;
+        if self.failing.contains(&number) {
+            return Err(Errno::EIO);
+        }
+        match step {
+            // It goes with its link or namespace.
+            Step::Add(thing) if thing.is_setting() => {}
+            Step::Add(thing) if self.own.contains(thing) => return Err(Errno::EEXIST),
+            Step::Add(thing) => self.own.push(thing.clone()),
+            Step::Ensure(thing) => {
+                self.shared.retain(|there| there != thing);
+                self.shared.push(thing.clone());
+            }
+            Step::Del(Thing::Link(link)) => return Ok(self.take_link(link)),
+            Step::Del(thing) => {
+                let before = self.own.len();
+                // Limits of which a link took a part along are not as they were.
+                let is_it = |there: &Thing| match (there, thing) {
+                    (Thing::Shaping(there), Thing::Shaping(_)) => !there.shapers.is_empty(),
+                    (there, thing) => there == thing,
+                };
+                self.own.retain(|there| !is_it(there));
+                return Ok(self.own.len() < before);
+            }
+            Step::Set { .. } | Step::Wait(_) | Step::Forget(..) | Step::Legacy(_) => {}
+        }
+        Ok(true)
+    }
+
+    /// Takes a link away with all that goes with it; whether it was there.
+    fn take_link(&mut self, link: &Link) -> bool {
+        let is_it = |thing: &Thing| matches!(thing, Thing::Link(there) if there.at == link.at);
+        let Some(place) = self.own.iter().position(is_it) else { return false };
+        let Thing::Link(taken) = self.own.remove(place) else { return false };
+        let ends: Vec<&LinkRef> = taken.ends().collect();
+        for thing in &mut self.own {
+            if let Thing::Shaping(shaping) = thing {
+                shaping.shapers.retain(|shaper| !ends.contains(&&shaper.at));
+            }
+        }
+        self.own.retain(|thing| match (thing, &thing.state().goes_with()[..]) {
+            (Thing::Shaping(_), []) => false,
+            (_, with) => with.is_empty() || !with.iter().all(|at| ends.contains(at)),
+        });
+        true
+    }
+}
+
+impl Host for Model {
+    fn observe(&mut self, needs: &[Need]) -> Result<Facts, Error> {
+        let mut facts = self.state.borrow().facts();
+        facts.netns = Some(1);
+        for need in needs {
+            if let Need::Features(wanted) = need {
+                facts.features.extend(wanted.iter().map(|feature| (*feature, None)));
+            }
+        }
+        Ok(facts)
+    }
+
+    fn execute(&mut self, steps: &[Step], facts: &Facts, on_error: OnError) -> Report {
+        let mut report = Report::default();
+        let mut state = self.state.borrow_mut();
+        state.plans += usize::from(steps.iter().any(|step| matches!(step, Step::Add(_))));
+        let link_ns = |step: &Step| if let Step::Del(Thing::Link(link)) = step { Some(link.at.ns) } else { None };
+        let runs = steps.chunk_by(|a, b| link_ns(a) == link_ns(b));
+        state.link_deletions += runs.filter(|run| link_ns(&run[0]).is_some()).count();
+        for (at, step) in steps.iter().enumerate() {
+            match state.apply(step, facts) {
+                Ok(true) => report.applied.push(at),
+                Ok(false) => {}
+                Err(errno) => {
+                    report.failed.push((at, errno.into()));
+                    report.errors.push(Error::of_steps([step], errno.into()));
+                    if on_error == OnError::Stop {
+                        break;
+                    }
+                }
+            }
+        }
+        report
+    }
+
+    fn link(&mut self, at: &LinkRef) -> Result<Option<LinkFact>, KernelError> {
+        Ok(self.state.borrow().facts().link(at).cloned())
+    }
+
+    fn has_pod(&self) -> bool {
+        self.has_pod
+    }
+
+    fn pod_cookie(&mut self) -> Option<u64> {
+        Some(1)
+    }
+
+    fn leave_pod(&mut self) {
+        self.has_pod = false;
+    }
+
+    fn own_netns(&self) -> Result<Option<&Path>, Error> {
+        Ok(None)
+    }
+
+    fn restore(&mut self, _features: &[Feature]) -> Vec<Error> {
+        Vec::new()
+    }
+
+    fn open_gates(&mut self, _features: &[Feature]) -> Vec<Error> {
+        Vec::new()
+    }
+
+    fn owned(&mut self, is_lost: &dyn Fn(&str) -> bool) -> Result<Vec<Step>, Error> {
+        let is_lost = |thing: &&Thing| thing.state().owner().is_some_and(is_lost);
+        Ok(self.state.borrow().own.iter().filter(is_lost).cloned().map(Step::Del).collect())
+    }
+
+    fn sweep(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn lacks(&mut self, features: &[Feature]) -> Vec<(Feature, String)> {
+        let lacks = self.state.borrow().lacks;
+        features
+            .iter()
+            .filter(|feature| lacks == Some(**feature))
+            .map(|lack| (*lack, "EOPNOTSUPP".to_owned()))
+            .collect()
+    }
+
+    fn leave_shaping(&mut self, _shaping: &Shaping) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn warn(&mut self, text: &str) {
+        self.state.borrow_mut().warnings.push(text.to_owned());
+    }
+}

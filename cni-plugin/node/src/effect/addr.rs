@@ -1,0 +1,96 @@
+//! Addresses: requests and what the kernel shows.
+
+use super::{Carrier, Effect, Head, link};
+use crate::Error;
+use crate::apply::kernel::Kernel;
+use crate::sys::netlink::{CREATE, EXCL, KernelError, Socket, attributes_of};
+use crate::sys::rtnl::{self, emit, ip_of, u32_of};
+use braid_core::plan::facts::{AddrFact, Facts};
+use braid_core::plan::thing::{Addr, LinkRef, Verb};
+use ipnet::IpNet;
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
+use std::net::IpAddr;
+
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
+const IFA_FLAGS: u16 = 8;
+const IFA_F_DADFAILED: u32 = 0x08;
+const IFA_F_TENTATIVE: u32 = 0x40;
+/// Length of `struct ifaddrmsg`.
+const INFO_LEN: usize = 8;
+
+impl Effect for Addr {
+    fn carrier(&self, _verb: Verb) -> Carrier<'_> {
+        Carrier::Request
+    }
+
+    fn link(&self) -> Option<&LinkRef> {
+        Some(&self.at)
+    }
+
+    fn request(&self, verb: Verb, index: u32, body: &mut Vec<u8>) -> Option<Head> {
+        write(index, self, body);
+        Some(verb.word((rtnl::NEWADDR, CREATE | EXCL), (rtnl::DELADDR, 0)))
+    }
+}
+
+/// Body of `RTM_NEWADDR` or `RTM_DELADDR`.
+fn write(index: u32, addr: &Addr, out: &mut Vec<u8>) {
+    let mut message = AddressMessage::default();
+    let ip = addr.net.addr();
+    message.header.family = if ip.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    message.header.prefix_len = addr.net.prefix_len();
+    message.header.index = index;
+    message.attributes.extend([AddressAttribute::Local(ip), AddressAttribute::Address(ip)]);
+    message.attributes.extend(addr.broadcast().map(AddressAttribute::Broadcast));
+    let mut flags = AddressFlags::empty();
+    flags.set(AddressFlags::Noprefixroute, addr.no_prefix_route);
+    flags.set(AddressFlags::Nodad, addr.no_dad && ip.is_ipv6());
+    if !flags.is_empty() {
+        message.attributes.push(AddressAttribute::Flags(flags));
+    }
+    emit(&message, out);
+}
+
+/// Lists addresses of the link with this index, of all links where it is 0; each with its link's index.
+pub fn list(socket: &mut Socket, index: u32) -> Result<Vec<(u32, AddrFact)>, KernelError> {
+    let mut message = AddressMessage::default();
+    message.header.index = index;
+    let messages = socket.dump(rtnl::GETADDR, |out| emit(&message, out))?;
+    let addrs = messages.iter().filter_map(|message| parse(&message.body));
+    Ok(addrs.filter(|(of, _)| index == 0 || *of == index).collect())
+}
+
+/// Reads the addresses of a link.
+pub(super) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
+    link::read(kernel, at, facts)?;
+    let Some(index) = facts.link(at).map(|fact| fact.index) else { return Ok(()) };
+    let found = kernel.route(at.ns).and_then(|socket| list(socket, index));
+    let addrs = found.map_err(|cause| Error::new(format!("list addresses of {at}"), cause))?;
+    facts.addrs.insert(at.clone(), addrs.into_iter().map(|(_, fact)| fact).collect());
+    Ok(())
+}
+
+/// Reads `RTM_NEWADDR`: the link's index and the address.
+pub(crate) fn parse(body: &[u8]) -> Option<(u32, AddrFact)> {
+    let head = body.first_chunk::<INFO_LEN>()?;
+    let index = u32_of(&head[4..8])?;
+    let (mut address, mut local, mut flags) = (None, None, u32::from(head[2]));
+    for (kind, value) in attributes_of(&body[INFO_LEN..]) {
+        match kind {
+            IFA_ADDRESS => address = ip_of(value),
+            IFA_LOCAL => local = ip_of(value),
+            IFA_FLAGS => flags = u32_of(value)?,
+            _ => {}
+        }
+    }
+    let ip: IpAddr = local.or(address)?;
+    let fact = AddrFact {
+        net: IpNet::new(ip, head[1]).ok()?,
+        tentative: flags & IFA_F_TENTATIVE != 0,
+        dad_failed: flags & IFA_F_DADFAILED != 0,
+        scope: head[3],
+    };
+    Some((index, fact))
+}

@@ -1,0 +1,201 @@
+//! The chains of others that would drop what the host forwards, and the rule in each that lets through what
+//! [`super::addrs`] marked.
+//!
+//! ```text
+//! table ip filter {                                               as iptables on nf_tables has it
+//!     chain FORWARD { type filter hook forward priority filter
+//!         jump CNI-FORWARD comment "CNI firewall plugin rules" }
+//!     chain CNI-FORWARD {
+//!         jump CNI-ADMIN comment "CNI firewall plugin admin overrides"
+//!         meta mark & 0x1000 == 0x1000 accept comment "braid firewall" }
+//!     chain CNI-ADMIN { }
+//! }
+//! ```
+//!
+//! Chains and jumps are those of the reference plugin, where it puts two rules for each address. In any other chain of the
+//! hook that drops what nobody decided about, by its policy or by its last rule, the rule stands right before that, so that
+//! what its owner decides goes before.
+
+use super::addrs::HOOK_FORWARD;
+use crate::sys::netlink::{KernelError, Message, Socket, find};
+use crate::sys::nft::TABLE;
+use crate::sys::nft::batch::{Batch, Family, Place, SUBSYS};
+use crate::sys::nft::expression::{REG_1, Verdict};
+use crate::sys::nft::read::{Rule, rules};
+use braid_core::plan::thing::firewall::MARK as BIT;
+use nix::errno::Errno;
+use std::net::IpAddr;
+
+/// The table and the base chain of iptables.
+const FILTER: &str = "filter";
+const FORWARD: &str = "FORWARD";
+const PRIORITY: i32 = 0;
+/// The chain of the reference plugin.
+const CNI: &str = "CNI-FORWARD";
+const CNI_COMMENT: &str = "CNI firewall plugin rules";
+const ADMIN_COMMENT: &str = "CNI firewall plugin admin overrides";
+const COMMENT: &str = "braid firewall";
+const GETCHAIN: u16 = 4;
+const NF_DROP: u32 = 0;
+const GENMSG_LEN: usize = 4;
+
+/// What of the gates for the addresses is missing, each as a sentence.
+pub fn shut(socket: &mut Socket, addrs: &[IpAddr], admin: &str) -> Result<Vec<String>, KernelError> {
+    let chains = chains(socket)?;
+    let mut shut = Vec::new();
+    for family in families(addrs).filter(|family| is_iptables(*family, &chains)) {
+        let name = family.name();
+        if !jumps_to(&rules(socket, family, FILTER, FORWARD)?, CNI) {
+            shut.push(format!("{name} {FILTER} {FORWARD} does not jump to {CNI}"));
+        }
+        let cni = rules(socket, family, FILTER, CNI)?;
+        if !jumps_to(&cni, admin) {
+            shut.push(format!("{name} {FILTER} {CNI} does not jump to {admin}"));
+        }
+        if !cni.iter().any(is_gate) {
+            shut.push(format!("{name} {FILTER} {CNI} does not let through what braid marks"));
+        }
+    }
+    for (chain, _) in droppers(socket, addrs, &chains)? {
+        shut.push(format!("{} {} {} drops what braid marks", chain.family.name(), chain.table, chain.name));
+    }
+    Ok(shut)
+}
+
+/// Opens all of them. Nobody else may do the same meanwhile, or a rule may be there twice.
+pub fn open(socket: &mut Socket, addrs: &[IpAddr], admin: &str) -> Result<(), KernelError> {
+    let chains = chains(socket)?;
+    for family in families(addrs).filter(|family| is_iptables(*family, &chains)) {
+        let batch = open_iptables(socket, family, admin, has(family, &chains))?;
+        batch.send(socket).map_err(|err| named(&err, &format!("{} {FILTER} {FORWARD}", family.name())))?;
+    }
+    for (Chain { family, table, name, .. }, last) in droppers(socket, addrs, &chains)? {
+        let mut batch = Batch::new(*family, table.clone());
+        batch.commented_rule(name, last.map_or(Place::Last, Place::Before), COMMENT, pass);
+        match batch.send(socket) {
+            // Somebody took it away meanwhile.
+            Err(err) if err.errno == Errno::ENOENT => {}
+            // Its owner lets nobody else change it: CHECK tells.
+            Err(err) if err.errno == Errno::EPERM => {}
+            other => other.map_err(|err| named(&err, &format!("{} {table} {name}", family.name())))?,
+        }
+    }
+    Ok(())
+}
+
+/// What the kernel said, and about which chain.
+fn named(err: &KernelError, chain: &str) -> KernelError {
+    let said = err.ext_ack.as_deref().map(|said| format!(": {said}")).unwrap_or_default();
+    KernelError { ext_ack: Some(format!("chain {chain}{said}")), ..err.clone() }
+}
+
+fn open_iptables(socket: &mut Socket, family: Family, admin: &str, has_forward: bool) -> Result<Batch, KernelError> {
+    let (forward, cni) = (rules(socket, family, FILTER, FORWARD)?, rules(socket, family, FILTER, CNI)?);
+    let mut batch = Batch::new(family, FILTER);
+    batch.table();
+    if !has_forward {
+        batch.shared_base_chain(FORWARD, "filter", HOOK_FORWARD, PRIORITY);
+    }
+    batch.shared_chain(CNI).shared_chain(admin);
+    if !jumps_to(&forward, CNI) {
+        batch.commented_rule(FORWARD, Place::First, CNI_COMMENT, |rule| {
+            rule.count().decide(Verdict::Jump(CNI));
+        });
+    }
+    if !jumps_to(&cni, admin) {
+        batch.commented_rule(CNI, Place::First, ADMIN_COMMENT, |rule| {
+            rule.count().decide(Verdict::Jump(admin));
+        });
+    }
+    if !cni.iter().any(is_gate) {
+        batch.commented_rule(CNI, Place::Last, COMMENT, pass);
+    }
+    Ok(batch)
+}
+
+fn pass(rule: &mut Batch) {
+    rule.is_marked(REG_1, BIT).count().decide(Verdict::Accept);
+}
+
+fn jumps_to(rules: &[Rule], chain: &str) -> bool {
+    rules.iter().any(|rule| rule.jumps_to.as_deref() == Some(chain))
+}
+
+/// By what the rule does: iptables-restore writes comments in another form.
+fn is_gate(rule: &Rule) -> bool {
+    rule.is(Verdict::Accept) && rule.compares == [BIT.to_ne_bytes()]
+}
+
+fn families(addrs: &[IpAddr]) -> impl Iterator<Item = Family> {
+    let has = |is_v4: bool| addrs.iter().any(|addr| addr.is_ipv4() == is_v4);
+    [(Family::Ip, has(true)), (Family::Ip6, has(false))].into_iter().filter_map(|(family, has)| has.then_some(family))
+}
+
+/// A chain of somebody's.
+#[derive(Debug, PartialEq, Eq)]
+struct Chain {
+    family: Family,
+    table: String,
+    name: String,
+    /// It filters at the forward hook with this priority.
+    priority: Option<i32>,
+    /// What it does not decide about is dropped.
+    is_dropping: bool,
+}
+
+/// All chains of IP.
+fn chains(socket: &mut Socket) -> Result<Vec<Chain>, KernelError> {
+    let messages = socket.dump(SUBSYS | GETCHAIN, |out| out.extend([0; GENMSG_LEN]))?;
+    Ok(messages.iter().filter_map(parse).collect())
+}
+
+fn parse(message: &Message) -> Option<Chain> {
+    let (head, body) = message.body.split_at_checked(GENMSG_LEN)?;
+    let family = [Family::Inet, Family::Ip, Family::Ip6].into_iter().find(|family| *family as u8 == head[0])?;
+    let number = |bytes: Option<&[u8]>| Some(u32::from_be_bytes(*bytes?.first_chunk()?));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned();
+    let is_filter = find(7, body).is_some_and(|kind| text(kind) == "filter");
+    let hook = find(4, body).filter(|hook| is_filter && number(find(1, hook)) == Some(HOOK_FORWARD));
+    let priority = hook.and_then(|hook| number(find(2, hook))).map(u32::cast_signed);
+    let is_dropping = priority.is_some() && number(find(5, body)) == Some(NF_DROP);
+    Some(Chain { family, table: text(find(1, body)?), name: text(find(3, body)?), priority, is_dropping })
+}
+
+impl Chain {
+    fn is_forward(&self, family: Family) -> bool {
+        self.family == family && self.table == FILTER && self.name == FORWARD
+    }
+}
+
+fn has(family: Family, chains: &[Chain]) -> bool {
+    chains.iter().any(|chain| chain.is_forward(family))
+}
+
+/// Whether the family's `filter FORWARD` is the chain of iptables, or can become it.
+fn is_iptables(family: Family, chains: &[Chain]) -> bool {
+    let forward = chains.iter().find(|chain| chain.is_forward(family));
+    forward.is_none_or(|forward| forward.priority == Some(PRIORITY))
+}
+
+/// Chains of the hook that drop the addresses' packets, but for those of iptables; with the handle of the rule that does,
+/// where it is not the policy.
+fn droppers<'c>(
+    socket: &mut Socket,
+    addrs: &[IpAddr],
+    chains: &'c [Chain],
+) -> Result<Vec<(&'c Chain, Option<u64>)>, KernelError> {
+    let mut droppers = Vec::new();
+    for chain in chains.iter().filter(|chain| chain.priority.is_some() && chain.table != TABLE) {
+        let concerns = chain.family == Family::Inet || families(addrs).any(|family| family == chain.family);
+        let is_iptables = chain.is_forward(chain.family) && chain.priority == Some(PRIORITY);
+        if !concerns || is_iptables && chain.family != Family::Inet {
+            continue;
+        }
+        let rules = rules(socket, chain.family, &chain.table, &chain.name)?;
+        let last = rules.last().filter(|last| last.is_for_all && last.is(Verdict::Drop));
+        if (chain.is_dropping || last.is_some()) && !rules.iter().any(is_gate) {
+            droppers.push((chain, last.map(|last| last.handle)));
+        }
+    }
+    Ok(droppers)
+}

@@ -1,0 +1,162 @@
+//! Bridges whose containers are kept from each other (`ingressPolicy`): one element for each bridge, and in a set that no
+//! rule asks, one for each container that wants it.
+//!
+//! ```text
+//! table inet braid {
+//!     set isolated { type ifname; elements = { "br0" } }
+//!     set isolated-same { type ifname . ifname; elements = { "br0" . "br0" } }
+//!     set isolated-within { type ifname . ifname }
+//!     set isolated-by { type ifname . ipv6_addr; elements = { "br0" . ::ffff:10.1.0.5 comment "net 4f1c eth0" } }
+//!     set isolated-within-by { type ifname . ipv6_addr }
+//!     chain isolation { type filter hook forward priority filter - 10
+//!         iifname . oifname @isolated-within drop
+//!         iifname @isolated oifname @isolated iifname . oifname != @isolated-same drop }
+//! }
+//! ```
+//!
+//! What a bridge carries comes here where `br_netfilter` is on; elsewhere its ports are isolated themselves.
+
+use super::addrs::HOOK_FORWARD;
+use crate::sys::netlink::{KernelError, Socket};
+use crate::sys::nft::batch::{Batch, Family, IFNAME, Means};
+use crate::sys::nft::expression::{META_IIFNAME, META_OIFNAME, REG_1, REG_2, Verdict};
+use crate::sys::nft::ip::Ip;
+use crate::sys::nft::read::elements;
+use crate::sys::nft::{Spot, batch, del_all, first_that_fits, ifname, name, owner_of, owners_in, those};
+use braid_core::name::IfName;
+use braid_core::plan::thing::Firewall;
+use braid_core::plan::thing::firewall::Isolation;
+use nix::errno::Errno;
+use std::net::IpAddr;
+
+const CHAIN: &str = "isolation";
+/// All that belong together.
+pub(crate) const CHAINS: &[&str] = &[CHAIN];
+const ISOLATED: &str = "isolated";
+const SAME: &str = "isolated-same";
+const WITHIN: &str = "isolated-within";
+const BY: &str = "isolated-by";
+const WITHIN_BY: &str = "isolated-within-by";
+/// Before everybody's chains for filters, whose priority is 0.
+const PRIORITY: i32 = -10;
+
+/// Keeps the bridge's containers apart for the container, whoever had its addresses before. Nobody else may add or end the
+/// same meanwhile.
+pub fn add(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
+    let Some(isolation) = &what.isolation else { return Ok(()) };
+    for spot in books(isolation, &what.addrs) {
+        del_all(socket, std::slice::from_ref(&spot))?;
+        add_if_new(socket, &spot, &what.owner)?;
+    }
+    parts(&isolation.bridge, true, isolation.within).iter().try_for_each(|spot| add_if_new(socket, spot, ""))
+}
+
+/// Ends it where no other container wants it; success where it is not there. Nobody else may add or end the same meanwhile.
+pub fn del(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
+    let Some(isolation) = &what.isolation else { return Ok(()) };
+    let own = those(socket, books(isolation, &what.addrs), |owner| owner == what.owner)?;
+    del_all(socket, &own)?;
+    end_unwanted(socket, &isolation.bridge)
+}
+
+/// Ends it for all that an owner wants.
+pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
+    for set in [BY, WITHIN_BY] {
+        let found = elements(socket, Family::Inet, set)?;
+        for element in found.into_iter().filter(|element| element.comment == owner) {
+            let bridge = ifname(&element.key);
+            del_all(socket, &[Spot { set, key: element.key }])?;
+            bridge.map_or(Ok(()), |bridge| end_unwanted(socket, &bridge))?;
+        }
+    }
+    Ok(())
+}
+
+/// What of it is not there, each as a sentence.
+pub fn missing(socket: &mut Socket, what: &Firewall) -> Result<Vec<String>, KernelError> {
+    let Some(isolation) = &what.isolation else { return Ok(Vec::new()) };
+    let mut missing = Vec::new();
+    let all = parts(&isolation.bridge, true, isolation.within).into_iter().map(|spot| (spot, ""));
+    for (spot, owner) in all.chain(books(isolation, &what.addrs).into_iter().map(|spot| (spot, &*what.owner))) {
+        if owner_of(socket, &spot)?.is_none_or(|found| found != owner) {
+            missing.push(format!("{} is missing in {}", isolation.bridge, spot.set));
+        }
+    }
+    Ok(missing)
+}
+
+/// All that want a bridge's containers kept apart.
+pub fn owners(socket: &mut Socket) -> Result<Vec<String>, KernelError> {
+    owners_in(socket, &[BY, WITHIN_BY])
+}
+
+/// The notes that the container wants it.
+fn books(isolation: &Isolation, addrs: &[IpAddr]) -> Vec<Spot> {
+    let bridge = name(&isolation.bridge);
+    let mapped = |addr: &IpAddr| match addr {
+        IpAddr::V4(addr) => addr.to_ipv6_mapped().octets(),
+        IpAddr::V6(addr) => addr.octets(),
+    };
+    let sets = [Some(BY), isolation.within.then_some(WITHIN_BY)];
+    let of = |set| addrs.iter().map(move |addr| Spot { set, key: [bridge, mapped(addr)].concat() });
+    sets.into_iter().flatten().flat_map(of).collect()
+}
+
+/// What rules ask for: `all` of the bridge's, or only what is dropped `within`.
+fn parts(bridge: &IfName, all: bool, within: bool) -> Vec<Spot> {
+    let bridge = name(bridge);
+    let pair = [bridge, bridge].concat();
+    let mut parts = Vec::new();
+    if all {
+        parts.extend([Spot { set: ISOLATED, key: bridge.to_vec() }, Spot { set: SAME, key: pair.clone() }]);
+    }
+    if within {
+        parts.push(Spot { set: WITHIN, key: pair });
+    }
+    parts
+}
+
+fn end_unwanted(socket: &mut Socket, bridge: &IfName) -> Result<(), KernelError> {
+    let mut is_wanted = |set| -> Result<bool, KernelError> {
+        Ok(elements(socket, Family::Inet, set)?.iter().any(|element| element.key.starts_with(&name(bridge))))
+    };
+    let (wanted, within) = (is_wanted(BY)?, is_wanted(WITHIN_BY)?);
+    del_all(socket, &parts(bridge, !wanted, !within))
+}
+
+fn add_if_new(socket: &mut Socket, spot: &Spot, owner: &str) -> Result<(), KernelError> {
+    let all = |has_base: bool| {
+        batch(|b| {
+            if has_base {
+                add_base(b);
+            }
+            b.add_element(spot.set, &spot.key, &Means::Nothing, owner);
+        })
+    };
+    match first_that_fits(socket, &[&|| all(false), &|| all(true)]) {
+        Err(err) if err.errno == Errno::EEXIST => Ok(()),
+        other => other,
+    }
+}
+
+fn add_base(batch: &mut Batch) {
+    batch.table();
+    batch.set(ISOLATED, &[IFNAME]);
+    for set in [SAME, WITHIN] {
+        batch.set(set, &[IFNAME, IFNAME]);
+    }
+    for set in [BY, WITHIN_BY] {
+        batch.set(set, &[IFNAME, Ip::V6.addr()]);
+    }
+    batch.base_chain(CHAIN, "filter", HOOK_FORWARD, PRIORITY);
+    batch.rule(CHAIN, |rule| {
+        rule.meta(META_IIFNAME, REG_1).meta(META_OIFNAME, REG_2).lookup(WITHIN, REG_1, false);
+        rule.decide(Verdict::Drop);
+    });
+    batch.rule(CHAIN, |rule| {
+        rule.meta(META_IIFNAME, REG_1).lookup(ISOLATED, REG_1, false);
+        rule.meta(META_OIFNAME, REG_1).lookup(ISOLATED, REG_1, false);
+        rule.meta(META_IIFNAME, REG_1).meta(META_OIFNAME, REG_2).lookup(SAME, REG_1, true);
+        rule.decide(Verdict::Drop);
+    });
+}

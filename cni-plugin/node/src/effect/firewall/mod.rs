@@ -1,0 +1,178 @@
+//! What the host forwards for containers: kernel, records and who else drops together.
+
+pub mod addrs;
+pub mod gate;
+pub mod isolation;
+mod legacy;
+
+use super::elements::{Claim, claim};
+use super::host_ports::ebpf;
+use super::reference;
+use super::tables::{self, State, Table};
+use super::{Carrier, Effect};
+use crate::Error;
+use crate::apply::kernel::Kernel;
+use crate::store::lock::Lock;
+use crate::sys::firewalld;
+use crate::sys::netlink::KernelError;
+use crate::sys::nft::{Spot, del_all};
+use braid_core::plan::facts::Facts;
+use braid_core::plan::thing::firewall::Gate;
+use braid_core::plan::thing::{Firewall, Verb};
+use std::net::IpAddr;
+
+impl Effect for Firewall {
+    fn carrier(&self, verb: Verb) -> Carrier<'_> {
+        let is_only_elements = self.isolation.is_none() && matches!(self.gate, Gate::Chains { .. });
+        if is_only_elements { verb.word(Carrier::Alone, Carrier::Elements) } else { Carrier::Alone }
+    }
+
+    fn add(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+        claim(kernel, self)
+    }
+
+    fn del(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+        del(kernel, self)
+    }
+
+    fn elements(&self, kernel: &mut Kernel, all: &mut Vec<Spot>) -> Result<(), KernelError> {
+        all.extend(addrs::owned(kernel.nft()?, self)?);
+        Ok(())
+    }
+
+    fn is_several(&self) -> bool {
+        true
+    }
+}
+
+impl Claim for Firewall {
+    fn claim(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+        add(kernel, self)
+    }
+
+    fn claimant(&self) -> &str {
+        &self.owner
+    }
+
+    fn holders(&self, kernel: &mut Kernel) -> Result<Vec<String>, KernelError> {
+        let socket = kernel.nft()?;
+        let owners = self.addrs.iter().map(|addr| addrs::owner(socket, *addr));
+        Ok(owners.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+    }
+
+    fn clear(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+        let socket = kernel.nft()?;
+        self.addrs.iter().try_for_each(|addr| addrs::del_addr(socket, *addr))
+    }
+}
+
+/// Has the host forward for the container; what others would drop first.
+pub(super) fn add(kernel: &mut Kernel, what: &Firewall) -> Result<(), KernelError> {
+    let is_shut = !shut(kernel, what)?.is_empty();
+    let _held = (is_shut || what.isolation.is_some()).then(|| Lock::Rules.hold_for_step()).transpose()?;
+    let socket = kernel.nft()?;
+    isolation::add(socket, what)?;
+    if what.is_within() {
+        // Past all rules about what is forwarded.
+        ebpf::keep_apart(&what.owner)?;
+    }
+    // Before firewalld is told: whose an address is there is known from here alone.
+    addrs::add(socket, what)?;
+    match &what.gate {
+        Gate::Chains { admin } if is_shut => {
+            gate::open(socket, &what.addrs, admin)?;
+            legacy::open(&what.legacy)
+        }
+        Gate::Chains { .. } => Ok(()),
+        Gate::Firewalld { zone } => what.addrs.iter().try_for_each(|addr| firewalld::add_source(zone, *addr)),
+    }
+}
+
+/// The chains that would drop the addresses' packets, each as a sentence.
+fn shut(kernel: &mut Kernel, what: &Firewall) -> Result<Vec<String>, KernelError> {
+    match &what.gate {
+        Gate::Chains { admin } => {
+            let mut shut = gate::shut(kernel.nft()?, &what.addrs, admin)?;
+            shut.extend(legacy::shut(&what.legacy)?);
+            Ok(shut)
+        }
+        Gate::Firewalld { .. } => Ok(Vec::new()),
+    }
+}
+
+/// Ends it.
+pub(super) fn del(kernel: &mut Kernel, what: &Firewall) -> Result<(), KernelError> {
+    let socket = kernel.nft()?;
+    if let Gate::Firewalld { zone } = &what.gate {
+        for addr in &what.addrs {
+            if addrs::is_of(socket, *addr, &what.owner)? {
+                firewalld::remove_source(zone, *addr)?;
+            }
+        }
+    }
+    let own = addrs::owned(socket, what)?;
+    del_all(socket, &own)?;
+    if what.isolation.is_some() {
+        let _held = Lock::Rules.hold_for_step()?;
+        isolation::del(socket, what)?;
+    }
+    Ok(())
+}
+
+/// Ends all of an owner's.
+pub(super) fn del_owner(kernel: &mut Kernel, owner: &str) -> Result<(), KernelError> {
+    let socket = kernel.nft()?;
+    addrs::del_owner(socket, owner)?;
+    let _held = Lock::Rules.hold_for_step()?;
+    isolation::del_owner(socket, owner)
+}
+
+/// Ends what a reference plugin made for the addresses, where no container of braid's has them now.
+pub(super) fn del_reference(kernel: &mut Kernel, addrs: &[IpAddr], zone: &str) -> Result<(), KernelError> {
+    let socket = kernel.nft()?;
+    reference::del_forwarding(socket, addrs)?;
+    for addr in addrs {
+        if addrs::owner(socket, *addr)?.is_none() {
+            firewalld::remove_source(zone, *addr)?;
+        }
+    }
+    Ok(())
+}
+
+/// What is missing, each as a sentence.
+pub(crate) fn missing(kernel: &mut Kernel, what: &Firewall) -> Result<Vec<String>, KernelError> {
+    let mut missing = shut(kernel, what)?;
+    let socket = kernel.nft()?;
+    if tables::look(socket, Table::Inet)? == State::Broken {
+        missing.push("rules of inet braid are missing".to_owned());
+    }
+    for addr in &what.addrs {
+        match addrs::owner(socket, *addr)? {
+            None => missing.push(format!("{addr} is not let through")),
+            Some(owner) if owner != what.owner => missing.push(format!("{addr} belongs to {owner}")),
+            Some(_) => {}
+        }
+        if let Gate::Firewalld { zone } = &what.gate
+            && !firewalld::has_source(zone, *addr)?
+        {
+            missing.push(format!("{addr} is not in firewalld's zone {zone}"));
+        }
+    }
+    missing.extend(isolation::missing(socket, what)?);
+    Ok(missing)
+}
+
+#[cold]
+pub(super) fn read(kernel: &mut Kernel, what: &Firewall, facts: &mut Facts) -> Result<(), Error> {
+    let missing = missing(kernel, what);
+    let missing = missing.map_err(|cause| Error::new("look what the host forwards", cause))?;
+    facts.firewalls.insert(what.clone(), missing);
+    Ok(())
+}
+
+#[cold]
+pub(super) fn read_firewalld(facts: &mut Facts) -> Result<(), Error> {
+    let found = firewalld::is_there();
+    facts.has_firewalld = found.map_err(|cause| Error::new("look whether firewalld runs", cause))?;
+    Ok(())
+}

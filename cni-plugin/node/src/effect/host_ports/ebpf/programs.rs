@@ -1,0 +1,378 @@
+//! The programs `hp_in` and `hp_out` and their maps, pinned for the whole node.
+//!
+//! The maps are there as long as one port leads somewhere. The programs' names bear their number, so that another braid
+//! loads its own and goes on with the maps; they are pinned when all links run them.
+
+use crate::sys::bpf::made::{HP_IN, HP_OUT};
+use crate::sys::bpf::object::{
+    ARRAY, HASH, LRU_HASH, Map, NO_PREALLOC, PERCPU_ARRAY, fnv, load, pin, pinned, program_info,
+};
+use crate::sys::bpf::owned::{Owned, owner_of};
+use crate::sys::bpf::pins::{ensure, folder, make_folder, named, remove, remove_folder};
+use braid_core::plan::thing::host_ports::{Entrance as At, MOST_BY_EBPF};
+use braid_ebpf_types::hostport::{
+    Address, Answer, Datagram, Entrance, FLOWS, FRAGMENTS, HAIRPIN, HOST_PORTS, Known, LOCAL_ADDRS, NEIGHBOURS,
+    OWNER_LEN, Origin, Target,
+};
+use ipnet::IpNet;
+use nix::errno::Errno;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+
+const _: () = assert!(MOST_BY_EBPF == HOST_PORTS, "so many fit into a map");
+/// Which programs these are, of all that were ever made.
+const VERSION: u64 = fnv(HP_IN) ^ fnv(HP_OUT).rotate_left(1);
+/// Names of the programs and of their filters.
+pub(crate) const NAMES: [&str; 2] = ["braid_hp_in", "braid_hp_out"];
+/// How the names of their pins begin.
+const PREFIX: &str = "hp_";
+
+/// Where a port leads and whose it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Shown {
+    /// In the container.
+    pub(crate) to: SocketAddr,
+    /// Network, container id and interface.
+    pub(crate) owner: String,
+    /// Index of the host's end of the container's link.
+    pub(crate) link: u32,
+    /// That end is a port of a bridge.
+    pub(crate) is_bridged: bool,
+}
+
+/// Where a port is to lead.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lead<'a> {
+    /// In the container.
+    pub(crate) to: SocketAddr,
+    /// The container's address with its prefix.
+    pub(crate) net: IpNet,
+    /// Index of the host's end of its link.
+    pub(crate) link: u32,
+    /// Index of the bridge that this end is a port of.
+    pub(crate) bridge: Option<u32>,
+    /// Hardware address of the container.
+    pub(crate) mac: [u8; 6],
+    /// The container reaches itself.
+    pub(crate) hairpin: bool,
+    /// The container and its neighbours on the bridge reach each other.
+    pub(crate) neighbours: bool,
+    /// Network, container id and interface.
+    pub(crate) owner: &'a str,
+}
+
+/// The maps that braid reads and writes.
+#[derive(Debug)]
+pub(crate) struct Maps {
+    ports: Map<Entrance, Target>,
+    /// Whether one of them ever was a port of one address alone, which the programs then look for as well.
+    by_address: Map<u32, u32>,
+    addrs: Map<Address, u32>,
+}
+
+/// The maps that only the programs read and write.
+struct Flows {
+    nat: Map<Answer, Origin>,
+    datagrams: Map<Datagram, [u16; 2]>,
+    /// What each processor saw last. Of no worth to other programs, so it is not pinned.
+    last: Map<u32, Known>,
+}
+
+/// Both programs: for what comes in, and for what goes out.
+#[derive(Debug)]
+pub(crate) struct Programs([OwnedFd; 2]);
+
+impl Programs {
+    /// Those of this braid; none where they are not pinned.
+    pub(crate) fn pinned() -> Result<Option<Self>, Errno> {
+        let [inward, outward] = program_pins()?;
+        let Some(inward) = pinned(&inward)? else { return Ok(None) };
+        Ok(pinned(&outward)?.map(|outward| Self([inward, outward])))
+    }
+
+    /// Makes and pins the maps that are missing, and loads the programs.
+    pub(crate) fn make() -> Result<(Maps, Self), Errno> {
+        make_folder()?;
+        let [ports, by_address, addrs, nat, datagrams] = map_pins()?;
+        let maps = Maps {
+            ports: ensure(&ports, "braid_hostports", HASH, HOST_PORTS, NO_PREALLOC)?,
+            by_address: ensure(&by_address, "braid_by_addr", ARRAY, 1, 0)?,
+            addrs: ensure(&addrs, "braid_addrs", HASH, LOCAL_ADDRS, NO_PREALLOC)?,
+        };
+        let flows = Flows {
+            nat: ensure(&nat, "braid_nat", LRU_HASH, FLOWS, 0)?,
+            datagrams: ensure(&datagrams, "braid_datagrams", LRU_HASH, FRAGMENTS, 0)?,
+            last: Map::create("braid_last", PERCPU_ARRAY, 1, 0)?,
+        };
+        let programs = Self::load(&maps, &flows)?;
+        Ok((maps, programs))
+    }
+
+    fn load(maps: &Maps, flows: &Flows) -> Result<Self, Errno> {
+        let both = [flows.nat.as_raw_fd(), flows.datagrams.as_raw_fd(), flows.last.as_raw_fd()];
+        let all = [&both[..], &[maps.ports.as_raw_fd(), maps.by_address.as_raw_fd(), maps.addrs.as_raw_fd()]].concat();
+        Ok(Self([load(NAMES[0], HP_IN, &all)?, load(NAMES[1], HP_OUT, &both)?]))
+    }
+
+    /// Pins them in the place of all others.
+    pub(crate) fn pin(&self) -> Result<(), Errno> {
+        unpin_programs()?;
+        self.0.iter().zip(program_pins()?).try_for_each(|(program, path)| pin(program, &path))
+    }
+
+    /// Of what comes in, and of what goes out.
+    pub(crate) fn fds(&self) -> [RawFd; 2] {
+        [self.0[0].as_raw_fd(), self.0[1].as_raw_fd()]
+    }
+
+    /// The numbers by which filters show them.
+    pub(crate) fn ids(&self) -> Result<[u32; 2], Errno> {
+        let [inward, outward] = &self.0;
+        Ok([program_info(inward)?.id, program_info(outward)?.id])
+    }
+}
+
+impl Maps {
+    /// Those that are pinned; none where one of them is not.
+    pub(crate) fn pinned() -> Result<Option<Self>, Errno> {
+        let [ports, by_address, addrs, ..] = map_pins()?;
+        let (Some(ports), Some(by_address)) = (Map::pinned(&ports)?, Map::pinned(&by_address)?) else {
+            return Ok(None);
+        };
+        Ok(Map::pinned(&addrs)?.map(|addrs| Self { ports, by_address, addrs }))
+    }
+
+    /// Who has a port; none where nobody has.
+    pub(crate) fn find(&self, at: &At) -> Result<Option<Shown>, Errno> {
+        Ok(self.ports.get(&entrance(at))?.as_ref().map(shown))
+    }
+
+    /// Makes a port lead somewhere, `EEXIST` where it leads anywhere.
+    pub(crate) fn add(&self, at: &At, lead: &Lead<'_>) -> Result<(), Errno> {
+        if !at.addr.is_unspecified() {
+            self.by_address.set(&0, &1)?;
+        }
+        self.ports.add(&entrance(at), &target(lead))
+    }
+
+    /// Makes a port lead somewhere, whoever has it.
+    pub(crate) fn set(&self, at: &At, lead: &Lead<'_>) -> Result<(), Errno> {
+        self.ports.set(&entrance(at), &target(lead))
+    }
+
+    /// Ends a port that is still this owner's.
+    pub(crate) fn del(&self, at: &At, owner: &str) -> Result<(), Errno> {
+        self.ports.del_of(&entrance(at), owner)
+    }
+
+    /// Ends all of an owner's.
+    pub(crate) fn del_owner(&self, owner: &str) -> Result<(), Errno> {
+        self.ports.del_all_of(owner)
+    }
+
+    /// From now on an owner's container and its neighbours on the bridge do not reach each other.
+    pub(crate) fn keep_apart(&self, owner: &str) -> Result<(), Errno> {
+        for at in self.ports.keys()? {
+            if let Some(target) = self.ports.get(&at)?.filter(|target| target.owner_text() == owner) {
+                self.ports.set(&at, &Target { flags: target.flags & !NEIGHBOURS, ..target })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All that lead somewhere.
+    pub(crate) fn list(&self) -> Result<Vec<Shown>, Errno> {
+        Ok(self.ports.values()?.iter().map(shown).collect())
+    }
+
+    /// Whether none leads anywhere.
+    pub(crate) fn are_empty(&self) -> Result<bool, Errno> {
+        self.ports.is_empty()
+    }
+
+    /// Notes the addresses of the host in the place of those noted before.
+    pub(crate) fn note_addrs(&self, addrs: impl Iterator<Item = IpAddr>) -> Result<(), Errno> {
+        // When the kernel last said the same, for the programs: long ago.
+        const NOTED: u32 = 0;
+        let mut gone = self.addrs.keys()?;
+        // A point-to-point link's is often that of all others.
+        let addrs: BTreeSet<IpAddr> = addrs.filter(|addr| is_of_host(*addr)).collect();
+        for addr in addrs.into_iter().map(address) {
+            match gone.iter().position(|known| *known == addr) {
+                Some(at) => drop(gone.swap_remove(at)),
+                None => self.addrs.set(&addr, &NOTED)?,
+            }
+        }
+        gone.iter().try_for_each(|addr| self.addrs.del(addr))
+    }
+}
+
+/// Takes the pins of the programs away: from then on no link is known to run them.
+pub(crate) fn unpin_programs() -> Result<(), Errno> {
+    named(PREFIX)?.iter().try_for_each(|path| remove(path))
+}
+
+/// Takes the pins of the maps away, and their folder.
+pub(crate) fn unpin_maps() -> Result<(), Errno> {
+    map_pins()?.iter().try_for_each(|path| remove(path))?;
+    remove_folder()
+}
+
+fn map_pins() -> Result<[PathBuf; 5], Errno> {
+    let folder = folder()?;
+    Ok(["host_ports", "by_address", "local_addrs", "nat", "datagrams"].map(|name| folder.join(name)))
+}
+
+fn program_pins() -> Result<[PathBuf; 2], Errno> {
+    let folder = folder()?;
+    Ok(["in", "out"].map(|name| folder.join(format!("{PREFIX}{name}_{VERSION:016x}"))))
+}
+
+/// What the host can be reached by from outside.
+fn is_of_host(addr: IpAddr) -> bool {
+    match addr {
+        IpAddr::V4(addr) => !addr.is_loopback() && !addr.is_unspecified(),
+        IpAddr::V6(addr) => !addr.is_loopback() && !addr.is_unspecified() && !addr.is_unicast_link_local(),
+    }
+}
+
+/// As a map has it.
+pub(in super::super) fn address(addr: IpAddr) -> Address {
+    let addr = match addr {
+        IpAddr::V4(addr) => addr.to_ipv6_mapped(),
+        IpAddr::V6(addr) => addr,
+    };
+    words(addr.octets())
+}
+
+fn words(octets: [u8; 16]) -> Address {
+    let (words, _) = octets.as_chunks::<4>();
+    std::array::from_fn(|at| words.get(at).map_or(0, |word| u32::from_ne_bytes(*word)))
+}
+
+/// What a map has.
+pub(in super::super) fn addr_of(address: Address) -> IpAddr {
+    let mut octets = [0; 16];
+    for (at, word) in octets.chunks_exact_mut(4).zip(address) {
+        at.copy_from_slice(&word.to_ne_bytes());
+    }
+    let addr = Ipv6Addr::from(octets);
+    addr.to_ipv4_mapped().map_or(IpAddr::V6(addr), IpAddr::V4)
+}
+
+/// The bits of the address that are its subnet's.
+fn mask(net: IpNet) -> Address {
+    match net {
+        IpNet::V4(net) => {
+            let [_, _, _, own] = address(IpAddr::V4(net.netmask()));
+            [u32::MAX, u32::MAX, u32::MAX, own]
+        }
+        IpNet::V6(net) => words(net.netmask().octets()),
+    }
+}
+
+fn entrance(at: &At) -> Entrance {
+    Entrance { addr: address(at.addr), port: at.port.to_be(), protocol: at.protocol.number().into() }
+}
+
+fn target(lead: &Lead<'_>) -> Target {
+    let (owner, owner_len) = owner_of(lead.owner);
+    Target {
+        addr: address(lead.to.ip()),
+        mask: mask(lead.net),
+        port: lead.to.port().to_be(),
+        flags: if lead.hairpin { HAIRPIN } else { 0 } | if lead.neighbours { NEIGHBOURS } else { 0 },
+        link: lead.link,
+        bridge: lead.bridge.unwrap_or_default(),
+        mac: lead.mac,
+        owner_len,
+        owner,
+    }
+}
+
+impl Owned for Target {
+    fn owner(&self) -> (&[u8; OWNER_LEN], u16) {
+        (&self.owner, self.owner_len)
+    }
+}
+
+fn shown(target: &Target) -> Shown {
+    Shown {
+        to: SocketAddr::new(addr_of(target.addr), u16::from_be(target.port)),
+        owner: target.owner_text(),
+        link: target.link,
+        is_bridged: target.bridge != 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_core::plan::thing::host_ports::Protocol;
+    use std::net::Ipv4Addr;
+
+    fn lead(to: &str) -> Lead<'_> {
+        Lead {
+            to: to.parse().expect("an address and a port"),
+            net: IpNet::from(to.parse::<SocketAddr>().expect("an address and a port").ip()),
+            link: 7,
+            bridge: Some(3),
+            mac: [2, 0, 0, 0, 0, 1],
+            hairpin: true,
+            neighbours: false,
+            owner: "net 4f1c eth0",
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read_back() {
+        for to in ["10.1.0.5:80", "[fd00::5]:8080"] {
+            let target = target(&lead(to));
+            let Shown { to: read, owner, link, is_bridged } = shown(&target);
+            assert_eq!((read.to_string().as_str(), owner.as_str(), link, is_bridged), (to, "net 4f1c eth0", 7, true));
+        }
+    }
+
+    #[test]
+    fn the_kernel_takes_the_programs() {
+        let maps = Maps {
+            ports: Map::create("braid_test", HASH, 8, NO_PREALLOC).expect("a map"),
+            by_address: Map::create("braid_test", ARRAY, 1, 0).expect("a map"),
+            addrs: Map::create("braid_test", HASH, 8, NO_PREALLOC).expect("a map"),
+        };
+        let flows = Flows {
+            nat: Map::create("braid_test", LRU_HASH, 8, 0).expect("a map"),
+            datagrams: Map::create("braid_test", LRU_HASH, 8, 0).expect("a map"),
+            last: Map::create("braid_test", PERCPU_ARRAY, 1, 0).expect("a map"),
+        };
+        Programs::load(&maps, &flows).expect("the verifier agrees");
+        let at = At { addr: Ipv4Addr::UNSPECIFIED.into(), protocol: Protocol::Tcp, port: 80, conditional: false };
+        maps.add(&at, &lead("10.1.0.5:80")).expect("added");
+        assert_eq!(maps.add(&at, &lead("10.1.0.6:80")), Err(Errno::EEXIST));
+        maps.set(&at, &Lead { neighbours: true, ..lead("10.1.0.5:80") }).expect("changed");
+        let flags = || maps.ports.get(&entrance(&at)).expect("read").expect("there").flags;
+        maps.keep_apart("net other eth0").expect("left alone");
+        assert_eq!(flags(), HAIRPIN | NEIGHBOURS);
+        maps.keep_apart("net 4f1c eth0").expect("changed");
+        assert_eq!(flags(), HAIRPIN);
+        maps.del(&at, "net other eth0").expect("left alone");
+        assert_eq!(maps.list().expect("a list").len(), 1);
+        maps.del_owner("net 4f1c eth0").expect("gone");
+        assert!(maps.are_empty().expect("known"));
+    }
+
+    #[test]
+    fn only_what_can_be_reached_from_outside_is_an_address_of_the_host() {
+        let is = |addr: &str| is_of_host(addr.parse().expect("an address"));
+        assert!(is("192.0.2.1") && is("fd00::1") && is("169.254.1.1"));
+        assert!(!is("127.0.0.1") && !is("::1") && !is("fe80::1"));
+    }
+
+    #[test]
+    fn a_mask_covers_the_part_before_an_ipv4_address() {
+        assert_eq!(mask("10.1.0.5/24".parse().expect("a net"))[3], 0xffff_ff00_u32.to_be());
+        assert_eq!(mask("fd00::5/64".parse().expect("a net")), [u32::MAX, u32::MAX, 0, 0]);
+    }
+}

@@ -1,0 +1,251 @@
+//! Sockets of the host that ask for `[::1]`: the map of its ports, and the programs at the root of cgroup2 that lead them.
+//!
+//! What is pinned of a program is its link, under a name that bears the programs' number, so that another braid loads its
+//! own and goes on with the maps. The map of the ports is the first pin to come and the last to go.
+
+use super::super::ebpf::programs::{addr_of, address};
+use crate::sys::bpf::link;
+use crate::sys::bpf::made::{CONNECT6, GETPEERNAME6, RECVMSG6, SENDMSG6};
+use crate::sys::bpf::object::{HASH, Kind, LRU_HASH, Map, NO_PREALLOC, fnv, load_as, pin, pinned};
+use crate::sys::bpf::owned::{Owned, owner_of};
+use crate::sys::bpf::pins::{ensure, folder, make_folder, named, remove, remove_folder};
+use crate::sys::{cgroup, netns};
+use braid_core::plan::thing::host_ports::Entrance;
+use braid_ebpf_types::hostport::{HOST_PORTS, OWNER_LEN};
+use braid_ebpf_types::loopback::{Peer, Port, SOCKETS, Target};
+use nix::errno::Errno;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+
+/// Which programs these are, of all that were ever made.
+const VERSION: u64 =
+    fnv(CONNECT6) ^ fnv(SENDMSG6).rotate_left(1) ^ fnv(RECVMSG6).rotate_left(2) ^ fnv(GETPEERNAME6).rotate_left(3);
+/// How the names of the links' pins begin.
+const PREFIX: &str = "lo_";
+
+/// `BPF_PROG_TYPE_CGROUP_SOCK_ADDR`.
+const SOCK_ADDR: u32 = 18;
+/// `BPF_CGROUP_INET6_CONNECT` and so on: the places of such programs.
+const INET6_CONNECT: u32 = 11;
+const UDP6_SENDMSG: u32 = 15;
+const UDP6_RECVMSG: u32 = 20;
+const INET6_GETPEERNAME: u32 = 30;
+
+/// A program and where it hangs.
+struct Program {
+    /// As it is pinned, and as `bpftool prog` shows it.
+    name: &'static str,
+    attach_type: u32,
+    instructions: &'static [u8],
+}
+
+/// Nobody is led before the last one is there, whose pin therefore says that all are. By name it is the first, and goes first.
+const PROGRAMS: [Program; 4] = [
+    Program { name: "recvmsg6", attach_type: UDP6_RECVMSG, instructions: RECVMSG6 },
+    Program { name: "getpeername6", attach_type: INET6_GETPEERNAME, instructions: GETPEERNAME6 },
+    Program { name: "sendmsg6", attach_type: UDP6_SENDMSG, instructions: SENDMSG6 },
+    Program { name: "connect6", attach_type: INET6_CONNECT, instructions: CONNECT6 },
+];
+
+fn kind(attach_type: u32) -> Kind {
+    Kind { prog_type: SOCK_ADDR, attach_type, ..Kind::default() }
+}
+
+impl Program {
+    /// Loads it; its maps are those of the sockets and of the ports.
+    fn load(&self, maps: &Maps) -> Result<OwnedFd, Errno> {
+        let all = [maps.sockets.as_raw_fd(), maps.ports.as_raw_fd()];
+        load_as(kind(self.attach_type), &format!("braid_{}", self.name), self.instructions, &all)
+    }
+
+    fn pin(&self) -> Result<PathBuf, Errno> {
+        Ok(folder()?.join(format!("{PREFIX}{}_{VERSION:016x}", self.name)))
+    }
+}
+
+/// Where a port leads and whose it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Shown {
+    /// In the container.
+    pub(crate) to: SocketAddr,
+    /// Network, container id and interface.
+    pub(crate) owner: String,
+}
+
+/// The map that braid reads and writes.
+#[derive(Debug)]
+pub(crate) struct Ports(Map<Port, Target>);
+
+struct Maps {
+    ports: Map<Port, Target>,
+    /// Only the programs read and write it.
+    sockets: Map<Peer, u32>,
+}
+
+impl Ports {
+    /// The one that is pinned; none where none is.
+    pub(crate) fn pinned() -> Result<Option<Self>, Errno> {
+        let [ports, _] = map_pins()?;
+        Ok(Map::pinned(&ports)?.map(Self))
+    }
+
+    /// Who has a port; none where nobody has.
+    pub(crate) fn find(&self, at: &Entrance) -> Result<Option<Shown>, Errno> {
+        Ok(self.0.get(&port(at))?.map(|target| shown(&target)))
+    }
+
+    /// Makes a port lead somewhere, whoever has it, for sockets of the network namespace with this cookie.
+    pub(crate) fn set(&self, at: &Entrance, to: SocketAddr, netns: u64, owner: &str) -> Result<(), Errno> {
+        self.0.set(&port(at), &target(to, netns, owner))
+    }
+
+    /// Ends a port that is still this owner's.
+    pub(crate) fn del(&self, at: &Entrance, owner: &str) -> Result<(), Errno> {
+        self.0.del_of(&port(at), owner)
+    }
+
+    /// Ends all of an owner's.
+    pub(crate) fn del_owner(&self, owner: &str) -> Result<(), Errno> {
+        self.0.del_all_of(owner)
+    }
+
+    /// All owners of a port.
+    pub(crate) fn owners(&self) -> Result<Vec<String>, Errno> {
+        Ok(self.0.values()?.iter().map(Owned::owner_text).collect())
+    }
+
+    /// Whether none leads anywhere.
+    pub(crate) fn are_empty(&self) -> Result<bool, Errno> {
+        self.0.is_empty()
+    }
+}
+
+/// Whether this braid's programs were attached and pinned.
+pub(crate) fn is_started() -> Result<bool, Errno> {
+    let [.., last] = &PROGRAMS;
+    Ok(pinned(&last.pin()?)?.is_some())
+}
+
+/// Makes and pins the maps that are missing, attaches the programs, and pins their links in the place of all others.
+pub(crate) fn start() -> Result<Ports, Errno> {
+    make_folder()?;
+    let [ports, sockets] = map_pins()?;
+    let maps = Maps {
+        ports: ensure(&ports, "braid_loopback", HASH, HOST_PORTS, NO_PREALLOC)?,
+        sockets: ensure(&sockets, "braid_sockets", LRU_HASH, SOCKETS, 0)?,
+    };
+    let cgroup = cgroup::root()?;
+    let attach = |program: &Program| link::create(&program.load(&maps)?, &cgroup, program.attach_type);
+    let links = PROGRAMS.iter().map(attach).collect::<Result<Vec<_>, _>>()?;
+    end_programs()?;
+    PROGRAMS.iter().zip(&links).try_for_each(|(program, link)| pin(link, &program.pin()?))?;
+    Ok(Ports(maps.ports))
+}
+
+/// Takes the programs away, and all pins.
+pub(crate) fn stop() -> Result<(), Errno> {
+    end_programs()?;
+    let [ports, sockets] = map_pins()?;
+    remove(&sockets)?;
+    remove(&ports)?;
+    remove_folder()
+}
+
+/// Takes away all that are pinned, of whatever braid. The pin goes first: where this ends in between, the link ends as well.
+fn end_programs() -> Result<(), Errno> {
+    for path in named(PREFIX)? {
+        let link = pinned(&path)?;
+        remove(&path)?;
+        link.as_ref().map_or(Ok(()), link::detach)?;
+    }
+    Ok(())
+}
+
+/// Whether all programs are there, of whatever braid, and hang where they should.
+pub(crate) fn are_attached() -> Result<bool, Errno> {
+    let links = named(PREFIX)?.iter().map(|path| pinned(path)).collect::<Result<Vec<_>, _>>()?;
+    let places = links.iter().flatten().map(link::attached_to).collect::<Result<Vec<_>, _>>()?;
+    Ok(PROGRAMS.iter().all(|program| places.contains(&Some(program.attach_type))))
+}
+
+/// Whether the kernel can do it: loads a program of the shortest kind, and looks whether others may hang at the root.
+pub(crate) fn probe() -> Result<(), Errno> {
+    // r0 = 1; exit, as struct bpf_insn: code, registers, offset, immediate.
+    const PROGRAM: [u8; 16] = [0xb7, 0, 0, 0, 1, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];
+    netns::cookie()?;
+    let cgroup = cgroup::root()?;
+    for Program { attach_type, .. } in PROGRAMS {
+        load_as(kind(attach_type), "braid_probe", &PROGRAM, &[])?;
+        link::is_open_to_all(&cgroup, attach_type)?;
+    }
+    Ok(())
+}
+
+fn map_pins() -> Result<[PathBuf; 2], Errno> {
+    let folder = folder()?;
+    Ok(["loopback_ports", "loopback_sockets"].map(|name| folder.join(name)))
+}
+
+fn port(at: &Entrance) -> Port {
+    Port { number: at.port.to_be(), protocol: at.protocol.number(), is_any: at.addr.is_unspecified().into() }
+}
+
+fn target(to: SocketAddr, netns: u64, owner: &str) -> Target {
+    let (owner, owner_len) = owner_of(owner);
+    Target { netns, addr: address(to.ip()), port: to.port().to_be(), owner_len, padding: 0, owner }
+}
+
+impl Owned for Target {
+    fn owner(&self) -> (&[u8; OWNER_LEN], u16) {
+        (&self.owner, self.owner_len)
+    }
+}
+
+fn shown(target: &Target) -> Shown {
+    Shown { to: SocketAddr::new(addr_of(target.addr), u16::from_be(target.port)), owner: target.owner_text() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_core::plan::thing::host_ports::Protocol;
+
+    fn at(addr: &str) -> Entrance {
+        Entrance { addr: addr.parse().expect("an address"), protocol: Protocol::Udp, port: 0x1234, conditional: false }
+    }
+
+    #[test]
+    fn what_was_written_is_read_back() {
+        let to = "[fd00::5]:8080".parse().expect("an address and a port");
+        let target = target(to, 7, "net 4f1c eth0");
+        assert_eq!((target.netns, shown(&target)), (7, Shown { to, owner: "net 4f1c eth0".to_owned() }));
+    }
+
+    #[test]
+    fn a_port_of_the_loopback_address_alone_is_another() {
+        assert_eq!(port(&at("::")), Port { number: 0x1234_u16.to_be(), protocol: 17, is_any: 1 });
+        assert_eq!(port(&at("::1")).is_any, 0);
+    }
+
+    #[test]
+    fn the_kernel_takes_the_programs() {
+        assert_eq!(probe(), Ok(()));
+        let maps = Maps {
+            ports: Map::create("braid_test", HASH, 8, NO_PREALLOC).expect("a map"),
+            sockets: Map::create("braid_test", LRU_HASH, 8, 0).expect("a map"),
+        };
+        for program in PROGRAMS {
+            program.load(&maps).unwrap_or_else(|errno| panic!("{}: {errno}", program.name));
+        }
+        let ports = Ports(maps.ports);
+        let to = "[fd00::5]:80".parse().expect("an address and a port");
+        ports.set(&at("::"), to, 7, "net 4f1c eth0").expect("set");
+        ports.set(&at("::1"), to, 7, "net other eth0").expect("set");
+        ports.del(&at("::"), "net other eth0").expect("left alone");
+        assert_eq!(ports.owners().expect("a list").len(), 2);
+        ports.del(&at("::"), "net 4f1c eth0").expect("gone");
+        ports.del_owner("net other eth0").expect("gone");
+        assert!(ports.are_empty().expect("known"));
+    }
+}

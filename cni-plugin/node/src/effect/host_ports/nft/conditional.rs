@@ -1,0 +1,138 @@
+//! Ports that lead only who meets conditions: for each an element that names the chain of its conditions, and one that says
+//! where it leads.
+//!
+//! ```text
+//! table inet braid {
+//!     map hostport4-if { type ipv4_addr . inet_proto . inet_service : verdict }
+//!     map hostport4-if-any { type inet_proto . inet_service : verdict
+//!         elements = { tcp . 8080 comment "net 4f1c eth0" : jump hostport4-if-any-8a5bd3bb9e3c1c5f } }
+//!     map hostport4-to { type ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service }
+//!     map hostport4-to-any { type inet_proto . inet_service : ipv4_addr . inet_service
+//!         elements = { tcp . 8080 comment "net 4f1c eth0" : 10.1.0.5 . 80 } }
+//!     chain hostport-if-in { type nat hook prerouting priority dstnat - 1
+//!         fib daddr type local jump hostport-if }
+//!     chain hostport-if-out { type nat hook output priority dstnat - 1
+//!         fib daddr type local jump hostport-if }
+//!     chain hostport-if {
+//!         ip daddr . meta l4proto . th dport vmap @hostport4-if
+//!         ip daddr . meta l4proto . th dport map @hostport4 return
+//!         meta l4proto . th dport vmap @hostport4-if-any }
+//!     chain hostport4-if-any-8a5bd3bb9e3c1c5f {
+//!         ip saddr 10.0.0.0/8 dnat ip to meta l4proto . th dport map @hostport4-to-any }
+//! }
+//! ```
+//!
+//! All who ask for the same conditions share their chain, which stays, as that of a subnet does. Who meets none goes on to
+//! the ports without conditions, so another container may have the same port for all others.
+
+use super::rules::{HOOK_OUTPUT, HOOK_PREROUTING, PORT, PRIORITY_DSTNAT, port_of, target};
+use super::{EXACT, IF_ANY, IF_EXACT, TO_ANY, TO_EXACT};
+use crate::sys::nft::batch::Batch;
+use crate::sys::nft::expression::{META_IIFNAME, META_OIFNAME, REG_1, Verdict};
+use crate::sys::nft::ip::Ip;
+use crate::sys::nft::{IFNAME_LEN, bytes};
+use braid_core::plan::thing::HostPorts;
+use braid_core::plan::thing::condition::{Condition, Conditions, Links, Test, digest, rules};
+use braid_core::plan::thing::host_ports::Entrance;
+use ipnet::IpNet;
+use std::collections::BTreeMap;
+
+const DISPATCH: &str = "hostport-if";
+const IN: &str = "hostport-if-in";
+const OUT: &str = "hostport-if-out";
+/// All that belong together.
+pub(crate) const CHAINS: &[&str] = &[DISPATCH, IN, OUT];
+/// Before the ports without conditions.
+const PRIORITY: i32 = PRIORITY_DSTNAT - 1;
+
+/// Map of the chains, for the entrance.
+pub(super) fn map_of(at: &Entrance) -> &'static str {
+    Ip::of(at.addr).one(if at.addr.is_unspecified() { IF_ANY } else { IF_EXACT })
+}
+
+/// Chain of the conditions that the entrance asks for.
+pub(super) fn chain(at: &Entrance, conditions: &Conditions) -> String {
+    format!("{}-{}", map_of(at), digest(conditions.of(at.addr.is_ipv4())))
+}
+
+/// The maps, and the rules that ask them.
+pub(super) fn add_base(batch: &mut Batch) {
+    for ip in Ip::BOTH {
+        let (exact, target) = (port_of(ip), target(ip));
+        batch.verdict_map(ip.one(IF_EXACT), &exact).verdict_map(ip.one(IF_ANY), &PORT);
+        batch.value_map(ip.one(TO_EXACT), &exact, &target).value_map(ip.one(TO_ANY), &PORT, &target);
+    }
+    batch.chain(DISPATCH);
+    for (name, hook) in [(IN, HOOK_PREROUTING), (OUT, HOOK_OUTPUT)] {
+        batch.base_chain(name, "nat", hook, PRIORITY);
+        batch.rule(name, |rule| {
+            rule.for_this_host(REG_1).decide(Verdict::Jump(DISPATCH));
+        });
+    }
+    for ip in Ip::BOTH {
+        batch.rule(DISPATCH, |rule| {
+            rule.load_exact(ip).lookup_verdict(ip.one(IF_EXACT), REG_1);
+        });
+        batch.rule(DISPATCH, |rule| {
+            rule.load_exact(ip).lookup_value(ip.one(EXACT), REG_1, REG_1).decide(Verdict::Return);
+        });
+        batch.rule(DISPATCH, |rule| {
+            rule.load_any(ip).lookup_verdict(ip.one(IF_ANY), REG_1);
+        });
+    }
+}
+
+/// The chains of the conditions, filled again where they are there.
+pub(super) fn add_chains(batch: &mut Batch, what: &HostPorts) {
+    let conditional = what.ports.iter().map(|port| port.at).filter(|at| at.conditional);
+    let chains: BTreeMap<String, Entrance> = conditional.map(|at| (chain(&at, &what.conditions), at)).collect();
+    for (name, at) in &chains {
+        batch.empty_chain(name);
+        add_rules(batch, name, at, what.conditions.of(at.addr.is_ipv4()));
+    }
+}
+
+fn add_rules(batch: &mut Batch, chain: &str, at: &Entrance, conditions: &[Condition]) {
+    let ip = Ip::of(at.addr);
+    for tests in rules(conditions) {
+        batch.rule(chain, |rule| {
+            rule.only(ip);
+            for (is_not, test) in &tests {
+                ask(rule, ip, *is_not, test);
+            }
+            let rule = if at.addr.is_unspecified() { rule.load_any(ip) } else { rule.load_exact(ip) };
+            rule.lookup_value(super::map_of(at), REG_1, REG_1).destination_nat(ip, REG_1, ip.behind());
+        });
+    }
+}
+
+/// Goes on only if the test is true, or with `is_not` false.
+fn ask(rule: &mut Batch, ip: Ip, is_not: bool, test: &Test) {
+    let value = match test {
+        Test::Source(net) => address(rule.source(ip, REG_1), net),
+        Test::Destination(net) => address(rule.destination(ip, REG_1), net),
+        Test::In(links) => name(rule, META_IIFNAME, links),
+        Test::Out(links) => name(rule, META_OIFNAME, links),
+    };
+    if is_not {
+        rule.differs(REG_1, &value)
+    } else {
+        rule.equals(REG_1, &value)
+    };
+}
+
+/// Keeps of the address only what the subnet says; says what that is.
+fn address(rule: &mut Batch, net: &IpNet) -> Vec<u8> {
+    rule.mask(REG_1, &bytes(net.netmask()));
+    bytes(net.network())
+}
+
+/// Loads the name of a packet's link; says how it is to begin.
+fn name(rule: &mut Batch, key: u32, links: &Links) -> Vec<u8> {
+    rule.meta(key, REG_1);
+    let mut name = links.name.clone().into_bytes();
+    if !links.is_prefix {
+        name.resize(IFNAME_LEN, 0);
+    }
+    name
+}

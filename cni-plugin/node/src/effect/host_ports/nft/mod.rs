@@ -1,0 +1,236 @@
+//! Ports of the host that lead to containers: table `inet braid`, one map element for each port, one for each container.
+//!
+//! ```text
+//! table inet braid {
+//!     map hostport4 { type ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service
+//!         elements = { 192.0.2.1 . tcp . 8080 comment "net 4f1c eth0" : 10.1.0.5 . 80 } }
+//!     map hostport4-any { type inet_proto . inet_service : ipv4_addr . inet_service }
+//!     map hostport4-source { type ipv4_addr : verdict
+//!         elements = { 10.1.0.5 comment "net 4f1c eth0" : goto hostport-own } }
+//!     set hostport4-own { type ipv4_addr . ipv4_addr }
+//!     chain hostport-in { type nat hook prerouting priority dstnat
+//!         fib daddr type local goto hostport }
+//!     chain hostport-out { type nat hook output priority dstnat
+//!         fib daddr type local goto hostport }
+//!     chain hostport {
+//!         dnat ip to ip daddr . meta l4proto . th dport map @hostport4
+//!         dnat ip to meta l4proto . th dport map @hostport4-any }
+//!     chain hostport-back { type nat hook postrouting priority srcnat - 1
+//!         ct status dnat ip daddr vmap @hostport4-source }
+//!     chain hostport-own {
+//!         ip saddr . ip daddr @hostport4-own masquerade
+//!         ip saddr 127.0.0.0/8 masquerade }
+//!     chain hostport-all { masquerade }
+//!     chain hostport-of-10.1.0.0/16 {
+//!         ip saddr 10.1.0.0/16 masquerade
+//!         ip saddr 127.0.0.0/8 masquerade }
+//!     chain hostport-martian-new { type nat hook prerouting priority dstnat - 10
+//!         iif != "lo" ip daddr 127.0.0.0/8 drop
+//!         iif != "lo" ip saddr 127.0.0.0/8 drop }
+//!     chain hostport-martian { type filter hook input priority raw
+//!         iif != "lo" ip daddr 127.0.0.0/8 goto hostport-unasked }
+//!     chain hostport-unasked {
+//!         ct direction reply ct status snat,dnat return
+//!         drop }
+//!     set hostport4-led { type ipv4_addr . inet_proto . inet_service; elements = { 10.1.0.5 . tcp . 80 … } }
+//! }
+//! ```
+//!
+//! The rules for martians are there because the kernel routes `127.0.0.0/8` to containers' links (`route_localnet`), and would
+//! take it from outside as well (CVE-2020-8558).
+
+mod conditional;
+mod rules;
+
+pub(crate) use conditional::CHAINS as CONDITIONAL_CHAINS;
+pub(crate) use rules::{CHAINS, add_led, is_led};
+
+use crate::sys::netlink::{KernelError, Socket};
+use crate::sys::nft::batch::{Family, Means};
+use crate::sys::nft::ip::Ip;
+use crate::sys::nft::read::{Element, element};
+use crate::sys::nft::{Spot, address, batch, bytes, del_of, first_that_fits, owner_of, owners_in, those};
+use braid_core::plan::thing::HostPorts;
+use braid_core::plan::thing::host_ports::{Entrance, HostPort, Protocol, Rewrite, Target};
+use rules::{add_base, add_subnet};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+const EXACT: [&str; 2] = ["hostport4", "hostport6"];
+const ANY: [&str; 2] = ["hostport4-any", "hostport6-any"];
+const IF_EXACT: [&str; 2] = ["hostport4-if", "hostport6-if"];
+const IF_ANY: [&str; 2] = ["hostport4-if-any", "hostport6-if-any"];
+const TO_EXACT: [&str; 2] = ["hostport4-to", "hostport6-to"];
+const TO_ANY: [&str; 2] = ["hostport4-to-any", "hostport6-to-any"];
+const SOURCE: [&str; 2] = ["hostport4-source", "hostport6-source"];
+const OWN: [&str; 2] = ["hostport4-own", "hostport6-own"];
+const LED: [&str; 2] = ["hostport4-led", "hostport6-led"];
+
+/// The map that says where the entrance leads.
+fn map_of(at: &Entrance) -> &'static str {
+    Ip::of(at.addr).one(match (at.conditional, at.addr.is_unspecified()) {
+        (false, true) => ANY,
+        (false, false) => EXACT,
+        (true, true) => TO_ANY,
+        (true, false) => TO_EXACT,
+    })
+}
+
+/// An entrance as the kernel shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shown {
+    /// Where it leads.
+    pub to: Option<SocketAddr>,
+    /// Network, container id and interface.
+    pub owner: String,
+}
+
+/// Who has an entrance; `None` where nobody has.
+pub fn find(socket: &mut Socket, at: &Entrance) -> Result<Option<Shown>, KernelError> {
+    let found = element(socket, Family::Inet, map_of(at), &key(at))?;
+    if at.conditional && owner_of(socket, &Spot { set: conditional::map_of(at), key: key(at) })?.is_none() {
+        return Ok(None);
+    }
+    Ok(found.map(|Element { data, comment, .. }| Shown { to: parse_target(&data), owner: comment }))
+}
+
+/// Makes the ports lead to the container; `EEXIST` where somebody has one of them, or an address of the container.
+pub fn add(socket: &mut Socket, what: &HostPorts) -> Result<(), KernelError> {
+    add_in_place_of(socket, &[], what)
+}
+
+/// The same, in one transaction with the end of elements; `ENOENT` where one of those is not there any more.
+pub(crate) fn add_in_place_of(socket: &mut Socket, gone: &[Spot], what: &HostPorts) -> Result<(), KernelError> {
+    let is_conditional = what.ports.iter().any(|port| port.at.conditional);
+    let all = |has_chains: bool, has_conditions: bool, has_base: bool| {
+        batch(|b| {
+            for Spot { set, key } in gone {
+                b.del_element(set, key);
+            }
+            if has_base {
+                add_base(b);
+            }
+            if has_conditions {
+                conditional::add_base(b);
+            }
+            if has_chains {
+                what.targets.iter().for_each(|target| add_subnet(b, target.rewrite));
+                conditional::add_chains(b, what);
+            }
+            for (Spot { set, key }, means) in elements_of(what) {
+                b.add_element(set, &key, &means, &what.owner);
+            }
+        })
+    };
+    let (least, chains) = (|| all(false, false, false), || all(true, false, false));
+    let (conditions, whole) = (|| all(true, true, false), || all(true, is_conditional, true));
+    if is_conditional {
+        first_that_fits(socket, &[&least, &chains, &conditions, &whole])
+    } else {
+        first_that_fits(socket, &[&least, &chains, &whole])
+    }
+}
+
+/// Whether all of them are there, and this owner's.
+pub fn are_there(socket: &mut Socket, what: &HostPorts) -> Result<bool, KernelError> {
+    Ok(owned(socket, what)?.len() == elements_of(what).len())
+}
+
+/// The elements that are there, whoever has them.
+pub(crate) fn there(socket: &mut Socket, what: &HostPorts) -> Result<Vec<Spot>, KernelError> {
+    those(socket, spots(what), |_| true)
+}
+
+/// The elements that are still this owner's.
+pub(crate) fn owned(socket: &mut Socket, what: &HostPorts) -> Result<Vec<Spot>, KernelError> {
+    those(socket, spots(what), |owner| owner == what.owner)
+}
+
+/// Ends all of an owner's.
+pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
+    let all = [EXACT, ANY, TO_EXACT, TO_ANY, IF_EXACT, IF_ANY, SOURCE, OWN, LED];
+    del_of(socket, all.as_flattened(), owner)
+}
+
+/// All owners of a port.
+pub fn owners(socket: &mut Socket) -> Result<Vec<String>, KernelError> {
+    owners_in(socket, [EXACT, ANY, TO_EXACT, TO_ANY, IF_EXACT, IF_ANY, SOURCE].as_flattened())
+}
+
+fn spots(what: &HostPorts) -> impl Iterator<Item = Spot> {
+    elements_of(what).into_iter().map(|(spot, _)| spot)
+}
+
+/// Each element and what its map says of it.
+fn elements_of(what: &HostPorts) -> Vec<(Spot, Means)> {
+    let port = |HostPort { at, to }: &HostPort| {
+        let target = [bytes(to.ip()), padded(&to.port().to_be_bytes())].concat();
+        (Spot { set: map_of(at), key: key(at) }, Means::Value(target))
+    };
+    let mut all: Vec<_> = what.ports.iter().map(port).collect();
+    let conditional = what.ports.iter().map(|port| port.at).filter(|at| at.conditional);
+    all.extend(conditional.map(|at| {
+        let chain = conditional::chain(&at, &what.conditions);
+        (Spot { set: conditional::map_of(&at), key: key(&at) }, Means::Jump(chain))
+    }));
+    // Two ports of the host may lead to one.
+    let led: BTreeSet<(SocketAddr, Protocol)> = what.ports.iter().map(|port| (port.to, port.at.protocol)).collect();
+    all.extend(led.into_iter().map(|(to, protocol)| {
+        let at = Entrance { addr: to.ip(), protocol, port: to.port(), conditional: false };
+        (Spot { set: Ip::of(to.ip()).one(LED), key: key(&at) }, Means::Nothing)
+    }));
+    for Target { addr, rewrite } in &what.targets {
+        let (ip, key) = (Ip::of(*addr), bytes(*addr));
+        if *rewrite == Rewrite::Own {
+            all.push((Spot { set: ip.one(OWN), key: [key.clone(), key.clone()].concat() }, Means::Nothing));
+        }
+        all.push((Spot { set: ip.one(SOURCE), key }, Means::Goto(rewrite.chain())));
+    }
+    all
+}
+
+fn key(at: &Entrance) -> Vec<u8> {
+    let service = [padded(&[at.protocol.number()]), padded(&at.port.to_be_bytes())].concat();
+    if at.addr.is_unspecified() { service } else { [bytes(at.addr), service].concat() }
+}
+
+fn parse_target(data: &[u8]) -> Option<SocketAddr> {
+    let (addr, port) = data.split_at_checked(data.len().checked_sub(4)?)?;
+    Some(SocketAddr::new(address(addr)?, u16::from_be_bytes(*port.first_chunk()?)))
+}
+
+/// A part of a concatenation.
+fn padded(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    bytes.resize(4, 0);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_core::plan::thing::host_ports::Protocol;
+
+    #[test]
+    fn a_key_has_an_address_only_where_one_is_given() {
+        let at = |addr: &str| Entrance {
+            addr: addr.parse().expect("an address"),
+            protocol: Protocol::Udp,
+            port: 0x1234,
+            conditional: false,
+        };
+        assert_eq!(key(&at("0.0.0.0")), [17, 0, 0, 0, 0x12, 0x34, 0, 0]);
+        assert_eq!(key(&at("192.0.2.1")), [192, 0, 2, 1, 17, 0, 0, 0, 0x12, 0x34, 0, 0]);
+        assert_eq!(key(&at("fd00::1")).len(), 24);
+    }
+
+    #[test]
+    fn a_target_is_read_back() {
+        for text in ["10.1.0.5:80", "[fd00::5]:8080"] {
+            let to: SocketAddr = text.parse().expect("an address and a port");
+            let data = [bytes(to.ip()), padded(&to.port().to_be_bytes())].concat();
+            assert_eq!(parse_target(&data), Some(to));
+        }
+        assert_eq!(parse_target(&[1, 2]), None);
+    }
+}

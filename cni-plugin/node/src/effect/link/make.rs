@@ -1,0 +1,141 @@
+//! Making a link: a veth with both ends, a bridge, a child of another link; one request each.
+
+use super::parse;
+use crate::apply::kernel::Kernel;
+use crate::effect::attr::set_attrs;
+use crate::sys::netlink::{CREATE, ECHO, EXCL, KernelError, Message};
+use crate::sys::rtnl;
+use crate::sys::rtnl::link::{NewKind, NewLink, by_name, new_link, rename};
+use braid_core::name::Ns;
+use braid_core::plan::thing::link::{IpvlanMode, MacvlanMode};
+use braid_core::plan::thing::{Link, LinkAttr, LinkKind, LinkRef};
+use netlink_packet_route::link::{IpVlanMode, MacVlanMode};
+use nix::errno::Errno;
+use std::os::fd::{AsRawFd, RawFd};
+
+/// What a link is made with beyond what it is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Birth {
+    /// Somebody else may have made it meanwhile.
+    pub(crate) shared: bool,
+    /// Length of the transmit queue in packets; the kernel's choice where unset.
+    pub(crate) tx_queue_len: Option<u32>,
+}
+
+/// Makes `link`.
+pub(crate) fn link(kernel: &mut Kernel, link: &Link, Birth { shared, tx_queue_len }: Birth) -> Result<(), KernelError> {
+    let (mac, mtu, up) = (link.mac, link.mtu, link.up);
+    let mut new = NewLink { name: Some(&link.at.name), mac, mtu, up, tx_queue_len, ..NewLink::default() };
+    if let Some(master) = &link.master {
+        new.master = Some(kernel.index(&LinkRef { ns: link.at.ns, name: master.clone() })?);
+    }
+    // A child is made where its parent is, everything else where it appears.
+    let mut from = link.at.ns;
+    if let LinkKind::Macvlan { parent, .. } | LinkKind::Ipvlan { parent, .. } = &link.kind {
+        from = parent.ns;
+        new.parent = Some(kernel.index(parent)?);
+        new.netns = netns_of(kernel, link.at.ns, from);
+    }
+    new.one_queue = matches!(link.kind, LinkKind::Veth { .. } | LinkKind::Ifb);
+    let kind = kind(kernel, link)?;
+    match kernel.route(from)?.call(rtnl::NEWLINK, CREATE | EXCL | ECHO, |out| new_link(&new, &kind, out)) {
+        Ok(echo) => {
+            learn(kernel, link, &echo);
+            Ok(())
+        }
+        Err(err) if err.errno == Errno::EEXIST && shared => adopt(kernel, link, err),
+        Err(err) if err.errno == Errno::EEXIST && new.netns.is_some() => renamed(kernel, link, from, &new, &kind),
+        Err(err) => Err(err),
+    }
+}
+
+/// Makes a child under another name and gives it its own where it appears: the kernel may have refused that because a link of
+/// the parent's namespace has it (Linux 6.12 does, 6.18 does not). Who has it in the container keeps it.
+fn renamed(
+    kernel: &mut Kernel,
+    link: &Link,
+    from: Ns,
+    new: &NewLink<'_>,
+    kind: &NewKind<'_>,
+) -> Result<(), KernelError> {
+    let first = LinkRef { ns: link.at.ns, name: link.at.name.until_renamed() };
+    let made = NewLink { name: Some(&first.name), up: false, ..*new };
+    kernel.route(from)?.call(rtnl::NEWLINK, CREATE | EXCL, |out| new_link(&made, kind, out))?;
+    let index = kernel.index(&first);
+    kernel.forget(&first);
+    let socket = kernel.route(link.at.ns)?;
+    let renamed = index.and_then(|index| {
+        // A link that is up may not be renamed before Linux 6.2; its flags are set last.
+        socket.call(rtnl::SETLINK, 0, |out| rename(index, &link.at.name, link.up, out)).map(|_| index)
+    });
+    if renamed.is_err() {
+        socket.call(rtnl::DELLINK, 0, |out| by_name(&first.name, out))?;
+    }
+    kernel.learn(link.at.clone(), renamed?);
+    Ok(())
+}
+
+/// The descriptor of namespace `ns`, unless the request is made there anyway.
+fn netns_of(kernel: &Kernel, ns: Ns, from: Ns) -> Option<RawFd> {
+    kernel.netns().filter(|_| ns == Ns::Pod && ns != from).map(AsRawFd::as_raw_fd)
+}
+
+fn kind<'a>(kernel: &Kernel, link: &'a Link) -> Result<NewKind<'a>, KernelError> {
+    Ok(match &link.kind {
+        LinkKind::Veth { peer, peer_mac } => NewKind::Veth(NewLink {
+            name: Some(&peer.name),
+            mac: *peer_mac,
+            mtu: link.mtu,
+            netns: netns_of(kernel, peer.ns, link.at.ns),
+            one_queue: true,
+            ..NewLink::default()
+        }),
+        LinkKind::Bridge { vlan_filtering } => NewKind::Bridge { vlan_filtering: *vlan_filtering },
+        LinkKind::Macvlan { mode, bc_queue_len, .. } => NewKind::Macvlan(macvlan_mode(*mode), *bc_queue_len),
+        LinkKind::Ipvlan { mode, .. } => NewKind::Ipvlan(ipvlan_mode(*mode)),
+        LinkKind::Ifb => NewKind::Ifb,
+        LinkKind::Other(_) => return Err(Errno::EOPNOTSUPP.into()),
+    })
+}
+
+fn macvlan_mode(mode: MacvlanMode) -> MacVlanMode {
+    match mode {
+        MacvlanMode::Private => MacVlanMode::Private,
+        MacvlanMode::Vepa => MacVlanMode::Vepa,
+        MacvlanMode::Bridge => MacVlanMode::Bridge,
+        MacvlanMode::Passthru => MacVlanMode::Passthrough,
+    }
+}
+
+fn ipvlan_mode(mode: IpvlanMode) -> IpVlanMode {
+    match mode {
+        IpvlanMode::L2 => IpVlanMode::L2,
+        IpvlanMode::L3 => IpVlanMode::L3,
+        IpvlanMode::L3s => IpVlanMode::L3S,
+    }
+}
+
+/// Somebody else made the shared link meanwhile: it is fine if it is of the right kind.
+fn adopt(kernel: &mut Kernel, link: &Link, refused: KernelError) -> Result<(), KernelError> {
+    match kernel.link(&link.at)? {
+        Some(fact) if fact.kind != link.kind.name() => Err(refused),
+        Some(fact) if link.up && !fact.up => {
+            let up = |out: &mut Vec<u8>| set_attrs(fact.index, [&LinkAttr::Up(true)], out);
+            kernel.route(link.at.ns)?.call(rtnl::NEWLINK, 0, up).map(drop)
+        }
+        Some(_) => Ok(()),
+        None => Err(refused),
+    }
+}
+
+/// Reads the indexes of a new link, and of its peer, from the kernel's echo.
+fn learn(kernel: &mut Kernel, link: &Link, echo: &[Message]) {
+    let Some((name, fact)) = echo.iter().find_map(|message| parse(&message.body)) else { return };
+    if name != link.at.name.as_str() {
+        return;
+    }
+    kernel.learn(link.at.clone(), fact.index);
+    if let (LinkKind::Veth { peer, .. }, Some(index)) = (&link.kind, fact.parent) {
+        kernel.learn(peer.clone(), index);
+    }
+}

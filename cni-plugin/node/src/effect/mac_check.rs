@@ -1,0 +1,148 @@
+//! The hardware address check of bridge ports: table `bridge braid`, two elements for each port.
+//!
+//! ```text
+//! table bridge braid {
+//!     set checked { type ifname; elements = { "veth1" comment "net 4f1c eth0" } }
+//!     set allowed { type ifname . ether_addr; elements = { "veth1" . 0a:58:0a:01:00:05 comment … } }
+//!     chain prerouting { type filter hook prerouting priority dstnat
+//!         iifname @checked iifname . ether saddr != @allowed drop }
+//! }
+//! ```
+
+use super::Effect;
+use super::elements::{Claim, claim};
+use crate::Error;
+use crate::apply::kernel::Kernel;
+use crate::sys::netlink::{KernelError, Socket};
+use crate::sys::nft::batch::{Batch, ETHER_ADDR, Family, IFNAME, Means};
+use crate::sys::nft::expression::{META_IIFNAME, REG_1, REG_2, Verdict};
+use crate::sys::nft::read::{Element, element, elements};
+use crate::sys::nft::{IFNAME_LEN, Spot, TABLE, del_all_in, first_that_fits, ifname, name};
+use braid_core::name::{IfName, Mac};
+use braid_core::plan::facts::Facts;
+use braid_core::plan::thing::MacCheck;
+use nix::errno::Errno;
+
+const FAMILY: Family = Family::Bridge;
+const CHECKED: &str = "checked";
+const ALLOWED: &str = "allowed";
+const BASE_CHAIN: &str = "prerouting";
+/// All that belong together.
+pub(crate) const CHAINS: &[&str] = &[BASE_CHAIN];
+const HOOK_PREROUTING: u32 = 0;
+/// `NF_BR_PRI_NAT_DST_BRIDGED`, where the reference plugin's chain is too.
+const PRIORITY: i32 = -300;
+const LINK_HEADER: u32 = 0;
+const ETHER_SOURCE: u32 = 6;
+
+impl Effect for MacCheck {
+    fn add(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+        claim(kernel, self)
+    }
+
+    fn del(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+        del_owned(kernel.nft()?, self)
+    }
+}
+
+impl Claim for MacCheck {
+    fn claim(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+        add(kernel.nft()?, self)
+    }
+
+    fn claimant(&self) -> &str {
+        &self.owner
+    }
+
+    fn holders(&self, kernel: &mut Kernel) -> Result<Vec<String>, KernelError> {
+        Ok(owner(kernel.nft()?, &self.port)?.into_iter().collect())
+    }
+
+    fn clear(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+        del(kernel.nft()?, &self.port)
+    }
+}
+
+/// Holds the port to the address; `EEXIST` where it is held to one.
+pub fn add(socket: &mut Socket, what: &MacCheck) -> Result<(), KernelError> {
+    let all = |has_base: bool| {
+        Batch::of(FAMILY, TABLE, |b| {
+            if has_base {
+                add_base(b);
+            }
+            for Spot { set, key } in spots(what) {
+                b.add_element(set, &key, &Means::Nothing, &what.owner);
+            }
+        })
+    };
+    first_that_fits(socket, &[&|| all(false), &|| all(true)])
+}
+
+/// Who has the port held; none where nobody has.
+pub fn owner(socket: &mut Socket, port: &IfName) -> Result<Option<String>, KernelError> {
+    Ok(element(socket, FAMILY, CHECKED, &name(port))?.map(|element| element.comment))
+}
+
+/// Lets go of the port that is held to this address and still this owner's; whatever else it is held to is searched for.
+pub fn del_owned(socket: &mut Socket, what: &MacCheck) -> Result<(), KernelError> {
+    if owner(socket, &what.port)?.is_none_or(|owner| owner != what.owner) {
+        return Ok(());
+    }
+    let both = Batch::of(FAMILY, TABLE, |b| {
+        for Spot { set, key } in spots(what) {
+            b.del_element(set, &key);
+        }
+    });
+    match both.send(socket) {
+        Err(err) if err.errno == Errno::ENOENT => del(socket, &what.port),
+        other => other,
+    }
+}
+
+/// Lets go of the port; success when it was not held.
+pub fn del(socket: &mut Socket, port: &IfName) -> Result<(), KernelError> {
+    let mut held = Vec::new();
+    for set in [CHECKED, ALLOWED] {
+        let found = elements(socket, FAMILY, set)?.into_iter().map(|element| Spot { set, key: element.key });
+        held.extend(found.filter(|spot| spot.key.starts_with(&name(port))));
+    }
+    del_all_in(socket, FAMILY, &held)
+}
+
+/// All ports that are held, and to which address.
+fn list(socket: &mut Socket) -> Result<Vec<(IfName, Mac)>, KernelError> {
+    let parse = |element: Element| Some((ifname(&element.key)?, Mac(*element.key.get(IFNAME_LEN..)?.first_chunk()?)));
+    Ok(elements(socket, FAMILY, ALLOWED)?.into_iter().filter_map(parse).collect())
+}
+
+/// All ports that are held and whose they are.
+pub fn owners(socket: &mut Socket) -> Result<Vec<(IfName, String)>, KernelError> {
+    let parse = |element: Element| Some((ifname(&element.key)?, element.comment));
+    Ok(elements(socket, FAMILY, CHECKED)?.into_iter().filter_map(parse).collect())
+}
+
+#[cold]
+pub(super) fn read(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
+    let found = kernel.nft().and_then(list);
+    facts.mac_checks.extend(found.map_err(|cause| Error::new("list checked bridge ports", cause))?);
+    Ok(())
+}
+
+/// The elements of a port.
+fn spots(what: &MacCheck) -> [Spot; 2] {
+    let port = name(&what.port);
+    // Each part of a concatenation is padded to four bytes.
+    let pair = [&port[..], &what.mac.0, &[0; 2]].concat();
+    [Spot { set: CHECKED, key: port.to_vec() }, Spot { set: ALLOWED, key: pair }]
+}
+
+fn add_base(batch: &mut Batch) {
+    batch.table();
+    batch.set(CHECKED, &[IFNAME]).set(ALLOWED, &[IFNAME, ETHER_ADDR]);
+    batch.base_chain(BASE_CHAIN, "filter", HOOK_PREROUTING, PRIORITY);
+    batch.rule(BASE_CHAIN, |rule| {
+        rule.meta(META_IIFNAME, REG_1).lookup(CHECKED, REG_1, false);
+        rule.meta(META_IIFNAME, REG_1).payload(LINK_HEADER, ETHER_SOURCE, 6, REG_2).lookup(ALLOWED, REG_1, true);
+        rule.decide(Verdict::Drop);
+    });
+}

@@ -1,0 +1,167 @@
+//! Masquerading: table `inet braid`, one map element for each source address, one chain for each pod network.
+//!
+//! ```text
+//! table inet braid {
+//!     map masquerade4 { type ipv4_addr : verdict
+//!         elements = { 10.1.0.5 comment "net 4f1c eth0" : goto outside-10.1.0.0/16 } }
+//!     map masquerade6 { type ipv6_addr : verdict }
+//!     chain postrouting { type nat hook postrouting priority srcnat
+//!         ip saddr vmap @masquerade4
+//!         ip6 saddr vmap @masquerade6 }
+//!     chain outside-10.1.0.0/16 {
+//!         ip daddr 10.1.0.0/16 return
+//!         ip daddr 224.0.0.0/4 return
+//!         masquerade }
+//! }
+//! ```
+
+use super::elements::{Claim, claim};
+use super::{Carrier, Effect};
+use crate::Error;
+use crate::apply::kernel::Kernel;
+use crate::sys::netlink::{KernelError, Socket};
+use crate::sys::nft::batch::{Batch, Family, Means};
+use crate::sys::nft::expression::{REG_1, Verdict};
+use crate::sys::nft::ip::Ip;
+use crate::sys::nft::read::{Element, elements};
+use crate::sys::nft::{Spot, address, batch, bytes, del_all, del_of, first_that_fits, owner_of, those};
+use braid_core::plan::facts::Facts;
+use braid_core::plan::thing::{Masquerade, Verb};
+use ipnet::IpNet;
+use std::net::IpAddr;
+
+const MAPS: [&str; 2] = ["masquerade4", "masquerade6"];
+const BASE_CHAIN: &str = "postrouting";
+/// All that belong together.
+pub(crate) const CHAINS: &[&str] = &[BASE_CHAIN];
+const HOOK_POSTROUTING: u32 = 4;
+const PRIORITY_SRCNAT: i32 = 100;
+const MULTICAST: [&str; 2] = ["224.0.0.0/4", "ff00::/8"];
+
+impl Effect for Masquerade {
+    fn carrier(&self, verb: Verb) -> Carrier<'_> {
+        verb.word(Carrier::Alone, Carrier::Elements)
+    }
+
+    fn add(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+        claim(kernel, self)
+    }
+
+    fn elements(&self, kernel: &mut Kernel, all: &mut Vec<Spot>) -> Result<(), KernelError> {
+        all.extend(owned(kernel.nft()?, self)?);
+        Ok(())
+    }
+}
+
+impl Claim for Masquerade {
+    fn claim(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+        add(kernel.nft()?, self)
+    }
+
+    fn claimant(&self) -> &str {
+        &self.owner
+    }
+
+    fn holders(&self, kernel: &mut Kernel) -> Result<Vec<String>, KernelError> {
+        Ok(owner(kernel.nft()?, self.source)?.into_iter().collect())
+    }
+
+    fn clear(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+        del_source(kernel.nft()?, self.source)
+    }
+}
+
+fn spot(source: IpAddr) -> Spot {
+    Spot { set: Ip::of(source).one(MAPS), key: bytes(source) }
+}
+
+/// The chain of a pod network. `nft` takes no colon in a name.
+fn chain(network: &IpNet) -> String {
+    format!("outside-{}", network.trunc()).replace(':', "_")
+}
+
+/// Makes the source masqueraded; `EEXIST` where it is, for a dead owner and perhaps by another network's chain.
+pub fn add(socket: &mut Socket, what: &Masquerade) -> Result<(), KernelError> {
+    let all = |has_network: bool, has_base: bool| {
+        batch(|b| {
+            if has_base {
+                add_base(b);
+            }
+            if has_network {
+                add_network(b, &what.network);
+            }
+            let Spot { set, key } = spot(what.source);
+            b.add_element(set, &key, &Means::Goto(chain(&what.network)), &what.owner);
+        })
+    };
+    first_that_fits(socket, &[&|| all(false, false), &|| all(true, false), &|| all(true, true)])
+}
+
+/// For whom the source is masqueraded; none where it is not.
+pub fn owner(socket: &mut Socket, source: IpAddr) -> Result<Option<String>, KernelError> {
+    owner_of(socket, &spot(source))
+}
+
+/// Whether the source is masqueraded for this owner.
+pub fn is_there(socket: &mut Socket, what: &Masquerade) -> Result<bool, KernelError> {
+    Ok(!owned(socket, what)?.is_empty())
+}
+
+/// The element of the source, where it is still this owner's.
+pub(crate) fn owned(socket: &mut Socket, what: &Masquerade) -> Result<Vec<Spot>, KernelError> {
+    those(socket, [spot(what.source)], |owner| owner == what.owner)
+}
+
+/// Ends masquerading of all of an owner's sources.
+pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
+    del_of(socket, &MAPS, owner)
+}
+
+/// Ends masquerading of a source, whoever has it.
+pub fn del_source(socket: &mut Socket, source: IpAddr) -> Result<(), KernelError> {
+    del_all(socket, &[spot(source)])
+}
+
+/// All masqueraded sources and whose they are.
+pub fn list(socket: &mut Socket) -> Result<Vec<(IpAddr, String)>, KernelError> {
+    let mut found = Vec::new();
+    for map in MAPS {
+        let of = |Element { key, comment, .. }: Element| Some((address(&key)?, comment));
+        found.extend(elements(socket, Family::Inet, map)?.into_iter().filter_map(of));
+    }
+    Ok(found)
+}
+
+#[cold]
+pub(super) fn read(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
+    let found = kernel.nft().and_then(list);
+    facts.masquerades.extend(found.map_err(|cause| Error::new("list masqueraded sources", cause))?);
+    Ok(())
+}
+
+fn add_network(batch: &mut Batch, network: &IpNet) {
+    let name = chain(network);
+    let ip = Ip::of(network.addr());
+    batch.chain(&name);
+    for stays in [Some(network.trunc()), ip.one(MULTICAST).parse().ok()].into_iter().flatten() {
+        batch.rule(&name, |rule| {
+            rule.only(ip).destination(ip, REG_1).within(&stays).decide(Verdict::Return);
+        });
+    }
+    batch.rule(&name, |rule| {
+        rule.masquerade();
+    });
+}
+
+fn add_base(batch: &mut Batch) {
+    batch.table();
+    for ip in Ip::BOTH {
+        batch.verdict_map(ip.one(MAPS), &[ip.addr()]);
+    }
+    batch.base_chain(BASE_CHAIN, "nat", HOOK_POSTROUTING, PRIORITY_SRCNAT);
+    for ip in Ip::BOTH {
+        batch.rule(BASE_CHAIN, |rule| {
+            rule.only(ip).source(ip, REG_1).lookup_verdict(ip.one(MAPS), REG_1);
+        });
+    }
+}

@@ -1,0 +1,71 @@
+//! Neighbours in rtnetlink's terms.
+
+use super::{Carrier, Effect, Head};
+use crate::Error;
+use crate::apply::kernel::Kernel;
+use crate::sys::netlink::{CREATE, EXCL};
+use crate::sys::rtnl::emit;
+use braid_core::name::Mac;
+use braid_core::plan::facts::Facts;
+use braid_core::plan::thing::{LinkRef, Neigh, Verb};
+use netlink_packet_core::Parseable;
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState};
+use std::net::IpAddr;
+
+const NEWNEIGH: u16 = 28;
+const DELNEIGH: u16 = 29;
+const GETNEIGH: u16 = 30;
+
+impl Effect for Neigh {
+    fn carrier(&self, _verb: Verb) -> Carrier<'_> {
+        Carrier::Request
+    }
+
+    fn link(&self) -> Option<&LinkRef> {
+        Some(&self.at)
+    }
+
+    fn request(&self, verb: Verb, index: u32, body: &mut Vec<u8>) -> Option<Head> {
+        let mut message = NeighbourMessage::default();
+        let (family, addr) = match self.addr {
+            IpAddr::V4(addr) => (AddressFamily::Inet, NeighbourAddress::Inet(addr)),
+            IpAddr::V6(addr) => (AddressFamily::Inet6, NeighbourAddress::Inet6(addr)),
+        };
+        message.header.family = family;
+        message.header.ifindex = index;
+        message.header.state = NeighbourState::Permanent;
+        message.attributes.push(NeighbourAttribute::Destination(addr));
+        message.attributes.push(NeighbourAttribute::LinkLayerAddress(self.mac.0.to_vec()));
+        emit(&message, body);
+        Some(verb.word((NEWNEIGH, CREATE | EXCL), (DELNEIGH, 0)))
+    }
+}
+
+/// Reads the permanent neighbours at a link; what this code does not know is passed over.
+pub(super) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
+    let fail = |cause| Error::new(format!("list neighbours at {at}"), cause);
+    let Some(index) = kernel.link(at).map_err(fail)?.map(|fact| fact.index) else { return Ok(()) };
+    let all = |out: &mut Vec<u8>| emit(&NeighbourMessage::default(), out);
+    let messages = kernel.route(at.ns).and_then(|socket| socket.dump(GETNEIGH, all)).map_err(fail)?;
+    let neighs = messages.iter().filter_map(|message| parse(at, index, &message.body)).collect();
+    facts.neighs.insert(at.clone(), neighs);
+    Ok(())
+}
+
+fn parse(at: &LinkRef, index: u32, body: &[u8]) -> Option<Neigh> {
+    let message = NeighbourMessage::parse(body).ok()?;
+    if message.header.ifindex != index || message.header.state != NeighbourState::Permanent {
+        return None;
+    }
+    let (mut addr, mut mac) = (None, None);
+    for attribute in message.attributes {
+        match attribute {
+            NeighbourAttribute::Destination(NeighbourAddress::Inet(ip)) => addr = Some(ip.into()),
+            NeighbourAttribute::Destination(NeighbourAddress::Inet6(ip)) => addr = Some(ip.into()),
+            NeighbourAttribute::LinkLayerAddress(bytes) => mac = bytes.try_into().ok().map(Mac),
+            _ => {}
+        }
+    }
+    Some(Neigh { at: at.clone(), addr: addr?, mac: mac? })
+}

@@ -1,0 +1,94 @@
+//! Redirects: a filter that sends what comes in at one link out through another.
+
+use super::Effect;
+use super::host_ports::ebpf;
+use super::shaping::{self, Batch};
+use crate::apply::kernel::Kernel;
+use crate::sys::netlink::{KernelError, attr, find, nest};
+use crate::sys::rtnl::tc::{TCA_OPTIONS, bpf_options, filter_at, numbers};
+use crate::sys::rtnl::{text_of, u32_of};
+use braid_core::name::{Hook, Ns};
+use braid_core::plan::thing::redirect::{self as thing, Instruction};
+use braid_core::plan::thing::{LinkRef, Redirect};
+
+impl Effect for Redirect {
+    fn add(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+        add(kernel, self)
+    }
+
+    fn del(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+        shaping::detach(kernel, &self.from, |index, out| filter(self.from.ns, index, out))
+    }
+
+    fn is_several(&self) -> bool {
+        true
+    }
+}
+
+/// Sends all that comes in from one link out through another.
+fn add(kernel: &mut Kernel, Redirect { from, to }: &Redirect) -> Result<(), KernelError> {
+    let (index, to) = (kernel.index(from)?, kernel.index(to)?);
+    let mut batch = Batch::on(kernel.route(from.ns)?);
+    batch.clsact(index);
+    batch.redirect(from.ns, index, to);
+    batch.send()?;
+    led(kernel, from)
+}
+
+/// Nothing else that hangs at the link of the host may send past the queue to which what comes in is led now.
+pub(super) fn led(kernel: &mut Kernel, from: &LinkRef) -> Result<(), KernelError> {
+    if from.ns == Ns::Pod {
+        return Ok(());
+    }
+    let index = kernel.index(from)?;
+    ebpf::shape(kernel, index)
+}
+
+/// Body of `RTM_NEWTFILTER`: what comes in leaves through the link with index `to`, both of this namespace. The filter is a
+/// classic program, since not every kernel has `cls_matchall`.
+pub(crate) fn request(ns: Ns, index: u32, to: u32, out: &mut Vec<u8>) {
+    const ACT: u16 = 1;
+    const OPS_LEN: u16 = 4;
+    const OPS: u16 = 5;
+    let program = thing::filter(ns);
+    filter(ns, index, out);
+    nest(TCA_OPTIONS, out, |out| {
+        attr(OPS_LEN, &u16::try_from(program.len()).unwrap_or(u16::MAX).to_ne_bytes(), out);
+        nest(OPS, out, |out| program.iter().for_each(|of| instruction(*of, out)));
+        nest(ACT, out, |out| nest(1, out, |out| mirred(to, out)));
+    });
+}
+
+/// `struct sock_filter`.
+fn instruction(of: Instruction, out: &mut Vec<u8>) {
+    out.extend_from_slice(&of.code.to_ne_bytes());
+    out.extend_from_slice(&of.jumps);
+    out.extend_from_slice(&of.value.to_ne_bytes());
+}
+
+/// An action that takes a packet and sends it through another link (`include/uapi/linux/tc_act/tc_mirred.h`).
+fn mirred(to: u32, out: &mut Vec<u8>) {
+    const ACT_KIND: u16 = 1;
+    const ACT_OPTIONS: u16 = 2;
+    const PARMS: u16 = 2;
+    const STOLEN: u32 = 4;
+    const EGRESS_REDIR: u32 = 1;
+    attr(ACT_KIND, b"mirred\0", out);
+    nest(ACT_OPTIONS, out, |out| {
+        nest(PARMS, out, |out| numbers([0, 0, STOLEN, 0, 0, EGRESS_REDIR, to], out));
+    });
+}
+
+/// Body of `RTM_DELTFILTER` for a redirect.
+fn filter(ns: Ns, index: u32, out: &mut Vec<u8>) {
+    filter_at(thing::preference(ns), index, Hook::Ingress, out);
+}
+
+/// Reads `RTM_NEWTFILTER`: where it sends what it takes; none for what runs no such action first.
+pub(super) fn parse(body: &[u8]) -> Option<u32> {
+    const ACT: u16 = 1;
+    let action = find(1, find(ACT, bpf_options(body)?)?)?;
+    let is_mirred = find(1, action).is_some_and(|kind| text_of(kind) == "mirred");
+    let parms = find(2, find(2, action).filter(|_| is_mirred)?)?;
+    u32_of(parms.get(24..28)?)
+}

@@ -1,0 +1,52 @@
+//! What the reference `tuning` noted before it changed an interface: `<dataDir>/<container>_<ifname>.json`.
+
+use super::attr::set_attrs;
+use crate::Error;
+use crate::apply::kernel::Kernel;
+use crate::sys::netlink::KernelError;
+use crate::sys::rtnl;
+use braid_core::name::Mac;
+use braid_core::plan::thing::{LinkAttr, LinkRef};
+use serde::Deserialize;
+use std::io::ErrorKind;
+
+/// The attributes as they were; only those that were changed.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Backup {
+    mac: Option<String>,
+    promisc: Option<bool>,
+    mtu: Option<u32>,
+    allmulti: Option<bool>,
+    #[serde(rename = "txQLen")]
+    tx_queue_len: Option<u32>,
+}
+
+impl Backup {
+    fn attrs(&self) -> impl Iterator<Item = LinkAttr> {
+        let mac = self.mac.as_deref().and_then(Mac::parse).map(LinkAttr::Mac);
+        let flags = [self.promisc.map(LinkAttr::Promisc), self.allmulti.map(LinkAttr::AllMulti)];
+        let sizes = [self.mtu.map(LinkAttr::Mtu), self.tx_queue_len.map(LinkAttr::TxQueueLen)];
+        sizes.into_iter().chain([mac]).chain(flags).flatten()
+    }
+}
+
+/// Restores what `file` notes and removes it. What the kernel refuses is told and no failure, as with the plugin that
+/// wrote the file: an interface that cannot go back must not keep its container from going.
+pub(super) fn restore(kernel: &mut Kernel, at: &LinkRef, file: &str) -> Result<(), KernelError> {
+    let fail = |err: std::io::Error| Error::io(file, &err).cause;
+    let noted = match std::fs::read(file) {
+        Err(err) if err.kind() == ErrorKind::NotFound => return Ok(()),
+        read => read.map_err(fail)?,
+    };
+    let backup: Backup = serde_json::from_slice(&noted).unwrap_or_default();
+    if let Ok(index) = kernel.index(at) {
+        for attr in backup.attrs() {
+            let set = kernel.route(at.ns)?.call(rtnl::NEWLINK, 0, |out| set_attrs(index, [&attr], out));
+            if let Err(err) = set {
+                crate::tell!("give {at} back {attr:?}, noted in {file}: {err}");
+            }
+        }
+    }
+    std::fs::remove_file(file).map_err(fail)
+}

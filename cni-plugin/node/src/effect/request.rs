@@ -1,0 +1,53 @@
+//! Steps that are one request of the route family.
+
+use super::{Effect, attr, of};
+use crate::apply::kernel::Kernel;
+use crate::sys::netlink::KernelError;
+use crate::sys::rtnl;
+use braid_core::plan::step::Step;
+use braid_core::plan::thing::{LinkRef, Thing, Verb};
+use nix::errno::Errno;
+
+/// A step as a request of the route family.
+pub(crate) struct Request {
+    pub(crate) kind: u16,
+    pub(crate) flags: u16,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Request {
+    /// The request that does all of `steps`, which [`in_one_request`](braid_core::plan::request::in_one_request) found to be one.
+    pub(crate) fn of(steps: &[Step], kernel: &mut Kernel) -> Result<Self, KernelError> {
+        let mut body = Vec::with_capacity(64);
+        if let Some((at, _)) = steps[0].attr() {
+            attr::set_attrs(kernel.index(at)?, steps.iter().filter_map(Step::attr).map(|(_, to)| to), &mut body);
+            return Ok(Self { kind: rtnl::NEWLINK, flags: 0, body });
+        }
+        let (effect, verb) = carried(&steps[0]).ok_or(Errno::EOPNOTSUPP)?;
+        // What is at no link carries no index.
+        let index = effect.link().map_or(Ok(0), |at| kernel.index(at))?;
+        let (kind, flags) = effect.request(verb, index, &mut body).ok_or(Errno::EOPNOTSUPP)?;
+        Ok(Self { kind, flags, body })
+    }
+}
+
+fn carried(step: &Step) -> Option<(&dyn Effect, Verb)> {
+    match step {
+        Step::Add(thing) | Step::Ensure(thing) => Some((of(thing), Verb::Add)),
+        Step::Del(thing) => Some((of(thing), Verb::Del)),
+        Step::Set { .. } | Step::Wait(_) | Step::Forget(..) | Step::Legacy(_) => None,
+    }
+}
+
+/// The link whose index the step's request carries.
+pub(crate) fn link_of(step: &Step) -> Option<&LinkRef> {
+    match step.attr() {
+        Some((at, _)) => Some(at),
+        None => carried(step)?.0.link(),
+    }
+}
+
+/// True if the thing's deletion goes with its neighbours in one transaction of nf_tables.
+pub(crate) fn is_only_elements(thing: &Thing) -> bool {
+    matches!(of(thing).carrier(Verb::Del), super::Carrier::Elements)
+}

@@ -1,0 +1,182 @@
+//! Routes: requests and what the kernel shows.
+
+use super::{Carrier, Effect, Head, link};
+use crate::Error;
+use crate::apply::kernel::Kernel;
+use crate::sys::netlink::{CREATE, KernelError, Socket, attributes_of, find};
+use crate::sys::rtnl::{self, emit, ip_of, u32_of};
+use braid_core::name::Ns;
+use braid_core::plan::facts::{Facts, RouteFact};
+use braid_core::plan::thing::{LinkRef, Route, Verb};
+use ipnet::IpNet;
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
+};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+const RTA_DST: u16 = 1;
+const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
+const RTA_PRIORITY: u16 = 6;
+const RTA_METRICS: u16 = 8;
+const RTA_MULTIPATH: u16 = 9;
+const RTA_TABLE: u16 = 15;
+const RTAX_MTU: u16 = 2;
+const RTAX_ADVMSS: u16 = 8;
+const RTPROT_RA: u8 = 9;
+const RTN_UNICAST: u8 = 1;
+const AF_INET: u8 = 2;
+const RT_TABLE_MAIN: u32 = 254;
+/// Length of `struct rtmsg`.
+const INFO_LEN: usize = 12;
+
+impl Effect for Route {
+    fn carrier(&self, _verb: Verb) -> Carrier<'_> {
+        Carrier::Request
+    }
+
+    fn link(&self) -> Option<&LinkRef> {
+        Some(&self.at)
+    }
+
+    /// As with the reference plugins: without `EXCL` two routes to one destination both stay, and without `APPEND` the kernel
+    /// takes the newest one of IPv4. It spreads packets over those of IPv6 either way.
+    fn request(&self, verb: Verb, index: u32, body: &mut Vec<u8>) -> Option<Head> {
+        write(index, self, body);
+        Some(verb.word((rtnl::NEWROUTE, CREATE), (rtnl::DELROUTE, 0)))
+    }
+}
+
+/// Body of `RTM_NEWROUTE` or `RTM_DELROUTE`.
+fn write(index: u32, route: &Route, out: &mut Vec<u8>) {
+    let mut message = RouteMessage::default();
+    let header = &mut message.header;
+    header.address_family = if route.dst.addr().is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    header.destination_prefix_length = route.dst.prefix_len();
+    header.table = u8::try_from(route.table).unwrap_or(RouteHeader::RT_TABLE_UNSPEC);
+    header.protocol = RouteProtocol::Boot;
+    header.scope = RouteScope::from(route.scope);
+    header.kind = RouteType::Unicast;
+    let attributes = &mut message.attributes;
+    if route.dst.prefix_len() > 0 {
+        attributes.push(RouteAttribute::Destination(route.dst.network().into()));
+    }
+    attributes.push(RouteAttribute::Oif(index));
+    attributes.push(RouteAttribute::Table(route.table));
+    attributes.extend(route.gw.map(|gw| RouteAttribute::Gateway(RouteAddress::from(gw))));
+    attributes.extend(route.src.map(|src| RouteAttribute::PrefSource(RouteAddress::from(src))));
+    attributes.extend(route.priority.map(RouteAttribute::Priority));
+    let metrics: Vec<RouteMetric> =
+        route.mtu.map(RouteMetric::Mtu).into_iter().chain(route.advmss.map(RouteMetric::Advmss)).collect();
+    if !metrics.is_empty() {
+        attributes.push(RouteAttribute::Metrics(metrics));
+    }
+    emit(&message, out);
+}
+
+/// Lists one family's routes.
+pub fn list(socket: &mut Socket, v4: bool) -> Result<Vec<RouteFact>, KernelError> {
+    let mut message = RouteMessage::default();
+    message.header.address_family = if v4 { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let messages = socket.dump(rtnl::GETROUTE, |out| emit(&message, out))?;
+    Ok(messages.iter().flat_map(|message| parse(&message.body)).collect())
+}
+
+/// Reads all routes of a namespace.
+#[cold]
+pub(super) fn read(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(), Error> {
+    let routes = kernel.route(ns).and_then(|socket| Ok([list(socket, true)?, list(socket, false)?].concat()));
+    facts.routes.insert(ns, routes.map_err(|cause| Error::new(format!("list routes of {ns}"), cause))?);
+    Ok(())
+}
+
+/// The link of the first default route, IPv4 before IPv6, main table.
+#[cold]
+pub(super) fn read_default_link(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(), Error> {
+    let fail = |cause| Error::new(format!("look for the default route of {ns}"), cause);
+    for v4 in [true, false] {
+        let is_default = |r: &RouteFact| r.dst.prefix_len() == 0 && r.table == RT_TABLE_MAIN;
+        let found = kernel
+            .route(ns)
+            .and_then(|socket| list(socket, v4))
+            .map_err(fail)?
+            .into_iter()
+            .filter(is_default)
+            .find_map(|r| r.link);
+        if let Some(index) = found {
+            let name = link::name_of(kernel, ns, index).map_err(fail)?;
+            facts.default_links.insert(ns, name.clone());
+            return link::read(kernel, &LinkRef { ns, name }, facts);
+        }
+    }
+    Ok(())
+}
+
+/// Reads `RTM_NEWROUTE`: a route for each next hop, since the kernel makes one of several IPv6 routes to one destination;
+/// none for what is no unicast route.
+fn parse(body: &[u8]) -> Vec<RouteFact> {
+    let Some((route, hops)) = parse_all(body) else { return Vec::new() };
+    if hops.is_empty() {
+        return vec![route];
+    }
+    hops.into_iter().map(|(link, gw)| RouteFact { gw, link, ..route.clone() }).collect()
+}
+
+/// Index of the link and gateway.
+type Hop = (Option<u32>, Option<IpAddr>);
+
+/// The `struct rtnexthop` of a route, each with its attributes behind it.
+fn hops(mut bytes: &[u8]) -> Vec<Hop> {
+    const HEAD_LEN: usize = 8;
+    let mut hops = Vec::new();
+    while let Some(&[low, high, ..]) = bytes.first_chunk::<HEAD_LEN>() {
+        let len = usize::from(u16::from_ne_bytes([low, high]));
+        let Some(attributes) = bytes.get(HEAD_LEN..len) else { break };
+        hops.push((bytes.get(4..).and_then(u32_of), find(RTA_GATEWAY, attributes).and_then(ip_of)));
+        bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
+    }
+    hops
+}
+
+fn parse_all(body: &[u8]) -> Option<(RouteFact, Vec<Hop>)> {
+    let head = body.first_chunk::<INFO_LEN>()?;
+    if head[7] != RTN_UNICAST {
+        return None;
+    }
+    let unspecified: IpAddr =
+        if head[0] == AF_INET { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let mut fact = RouteFact {
+        dst: IpNet::new(unspecified, 0).ok()?,
+        gw: None,
+        link: None,
+        table: u32::from(head[4]),
+        scope: head[6],
+        from_router: head[5] == RTPROT_RA,
+        priority: None,
+        mtu: None,
+        advmss: None,
+    };
+    let mut several = Vec::new();
+    for (kind, value) in attributes_of(&body[INFO_LEN..]) {
+        match kind {
+            RTA_DST => fact.dst = IpNet::new(ip_of(value)?, head[1]).ok()?,
+            RTA_OIF => fact.link = u32_of(value),
+            RTA_MULTIPATH => several = hops(value),
+            RTA_GATEWAY => fact.gw = ip_of(value),
+            RTA_PRIORITY => fact.priority = u32_of(value),
+            RTA_TABLE => fact.table = u32_of(value)?,
+            RTA_METRICS => {
+                for (metric, value) in attributes_of(value) {
+                    match metric {
+                        RTAX_MTU => fact.mtu = u32_of(value),
+                        RTAX_ADVMSS => fact.advmss = u32_of(value),
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Some((fact, several))
+}

@@ -1,0 +1,71 @@
+//! Rules of policy routing in rtnetlink's terms.
+
+use super::{Carrier, Effect, Head};
+use crate::Error;
+use crate::apply::kernel::Kernel;
+use crate::sys::netlink::{CREATE, EXCL};
+use crate::sys::rtnl::emit;
+use braid_core::name::Ns;
+use braid_core::plan::facts::Facts;
+use braid_core::plan::thing::Verb;
+use braid_core::plan::thing::rule::{Packets, Rule};
+use ipnet::IpNet;
+use netlink_packet_core::Parseable;
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+
+const NEWRULE: u16 = 32;
+const DELRULE: u16 = 33;
+const GETRULE: u16 = 34;
+
+impl Effect for Rule {
+    fn carrier(&self, _verb: Verb) -> Carrier<'_> {
+        Carrier::Request
+    }
+
+    fn request(&self, verb: Verb, _index: u32, body: &mut Vec<u8>) -> Option<Head> {
+        let mut message = RuleMessage::default();
+        let (Packets::From(net) | Packets::To(net)) = self.of;
+        message.header.family = if net.addr().is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+        message.header.action = RuleAction::ToTable;
+        message.attributes.push(RuleAttribute::Table(self.table));
+        message.attributes.extend(self.priority.map(RuleAttribute::Priority));
+        let len = net.prefix_len();
+        match self.of {
+            Packets::From(net) => {
+                message.header.src_len = len;
+                message.attributes.push(RuleAttribute::Source(net.network()));
+            }
+            Packets::To(net) => {
+                message.header.dst_len = len;
+                message.attributes.push(RuleAttribute::Destination(net.network()));
+            }
+        }
+        emit(&message, body);
+        Some(verb.word((NEWRULE, CREATE | EXCL), (DELRULE, 0)))
+    }
+}
+
+/// Reads the rules of a namespace that are about one address; what this code does not know is passed over.
+pub(super) fn read(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(), Error> {
+    let all = |out: &mut Vec<u8>| emit(&RuleMessage::default(), out);
+    let messages = kernel.route(ns).and_then(|socket| socket.dump(GETRULE, all));
+    let messages = messages.map_err(|cause| Error::new(format!("list rules of {ns}"), cause))?;
+    facts.rules.insert(ns, messages.iter().filter_map(|message| parse(ns, &message.body)).collect());
+    Ok(())
+}
+
+fn parse(ns: Ns, body: &[u8]) -> Option<Rule> {
+    let message = RuleMessage::parse(body).ok()?;
+    let (mut of, mut table, mut priority) = (None, u32::from(message.header.table), None);
+    for attribute in message.attributes {
+        match attribute {
+            RuleAttribute::Source(ip) => of = IpNet::new(ip, message.header.src_len).ok().map(Packets::From),
+            RuleAttribute::Destination(ip) => of = IpNet::new(ip, message.header.dst_len).ok().map(Packets::To),
+            RuleAttribute::Table(number) => table = number,
+            RuleAttribute::Priority(number) => priority = Some(number),
+            _ => {}
+        }
+    }
+    Some(Rule { ns, of: of?, table, priority })
+}

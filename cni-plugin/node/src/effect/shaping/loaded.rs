@@ -1,0 +1,123 @@
+//! What the program `shape` is told, and what it tells.
+
+use super::program::Program;
+use crate::effect::shaping::slot;
+use crate::sys::netlink::KernelError;
+use crate::sys::rtnl::tc;
+use braid_core::name::Hook;
+use braid_core::plan::ladder::Queue;
+use braid_core::plan::thing::Shaping;
+use braid_core::plan::thing::shaping::{FIRST_NS, HORIZON_NS, Limit, ProgramFact, Shaper, Toward, Traffic};
+use braid_ebpf_types::shape::{
+    BYTE_TIME_SHIFT, CLOCK_BASE_NS, Conf, Count, EXCEPT, FROM_POD, GUARD, ONLY, PLACE_BITS, PLACES, TO_POD, index,
+};
+use nix::errno::Errno;
+use std::os::fd::{AsRawFd, RawFd};
+
+/// Only `fq` sorts a flow by time, so a flow's last packet must have left for so long before another may pass it.
+const UNSORTED_GAP_NS: u64 = 20_000_000;
+
+/// The program, with a slot that belongs to one attachment.
+pub(super) struct Loaded {
+    program: Program,
+    slot: u32,
+}
+
+impl AsRawFd for Loaded {
+    fn as_raw_fd(&self) -> RawFd {
+        self.program.as_raw_fd()
+    }
+}
+
+impl Loaded {
+    /// One that is told to shape so; none where no queue has a program.
+    pub(super) fn of(shaping: &Shaping) -> Result<Option<Self>, Errno> {
+        if !shaping.shapers.iter().any(|shaper| shaper.queue.has_program()) {
+            return Ok(None);
+        }
+        let (program, slot) = match &shaping.subnets {
+            None => slot::take(&shaping.owner)?,
+            // The subnets are the program's own.
+            Some(subnets) => (Program::load(&subnets.nets)?, 0),
+        };
+        program.tell(slot, &told(shaping))?;
+        Ok(Some(Self { program, slot }))
+    }
+
+    /// The class id of a filter at that place.
+    pub(super) fn class(&self, place: u32) -> u32 {
+        self.slot << PLACE_BITS | place
+    }
+}
+
+/// What braid's program in a filter does; none for any other filter.
+pub(super) fn fact_of(filter: &[u8], hook: Hook) -> Result<Option<ProgramFact>, KernelError> {
+    let Some((id, class)) = tc::parse_program(filter) else { return Ok(None) };
+    let Some(program) = Program::by_id(id)? else { return Ok(None) };
+    let places = match program.places(class >> PLACE_BITS) {
+        // A stranger's, which bears our name: it has no such slot.
+        Err(Errno::ENOENT) => return Ok(None),
+        places => places?,
+    };
+    let place = class & ((1 << PLACE_BITS) - 1);
+    let (conf, count) = places[index(place)];
+    let limit = Limit { bps: conf.rate_bps, burst_ns: conf.burst_ns };
+    let Count { packets, bytes, delayed, dropped, marked, bypassed } = count;
+    let guarded = if place == FROM_POD { places[index(GUARD)].1.dropped } else { 0 };
+    let passed = Traffic { bytes, packets, delayed, dropped, marked, bypassed, guarded };
+    Ok(Some(ProgramFact { hook, limit, passed }))
+}
+
+fn told(shaping: &Shaping) -> [Conf; PLACES] {
+    let mut places = [Conf::default(); PLACES];
+    if let Some(shaper) = shaping.shaper(Toward::Pod) {
+        places[index(TO_POD)] = conf(shaper, shaping);
+    }
+    if let Some(shaper) = shaping.shaper(Toward::Network) {
+        places[index(FROM_POD)] = conf(shaper, shaping);
+    }
+    places
+}
+
+/// What the program is told of one direction.
+fn conf(shaper: &Shaper, shaping: &Shaping) -> Conf {
+    let sorts = shaper.queue == Queue::Fq;
+    Conf {
+        rate_bps: shaper.rate.bps,
+        byte_time: byte_time(shaper.rate.bps),
+        burst_ns: shaper.clock_burst_ns().min(CLOCK_BASE_NS),
+        horizon_ns: HORIZON_NS,
+        socket_horizon_ns: shaper.socket_horizon_ns(),
+        first_ns: FIRST_NS,
+        ecn_ns: shaper.ecn_ns(),
+        keeps_priority: if sorts { u64::MAX } else { 0 },
+        keeps_stamp: if sorts { 0 } else { u64::MAX },
+        gap_ns: if sorts { 0 } else { UNSORTED_GAP_NS },
+        lag_ns: if sorts { 0 } else { CLOCK_BASE_NS },
+        subnets: shaping.subnets.as_ref().map_or(0, |subnets| if subnets.only { ONLY } else { EXCEPT }),
+    }
+}
+
+/// How long a byte takes, as the program counts; rounded up, so that the rate is never exceeded.
+fn byte_time(bps: u64) -> u64 {
+    const BYTE_NS: u128 = 8 * 1_000_000_000;
+    u64::try_from((BYTE_NS << BYTE_TIME_SHIFT).div_ceil(u128::from(bps.max(1)))).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_byte_is_rounded_up_and_the_largest_packet_fits_at_the_lowest_rate() {
+        // 524,280 bytes (`GSO_MAX_SIZE`) with the headers of each 1448 of them.
+        let largest = 524_280 / 1448 * 1514 + 1514;
+        let took = |bps: u64, bytes: u64| byte_time(bps).checked_mul(bytes).map(|time| time >> BYTE_TIME_SHIFT);
+        assert_eq!(took(8, largest), Some(largest * 1_000_000_000));
+        assert_eq!(took(1_000_000_000, 1514), Some(12_112));
+        let exact = 8 * 1514 * 1_000_000_000 / 100_000_000_000;
+        let counted = took(100_000_000_000, 1514).expect("it fits");
+        assert!((exact..=exact + 1).contains(&counted), "{counted} ns for {exact}");
+        assert_eq!(byte_time(u64::MAX), 1);
+    }
+}

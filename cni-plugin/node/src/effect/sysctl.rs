@@ -1,0 +1,105 @@
+//! Sysctls of a namespace, written in one visit, and what is to be known before the host forwards.
+
+use super::{Carrier, Effect, link, route};
+use crate::Error;
+use crate::apply::executor::is_there_already;
+use crate::apply::kernel::Kernel;
+use crate::sys::netlink::Socket;
+use crate::sys::release::is_at_least;
+use crate::sys::rtnl::{self, netconf};
+use crate::sys::sysctl;
+use braid_core::name::{IfName, Ns};
+use braid_core::plan::Facts;
+use braid_core::plan::step::Step;
+use braid_core::plan::thing::advertised::Advertised;
+use braid_core::plan::thing::{LinkRef, Sysctl, Thing, Verb};
+use std::io;
+
+impl Effect for Sysctl {
+    fn carrier(&self, _verb: Verb) -> Carrier<'_> {
+        Carrier::Sysctl(self)
+    }
+}
+
+/// Writes the sysctls of `steps`, all of them of `ns`. What became of each: `false` where the kernel has no such sysctl.
+pub(crate) fn write(
+    kernel: &mut Kernel,
+    ns: Ns,
+    steps: &[&Step],
+    facts: &Facts,
+) -> Result<Vec<io::Result<bool>>, Error> {
+    let held: Vec<bool> = steps.iter().map(|step| is_there_already(step, facts) || is_held(kernel, step)).collect();
+    let one = |(step, held): (&&Step, &bool)| match step {
+        _ if *held => Ok(true),
+        Step::Add(Thing::Sysctl(sysctl)) => sysctl::write(&sysctl.key, &sysctl.value),
+        Step::Ensure(Thing::Sysctl(sysctl)) => sysctl::ensure(&sysctl.key, &sysctl.value),
+        _ => Ok(true),
+    };
+    let all = || steps.iter().zip(&held).map(one).collect();
+    if held.iter().all(|held| *held) { Ok(all()) } else { kernel.run_in(ns, all) }
+}
+
+pub(super) fn read(kernel: &mut Kernel, ns: Ns, key: &str, facts: &mut Facts) -> Result<(), Error> {
+    let value = kernel.run_in(ns, || sysctl::read(key))?;
+    let value = value.map_err(|err| Error::io(format!("read sysctl {key}"), &err))?;
+    facts.sysctls.extend(value.map(|value| ((ns, key.to_owned()), value)));
+    Ok(())
+}
+
+/// Whether the node forwards already.
+fn is_held(kernel: &mut Kernel, step: &Step) -> bool {
+    let Step::Ensure(Thing::Sysctl(Sysctl { ns, key, value, .. })) = step else { return false };
+    value == "1" && forwards(kernel, *ns, key) == Some(true)
+}
+
+/// Whether the sysctl `key` has a namespace forward, which a message tells in a third of the time that a file takes; `None`
+/// where no message tells it, or none in good time: before Linux 6.9 it waits for the lock on all networks.
+fn forwards(kernel: &mut Kernel, ns: Ns, key: &str) -> Option<bool> {
+    let family = match key {
+        Sysctl::IPV4_FORWARD => netconf::AF_INET,
+        Sysctl::IPV6_FORWARD => netconf::AF_INET6,
+        _ => return None,
+    };
+    if !is_at_least(6, 9) {
+        return None;
+    }
+    let ask = |socket: &mut Socket| socket.get(rtnl::GETNETCONF, |out| netconf::of_all(family, out));
+    kernel.route(ns).and_then(ask).ok().map(|message| netconf::forwards(&message.body))
+}
+
+/// Reads whether the host forwards IPv6, and if not, its links that accept router advertisements.
+pub(super) fn read_ipv6_forwarding(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
+    let is_on = match forwards(kernel, Ns::Host, Sysctl::IPV6_FORWARD) {
+        Some(is_on) => Some(is_on),
+        None => read_host(Sysctl::IPV6_FORWARD)?.map(|value| value == "1"),
+    };
+    match is_on {
+        Some(true) => drop(facts.sysctls.insert((Ns::Host, Sysctl::IPV6_FORWARD.to_owned()), "1".to_owned())),
+        Some(false) => facts.advertised = advertised(kernel)?,
+        None => {}
+    }
+    Ok(())
+}
+
+fn read_host(key: &str) -> Result<Option<String>, Error> {
+    sysctl::read(key).map_err(|err| Error::io(format!("read sysctl {key}"), &err))
+}
+
+#[cold]
+fn advertised(kernel: &mut Kernel) -> Result<Vec<Advertised>, Error> {
+    let fail = |cause| Error::new("list links and IPv6 routes of the host", cause);
+    let socket = kernel.route(Ns::Host).map_err(fail)?;
+    let links = link::list(socket).map_err(fail)?;
+    let routes = route::list(socket, false).map_err(fail)?;
+    let mut advertised = Vec::new();
+    for (name, fact) in links {
+        let Ok(name) = IfName::parse(&name) else { continue };
+        let accept = [(Sysctl::accept_ra(name.as_str()), "1"), (format!("net/ipv6/conf/{name}/forwarding"), "0")];
+        if accept.iter().all(|(key, value)| read_host(key).is_ok_and(|found| found.as_deref() == Some(*value))) {
+            let has_route = routes.iter().any(|route| route.from_router && route.link == Some(fact.index));
+            let (at, is_port) = (LinkRef::host(name), fact.master.is_some());
+            advertised.push(Advertised { at, kind: fact.kind, is_port, has_route });
+        }
+    }
+    Ok(advertised)
+}

@@ -1,0 +1,82 @@
+//! VLANs of bridge ports.
+
+use super::link::{self, INFO_LEN, ifla};
+use super::{Carrier, Effect, Head};
+use crate::Error;
+use crate::apply::kernel::Kernel;
+use crate::sys::netlink::{attributes_of, find};
+use crate::sys::rtnl::{self, emit, u16_of, u32_of};
+use braid_core::name::{IfName, Ns};
+use braid_core::plan::facts::Facts;
+use braid_core::plan::thing::vlan::Vlan;
+use braid_core::plan::thing::{LinkRef, PortVlan, Verb};
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::link::{
+    AfSpecBridge, BridgeVlanInfo, BridgeVlanInfoFlags, LinkAttribute, LinkExtentMask, LinkMessage,
+};
+
+const BRIDGE_VLAN_INFO: u16 = 2;
+
+impl Effect for PortVlan {
+    fn carrier(&self, _verb: Verb) -> Carrier<'_> {
+        Carrier::Request
+    }
+
+    fn link(&self) -> Option<&LinkRef> {
+        Some(&self.at)
+    }
+
+    fn request(&self, verb: Verb, index: u32, body: &mut Vec<u8>) -> Option<Head> {
+        write(index, self.vlan, body);
+        Some((verb.word(rtnl::SETLINK, rtnl::DELLINK), 0))
+    }
+}
+
+/// Body of `RTM_SETLINK` or `RTM_DELLINK`, family bridge, for one VLAN of a port.
+fn write(index: u32, vlan: Vlan, out: &mut Vec<u8>) {
+    let mut message = LinkMessage::default();
+    message.header.interface_family = AddressFamily::Bridge;
+    message.header.index = index;
+    let mut flags = BridgeVlanInfoFlags::empty();
+    flags.set(BridgeVlanInfoFlags::Pvid, vlan.pvid);
+    flags.set(BridgeVlanInfoFlags::Untagged, vlan.untagged);
+    let info = AfSpecBridge::VlanInfo(BridgeVlanInfo { vid: vlan.id, flags });
+    message.attributes.push(LinkAttribute::AfSpecBridge(vec![info]));
+    emit(&message, out);
+}
+
+#[cold]
+pub(super) fn read(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
+    let fail = |cause| Error::new("list VLANs of bridge ports", cause);
+    let socket = kernel.route(Ns::Host).map_err(fail)?;
+    let messages = socket.dump(rtnl::GETLINK, dump).map_err(fail)?;
+    for message in &messages {
+        let Some((_, vlans)) = parse(&message.body) else { continue };
+        let Some((name, _)) = link::parse(&message.body) else { continue };
+        facts.vlans.extend(IfName::parse(&name).ok().map(|name| (name, vlans)));
+    }
+    Ok(())
+}
+
+/// Body of `RTM_GETLINK` for a dump of all bridge ports' VLANs.
+fn dump(out: &mut Vec<u8>) {
+    let mut message = LinkMessage::default();
+    message.header.interface_family = AddressFamily::Bridge;
+    message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::Brvlan]));
+    emit(&message, out);
+}
+
+/// Reads `RTM_NEWLINK` of family bridge: the port's index and its VLANs.
+fn parse(body: &[u8]) -> Option<(u32, Vec<Vlan>)> {
+    const PVID: u16 = 0x2;
+    const UNTAGGED: u16 = 0x4;
+    let head = body.first_chunk::<INFO_LEN>()?;
+    let vlans = attributes_of(find(ifla::AF_SPEC, &body[INFO_LEN..])?)
+        .filter(|(kind, _)| *kind == BRIDGE_VLAN_INFO)
+        .filter_map(|(_, value)| {
+            let (flags, id) = (u16_of(value)?, u16_of(value.get(2..)?)?);
+            Some(Vlan { id, pvid: flags & PVID != 0, untagged: flags & UNTAGGED != 0 })
+        })
+        .collect();
+    Some((u32_of(&head[4..8])?, vlans))
+}

@@ -1,0 +1,163 @@
+//! Whose `AF_XDP` sockets are held: the map of the program that does it.
+
+use crate::sys::bpf::object::{HASH, Map, NO_PREALLOC, map_by_id, name_of, program_info};
+use crate::sys::bpf::owned::{Owned, owner_of};
+use braid_core::plan::thing::xsk_guard::Hold;
+use braid_ebpf_types::hostport::OWNER_LEN;
+use braid_ebpf_types::xsk::{HELD, Held, NUMBERS, Place};
+use nix::errno::Errno;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+/// As `bpftool map` shows it.
+pub(super) const NAME: &str = "braid_xsk";
+
+/// The attachments that are held.
+#[derive(Debug)]
+pub(super) struct Holds(pub(super) Map<Place, Held>);
+
+impl Holds {
+    /// Of nobody yet.
+    pub(super) fn create() -> Result<Self, Errno> {
+        Map::create(NAME, HASH, HELD, NO_PREALLOC).map(Self)
+    }
+
+    /// Those of a program; none where it has another name, or a map of another layout.
+    pub(super) fn of_program(program: &OwnedFd, name: &str) -> Result<Option<Self>, Errno> {
+        let info = program_info(program)?;
+        let maps = info.map_ids.into_iter().filter(|id| *id != 0 && info.name == name_of(name)).map(map_by_id);
+        // The other one of `xsk_bind` has keys of another length.
+        Ok(maps.flatten().find_map(|map| Map::of(map).ok()).map(Self))
+    }
+
+    /// Holds an attachment of a network namespace, by the namespace's cookie: on all of its links. `ENOSPC` where [`NUMBERS`] of it are held, `E2BIG` where [`HELD`] are.
+    pub(super) fn hold(&self, netns: u64, owner: &str) -> Result<(), Errno> {
+        let (text, owner_len) = owner_of(owner);
+        let held = Held { refused: 0, link: 0, owner_len: owner_len.into(), owner: text };
+        // From an ADD that nobody undid: on another link, perhaps.
+        if let Some((place, _)) = self.find(netns, owner)? {
+            return self.0.set(&place, &held);
+        }
+        for place in places(netns) {
+            match self.0.add(&place, &held) {
+                Err(Errno::EEXIST) => {}
+                added => return added,
+            }
+        }
+        Err(Errno::ENOSPC)
+    }
+
+    /// From now on an attachment is held on one link only; `ENOENT` where it is not held.
+    pub(super) fn narrow(&self, netns: u64, owner: &str, link: u32) -> Result<(), Errno> {
+        let (place, held) = self.find(netns, owner)?.ok_or(Errno::ENOENT)?;
+        self.0.set(&place, &Held { link, ..held })
+    }
+
+    fn find(&self, netns: u64, owner: &str) -> Result<Option<(Place, Held)>, Errno> {
+        for place in places(netns) {
+            if let Some(held) = self.0.get(&place)?.filter(|held| held.owner_text() == owner) {
+                return Ok(Some((place, held)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Ends what an owner has in one network namespace.
+    pub(super) fn release(&self, netns: u64, owner: &str) -> Result<(), Errno> {
+        match self.find(netns, owner)? {
+            Some((place, _)) => self.0.del(&place),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends all of an owner's.
+    pub(super) fn release_all(&self, owner: &str) -> Result<(), Errno> {
+        self.0.del_all_of(owner)
+    }
+
+    /// Whether nobody is held.
+    pub(super) fn are_empty(&self) -> Result<bool, Errno> {
+        self.0.is_empty()
+    }
+
+    /// Who is held.
+    pub(super) fn list(&self) -> Result<Vec<Hold>, Errno> {
+        let hold = |place: &Place| {
+            let held = self.0.get(place)?;
+            let hold = |held: Held| Hold {
+                netns: place.netns,
+                link: held.link,
+                owner: held.owner_text(),
+                refused: held.refused,
+            };
+            Ok(held.map(hold))
+        };
+        let held: Result<Vec<Option<Hold>>, Errno> = self.0.keys()?.iter().map(hold).collect();
+        Ok(held?.into_iter().flatten().collect())
+    }
+}
+
+impl AsRawFd for Holds {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// All places of a network namespace.
+fn places(netns: u64) -> impl Iterator<Item = Place> {
+    (0..NUMBERS).map(move |number| Place { netns, number: number.into() })
+}
+
+impl Owned for Held {
+    fn owner(&self) -> (&[u8; OWNER_LEN], u16) {
+        (&self.owner, u16::try_from(self.owner_len).unwrap_or(u16::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_owner_is_held_once_and_released_alone() {
+        let holds = Holds::create().expect("a map");
+        holds.hold(7, "net a eth0").expect("held");
+        holds.hold(7, "net a eth0").expect("held already");
+        holds.hold(7, "net a net1").expect("held as well");
+        let owners = || holds.list().expect("read").into_iter().map(|hold| hold.owner).collect::<Vec<_>>();
+        let mut all = owners();
+        all.sort_unstable();
+        assert_eq!(all, ["net a eth0", "net a net1"]);
+        holds.release(8, "net a eth0").expect("of another namespace");
+        holds.release(7, "net a eth0").expect("released");
+        assert_eq!(owners(), ["net a net1"]);
+        assert_eq!(holds.are_empty(), Ok(false));
+        holds.hold(7, "net a net1").expect("held already, in another place than the first");
+        assert_eq!(owners(), ["net a net1"]);
+        holds.release_all("net a net1").expect("released");
+        assert_eq!(holds.are_empty(), Ok(true));
+    }
+
+    #[test]
+    fn one_attachment_is_narrowed_to_its_link() {
+        let holds = Holds::create().expect("a map");
+        holds.hold(7, "net a eth0").expect("held");
+        holds.narrow(7, "net a eth0", 4).expect("narrowed");
+        holds.hold(7, "net a eth0").expect("held on all links again");
+        holds.hold(7, "net a net1").expect("held as well");
+        holds.narrow(7, "net a net1", 5).expect("narrowed");
+        let mut links: Vec<_> = holds.list().expect("read").into_iter().map(|hold| (hold.owner, hold.link)).collect();
+        links.sort_unstable();
+        assert_eq!(links, [("net a eth0".to_owned(), 0), ("net a net1".to_owned(), 5)]);
+        assert_eq!(holds.narrow(8, "net a net1", 5), Err(Errno::ENOENT));
+    }
+
+    #[test]
+    fn a_namespace_has_room_for_so_many() {
+        let holds = Holds::create().expect("a map");
+        for number in 0..NUMBERS {
+            holds.hold(7, &format!("net a net{number}")).expect("held");
+        }
+        assert_eq!(holds.hold(7, "net a eth0"), Err(Errno::ENOSPC));
+        assert_eq!(holds.hold(8, "net a eth0"), Ok(()));
+    }
+}

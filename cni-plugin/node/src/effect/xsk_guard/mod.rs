@@ -1,0 +1,174 @@
+//! The guard that refuses `AF_XDP` sockets of limited containers their link: one program for the whole node, with an element
+//! for each attachment. The first attachment brings it there, the last one takes it away.
+
+mod below;
+pub(crate) mod bind;
+mod holds;
+mod sockets;
+
+use super::Effect;
+use crate::Error;
+use crate::apply::kernel::Kernel;
+use crate::store::lock::Lock;
+use crate::sys::netlink::KernelError;
+use braid_core::name::Ns;
+use braid_core::plan::facts::Facts;
+use braid_core::plan::thing::xsk_guard::Hold;
+use braid_core::plan::thing::{LinkRef, XskGuard, XskLink};
+use holds::Holds;
+use nix::errno::Errno;
+
+impl Effect for XskGuard {
+    fn add(&self, _kernel: &mut Kernel) -> Result<(), KernelError> {
+        add(self)
+    }
+
+    fn del(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+        del(kernel, self)
+    }
+
+    fn is_several(&self) -> bool {
+        true
+    }
+}
+
+impl Effect for XskLink {
+    fn add(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+        narrow(kernel, &self.guard, &self.at, self.was_there)
+    }
+
+    /// Goes with the guard.
+    fn del(&self, _kernel: &mut Kernel) -> Result<(), KernelError> {
+        Ok(())
+    }
+}
+
+/// Holds those of the container.
+fn add(guard: &XskGuard) -> Result<(), KernelError> {
+    let _held = Lock::Ebpf.hold_for_step()?;
+    let holds = bind::ensure_holds()?;
+    holds.hold(guard.netns, &guard.owner).map_err(|errno| match errno {
+        Errno::ENOSPC => said(errno, "no more attachments of one network namespace are held".to_owned()),
+        Errno::E2BIG => said(errno, "no more attachments are held".to_owned()),
+        _ => errno.into(),
+    })?;
+    Ok(bind::ensure_started(&holds)?)
+}
+
+fn said(errno: Errno, sentence: String) -> KernelError {
+    KernelError { ext_ack: Some(sentence), ..errno.into() }
+}
+
+/// From now on only those that ask for one link of the container; `EBUSY` where the link was there and one may have it.
+fn narrow(kernel: &mut Kernel, guard: &XskGuard, at: &LinkRef, was_there: bool) -> Result<(), KernelError> {
+    let index = kernel.index(at)?;
+    if was_there && count(kernel)? > 0 {
+        return Err(said(Errno::EBUSY, format!("an AF_XDP socket of the container may have link {at} already")));
+    }
+    let _held = Lock::Ebpf.hold_for_step()?;
+    let holds = bind::holds()?.ok_or(Errno::ENOENT)?;
+    Ok(holds.narrow(guard.netns, &guard.owner, index)?)
+}
+
+fn count(kernel: &Kernel) -> Result<u64, KernelError> {
+    let count = kernel.run_in(Ns::Pod, sockets::count).map_err(|err| err.cause)?;
+    count.map_err(|err| Error::io("count AF_XDP sockets of the container", &err).cause)
+}
+
+/// Ends what an attachment has.
+fn del(kernel: &mut Kernel, XskGuard { below, netns, owner }: &XskGuard) -> Result<(), KernelError> {
+    let _held = Lock::Ebpf.hold_for_step()?;
+    match below {
+        Some(at) => Ok(below::release(kernel.index(at)?, *netns, owner)?),
+        None => release(|holds| holds.release(*netns, owner)),
+    }
+}
+
+/// Ends all of an owner's, and what a call that was killed had begun.
+pub(super) fn del_of_owner(owner: &str) -> Result<(), KernelError> {
+    release_begun(|holds| holds.release_all(owner))
+}
+
+/// Takes away what holds nobody.
+pub fn sweep() -> Result<(), KernelError> {
+    release_begun(|_| Ok(()))
+}
+
+/// Ends some where there may be something to end.
+fn release_begun(some: impl Fn(&Holds) -> Result<(), Errno>) -> Result<(), KernelError> {
+    if !bind::is_begun()? {
+        return Ok(());
+    }
+    let _held = Lock::Ebpf.hold_for_step()?;
+    release(some)
+}
+
+/// Ends some, and with the last one the program and what a call that was killed had begun.
+fn release(some: impl Fn(&Holds) -> Result<(), Errno>) -> Result<(), KernelError> {
+    let is_idle = match bind::holds()? {
+        Some(holds) => {
+            some(&holds)?;
+            holds.are_empty()?
+        }
+        None => true,
+    };
+    if is_idle { Ok(bind::stop()?) } else { Ok(()) }
+}
+
+/// All whose sockets are held.
+pub fn owners() -> Result<Vec<String>, KernelError> {
+    Ok(list()?.into_iter().map(|hold| hold.owner).collect())
+}
+
+/// Whose sockets are held; nobody's where the program is gone.
+pub fn observe() -> Result<Vec<Hold>, KernelError> {
+    if bind::is_started()? { Ok(list()?) } else { Ok(Vec::new()) }
+}
+
+#[cold]
+pub(super) fn read(facts: &mut Facts) -> Result<(), Error> {
+    let found = observe();
+    facts.xsk_guards = found.map_err(|cause| Error::new("look whose AF_XDP sockets are held", cause))?;
+    Ok(())
+}
+
+fn list() -> Result<Vec<Hold>, Errno> {
+    bind::holds()?.map_or_else(|| Ok(Vec::new()), |holds| holds.list())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::store::record::Record;
+    use braid_core::name::IfName;
+    use braid_core::plan::Facts;
+    use braid_core::plan::step::Step;
+    use braid_core::plan::thing::{LinkRef, Thing};
+    use braid_core::plan::undo::undo;
+
+    /// As the version before wrote it where the kernel asks no LSM program.
+    const OF_BEFORE: &str = r#"{"layout":1,"key":{"network":"net","plugin":"braid","container_id":"a","ifname":"eth0"},
+        "netns":"/run/netns/a","netns_cookie":6882,"args":"","path":["/run/p"],"conf":{"cniVersion":"1.1.0",
+        "name":"net","type":"braid","plugins":[{"type":"macvlan","master":"lan","mode":"bridge",
+        "ipam":{"type":"host-local","subnet":"10.3.0.0/24"}},{"type":"bandwidth","capabilities":{"bandwidth":true}}],
+        "runtimeConfig":{"bandwidth":{"egressRate":500000,"egressBurst":160000}}},
+        "parts":[[{"AddLink":{"at":{"ns":"pod","name":"eth0"},"mac":[10,8,11,52,68,101],"up":false,
+        "kind":{"Macvlan":{"parent":{"ns":"host","name":"lan"},"mode":"bridge"}}}},{"SetLink":{"at":{"ns":"pod",
+        "name":"eth0"},"to":{"ArpNotify":true}}},{"AddAddr":{"at":{"ns":"pod","name":"eth0"},"net":"10.3.0.2/24"}},
+        {"SetLink":{"at":{"ns":"pod","name":"eth0"},"to":{"Up":true}}}],[{"AddShaping":{"shapers":[{"at":{"ns":"pod",
+        "name":"eth0"},"toward":"network","queue":"tbf+pfifo_fast","rate":{"bps":500000,"burst":160000},"mtu":1500}],
+        "subnets":null}},{"AddPacketGuard":{"at":{"ns":"pod","name":"eth0"},"limit":{"rate":68750,"burst":20000}}},
+        {"AddXskGuard":{"below":{"ns":"host","name":"lan"},"netns":6882,"owner":"net a eth0"}},
+        {"SetLink":{"at":{"ns":"pod","name":"eth0"},"to":{"GsoMaxSize":3000},"from":{"GsoMaxSize":65536}}}]]}"#;
+
+    #[test]
+    fn the_record_of_a_guard_at_the_link_below_is_read_checked_and_undone() {
+        let record: Record = serde_json::from_str(OF_BEFORE).expect("a record");
+        let steps: Vec<Step> = record.steps().cloned().collect();
+        let guard = steps.iter().find(|step| matches!(step, Step::Add(Thing::XskGuard(_)))).expect("a guard");
+        guard.holds(&Facts::default()).expect("CHECK does not look for it");
+        let last = undo(&steps).pop();
+        assert_eq!(last, guard.inverse());
+        let lan = LinkRef::host(IfName::parse("lan").expect("a name"));
+        assert!(matches!(last, Some(Step::Del(Thing::XskGuard(guard))) if guard.below == Some(lan)));
+    }
+}

@@ -1,0 +1,320 @@
+//! The leases of one network under its lock: the files, which are the truth, and the index, kept in step with them.
+//!
+//! Each change goes to the files first. That breaks the index's seal, so a crash anywhere after it costs a scan and no
+//! address; [`Book::close`] seals again. Where the index cannot be kept (a full `/run`), a scan serves instead. An index that
+//! was not sealed says that somebody changed the files, who may have taken leases of the living away: these are restored.
+
+use super::Host;
+use super::index::Index;
+use super::store::{Holder, LeaseFile, Store, lease_key};
+use crate::ipam::liveness::{Clock, Death, Liveness, Recorded, death_of};
+use braid_core::cni::Error;
+use braid_core::ipam::host_local::allocator::{Span, spans};
+use braid_core::ipam::range::{RangeSet, from_bits, to_bits};
+use std::collections::HashSet;
+use std::fmt::Display;
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::SystemTime;
+
+/// An open, locked data directory.
+#[derive(Debug)]
+pub struct Book {
+    store: Store,
+    view: View,
+    changed: bool,
+    /// Addresses without a lease that this call must not give out.
+    avoided: Vec<IpAddr>,
+}
+
+/// Where look-ups are answered from.
+#[derive(Debug)]
+enum View {
+    Index(Index),
+    Scan(Vec<LeaseFile>),
+}
+
+impl Book {
+    /// Opens the book of the data directory at `path`, `None` if there is no such directory.
+    pub fn open(path: &Path, host: Host<'_>) -> Result<Option<Self>, Error> {
+        let store = Store::open(path).map_err(|e| failed("open", path.display(), &e))?;
+        store.map(|store| Self::of(store, host)).transpose()
+    }
+
+    /// Opens the book of the data directory at `path`, which is made where it is missing.
+    pub fn open_or_create(path: &Path, host: Host<'_>) -> Result<Self, Error> {
+        let store = Store::open_or_create(path).map_err(|e| failed("open", path.display(), &e))?;
+        Self::of(store, host)
+    }
+
+    /// Opens the book to read it alone: nothing is restored, and no index built.
+    pub fn open_to_read(path: &Path, state_dir: &Path) -> Result<Option<Self>, Error> {
+        let Some(store) = Store::open(path).map_err(|e| failed("open", path.display(), &e))? else { return Ok(None) };
+        let view = match index_of(&store, state_dir) {
+            Ok((index, true)) => View::Index(index),
+            _ => View::Scan(scan(&store)?),
+        };
+        Ok(Some(Self::new(store, view)))
+    }
+
+    fn of(store: Store, host: Host<'_>) -> Result<Self, Error> {
+        let (view, is_sealed) = match index_of(&store, host.state_dir) {
+            Ok((index, is_sealed)) => (View::Index(index), is_sealed),
+            Err(_) => (View::Scan(Vec::new()), false),
+        };
+        let mut book = Self::new(store, view);
+        if !is_sealed {
+            book.restore(host.liveness);
+            book.rescan()?;
+        }
+        Ok(book)
+    }
+
+    fn new(store: Store, view: View) -> Self {
+        Self { store, view, changed: false, avoided: Vec::new() }
+    }
+
+    /// Writes the leases again that are missing though the host's records know of them. One that a call is busy with may
+    /// be about to go, and one that can't be written is as good as none: these addresses are avoided, and the index stays
+    /// in doubt.
+    fn restore(&mut self, liveness: &dyn Liveness) {
+        let is_missing = |ip| matches!(self.store.read(ip), Ok(None));
+        for Recorded { ip, owner, is_idle } in liveness.recorded(self.store.path(), &is_missing) {
+            if !is_idle || self.store.create(ip, &lease_key(&owner)).is_err() {
+                self.avoided.push(ip);
+            }
+        }
+    }
+
+    /// Seals the index after the changes made.
+    pub fn close(self) {
+        if self.changed {
+            self.seal();
+        }
+    }
+
+    /// Every lease, read from the files.
+    pub fn scan(&self) -> Result<Vec<LeaseFile>, Error> {
+        scan(&self.store)
+    }
+
+    /// Reads every lease anew and builds the index from them.
+    pub fn rescan(&mut self) -> Result<Vec<LeaseFile>, Error> {
+        let mut leases = self.scan()?;
+        let avoided = |&ip: &IpAddr| LeaseFile { ip, holder: Holder::Other, written: SystemTime::now() };
+        leases.extend(self.avoided.iter().map(avoided));
+        let rebuilt = if let View::Index(index) = &mut self.view { index.rebuild(&leases).is_ok() } else { false };
+        if rebuilt {
+            self.seal();
+        } else {
+            self.view = View::Scan(leases.clone());
+        }
+        Ok(leases)
+    }
+
+    /// The addresses of the leases with the content `key`, each verified against its file.
+    pub fn owned_by(&mut self, key: &str) -> Result<Vec<IpAddr>, Error> {
+        let leases = match &self.view {
+            View::Scan(leases) => leases.clone(),
+            View::Index(index) => {
+                if let Ok(Some(ips)) = index.owned_by(key)
+                    && ips.iter().all(|ip| self.is_held(*ip, key))
+                {
+                    return Ok(ips);
+                }
+                self.rescan()?
+            }
+        };
+        let held = |lease: &&LeaseFile| lease.holder == Holder::Key(key.to_owned());
+        Ok(leases.iter().filter(held).map(|lease| lease.ip).collect())
+    }
+
+    /// Notes which addresses have leases with the content `key`.
+    pub fn set_owned_by(&mut self, key: &str, ips: &[IpAddr]) -> Result<(), Error> {
+        self.update(|index| index.set_owned_by(key, ips), |_| {})
+    }
+
+    /// Takes `ip` for `key`; false if it is taken.
+    pub fn take(&mut self, ip: IpAddr, key: &str) -> Result<bool, Error> {
+        if self.avoided.contains(&ip) {
+            return Ok(false);
+        }
+        let taken = self.store.create(ip, key).map_err(|e| self.failed("create lease", ip, &e))?;
+        if taken {
+            self.changed = true;
+            let lease = || LeaseFile { ip, holder: Holder::Key(key.to_owned()), written: SystemTime::now() };
+            self.update(|index| index.set_taken(ip, true), |leases| leases.push(lease()))?;
+        }
+        Ok(taken)
+    }
+
+    /// Takes the next free address of range set `number` after the one it gave out last.
+    pub fn take_next(&mut self, number: usize, set: &RangeSet, key: &str) -> Result<Option<IpAddr>, Error> {
+        let mark = self.store.last_reserved(number).map_err(|e| self.failed("read last_reserved_ip", number, &e))?;
+        let Some(ip) = self.take_first(&spans(set, mark.ip), set.is_ipv4(), key)? else { return Ok(None) };
+        if let Err(e) = self.store.set_last_reserved(number, mark, ip) {
+            let error = self.failed("write last_reserved_ip", number, &e);
+            return Err(also(error, self.free(ip).err()));
+        }
+        self.changed = true;
+        Ok(Some(ip))
+    }
+
+    /// Sets range set `number`'s mark to an address that was asked for by name.
+    pub fn mark(&mut self, number: usize, ip: IpAddr) -> Result<(), Error> {
+        let moved = self.store.last_reserved(number).and_then(|mark| self.store.set_last_reserved(number, mark, ip));
+        moved.map_err(|e| self.failed("write last_reserved_ip", number, &e))
+    }
+
+    /// Whether any address of `set` is free.
+    pub fn has_free(&mut self, set: &RangeSet) -> Result<bool, Error> {
+        for span in spans(set, None) {
+            if self.next_free(span, set.is_ipv4())?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Frees `ip`; missing is success.
+    pub fn free(&mut self, ip: IpAddr) -> Result<(), Error> {
+        self.store.remove(ip).map_err(|e| self.failed("remove lease", ip, &e))?;
+        self.changed = true;
+        self.update(|index| index.set_taken(ip, false), |leases| leases.retain(|lease| lease.ip != ip))
+    }
+
+    /// Frees the leases that are surely dead, of those whose address is asked for, and says which.
+    pub fn reclaim(
+        &mut self,
+        is_asked: impl Fn(IpAddr) -> bool,
+        liveness: &dyn Liveness,
+    ) -> Result<Vec<(LeaseFile, Death)>, Error> {
+        let (leases, clock) = (self.scan()?, liveness.clock());
+        let mut freed = Vec::new();
+        for lease in leases.into_iter().filter(|lease| is_asked(lease.ip)) {
+            freed.extend(self.free_if_dead(&lease, &clock, liveness)?.map(|why| (lease, why)));
+        }
+        // Also when nothing was freed: the index may have called a free address taken.
+        self.rescan()?;
+        Ok(freed)
+    }
+
+    /// Frees `ip` if its lease is surely dead; true if it is free now.
+    pub fn reclaim_one(&mut self, ip: IpAddr, liveness: &dyn Liveness) -> Result<bool, Error> {
+        match self.store.read(ip).map_err(|e| self.failed("read lease", ip, &e))? {
+            Some(lease) => Ok(self.free_if_dead(&lease, &liveness.clock(), liveness)?.is_some()),
+            None => Ok(true),
+        }
+    }
+
+    /// Whether any lease in `set` could be taken back.
+    pub fn has_dead(&self, set: &RangeSet, liveness: &dyn Liveness) -> Result<bool, Error> {
+        let clock = liveness.clock();
+        let dead = |lease: &LeaseFile| death_of(lease, &clock, liveness).is_some();
+        Ok(self.scan()?.iter().any(|lease| set.range_for(lease.ip).is_some() && dead(lease)))
+    }
+
+    fn free_if_dead(
+        &mut self,
+        lease: &LeaseFile,
+        clock: &Clock,
+        liveness: &dyn Liveness,
+    ) -> Result<Option<Death>, Error> {
+        let Some(why) = death_of(lease, clock, liveness) else { return Ok(None) };
+        self.free(lease.ip)?;
+        liveness.reclaimed(lease, why);
+        Ok(Some(why))
+    }
+
+    fn take_first(&mut self, spans: &[Span], is_ipv4: bool, key: &str) -> Result<Option<IpAddr>, Error> {
+        let mut rescanned = false;
+        for &Span { mut first, last } in spans {
+            while let Some(free) = self.next_free(Span { first, last }, is_ipv4)? {
+                let ip = from_bits(free, is_ipv4);
+                if self.take(ip, key)? {
+                    return Ok(Some(ip));
+                }
+                // The file is the truth and the index was wrong: it is damaged. After a scan, it is somebody who
+                // writes there without the lock.
+                first = if rescanned { free + 1 } else { first };
+                if first > last {
+                    break;
+                }
+                if !rescanned {
+                    self.rescan()?;
+                    rescanned = true;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn next_free(&mut self, span: Span, is_ipv4: bool) -> Result<Option<u128>, Error> {
+        if let View::Index(index) = &mut self.view {
+            if let Ok(found) = index.next_free(span, is_ipv4) {
+                return Ok(found);
+            }
+            self.view = View::Scan(self.scan()?);
+        }
+        let View::Scan(leases) = &self.view else { return Ok(None) };
+        let same_family = leases.iter().filter(|lease| lease.ip.is_ipv4() == is_ipv4);
+        let taken: HashSet<u128> = same_family.map(|lease| to_bits(lease.ip)).collect();
+        Ok((span.first..=span.last).find(|bits| !taken.contains(bits)))
+    }
+
+    /// Notes a change of the files in the view; an index that cannot be written is given up for this call.
+    fn update(
+        &mut self,
+        in_index: impl FnOnce(&mut Index) -> io::Result<()>,
+        in_scan: impl FnOnce(&mut Vec<LeaseFile>),
+    ) -> Result<(), Error> {
+        match &mut self.view {
+            View::Scan(leases) => in_scan(leases),
+            View::Index(index) => {
+                if in_index(index).is_err() {
+                    self.view = View::Scan(self.scan()?);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_held(&self, ip: IpAddr, key: &str) -> bool {
+        matches!(self.store.read(ip), Ok(Some(LeaseFile { holder: Holder::Key(k), .. })) if k == key)
+    }
+
+    /// An index that cannot be sealed, or is not to be, is only built again by the next call.
+    fn seal(&self) {
+        if let View::Index(index) = &self.view
+            && self.avoided.is_empty()
+        {
+            let _sealed = self.store.set_changed().and_then(|time| index.seal(time));
+        }
+    }
+
+    fn failed(&self, what: &str, which: impl Display, e: &io::Error) -> Error {
+        failed(what, format_args!("{which} in {}", self.store.path().display()), e)
+    }
+}
+
+/// The index of a data directory, and whether it can be believed.
+fn index_of(store: &Store, state_dir: &Path) -> io::Result<(Index, bool)> {
+    let changed = store.changed()?;
+    let index = Index::open(state_dir, store.path())?;
+    let is_sealed = index.is_sealed(changed)?;
+    Ok((index, is_sealed))
+}
+
+fn scan(store: &Store) -> Result<Vec<LeaseFile>, Error> {
+    store.scan().map_err(|e| failed("read leases of", store.path().display(), &e))
+}
+
+fn failed(what: &str, which: impl Display, e: &io::Error) -> Error {
+    Error::because_of(format!("{what} {which}: {e}"), e)
+}
+
+/// `error`, with what went wrong while cleaning up after it.
+pub fn also(error: Error, cleanup: impl IntoIterator<Item = Error>) -> Error {
+    error.and_cleanup(&cleanup.into_iter().collect::<Vec<_>>())
+}

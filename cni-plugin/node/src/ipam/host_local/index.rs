@@ -1,0 +1,246 @@
+//! What makes ADD and DEL take the same time with one lease and with a million: a cache of a data directory.
+//!
+//! ```text
+//!  <state dir>/<hash of the data directory's path>/
+//!    4-0a, 6-20010db8…00   one bit per address, set when taken: a sparse file for each 2^24 addresses
+//!    o-<hash of a lease's content> -> 10.1.0.7,2001:db8::7      the addresses whose files have that content
+//! ```
+//!
+//! It is believed only while it is *sealed*: its own modification time is the data directory's, 2^30 s earlier.
+//! [`Index::seal`] sets both, to a time read from the clock in nanoseconds, after each change of ours and under the
+//! lock. Whatever else changes either directory (the reference plugin, an administrator, a crash between lease and
+//! index) makes the kernel stamp it with its own time, and the seal is broken; the index is then built anew by one scan.
+//! * The kernel stamps with the time of the last tick, so two changes within 4 ms may get the same stamp. That is why the
+//!   stamp is set and not just remembered: a change in the tick of the seal still shows.
+//! * That is also what the shift is for: a crash may leave both directories with the same tick, but not a generation apart.
+//!
+//! Nothing here decides who owns an address: a lease's file does, by being linkable and by what it says.
+
+use super::store::{Holder, LeaseFile};
+use base16ct::lower::encode_string;
+use braid_core::ipam::host_local::allocator::Span;
+use braid_core::ipam::range::to_bits;
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat, readlinkat};
+use nix::sys::stat::Mode;
+use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::net::IpAddr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// How much earlier the index's stamp is than the data directory's: 2^30 s, about 34 years.
+const SHIFT: Duration = Duration::from_secs(1 << 30);
+/// Addresses in one file: 2^24.
+const BLOCK_BITS: u32 = 24;
+/// Bytes read at once; one page of tmpfs.
+const CHUNK_BYTES: usize = 4096;
+/// Addresses in one chunk: 2^15.
+const CHUNK_BITS: u32 = 15;
+const _: () = assert!(CHUNK_BYTES * 8 == 1 << CHUNK_BITS);
+/// Longest list of addresses in a symbolic link, below `PATH_MAX`; a longer one is written as `*`.
+const MAX_LIST_BYTES: usize = 4000;
+const TOO_MANY: &str = "*";
+
+/// The index of one data directory. Its caller holds that directory's lock.
+#[derive(Debug)]
+pub struct Index {
+    dir: File,
+    path: PathBuf,
+    chunk: Option<Chunk>,
+}
+
+/// The part of a bitmap that was read last, with its file kept open for the write that follows.
+#[derive(Debug)]
+struct Chunk {
+    name: String,
+    number: u64,
+    file: Option<File>,
+    bits: Box<[u8; CHUNK_BYTES]>,
+}
+
+impl Index {
+    /// Opens the index of the data directory at `data_path`, making it (0700) where it is missing.
+    pub fn open(state_dir: &Path, data_path: &Path) -> io::Result<Self> {
+        let path = state_dir.join(hash(data_path.as_os_str().as_bytes()));
+        let dir = match File::open(&path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
+                File::open(&path)?
+            }
+            opened => opened?,
+        };
+        Ok(Self { dir, path, chunk: None })
+    }
+
+    /// Whether nothing but sealed changes were made; `data_changed` is the data directory's stamp.
+    pub fn is_sealed(&self, data_changed: SystemTime) -> io::Result<bool> {
+        Ok(data_changed.checked_sub(SHIFT) == Some(self.dir.metadata()?.modified()?))
+    }
+
+    /// Makes the index believed for as long as the data directory keeps the stamp `data_changed`.
+    pub fn seal(&self, data_changed: SystemTime) -> io::Result<()> {
+        self.dir.set_modified(data_changed.checked_sub(SHIFT).unwrap_or(data_changed))
+    }
+
+    /// First address of `span` whose bit is not set.
+    pub fn next_free(&mut self, span: Span, is_ipv4: bool) -> io::Result<Option<u128>> {
+        let mut at = span.first;
+        while at <= span.last {
+            let chunk_start = at >> CHUNK_BITS << CHUNK_BITS;
+            let skip = (at - chunk_start) as usize;
+            if let Some(bit) = first_zero(&self.load(at, is_ipv4)?.bits, skip) {
+                let free = chunk_start + bit as u128;
+                return Ok((free <= span.last).then_some(free));
+            }
+            let Some(next) = chunk_start.checked_add(1 << CHUNK_BITS) else { break };
+            at = next;
+        }
+        Ok(None)
+    }
+
+    /// Notes that `ip` is taken or free.
+    pub fn set_taken(&mut self, ip: IpAddr, taken: bool) -> io::Result<()> {
+        let bit = bit_in_chunk(ip);
+        let chunk = self.load(to_bits(ip), ip.is_ipv4())?;
+        set_bit(&mut chunk.bits, bit, taken);
+        let (byte, offset) = (chunk.bits[bit / 8], chunk.number * CHUNK_BYTES as u64 + (bit / 8) as u64);
+        if let Some(file) = &chunk.file {
+            return file.write_all_at(&[byte], offset);
+        }
+        let name = chunk.name.clone();
+        let file = self.create(&name)?;
+        file.write_all_at(&[byte], offset)?;
+        if let Some(chunk) = &mut self.chunk {
+            chunk.file = Some(file);
+        }
+        Ok(())
+    }
+
+    /// The addresses of the leases with the content `key`; `None` if the index cannot tell.
+    pub fn owned_by(&self, key: &str) -> io::Result<Option<Vec<IpAddr>>> {
+        match readlinkat(&self.dir, owner_name(key).as_str()) {
+            Ok(list) => Ok(list.to_str().and_then(|l| l.split(',').map(|ip| ip.parse().ok()).collect())),
+            Err(Errno::ENOENT) => Ok(Some(Vec::new())),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Notes which addresses have leases with the content `key`.
+    pub fn set_owned_by(&self, key: &str, ips: &[IpAddr]) -> io::Result<()> {
+        let name = owner_name(key);
+        let list = ips.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(",");
+        let list = if list.len() > MAX_LIST_BYTES { TOO_MANY } else { &list };
+        // The usual case, an owner's first addresses, is one call.
+        let mut noted = if list.is_empty() { Err(Errno::EEXIST) } else { symlinkat(list, &self.dir, name.as_str()) };
+        if noted == Err(Errno::EEXIST) {
+            noted = unlinkat(&self.dir, name.as_str(), UnlinkatFlags::NoRemoveDir);
+            if noted == Err(Errno::ENOENT) {
+                noted = Ok(());
+            }
+            if noted.is_ok() && !list.is_empty() {
+                noted = symlinkat(list, &self.dir, name.as_str());
+            }
+        }
+        Ok(noted?)
+    }
+
+    /// Throws everything away and notes `leases`. Not sealed yet.
+    pub fn rebuild(&mut self, leases: &[LeaseFile]) -> io::Result<()> {
+        self.chunk = None;
+        for entry in fs::read_dir(&self.path)? {
+            fs::remove_file(entry?.path())?;
+        }
+        let mut chunks: BTreeMap<(String, u64), Box<[u8; CHUNK_BYTES]>> = BTreeMap::new();
+        let mut owners: BTreeMap<&str, Vec<IpAddr>> = BTreeMap::new();
+        for lease in leases {
+            let place = place(to_bits(lease.ip), lease.ip.is_ipv4());
+            let bits = chunks.entry(place).or_insert_with(|| Box::new([0; CHUNK_BYTES]));
+            set_bit(bits, bit_in_chunk(lease.ip), true);
+            if let Holder::Key(key) = &lease.holder {
+                owners.entry(key).or_default().push(lease.ip);
+            }
+        }
+        for ((name, number), bits) in chunks {
+            self.create(&name)?.write_all_at(&bits[..], number * CHUNK_BYTES as u64)?;
+        }
+        owners.iter().try_for_each(|(key, ips)| self.set_owned_by(key, ips))
+    }
+
+    /// The chunk with the address `bits`, read unless it is the one read last.
+    fn load(&mut self, bits: u128, is_ipv4: bool) -> io::Result<&mut Chunk> {
+        let (name, number) = place(bits, is_ipv4);
+        let chunk = match self.chunk.take() {
+            Some(chunk) if chunk.name == name && chunk.number == number => chunk,
+            Some(chunk) if chunk.name == name => Chunk::read(name, number, chunk.file)?,
+            _ => {
+                let file = match openat(&self.dir, name.as_str(), OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty()) {
+                    Ok(fd) => Some(File::from(fd)),
+                    Err(Errno::ENOENT) => None,
+                    Err(e) => return Err(e.into()),
+                };
+                Chunk::read(name, number, file)?
+            }
+        };
+        Ok(self.chunk.insert(chunk))
+    }
+
+    fn create(&self, name: &str) -> io::Result<File> {
+        let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_CLOEXEC;
+        Ok(File::from(openat(&self.dir, name, flags, Mode::from_bits_truncate(0o600))?))
+    }
+}
+
+impl Chunk {
+    fn read(name: String, number: u64, file: Option<File>) -> io::Result<Self> {
+        let mut bits = Box::new([0; CHUNK_BYTES]);
+        if let Some(file) = &file {
+            // What lies past the end of a sparse file stays zero: free.
+            let _bytes = file.read_at(&mut bits[..], number * CHUNK_BYTES as u64)?;
+        }
+        Ok(Self { name, number, file, bits })
+    }
+}
+
+/// Name of the file that has the address, and number of its chunk there.
+fn place(bits: u128, is_ipv4: bool) -> (String, u64) {
+    let block = bits >> BLOCK_BITS;
+    let name = if is_ipv4 { format!("4-{block:02x}") } else { format!("6-{block:026x}") };
+    let number = (bits >> CHUNK_BITS) & ((1 << (BLOCK_BITS - CHUNK_BITS)) - 1);
+    (name, number as u64)
+}
+
+fn bit_in_chunk(ip: IpAddr) -> usize {
+    (to_bits(ip) & ((1 << CHUNK_BITS) - 1)) as usize
+}
+
+fn set_bit(bits: &mut [u8; CHUNK_BYTES], bit: usize, taken: bool) {
+    let mask = 1 << (bit % 8);
+    if taken { bits[bit / 8] |= mask } else { bits[bit / 8] &= !mask }
+}
+
+/// Index of the first zero bit at or after `from`.
+fn first_zero(bits: &[u8; CHUNK_BYTES], from: usize) -> Option<usize> {
+    let below = (1_u8 << (from % 8)) - 1;
+    let byte = bits[from / 8] | below;
+    if byte != u8::MAX {
+        return Some(from / 8 * 8 + byte.trailing_ones() as usize);
+    }
+    let rest = from / 8 + 1;
+    let index = rest + bits[rest..].iter().position(|&b| b != u8::MAX)?;
+    Some(index * 8 + bits[index].trailing_ones() as usize)
+}
+
+fn owner_name(key: &str) -> String {
+    format!("o-{}", hash(key.as_bytes()))
+}
+
+/// 128 bits of SHA-256, in hex: nobody can choose an id that lands on another's name.
+pub(super) fn hash(bytes: &[u8]) -> String {
+    encode_string(&Sha256::digest(bytes)[..16])
+}

@@ -1,0 +1,300 @@
+//! The `host-local` IPAM: addresses of this node's ranges, kept as files like the reference plugin's.
+//!
+//! ```text
+//!  config ─► allocator (pure: which address next) ─► book ─► store  <dataDir>/<network>/<ip>: the truth
+//!                                                     └────► index  <state dir>/<hash>/: a cache, so nothing is searched
+//! ```
+//! One lock is held over all that a call does.
+
+pub mod book;
+pub mod index;
+pub mod peek;
+pub mod resolv;
+pub mod store;
+
+use super::Ipam;
+use super::liveness::{Death, Liveness, death_of};
+use book::{Book, also};
+use braid_core::cni::netconf::is_identifier;
+use braid_core::cni::{AddResult, Code, Error, IpConfig, Owner};
+use braid_core::ipam::Lease;
+pub use braid_core::ipam::host_local::Config;
+use braid_core::ipam::range::RangeSet;
+use peek::peek;
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::path::Path;
+use store::{Holder, LeaseFile, lease_key};
+
+/// Where the index lives: on a tmpfs, as it is worth nothing after a reboot.
+pub const STATE_DIR: &str = "/run/braid/ipam";
+
+/// What the caller lends to the verbs.
+#[derive(Clone, Copy)]
+pub struct Host<'a> {
+    /// Where to keep the index, normally [`STATE_DIR`].
+    pub state_dir: &'a Path,
+    /// Who can still be alive.
+    pub liveness: &'a dyn Liveness,
+}
+
+impl Ipam for Config {
+    fn has_ipv6(&self) -> bool {
+        self.ranges.iter().any(|set| !set.is_ipv4())
+    }
+
+    fn without_ipv6(&self) -> Option<Box<dyn Ipam>> {
+        let mut config = self.clone();
+        config.ranges.retain(RangeSet::is_ipv4);
+        config.requested.retain(IpAddr::is_ipv4);
+        config.routes.retain(|route| route.dst.addr().is_ipv4());
+        if config.ranges.is_empty() { None } else { Some(Box::new(config)) }
+    }
+
+    fn peek(&self, host: Host<'_>) -> Result<Lease, Error> {
+        peek(self, host)
+    }
+
+    fn as_host_local(&self) -> Option<&Config> {
+        Some(self)
+    }
+
+    /// Takes an address of each range set.
+    fn reserve(&self, owner: &Owner, host: Host<'_>) -> Result<Lease, Error> {
+        let dns = self.resolv_conf.as_deref().map(resolv::read).transpose()?.unwrap_or_default();
+        let mut book = Book::open_or_create(&self.path(), host)?;
+        let mut call = Call::new(&mut book, self, owner, host)?;
+        let filled = call.fill().and_then(|()| call.note());
+        let (ips, failed) = match filled {
+            Ok(()) => (call.ips(), None),
+            Err(error) => (Vec::new(), Some(call.undo(error))),
+        };
+        book.close();
+        failed.map_or(Ok(Lease { ips, routes: self.routes.clone(), dns }), Err)
+    }
+
+    fn release(&self, owner: &Owner, host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
+        let Some(mut book) = Book::open(&self.path(), host)? else { return Ok(Vec::new()) };
+        let mut key = lease_key(owner);
+        let mut ips = book.owned_by(&key)?;
+        if ips.is_empty() {
+            // Plugins before 0.8 wrote the id alone.
+            owner.container_id.trim().clone_into(&mut key);
+            ips = book.owned_by(&key)?;
+        }
+        let (mut freed, mut errors) = (Vec::new(), Vec::new());
+        for &ip in &ips {
+            match book.free(ip) {
+                Ok(()) => freed.push(ip),
+                Err(e) => errors.push(e),
+            }
+        }
+        if !freed.is_empty() {
+            ips.retain(|ip| !freed.contains(ip));
+            errors.extend(book.set_owned_by(&key, &ips).err());
+        }
+        book.close();
+        first_of(errors).map_or(Ok(freed), Err)
+    }
+
+    /// Whether `owner` holds any address.
+    fn check(&self, owner: &Owner, _prev_result: Option<&AddResult>, host: Host<'_>) -> Result<(), Error> {
+        if let Some(mut book) = Book::open_to_read(&self.path(), host.state_dir)?
+            && (!book.owned_by(&lease_key(owner))?.is_empty() || !book.owned_by(owner.container_id.trim())?.is_empty())
+        {
+            return Ok(());
+        }
+        let id = &owner.container_id;
+        Err(Error::internal(format!("host-local: Failed to find address added by container {id}")))
+    }
+
+    /// Frees every lease whose owner is not in `valid`, and those that name no owner. What no plugin wrote stays. Goes on
+    /// after errors and reports them all.
+    fn gc(&self, valid: &[Owner], host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
+        let Some(mut book) = Book::open(&self.path(), host)? else { return Ok(Vec::new()) };
+        let (mut freed, mut errors) = (Vec::new(), Vec::new());
+        // Old plugins wrote the id alone.
+        let valid = valid.iter().flat_map(|owner| [lease_key(owner), owner.container_id.trim().to_owned()]).collect();
+        for lease in book.scan()?.into_iter().filter(|lease| !is_wanted(lease, &valid)) {
+            match book.free(lease.ip) {
+                Ok(()) => freed.push(lease.ip),
+                Err(e) => errors.push(e),
+            }
+        }
+        if !freed.is_empty() {
+            errors.extend(book.rescan().err());
+        }
+        first_of(errors).map_or(Ok(freed), Err)
+    }
+
+    /// Whether the store can be written (else code 50), and what [`full`] says. A full range is no failure, and one that
+    /// another call is busy with is none either: the runtime would take the node for not ready, and evict those who hold the
+    /// addresses.
+    fn status(&self, host: Host<'_>) -> Result<Option<String>, Error> {
+        let path = self.path();
+        let existing = path.ancestors().find(|p| p.exists()).unwrap_or(&path);
+        store::takes_leases(existing)
+            .map_err(|e| Error::not_available(format!("write to {}: {e}", existing.display())))?;
+        match full(self, host) {
+            Err(e) if e.code == Code::TryAgain => Ok(Some(e.msg)),
+            found => found.map_err(|e| Error::not_available(e.to_string())),
+        }
+    }
+}
+
+/// The sentence that ADD would refuse with, where a range set has no address that is free or held by the dead.
+pub fn full(config: &Config, host: Host<'_>) -> Result<Option<String>, Error> {
+    let Some(mut book) = Book::open_to_read(&config.path(), host.state_dir)? else { return Ok(None) };
+    for set in &config.ranges {
+        if !book.has_free(set)? && !book.has_dead(set, host.liveness)? {
+            return Ok(Some(exhausted(set)));
+        }
+    }
+    Ok(None)
+}
+
+/// The leases of the dead in the data directory at `path`; read without the lock.
+pub fn surely_dead(path: &Path, liveness: &dyn Liveness) -> Result<Vec<(LeaseFile, Death)>, Error> {
+    let clock = liveness.clock();
+    let dead = |lease: LeaseFile| death_of(&lease, &clock, liveness).map(|why| (lease, why));
+    Ok(read_leases(path)?.into_iter().filter_map(dead).collect())
+}
+
+/// Frees the leases of the dead in the data directory at `path`, and says which.
+pub fn reclaim(path: &Path, host: Host<'_>) -> Result<Vec<(LeaseFile, Death)>, Error> {
+    let Some(mut book) = Book::open(path, host)? else { return Ok(Vec::new()) };
+    book.reclaim(|_| true, host.liveness)
+}
+
+/// Every lease in the data directory at `path`, for people and collectors; read without the lock.
+pub fn read_leases(path: &Path) -> Result<Vec<LeaseFile>, Error> {
+    store::read_leases(path).map_err(|e| Error::io(format!("read leases of {}: {e}", path.display())))
+}
+
+/// One reservation: what was taken so far.
+struct Call<'a> {
+    book: &'a mut Book,
+    config: &'a Config,
+    host: Host<'a>,
+    owner: &'a Owner,
+    key: String,
+    /// Held under `key` before this call, and under the bare id.
+    held: Vec<IpAddr>,
+    held_by_id: Vec<IpAddr>,
+    taken: Vec<IpAddr>,
+}
+
+impl<'a> Call<'a> {
+    fn new(book: &'a mut Book, config: &'a Config, owner: &'a Owner, host: Host<'a>) -> Result<Self, Error> {
+        let key = lease_key(owner);
+        let held = book.owned_by(&key)?;
+        let held_by_id = book.owned_by(owner.container_id.trim())?;
+        Ok(Self { book, config, host, owner, key, held, held_by_id, taken: Vec::new() })
+    }
+
+    /// Takes one address of each set: the one asked for, or the next one.
+    fn fill(&mut self) -> Result<(), Error> {
+        let mut requested = self.config.requested.clone();
+        for (number, set) in self.config.ranges.iter().enumerate() {
+            let asked = requested.iter().position(|ip| set.range_for(*ip).is_some()).map(|at| requested.remove(at));
+            let taken = match asked {
+                Some(ip) => self.take_requested(number, set, ip),
+                None => self.take_next(number, set),
+            };
+            self.taken.push(taken.map_err(|e| e.context(format_args!("failed to allocate for range {number}")))?);
+        }
+        if requested.is_empty() {
+            return Ok(());
+        }
+        let left: Vec<String> = requested.iter().map(IpAddr::to_string).collect();
+        Err(Error::internal(format!("failed to allocate all requested IPs: {}", left.join(" "))))
+    }
+
+    fn take_requested(&mut self, number: usize, set: &RangeSet, ip: IpAddr) -> Result<IpAddr, Error> {
+        if set.range_for(ip).is_some_and(|range| range.gateway() == Some(ip)) {
+            return Err(Error::internal(format!("requested ip {ip} is subnet's gateway")));
+        }
+        let mut is_ours = self.book.take(ip, &self.key)?;
+        if !is_ours && self.book.reclaim_one(ip, self.host.liveness)? {
+            is_ours = self.book.take(ip, &self.key)?;
+        }
+        if !is_ours {
+            return Err(Error::internal(format!("requested IP address {ip} is not available in range set {set}")));
+        }
+        if let Err(error) = self.book.mark(number, ip) {
+            return Err(also(error, self.book.free(ip).err()));
+        }
+        Ok(ip)
+    }
+
+    fn take_next(&mut self, number: usize, set: &RangeSet) -> Result<IpAddr, Error> {
+        self.refuse_second(set)?;
+        if let Some(ip) = self.book.take_next(number, set, &self.key)? {
+            return Ok(ip);
+        }
+        self.book.reclaim(|ip| set.range_for(ip).is_some(), self.host.liveness)?;
+        let taken = self.book.take_next(number, set, &self.key)?;
+        taken.ok_or_else(|| Error::internal(exhausted(set)))
+    }
+
+    /// Refuses if `owner` holds an address of `set` already, unless it is left over from a dead container of that name.
+    fn refuse_second(&mut self, set: &RangeSet) -> Result<(), Error> {
+        for held in [&mut self.held, &mut self.held_by_id] {
+            while let Some(at) = held.iter().position(|ip| set.range_for(*ip).is_some()) {
+                let ip = held[at];
+                if !self.book.reclaim_one(ip, self.host.liveness)? {
+                    let id = &self.owner.container_id;
+                    let msg = format!("{ip} has been allocated to {id}, duplicate allocation is not allowed");
+                    return Err(Error::internal(msg));
+                }
+                held.remove(at);
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&mut self) -> Result<(), Error> {
+        let all: Vec<IpAddr> = self.held.iter().chain(&self.taken).copied().collect();
+        self.book.set_owned_by(&self.key, &all)
+    }
+
+    /// Gives back what this call took, and only that.
+    fn undo(&mut self, error: Error) -> Error {
+        let taken = std::mem::take(&mut self.taken);
+        let mut errors: Vec<Error> = taken.into_iter().filter_map(|ip| self.book.free(ip).err()).collect();
+        errors.extend(self.book.set_owned_by(&self.key, &self.held).err());
+        also(error, errors)
+    }
+
+    fn ips(&self) -> Vec<IpConfig> {
+        let ranges = self.config.ranges.iter().zip(&self.taken);
+        let with_range = ranges.filter_map(|(set, ip)| Some((set.range_for(*ip)?, *ip)));
+        let config = |(range, ip): (&braid_core::ipam::range::Range, IpAddr)| IpConfig {
+            address: range.with_prefix(ip),
+            gateway: range.gateway(),
+            interface: None,
+        };
+        with_range.map(config).collect()
+    }
+}
+
+/// Whether GC keeps a lease, besides those with the contents in `valid`: what names no container is an administrator's.
+fn is_wanted(lease: &LeaseFile, valid: &HashSet<String>) -> bool {
+    match &lease.holder {
+        Holder::Broken => false,
+        Holder::Other => true,
+        Holder::Key(text) => !is_identifier(text.split_once("\r\n").map_or(text, |(id, _)| id)) || valid.contains(text),
+    }
+}
+
+fn exhausted(set: &RangeSet) -> String {
+    format!("no IP addresses available in range set: {set}")
+}
+
+fn first_of(errors: Vec<Error>) -> Option<Error> {
+    let mut errors = errors.into_iter();
+    errors.next().map(|first| also(first, errors))
+}
+
+#[cfg(test)]
+mod tests;

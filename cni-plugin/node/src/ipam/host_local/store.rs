@@ -1,0 +1,360 @@
+//! Leases as files in the reference plugin's format: one per address, a round-robin mark per range set, one lock.
+
+use super::index::hash;
+use crate::sys::{lock, room};
+use braid_core::cni::Owner;
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, openat};
+use nix::sys::stat::Mode;
+use nix::unistd::{UnlinkatFlags, linkat, unlinkat};
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read, Write};
+use std::net::IpAddr;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// Longest lease that a plugin writes, in bytes: the container id comes in a variable, which the kernel keeps below 128 KiB
+/// (`MAX_ARG_STRLEN`), and the interface name in another one. What is longer is somebody else's.
+const MAX_LEASE_BYTES: u64 = 256 << 10;
+
+/// Says why no lease can be written in `folder`.
+pub fn takes_leases(folder: &Path) -> Result<(), Errno> {
+    room::for_a_file(folder)
+}
+
+/// What a lease file says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Holder {
+    /// `<id>\r\n<ifname>`, or only `<id>` as plugins before 0.8 wrote it; white space around it is cut off.
+    Key(String),
+    /// Nothing, or bytes that no plugin writes (NUL, broken UTF-8): a writer died, or the disk lost it.
+    Broken,
+    /// Not readable, or not a file: somebody's own way of keeping the address out of use.
+    Other,
+}
+
+/// One lease on disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseFile {
+    /// The file's name.
+    pub ip: IpAddr,
+    /// The file's content.
+    pub holder: Holder,
+    /// When the file was last written.
+    pub written: SystemTime,
+}
+
+/// The content of the lease file of `owner`, which is also the key that it is found by.
+pub fn lease_key(owner: &Owner) -> String {
+    format!("{}\r\n{}", owner.container_id.trim(), owner.ifname)
+}
+
+/// A network's data directory, locked against every other plugin process until it is dropped.
+#[derive(Debug)]
+pub struct Store {
+    dir: File,
+    path: PathBuf,
+    _lock: File,
+}
+
+/// The round-robin mark of one range set.
+#[derive(Debug)]
+pub struct LastReserved {
+    file: Option<File>,
+    len: usize,
+    /// The address given out last; `None` if there is no mark or it is not readable as an address.
+    pub ip: Option<IpAddr>,
+}
+
+impl Store {
+    /// Opens and locks the directory; `None` if it is not there.
+    pub fn open(path: &Path) -> io::Result<Option<Self>> {
+        let dir = match File::open(path) {
+            Ok(dir) => dir,
+            // A name that is too long for a folder is nobody's.
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidFilename) => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        let mode = Mode::from_bits_truncate(0o750);
+        let file = File::from(openat(&dir, "lock", OFlag::O_RDONLY | OFlag::O_CREAT | OFlag::O_CLOEXEC, mode)?);
+        lock::wait(&file)?;
+        Ok(Some(Self { dir, path: path.to_owned(), _lock: file }))
+    }
+
+    /// Like [`Store::open`], but makes the directory and its parents (0755) where they are missing.
+    pub fn open_or_create(path: &Path) -> io::Result<Self> {
+        for _ in 0..2 {
+            if let Some(store) = Self::open(path)? {
+                return Ok(store);
+            }
+            DirBuilder::new().recursive(true).mode(0o755).create(path)?;
+        }
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    /// The directory's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// When an entry of the directory last came or went, or what [`Store::set_changed`] said.
+    pub fn changed(&self) -> io::Result<SystemTime> {
+        self.dir.metadata()?.modified()
+    }
+
+    /// Makes this moment what [`Store::changed`] answers until the next change.
+    pub fn set_changed(&self) -> io::Result<SystemTime> {
+        let now = SystemTime::now();
+        self.dir.set_modified(now).map(|()| now)
+    }
+
+    /// Takes `ip` for `key`; false if it is taken. The file appears with its content or not at all.
+    pub fn create(&self, ip: IpAddr, key: &str) -> io::Result<bool> {
+        let mode = Mode::from_bits_truncate(0o600);
+        let flags = OFlag::O_TMPFILE | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
+        let mut file = match openat(&self.dir, ".", flags, mode) {
+            Ok(fd) => File::from(fd),
+            // EISDIR: a kernel or filesystem that does not know O_TMPFILE.
+            Err(Errno::EOPNOTSUPP | Errno::EISDIR) => return self.create_by_name(ip, key),
+            Err(e) => return Err(e.into()),
+        };
+        file.write_all(key.as_bytes())?;
+        let name = ip.to_string();
+        let linked = match linkat(&file, "", &self.dir, name.as_str(), AtFlags::AT_EMPTY_PATH) {
+            // Without CAP_DAC_READ_SEARCH the empty path is refused so (v6.12 fs/namei.c, do_linkat()).
+            Err(Errno::ENOENT) => {
+                let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+                linkat(&self.dir, path.as_str(), &self.dir, name.as_str(), AtFlags::AT_SYMLINK_FOLLOW)
+            }
+            done => done,
+        };
+        taken_if_there(linked)
+    }
+
+    /// [`Store::create`] where a file cannot be nameless: it is written beside the directory, under a name that no
+    /// network can have and that the lock makes ours, so what a crash leaves there is overwritten by the next call.
+    fn create_by_name(&self, ip: IpAddr, key: &str) -> io::Result<bool> {
+        let temporary = self.temporary();
+        // Not truncated but made anew: a crash may have left it linked as a lease.
+        remove_if_there(fs::remove_file(&temporary))?;
+        let mut options = File::options();
+        std::os::unix::fs::OpenOptionsExt::mode(options.write(true).create_new(true), 0o600);
+        options.open(&temporary)?.write_all(key.as_bytes())?;
+        let linked = linkat(&self.dir, &temporary, &self.dir, ip.to_string().as_str(), AtFlags::empty());
+        remove_if_there(fs::remove_file(&temporary))?;
+        taken_if_there(linked)
+    }
+
+    /// A network's name may be as long as a file's, so its hash stands for it.
+    fn temporary(&self) -> PathBuf {
+        self.path.with_file_name(format!(".braid-{}", hash(self.path.as_os_str().as_bytes())))
+    }
+
+    /// Frees `ip`; missing is success.
+    pub fn remove(&self, ip: IpAddr) -> io::Result<()> {
+        let removed = unlinkat(&self.dir, ip.to_string().as_str(), UnlinkatFlags::NoRemoveDir);
+        remove_if_there(removed.map_err(io::Error::from))
+    }
+
+    /// The lease of `ip`; `None` if it is free.
+    pub fn read(&self, ip: IpAddr) -> io::Result<Option<LeaseFile>> {
+        read_lease(&self.dir, ip)
+    }
+
+    /// Every lease, in order. Takes time in proportion to their number, so it is never on the normal path of ADD and DEL.
+    pub fn scan(&self) -> io::Result<Vec<LeaseFile>> {
+        scan(&self.dir, &self.path)
+    }
+
+    /// The round-robin mark of range set `index`.
+    pub fn last_reserved(&self, index: usize) -> io::Result<LastReserved> {
+        let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+        let file = match openat(&self.dir, mark_name(index).as_str(), flags, Mode::empty()) {
+            Ok(fd) => File::from(fd),
+            Err(Errno::ENOENT) => return Ok(LastReserved { file: None, len: 0, ip: None }),
+            Err(e) => return Err(e.into()),
+        };
+        // One byte more than the longest address, so that what is longer is not taken for one.
+        let mut text = [0; 46];
+        let len = file.read_at(&mut text, 0)?;
+        let ip = std::str::from_utf8(&text[..len]).ok().and_then(|t| t.parse::<IpAddr>().ok());
+        Ok(LastReserved { file: Some(file), len, ip: ip.map(|ip| ip.to_canonical()) })
+    }
+
+    /// Moves the mark of range set `index` to `ip`. Written in place: after a crash it holds the new address or one
+    /// mixed from both, and any address, or none, is a place to go on from.
+    pub fn set_last_reserved(&self, index: usize, mark: LastReserved, ip: IpAddr) -> io::Result<()> {
+        let file = if let Some(file) = mark.file {
+            file
+        } else {
+            let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+            File::from(openat(&self.dir, mark_name(index).as_str(), flags, Mode::from_bits_truncate(0o600))?)
+        };
+        let text = ip.to_string();
+        file.write_all_at(text.as_bytes(), 0)?;
+        if mark.len > text.len() { file.set_len(text.len() as u64) } else { Ok(()) }
+    }
+}
+
+/// `O_NONBLOCK`: a fifo that somebody put there must not hold the lock for ever.
+const READ: OFlag = OFlag::O_RDONLY.union(OFlag::O_CLOEXEC).union(OFlag::O_NOFOLLOW).union(OFlag::O_NONBLOCK);
+
+/// The round-robin mark of range set `index` in the directory at `path`, without its lock.
+pub fn read_mark(path: &Path, index: usize) -> Option<IpAddr> {
+    let text = fs::read_to_string(path.join(mark_name(index))).ok()?;
+    text.parse::<IpAddr>().ok().map(|ip| ip.to_canonical())
+}
+
+/// Every lease of the directory at `path` in order, without its lock; none if it is not there.
+pub fn read_leases(path: &Path) -> io::Result<Vec<LeaseFile>> {
+    match File::open(path) {
+        Ok(dir) => scan(&dir, path),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(e) => Err(e),
+    }
+}
+
+fn scan(dir: &File, path: &Path) -> io::Result<Vec<LeaseFile>> {
+    let mut leases = Vec::new();
+    for entry in fs::read_dir(path)? {
+        // Only an address in the spelling that plugins write names a lease.
+        let name = entry?.file_name();
+        let Some((ip, name)) = name.to_str().and_then(|n| Some((n.parse::<IpAddr>().ok()?, n))) else { continue };
+        if ip.to_string() == name && ip.to_canonical() == ip {
+            leases.extend(read_lease(dir, ip)?);
+        }
+    }
+    leases.sort_unstable_by_key(|lease| lease.ip);
+    Ok(leases)
+}
+
+fn read_lease(dir: &File, ip: IpAddr) -> io::Result<Option<LeaseFile>> {
+    let file = match openat(dir, ip.to_string().as_str(), READ, Mode::empty()) {
+        Ok(fd) => File::from(fd),
+        Err(Errno::ENOENT) => return Ok(None),
+        Err(_) => return Ok(Some(LeaseFile { ip, holder: Holder::Other, written: SystemTime::now() })),
+    };
+    let meta = file.metadata()?;
+    let written = meta.modified()?;
+    let mut content = Vec::new();
+    let readable =
+        meta.is_file() && meta.len() <= MAX_LEASE_BYTES && file.take(MAX_LEASE_BYTES).read_to_end(&mut content).is_ok();
+    let holder = if readable { holder(&content) } else { Holder::Other };
+    Ok(Some(LeaseFile { ip, holder, written }))
+}
+
+/// Reads a lease file's content.
+fn holder(content: &[u8]) -> Holder {
+    match std::str::from_utf8(content).map(str::trim) {
+        Ok("") | Err(_) => Holder::Broken,
+        Ok(text) if text.contains('\0') => Holder::Broken,
+        Ok(text) => Holder::Key(text.to_owned()),
+    }
+}
+
+fn mark_name(index: usize) -> String {
+    format!("last_reserved_ip.{index}")
+}
+
+fn taken_if_there(linked: nix::Result<()>) -> io::Result<bool> {
+    match linked {
+        Ok(()) => Ok(true),
+        Err(Errno::EEXIST) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn remove_if_there(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use tempfile::TempDir;
+
+    const IP: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 1, 2, 3));
+
+    fn store() -> (TempDir, Store) {
+        let dir = TempDir::new().unwrap();
+        let store = Store::open_or_create(&dir.path().join("data/net")).unwrap();
+        (dir, store)
+    }
+
+    #[test]
+    fn a_filesystem_without_nameless_files_gets_the_same_lease_and_nothing_beside_it() {
+        let (dir, store) = store();
+        // What a crash left: the temporary name, still linked as a lease.
+        fs::write(dir.path().join("data/net/10.1.2.9"), "c9\r\neth0").unwrap();
+        fs::hard_link(dir.path().join("data/net/10.1.2.9"), store.temporary()).unwrap();
+        assert!(store.create_by_name(IP, "c1\r\neth0").unwrap());
+        assert!(!store.create_by_name(IP, "c2\r\neth0").unwrap());
+        let lease = store.read(IP).unwrap().unwrap();
+        assert_eq!(lease.holder, Holder::Key("c1\r\neth0".to_owned()));
+        let mode = fs::metadata(dir.path().join("data/net/10.1.2.3")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o600);
+        assert_eq!(fs::read_to_string(dir.path().join("data/net/10.1.2.9")).unwrap(), "c9\r\neth0");
+        assert!(!store.temporary().exists());
+    }
+
+    #[test]
+    fn the_lock_keeps_a_second_store_out_until_the_first_is_dropped() {
+        let (dir, store) = store();
+        let lock = File::open(dir.path().join("data/net/lock")).unwrap();
+        assert!(matches!(lock.try_lock(), Err(fs::TryLockError::WouldBlock)));
+        drop(store);
+        assert!(lock.try_lock().is_ok());
+    }
+
+    #[test]
+    fn a_mark_of_any_length_is_replaced_and_rubbish_is_none() {
+        let (dir, store) = store();
+        let file = dir.path().join("data/net/last_reserved_ip.0");
+        assert_eq!(store.last_reserved(0).unwrap().ip, None);
+        for old in ["10.1.2.3", "2001:db8:1234:5678:9abc:def0:1234:5678", "", "10.1.2.300", "10.1.2.3\n", "\u{fffd}"] {
+            fs::write(&file, old).unwrap();
+            let mark = store.last_reserved(0).unwrap();
+            assert_eq!(mark.ip, old.parse().ok(), "{old:?}");
+            store.set_last_reserved(0, mark, IP).unwrap();
+            assert_eq!(fs::read_to_string(&file).unwrap(), "10.1.2.3");
+        }
+        fs::write(&file, "x".repeat(1000)).unwrap();
+        let mark = store.last_reserved(0).unwrap();
+        store.set_last_reserved(0, mark, IP).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "10.1.2.3");
+    }
+
+    #[test]
+    fn a_lease_says_who_holds_it() {
+        for (content, expected) in [
+            ("c1\r\neth0", Holder::Key("c1\r\neth0".to_owned())),
+            (" c1\n", Holder::Key("c1".to_owned())),
+            ("", Holder::Broken),
+            (" \r\n", Holder::Broken),
+            ("c1\0", Holder::Broken),
+        ] {
+            assert_eq!(holder(content.as_bytes()), expected, "{content:?}");
+        }
+        assert_eq!(holder(b"c1\xff"), Holder::Broken);
+    }
+
+    #[test]
+    fn what_is_no_plain_file_is_somebody_elses_and_does_not_hang() {
+        let (dir, store) = store();
+        let path = dir.path().join("data/net");
+        fs::create_dir(path.join("10.1.2.3")).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", path.join("10.1.2.4")).unwrap();
+        nix::unistd::mkfifo(&path.join("10.1.2.5"), Mode::from_bits_truncate(0o600)).unwrap();
+        let leases = store.scan().unwrap();
+        assert_eq!(leases.len(), 3);
+        assert!(leases.iter().all(|lease| lease.holder == Holder::Other), "{leases:?}");
+        assert!(!store.create(IP, "c1\r\neth0").unwrap());
+    }
+}

@@ -1,0 +1,27 @@
+//! What does: it reads the node, carries out what braid-core decided, and remembers it. A library for the plugin call, and
+//! for whoever else works on a node.
+//!
+//! ```text
+//!  attach ─ each verb of CNI, for a whole chain      ipam ─ reserving and releasing addresses
+//!  apply ─ observe, carry out, roll back, repair     effect ─ of each kind of thing
+//!  store ─ records, owners, locks                    source ─ where pods and their networks come from
+//!  sys ─ every system call; knows no plan
+//! ```
+
+#[forbid(unsafe_code)]
+pub mod apply;
+#[forbid(unsafe_code)]
+pub mod attach;
+#[forbid(unsafe_code)]
+pub mod effect;
+#[forbid(unsafe_code)]
+mod error;
+#[forbid(unsafe_code)]
+pub mod ipam;
+#[forbid(unsafe_code)]
+pub mod source;
+#[forbid(unsafe_code)]
+pub mod store;
+pub mod sys;
+
+pub use error::Error;

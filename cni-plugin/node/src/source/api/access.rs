@@ -1,0 +1,132 @@
+//! Credentials for the API server, from a kubeconfig or from the files of a service account.
+
+use braid_core::k8s::source::SourceError;
+use kube::Config;
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use serde_json::json;
+use std::fmt::Display;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The folder of a pod's own service account.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// Stands for "no proxy". Without any, kube would take the one of the runtime's environment, which is for pulling images.
+const NO_PROXY: &str = "http://none.invalid";
+
+/// Where the API server is, and as whom it is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Access {
+    /// By a kubeconfig: a token, its file, or a client certificate.
+    Kubeconfig(PathBuf),
+    /// As the service account whose `token` and `ca.crt` are in `folder`.
+    ServiceAccount {
+        /// The folder.
+        folder: PathBuf,
+        /// The server, as in `https://10.96.0.1:443`.
+        server: String,
+    },
+}
+
+/// What a client is made of.
+pub(super) struct Credentials {
+    pub(super) config: Config,
+    /// `<host>:<port>`, as errors name it.
+    pub(super) server: String,
+    /// Words that no text may show.
+    pub(super) secrets: Vec<String>,
+}
+
+impl Access {
+    /// As the pod that this process runs in, by the variables that the kubelet sets; `None` outside a pod.
+    pub fn of_pod(variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
+        let host = variable("KUBERNETES_SERVICE_HOST").filter(|host| !host.is_empty())?;
+        let port = variable("KUBERNETES_SERVICE_PORT").filter(|port| !port.is_empty())?;
+        let host = if host.contains(':') { format!("[{host}]") } else { host };
+        Some(Self::ServiceAccount { folder: SERVICE_ACCOUNT.into(), server: format!("https://{host}:{port}") })
+    }
+
+    /// Reads them.
+    pub(super) async fn credentials(&self, attempt: Duration) -> Result<Credentials, SourceError> {
+        let mut kubeconfig = match self {
+            Self::Kubeconfig(path) => Kubeconfig::read_from(path).map_err(|err| self.unusable(&err))?,
+            Self::ServiceAccount { folder, server } => of_service_account(folder, server, &self.place())?,
+        };
+        for cluster in kubeconfig.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
+            cluster.proxy_url = cluster.proxy_url.take().filter(|url| !url.is_empty()).or(Some(NO_PROXY.to_owned()));
+        }
+        let options = KubeConfigOptions::default();
+        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+        let mut config = config.map_err(|err| self.unusable(&err))?;
+        if config.proxy_url.take().is_some_and(|url| url.host() != Some("none.invalid")) {
+            return Err(self.refused(&"braid uses no proxy-url"));
+        }
+        if config.auth_info.exec.is_some() || config.auth_info.auth_provider.is_some() {
+            return Err(self.refused(&"braid runs no exec plugin and no auth-provider for credentials"));
+        }
+        self.read_token(&mut config.auth_info)?;
+        config.connect_timeout = Some(attempt);
+        // Pauses and repetitions are the session's, which has a deadline.
+        config.default_retry = false;
+        let agent = concat!("braid/", env!("CARGO_PKG_VERSION"));
+        config.headers.push((http::header::USER_AGENT, http::HeaderValue::from_static(agent)));
+        let port = config.cluster_url.port_u16().unwrap_or(443);
+        let server = format!("{}:{port}", config.cluster_url.host().unwrap_or_default());
+        Ok(Credentials { server, secrets: secrets(&config.auth_info), config })
+    }
+
+    /// Puts the content of the token's file in its place. kube would pass on the newline at its end, which no header may
+    /// have, and prefer an inline token; kubectl takes that only where the file can't be read.
+    fn read_token(&self, who: &mut AuthInfo) -> Result<(), SourceError> {
+        let Some(path) = who.token_file.take().filter(|path| !path.is_empty()) else { return Ok(()) };
+        match fs::read_to_string(&path) {
+            Ok(token) if token.trim().is_empty() => Err(self.refused(&format!("token file {path} is empty"))),
+            Ok(token) => {
+                who.token = Some(token.trim().to_owned().into());
+                Ok(())
+            }
+            Err(_) if who.token.is_some() => Ok(()),
+            Err(err) => Err(self.refused(&format!("read token file {path}: {err}"))),
+        }
+    }
+
+    /// That these credentials can't be used.
+    pub(super) fn refused(&self, why: &impl Display) -> SourceError {
+        SourceError::Lasting { why: format!("{}: {why}", self.place()) }
+    }
+
+    fn unusable(&self, err: &KubeconfigError) -> SourceError {
+        let KubeconfigError::Parse(err) = err else { return self.refused(err) };
+        // The parser's own words quote the lines around, and with them tokens.
+        let line = err.location().map(|place| format!(", line {}", place.line()));
+        self.refused(&format!("this is no kubeconfig{}", line.unwrap_or_default()))
+    }
+
+    fn place(&self) -> String {
+        match self {
+            Self::Kubeconfig(path) => format!("kubeconfig {}", path.display()),
+            Self::ServiceAccount { folder, .. } => format!("service account {}", folder.display()),
+        }
+    }
+}
+
+/// The kubeconfig that says the same.
+fn of_service_account(folder: &Path, server: &str, place: &str) -> Result<Kubeconfig, SourceError> {
+    serde_json::from_value(json!({
+        "clusters": [{"name": "own", "cluster": {"server": server, "certificate-authority": folder.join("ca.crt")}}],
+        "users": [{"name": "own", "user": {"tokenFile": folder.join("token")}}],
+        "contexts": [{"name": "own", "context": {"cluster": "own", "user": "own"}}],
+        "current-context": "own",
+    }))
+    .map_err(|err| SourceError::Lasting { why: format!("{place}: {err}") })
+}
+
+/// What a server that sends back its input could show. Its written form is the only one that shows a secret.
+fn secrets(who: &AuthInfo) -> Vec<String> {
+    let written = serde_json::to_value(who).unwrap_or_default();
+    let secrets = ["token", "password"].into_iter().filter_map(|key| written[key].as_str());
+    secrets.filter(|secret| !secret.is_empty()).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests;

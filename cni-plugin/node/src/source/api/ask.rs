@@ -1,0 +1,162 @@
+//! One request: its verb, its object, and how its failure is told.
+
+use super::object;
+use super::session::Failure;
+use braid_core::k8s::source::{Event, SourceError};
+use braid_core::k8s::{IpamClaim, ObjectName};
+use http::{Method, Request, header};
+use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
+
+const JSON: &str = "application/json";
+const MERGE_PATCH: &str = "application/merge-patch+json";
+/// Bytes of an object's name, as of RFC 1123.
+const NAME_MAX: usize = 253;
+
+/// A kind of object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Pod,
+    Nad,
+    Claim,
+    Event,
+}
+
+impl Kind {
+    /// What errors call it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Pod => "pod",
+            Self::Nad => "NetworkAttachmentDefinition",
+            Self::Claim => "IPAMClaim",
+            Self::Event => "event of pod",
+        }
+    }
+
+    fn folder(self, namespace: &str) -> String {
+        let (group, resource) = match self {
+            Self::Pod => ("api/v1", "pods"),
+            Self::Nad => ("apis/k8s.cni.cncf.io/v1", "network-attachment-definitions"),
+            Self::Claim => ("apis/k8s.cni.cncf.io/v1alpha1", "ipamclaims"),
+            Self::Event => ("apis/events.k8s.io/v1", "events"),
+        };
+        format!("/{group}/namespaces/{namespace}/{resource}")
+    }
+}
+
+/// A request that can be sent again.
+pub(super) struct Ask {
+    verb: &'static str,
+    kind: Kind,
+    object: ObjectName,
+    /// The uid that the object must have.
+    uid: Option<String>,
+    /// Whether to send it again after a failure that will pass.
+    pub(super) is_repeated: bool,
+    pub(super) request: Request<Vec<u8>>,
+}
+
+impl Ask {
+    /// The whole object: its metadata alone would lack a pod's resource claims.
+    pub(super) fn get(kind: Kind, object: &ObjectName) -> Result<Self, SourceError> {
+        Self::new("get", kind, object, "", None)
+    }
+
+    /// One annotation. It goes by `pods/status`, which takes metadata as well: who may patch `pods` may change the image
+    /// of a running container, and who may patch their status may not. Nothing of the status is in the patch.
+    pub(super) fn annotate(pod: &ObjectName, uid: &str, key: &str, value: &str) -> Result<Self, SourceError> {
+        let patch = object::annotation(uid, key, value);
+        Ok(Self { uid: Some(uid.to_owned()), ..Self::new("patch", Kind::Pod, pod, "/status", Some(&patch))? })
+    }
+
+    /// The addresses of a claim. Its uid is not in the patch: of a custom resource's status patch the server drops it.
+    pub(super) fn fill(claim: &IpamClaim, ips: &[String]) -> Result<Self, SourceError> {
+        let ask = Self::new("patch", Kind::Claim, &claim.name, "/status", Some(&object::addresses(ips)))?;
+        Ok(Self { uid: Some(claim.uid.clone()), ..ask })
+    }
+
+    /// An event, sent once: a second one could be the first one's double.
+    pub(super) fn tell(pod: &ObjectName, uid: &str, event: &Event) -> Result<Self, SourceError> {
+        let node = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let event = object::event(pod, uid, event, node.trim(), Timestamp::now());
+        Ok(Self { is_repeated: false, ..Self::new("create", Kind::Event, pod, "", Some(&event))? })
+    }
+
+    fn new(
+        verb: &'static str,
+        kind: Kind,
+        object: &ObjectName,
+        subresource: &str,
+        body: Option<&Value>,
+    ) -> Result<Self, SourceError> {
+        let what = format!("{verb} {} {object}", kind.name());
+        // In a path such a name could lead to another object.
+        if !is_name(&object.namespace) || !is_name(&object.name) {
+            return Err(SourceError::Lasting { why: format!("{what}: no object can have this name") });
+        }
+        let folder = kind.folder(&object.namespace);
+        let (method, path, content) = match verb {
+            "create" => (Method::POST, folder, JSON),
+            "patch" => (Method::PATCH, format!("{folder}/{}{subresource}", object.name), MERGE_PATCH),
+            _ => (Method::GET, format!("{folder}/{}", object.name), JSON),
+        };
+        let mut request = Request::builder().method(method).uri(path).header(header::ACCEPT, JSON);
+        if body.is_some() {
+            request = request.header(header::CONTENT_TYPE, content);
+        }
+        let request = request.body(body.map(|body| body.to_string().into_bytes()).unwrap_or_default());
+        let request = request.map_err(|err| SourceError::Lasting { why: format!("{what}: {err}") })?;
+        Ok(Self { verb, kind, object: object.clone(), uid: None, is_repeated: true, request })
+    }
+
+    /// What became of it after its last attempt.
+    pub(super) fn failed(&self, failure: Failure, attempts: u32) -> SourceError {
+        let tried = if attempts > 1 { format!(", tried {attempts} times") } else { String::new() };
+        match failure {
+            Failure::Answer { status: 404, is_object: true, .. } => SourceError::NotFound { what: self.what() },
+            Failure::Answer { status: 404, is_object: false, .. } => {
+                SourceError::NotFound { what: format!("{} (or its kind: are the CRDs applied?)", self.what()) }
+            }
+            Failure::Answer { is_uid: true, .. } => self.is_another(),
+            Failure::Answer { status, message, .. } => {
+                let why = format!("{} {}: {status}{tried}: {message}", self.verb, self.what());
+                if is_passing(status) { SourceError::Passing { why } } else { SourceError::Lasting { why } }
+            }
+            Failure::Silence { why } => {
+                SourceError::Passing { why: format!("{} {}: {why}{tried}", self.verb, self.what()) }
+            }
+            Failure::Stranger { why } => SourceError::Lasting { why: format!("{} {}: {why}", self.verb, self.what()) },
+        }
+    }
+
+    /// That there is an object of this name, and its uid is another one.
+    pub(super) fn is_another(&self) -> SourceError {
+        SourceError::NotFound { what: format!("{} with uid {}", self.what(), self.uid.as_deref().unwrap_or_default()) }
+    }
+
+    /// That the answer is not what it should be. Its content could be a secret, so the place must do.
+    pub(super) fn unreadable(&self, err: &serde_json::Error) -> SourceError {
+        let place = format!("line {} column {}", err.line(), err.column());
+        SourceError::Lasting { why: format!("{} {}: the answer can't be read: {place}", self.verb, self.what()) }
+    }
+
+    fn what(&self) -> String {
+        format!("{} {}", self.kind.name(), self.object)
+    }
+}
+
+/// Whether the same request may succeed later.
+pub(super) fn is_passing(status: u16) -> bool {
+    matches!(status, 408 | 409 | 429 | 500..)
+}
+
+/// Whether it can be an object's name, and changes nothing else of a path.
+fn is_name(name: &str) -> bool {
+    let is_good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
+    name.len() <= NAME_MAX
+        && name.bytes().all(is_good)
+        && name.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric)
+}
+
+#[cfg(test)]
+mod tests;

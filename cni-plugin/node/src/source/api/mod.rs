@@ -1,0 +1,185 @@
+//! The API server as a source: nothing of it runs before the first call that asks.
+//!
+//! ```text
+//!  Access ─► credentials, read anew by each process ─► kube::Client ─┐
+//!  Source::pod, annotate, … ─► Ask (verb, object, request) ──────────┴─► Session: attempts until one is answered
+//! ```
+//!
+//! A runtime of tokio on the calling thread drives the requests of one call side by side. Between calls nothing runs.
+
+mod access;
+mod ask;
+mod object;
+mod session;
+
+pub use access::Access;
+
+use access::Credentials;
+use ask::{Ask, Kind};
+use braid_core::k8s::source::{Event, Source, SourceError};
+use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
+use futures_util::future::{Either, select};
+use futures_util::stream::{StreamExt, TryStreamExt, iter};
+use kube::Client;
+use session::Session;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+use tokio::runtime::{Builder, Runtime};
+
+/// Requests that are under way at once. Each takes a connection, since kube speaks HTTP/1.1.
+const CONCURRENT: usize = 8;
+
+/// Upper bounds of waiting.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// One attempt. At a round trip of 800 ms the first takes 2.4 s: TCP, TLS, the request.
+    pub attempt: Duration,
+    /// One call of [`Source`], all its attempts and pauses included.
+    pub call: Duration,
+    /// All calls together. A runtime gives an ADD far longer, but other calls of the node wait behind it.
+    pub process: Duration,
+    /// An event, which nobody may wait for.
+    pub event: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let [attempt, call, process, event] = [5, 10, 18, 3].map(Duration::from_secs);
+        Self { attempt, call, process, event }
+    }
+}
+
+/// The API server.
+pub struct Api {
+    access: Access,
+    limits: Limits,
+    /// Time that earlier calls took of [`Limits::process`].
+    spent: Duration,
+    connected: Option<Connected>,
+}
+
+/// What the first call makes.
+struct Connected {
+    runtime: Runtime,
+    client: Client,
+    /// `<host>:<port>`.
+    server: String,
+    /// Words that no text may show.
+    secrets: Vec<String>,
+}
+
+impl Api {
+    /// A source that has not asked yet: it reads no file.
+    pub fn new(access: Access, limits: Limits) -> Self {
+        Self { access, limits, spent: Duration::ZERO, connected: None }
+    }
+
+    /// Does `work` within `limit`, and connects before that if nobody has.
+    fn ask<T>(
+        &mut self,
+        limit: Duration,
+        work: impl AsyncFnOnce(&Session<'_>) -> Result<T, SourceError>,
+    ) -> Result<T, SourceError> {
+        let start = Instant::now();
+        let left = self.limits.process.saturating_sub(self.spent);
+        if left.is_zero() {
+            let why = format!("not asked: the API server has taken {:?} of this call already", self.spent);
+            return Err(SourceError::Passing { why });
+        }
+        let attempt = self.limits.attempt;
+        let deadline = start + limit.min(left);
+        let done = self.connected().and_then(|Connected { runtime, client, server, secrets }| {
+            runtime.block_on(work(&Session { client, server, secrets, attempt, deadline: deadline.into() }))
+        });
+        self.spent += start.elapsed();
+        done
+    }
+
+    fn connected(&mut self) -> Result<&Connected, SourceError> {
+        let connected = match self.connected.take() {
+            Some(connected) => connected,
+            None => Connected::make(&self.access, self.limits.attempt)?,
+        };
+        Ok(self.connected.insert(connected))
+    }
+}
+
+impl Connected {
+    fn make(access: &Access, attempt: Duration) -> Result<Self, SourceError> {
+        let runtime = Builder::new_current_thread().enable_io().enable_time().build();
+        let runtime = runtime.map_err(|err| SourceError::Passing { why: format!("start the runtime: {err}") })?;
+        let Credentials { config, server, secrets } = runtime.block_on(access.credentials(attempt))?;
+        let client = {
+            // The client leaves a task with the runtime that it is made in.
+            let _inside = runtime.enter();
+            Client::try_from(config).map_err(|err| access.refused(&err))?
+        };
+        Ok(Self { runtime, client, server, secrets })
+    }
+}
+
+impl Drop for Api {
+    fn drop(&mut self) {
+        if let Some(connected) = self.connected.take() {
+            // To drop it would wait for a look-up of the server's name that never ends.
+            connected.runtime.shutdown_background();
+        }
+    }
+}
+
+impl Source for Api {
+    fn pod(&mut self, pod: &ObjectName, nads: &[ObjectName]) -> Result<(Pod, Vec<Nad>), SourceError> {
+        self.ask(self.limits.call, async |session| {
+            let (pod, nads) = (pin!(get_pod(session, pod)), pin!(get_nads(session, nads)));
+            match select(pod, nads).await {
+                // Without its pod nobody needs a network.
+                Either::Left((pod, nads)) => Ok((pod?, nads.await?)),
+                Either::Right((nads, pod)) => Ok((pod.await?, nads?)),
+            }
+        })
+    }
+
+    fn nads(&mut self, names: &[ObjectName]) -> Result<Vec<Nad>, SourceError> {
+        self.ask(self.limits.call, async |session| get_nads(session, names).await)
+    }
+
+    fn annotate(&mut self, pod: &ObjectName, uid: &str, key: &str, value: &str) -> Result<(), SourceError> {
+        self.ask(self.limits.call, async |session| session.send(&Ask::annotate(pod, uid, key, value)?).await.map(drop))
+    }
+
+    fn tell(&mut self, pod: &ObjectName, uid: &str, event: &Event) -> Result<(), SourceError> {
+        self.ask(self.limits.event, async |session| session.send(&Ask::tell(pod, uid, event)?).await.map(drop))
+    }
+
+    fn claim(&mut self, name: &ObjectName) -> Result<IpamClaim, SourceError> {
+        self.ask(self.limits.call, async |session| {
+            let ask = Ask::get(Kind::Claim, name)?;
+            let body = session.send(&ask).await?;
+            object::claim(name, &body).map_err(|err| ask.unreadable(&err))
+        })
+    }
+
+    fn fill_claim(&mut self, claim: &IpamClaim, ips: &[String]) -> Result<(), SourceError> {
+        self.ask(self.limits.call, async |session| {
+            let ask = Ask::fill(claim, ips)?;
+            let body = session.send(&ask).await?;
+            let filled = object::claim(&claim.name, &body).map_err(|err| ask.unreadable(&err))?;
+            if filled.uid == claim.uid { Ok(()) } else { Err(ask.is_another()) }
+        })
+    }
+}
+
+async fn get_pod(session: &Session<'_>, name: &ObjectName) -> Result<Pod, SourceError> {
+    let ask = Ask::get(Kind::Pod, name)?;
+    let body = session.send(&ask).await?;
+    object::pod(name, &body).map_err(|err| ask.unreadable(&err))
+}
+
+async fn get_nads(session: &Session<'_>, names: &[ObjectName]) -> Result<Vec<Nad>, SourceError> {
+    let each = names.iter().map(async |name: &ObjectName| {
+        let ask = Ask::get(Kind::Nad, name)?;
+        let body = session.send(&ask).await?;
+        object::nad(name, &body).map_err(|err| ask.unreadable(&err))
+    });
+    iter(each).buffered(CONCURRENT).try_collect().await
+}

@@ -1,0 +1,141 @@
+//! Objects as the API server writes them: of each only what is asked for.
+
+use braid_core::k8s::source::{Event, Severity};
+use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::{Error, Value, json};
+use std::collections::BTreeMap;
+
+/// Bytes of an event's note, by the API server's rule.
+const NOTE_MAX: usize = 1024;
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Meta {
+    uid: String,
+    annotations: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+struct PodObject {
+    metadata: Meta,
+    #[serde(default)]
+    spec: PodSpec,
+    #[serde(default)]
+    status: PodStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct PodSpec {
+    resource_claims: Vec<Claim>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct PodStatus {
+    /// The names of those that were generated from a template.
+    resource_claim_statuses: Vec<Claim>,
+    /// The one that was generated for extended resources.
+    extended_resource_claim_status: Claim,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Claim {
+    resource_claim_name: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct NadObject {
+    metadata: Meta,
+    #[serde(default)]
+    spec: NadSpec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct NadSpec {
+    config: String,
+}
+
+#[derive(Deserialize)]
+struct ClaimObject {
+    metadata: Meta,
+    spec: ClaimSpec,
+    #[serde(default)]
+    status: ClaimStatus,
+}
+
+#[derive(Deserialize)]
+struct ClaimSpec {
+    network: String,
+    interface: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ClaimStatus {
+    ips: Vec<String>,
+}
+
+pub(super) fn pod(name: &ObjectName, body: &[u8]) -> Result<Pod, Error> {
+    let PodObject { metadata, spec, status } = serde_json::from_slice(body)?;
+    let claims = spec.resource_claims.into_iter().chain(status.resource_claim_statuses);
+    let claims = claims.chain([status.extended_resource_claim_status]);
+    let mut resource_claims: Vec<String> = claims.filter_map(|claim| claim.resource_claim_name).collect();
+    resource_claims.sort_unstable();
+    resource_claims.dedup();
+    Ok(Pod { name: name.clone(), uid: metadata.uid, annotations: metadata.annotations, resource_claims })
+}
+
+pub(super) fn nad(name: &ObjectName, body: &[u8]) -> Result<Nad, Error> {
+    let NadObject { metadata, spec } = serde_json::from_slice(body)?;
+    Ok(Nad { name: name.clone(), config: spec.config, annotations: metadata.annotations })
+}
+
+pub(super) fn claim(name: &ObjectName, body: &[u8]) -> Result<IpamClaim, Error> {
+    let ClaimObject { metadata, spec: ClaimSpec { network, interface }, status } = serde_json::from_slice(body)?;
+    Ok(IpamClaim { name: name.clone(), uid: metadata.uid, network, interface, ips: status.ips })
+}
+
+/// A patch that sets one annotation of the object with this uid: of another one the server says that its uid is immutable.
+pub(super) fn annotation(uid: &str, key: &str, value: &str) -> Value {
+    json!({"metadata": {"uid": uid, "annotations": {key: value}}})
+}
+
+/// A patch that sets the addresses of a claim.
+pub(super) fn addresses(ips: &[String]) -> Value {
+    json!({"status": {"ips": ips}})
+}
+
+pub(super) fn event(pod: &ObjectName, uid: &str, event: &Event, node: &str, now: Timestamp) -> Value {
+    let severity = match event.severity {
+        Severity::Normal => "Normal",
+        Severity::Warning => "Warning",
+    };
+    json!({
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"namespace": pod.namespace, "generateName": event_name(&pod.name)},
+        "eventTime": MicroTime(now),
+        "reportingController": "braid",
+        "reportingInstance": node,
+        "action": "Attach",
+        "reason": event.reason,
+        "regarding": {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": uid},
+        "note": event.message[..event.message.floor_char_boundary(NOTE_MAX)],
+        "type": severity,
+    })
+}
+
+/// The beginning of an event's name; the server makes the rest, and takes 58 bytes of it at most.
+fn event_name(pod: &str) -> String {
+    let pod = &pod[..pod.floor_char_boundary(57)];
+    format!("{}-", pod.trim_end_matches(['.', '-']))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,5 @@
+//! What is remembered on the node: records of attachments, the containers behind owners, and locks.
+
+pub mod holder;
+pub(crate) mod lock;
+pub mod record;

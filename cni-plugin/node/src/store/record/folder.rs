@@ -1,0 +1,203 @@
+//! A container's folder of records, and the lock on it.
+
+use super::{Key, ROOT, Record, list};
+use crate::Error;
+use crate::apply::within;
+use crate::sys::lock::{wait, wait_for};
+use base16ct::lower::encode_string;
+use sha2::{Digest, Sha256};
+use std::cell::Cell;
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Longest part of a file name that is kept as it is; the kernel's limit is 255 bytes for all of it.
+const READABLE_LEN: usize = 100;
+
+/// A container's folder of records, locked: one call at a time for one container, and those that it runs.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    /// Locked until it is closed, unless the call that runs this one holds it.
+    _lock: File,
+    is_within: bool,
+    /// This call made it.
+    is_new: bool,
+    /// Nothing needs to be looked at when it is let go: it holds a record of this call, or is gone.
+    is_settled: Cell<bool>,
+}
+
+impl Folder {
+    /// Makes and locks the container's folder.
+    pub fn lock(container_id: &str) -> Result<Self, Error> {
+        Self::lock_in(Path::new(ROOT), container_id)
+    }
+
+    /// The same below another folder than [`ROOT`].
+    pub fn lock_in(root: &Path, container_id: &str) -> Result<Self, Error> {
+        Self::lock_by(root, container_id, wait)
+    }
+
+    /// The same with a bound of its own, in seconds.
+    pub fn lock_within(container_id: &str, seconds: u32) -> Result<Self, Error> {
+        Self::lock_by(Path::new(ROOT), container_id, |file| wait_for(file, seconds))
+    }
+
+    fn lock_by(root: &Path, container_id: &str, wait: impl Fn(&File) -> io::Result<()>) -> Result<Self, Error> {
+        let path = root.join(part_name(container_id));
+        let fail = |err: io::Error| Error::io(format!("lock {}", path.display()), &err);
+        let may_be_within = within::holds(container_id);
+        loop {
+            let is_new = make(&path).map_err(fail)?;
+            match lock(&path, may_be_within, &wait) {
+                Ok(Some((lock, is_within))) => {
+                    return Ok(Self { path, _lock: lock, is_within, is_new, is_settled: Cell::new(false) });
+                }
+                Ok(None) => {}
+                Err(err) => {
+                    if is_new {
+                        let _ = fs::remove_dir(&path);
+                    }
+                    return Err(fail(err));
+                }
+            }
+        }
+    }
+
+    /// Where the record of one attachment is, if there is one.
+    pub fn file(&self, key: &Key) -> PathBuf {
+        self.path.join(file_name(key))
+    }
+
+    /// Whether this call made it, so that it can't hold a record of an earlier one.
+    pub fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    /// The record of a call; `None` where there is none, or one that is cut off or of another layout.
+    pub fn load(&self, key: &Key) -> Result<Option<Record>, Error> {
+        list::load(&self.file(key))
+    }
+
+    /// Forgets a record when nothing failed, or stores what is left of it. All errors are returned.
+    pub fn settle<E: From<Error>>(&self, key: &Key, left: Option<&Record>, mut errors: Vec<E>) -> Vec<E> {
+        let settled = match left {
+            _ if errors.is_empty() => self.remove(key),
+            Some(record) => self.store(record),
+            None => Ok(()),
+        };
+        errors.extend(settled.err().map(E::from));
+        errors
+    }
+
+    /// Writes a record in one piece.
+    pub fn store(&self, record: &Record) -> Result<(), Error> {
+        let path = self.file(&record.key);
+        let temp = temp_of(&path);
+        let fail = |err: io::Error| Error::io(format!("write {}", path.display()), &err);
+        let text = serde_json::to_vec(record).map_err(|err| fail(err.into()))?;
+        fs::write(&temp, text).and_then(|()| fs::rename(&temp, &path)).map_err(fail)?;
+        self.is_settled.set(true);
+        Ok(())
+    }
+
+    /// Removes a record, and what an interrupted write left of it.
+    pub fn remove(&self, key: &Key) -> Result<(), Error> {
+        self.is_settled.set(false);
+        let path = self.file(key);
+        for path in [temp_of(&path), path] {
+            match fs::remove_file(&path) {
+                Err(err) if err.kind() != io::ErrorKind::NotFound => {
+                    return Err(Error::io(format!("remove {}", path.display()), &err));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the folder unless other records are in it, as dropping it does without a word.
+    pub fn close(self) -> Result<(), Error> {
+        self.tidy().map_err(|err| Error::io(format!("remove {}", self.path.display()), &err))
+    }
+
+    fn tidy(&self) -> io::Result<()> {
+        self.is_settled.set(true);
+        if self.is_within {
+            return Ok(());
+        }
+        // Still locked: nobody else puts a record here meanwhile.
+        match fs::remove_dir(&self.path) {
+            Err(err) if err.kind() != io::ErrorKind::DirectoryNotEmpty => Err(err),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if !self.is_settled.get() {
+            let _ = self.tidy();
+        }
+    }
+}
+
+/// Makes a container's folder; false where it is there.
+fn make(path: &Path) -> io::Result<bool> {
+    match fs::create_dir(path) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => fs::create_dir_all(path).map(|()| true),
+        Err(err) if err.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        made => made.map(|()| true),
+    }
+}
+
+/// Waits for a folder, unless it is held by the call that runs this one, which is what the result says besides; `None` where
+/// the call that held it took it away.
+fn lock(path: &Path, may_be_within: bool, wait: impl Fn(&File) -> io::Result<()>) -> io::Result<Option<(File, bool)>> {
+    let lock = match File::open(path) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    match lock.try_lock() {
+        Err(TryLockError::WouldBlock) if may_be_within => return Ok(Some((lock, true))),
+        Err(TryLockError::WouldBlock) => wait(&lock)?,
+        tried => tried?,
+    }
+    let held = lock.metadata()?;
+    Ok(fs::metadata(path).is_ok_and(|now| now.ino() == held.ino()).then_some((lock, false)))
+}
+
+fn temp_of(path: &Path) -> PathBuf {
+    path.with_extension("tmp")
+}
+
+/// `<ifname>:<network>:<type>.json`; neither ifname nor network can hold a colon.
+fn file_name(key: &Key) -> String {
+    format!("{}:{}:{}.json", key.owner.ifname, part_name(&key.owner.network), part_name(&key.plugin))
+}
+
+/// The text itself, or its hash where it is too long for a file name.
+pub(super) fn part_name(text: &str) -> String {
+    if text.len() <= READABLE_LEN {
+        return text.to_owned();
+    }
+    format!("sha256-{}", encode_string(&Sha256::digest(text.as_bytes())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_core::cni::Owner;
+
+    #[test]
+    fn a_file_name_keeps_its_parts_apart_and_fits_the_kernels_limit() {
+        let key = |network: &str, plugin: &str| {
+            file_name(&Key { owner: Owner::new(network, "4f1c", "eth0.5"), plugin: plugin.to_owned() })
+        };
+        assert_eq!(key("net.1", "bridge"), "eth0.5:net.1:bridge.json");
+        let (long, longer) = ("n".repeat(300), "n".repeat(301));
+        assert!(key(&long, &long).len() <= 255);
+        assert_ne!(key(&long, &long), key(&longer, &long));
+    }
+}

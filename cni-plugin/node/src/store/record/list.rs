@@ -1,0 +1,240 @@
+//! Looking through records: of the node, of a container, of an owner. A record's content says whose it is.
+
+use super::folder::part_name;
+use super::{Key, ROOT, Record};
+use crate::Error;
+use crate::sys::room;
+use braid_core::cni::Owner;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// All readable records of this node.
+pub fn list() -> Result<Vec<Record>, Error> {
+    list_in(Path::new(ROOT))
+}
+
+/// The same below another folder than [`ROOT`].
+pub fn list_in(root: &Path) -> Result<Vec<Record>, Error> {
+    let mut records = Vec::new();
+    for path in files_in(root)? {
+        records.extend(load(&path)?);
+    }
+    Ok(records)
+}
+
+/// All readable records of this node, and when each was last written.
+pub fn list_dated() -> Result<Vec<(Record, SystemTime)>, Error> {
+    let mut records = Vec::new();
+    for path in files_in(Path::new(ROOT))? {
+        let written = fs::metadata(&path).and_then(|meta| meta.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+        records.extend(load(&path)?.map(|record| (record, written)));
+    }
+    Ok(records)
+}
+
+/// Shows all readable records of containers that no call is busy with, and says whether none was busy. None becomes busy
+/// meanwhile.
+pub fn each_idle(mut visit: impl FnMut(&Record)) -> Result<bool, Error> {
+    each(|record, is_idle| {
+        if is_idle {
+            visit(record);
+        }
+    })
+}
+
+/// Shows all readable records, each with whether no call is busy with its container, and says whether none was busy. None
+/// becomes busy meanwhile.
+pub fn each(mut visit: impl FnMut(&Record, bool)) -> Result<bool, Error> {
+    let mut all = true;
+    for folder in folders_in(Path::new(ROOT))? {
+        let Ok(file) = File::open(&folder) else { continue };
+        let is_idle = file.try_lock().is_ok();
+        all &= is_idle;
+        for path in records_in(&folder).unwrap_or_default() {
+            load(&path)?.iter().for_each(|record| visit(record, is_idle));
+        }
+    }
+    Ok(all)
+}
+
+/// Removes the folders of containers that hold no record at all: an ADD ended between making the folder and writing to it.
+pub fn sweep_empty() -> Result<(), Error> {
+    sweep_empty_in(Path::new(ROOT))
+}
+
+/// The same below another folder than [`ROOT`].
+pub fn sweep_empty_in(root: &Path) -> Result<(), Error> {
+    for folder in folders_in(root)? {
+        let Ok(file) = File::open(&folder) else { continue };
+        if file.try_lock().is_err() {
+            continue;
+        }
+        for path in entries(&folder).unwrap_or_default() {
+            if path.extension().is_some_and(|extension| extension == "tmp") {
+                let _ = fs::remove_file(path);
+            }
+        }
+        let _ = fs::remove_dir(&folder);
+    }
+    Ok(())
+}
+
+/// Says whether the store can be written, for STATUS.
+pub fn probe() -> Result<(), Error> {
+    let fail = |err: io::Error| Error::io(format!("write to {ROOT}"), &err);
+    fs::create_dir_all(ROOT).map_err(fail)?;
+    room::for_a_file(Path::new(ROOT)).map_err(|errno| fail(errno.into()))
+}
+
+/// The records with an attachment of this owner ([`Owner::short`]). None where one can't be read: then nobody knows.
+pub(crate) fn of_owner(text: &str) -> Option<Vec<Record>> {
+    let mut records: Vec<Record> = match Owner::parse(text) {
+        Some(owner) => {
+            let files = records_of(&owner.container_id).ok()?;
+            files.iter().map(|path| load(path).ok()?).collect::<Option<_>>()?
+        }
+        None if Owner::is_digest(text) => list().ok()?,
+        None => return None,
+    };
+    records.retain(|record| record.owners().any(|owner| owner.short() == text));
+    Some(records)
+}
+
+/// Whether a record has an attachment of this owner, or may have.
+pub(crate) fn is_owned(text: &str) -> bool {
+    let Some(owner) = Owner::parse(text) else { return of_owner(text).is_none_or(|records| !records.is_empty()) };
+    let Ok(files) = records_of(&owner.container_id) else { return true };
+    files.iter().any(|path| read::<Owners>(path).map_or(true, |owners| owners.is_some_and(|owners| owners.has(&owner))))
+}
+
+/// The container that an owner's text names; none where that is not known.
+pub(crate) fn container_of(text: &str) -> Option<String> {
+    if Owner::is_digest(text) {
+        return of_owner(text)?.pop().map(|record| record.key.owner.container_id);
+    }
+    Owner::parse(text).map(|owner| owner.container_id)
+}
+
+/// The records of a container, the oldest first.
+pub(crate) fn of_container(container_id: &str) -> Result<Vec<Record>, Error> {
+    let fail = |err| Error::io(format!("list records of container {container_id}"), &err);
+    let files = records_of(container_id).map_err(fail)?;
+    let written = |path: &PathBuf| fs::metadata(path).and_then(|meta| meta.modified()).ok();
+    let mut dated: Vec<_> = files.iter().map(|path| (written(path), path)).collect();
+    dated.sort();
+    let records = dated.into_iter().map(|(_, path)| load(path)).collect::<Result<Vec<_>, _>>()?;
+    Ok(records.into_iter().flatten().collect())
+}
+
+/// The record in a file; none where there is none, or one that is cut off or of an unknown layout.
+pub(super) fn load(path: &Path) -> Result<Option<Record>, Error> {
+    Ok(read(path)?.filter(Record::is_known))
+}
+
+/// As much of a record as says whose it is.
+#[derive(Deserialize)]
+struct Owners {
+    key: Key,
+    /// None of a layout that held one attachment.
+    #[serde(default)]
+    attachments: Vec<OwnerOf>,
+}
+
+#[derive(Deserialize)]
+struct OwnerOf {
+    network: String,
+    ifname: String,
+}
+
+impl Owners {
+    fn has(&self, owner: &Owner) -> bool {
+        let is_its = |one: &OwnerOf| one.network == owner.network && one.ifname == owner.ifname;
+        let is_one = self.attachments.is_empty() && self.key.owner == *owner;
+        is_one || self.key.owner.container_id == owner.container_id && self.attachments.iter().any(is_its)
+    }
+}
+
+fn files_in(root: &Path) -> Result<Vec<PathBuf>, Error> {
+    let mut files = Vec::new();
+    for folder in folders_in(root)? {
+        files.extend(records_in(&folder).map_err(|err| Error::io(format!("list {}", folder.display()), &err))?);
+    }
+    Ok(files)
+}
+
+fn folders_in(root: &Path) -> Result<Vec<PathBuf>, Error> {
+    entries(root).map_err(|err| Error::io(format!("list {}", root.display()), &err))
+}
+
+fn records_of(container_id: &str) -> io::Result<Vec<PathBuf>> {
+    records_in(&Path::new(ROOT).join(part_name(container_id)))
+}
+
+fn records_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = entries(folder)?;
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
+    Ok(files)
+}
+
+fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    match fs::read_dir(folder) {
+        Ok(entries) => entries.map(|entry| entry.map(|entry| entry.path())).collect(),
+        Err(err) if matches!(err.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(Vec::new()),
+        Err(err) => Err(err),
+    }
+}
+
+fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Error> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
+        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(err) => Err(Error::io(format!("read {}", path.display()), &err)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::record::Attached;
+    use braid_core::cni::{Attachment, Json};
+    use braid_core::name::IfName;
+
+    fn record() -> Record {
+        let key = Key { owner: Owner::new("pods", "c", "eth0"), plugin: "braid".to_owned() };
+        let attached = |network, ifname| {
+            let ifname = IfName::parse(ifname).expect("a name");
+            let attachment = Attachment { container_id: "c".to_owned(), ifname, netns: None, args: String::new() };
+            Attached::new(network, "bridge", &attachment, Json::Null.into())
+        };
+        Record::new(key, None, vec![attached("blue", "eth0"), attached("red", "net1")])
+    }
+
+    #[test]
+    fn a_cut_off_record_counts_as_none() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("x.json");
+        let text = serde_json::to_string(&record()).expect("json");
+        fs::write(&path, &text).expect("written");
+        assert!(load(&path).expect("readable").is_some());
+        fs::write(&path, &text[..text.len() / 2]).expect("written");
+        assert!(load(&path).expect("readable").is_none());
+        fs::write(&path, text.replace(r#""layout":3"#, r#""layout":4"#)).expect("written");
+        assert!(load(&path).expect("readable").is_none());
+    }
+
+    #[test]
+    fn the_content_says_whose_a_record_is() {
+        let text = serde_json::to_string(&record()).expect("json");
+        let owners: Owners = serde_json::from_str(&text).expect("owners");
+        let owner = |text| Owner::parse(text).expect("an owner");
+        let texts = ["blue c eth0", "red c net1", "pods c eth0", "blue c net1", "red d net1"];
+        let has = texts.map(|text| owners.has(&owner(text)));
+        assert_eq!(has, [true, true, false, false, false]);
+        let of_before = Owners { attachments: Vec::new(), ..owners };
+        assert_eq!(["pods c eth0", "blue c eth0"].map(|text| of_before.has(&owner(text))), [true, false]);
+    }
+}

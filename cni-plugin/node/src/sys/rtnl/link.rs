@@ -1,0 +1,146 @@
+//! Links: requests to make, delete and show them.
+
+use super::{emit, u16_of};
+use braid_core::name::{IfName, Mac};
+use netlink_packet_route::link::{
+    InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoVeth, IpVlanMode, LinkAttribute, LinkExtentMask,
+    LinkFlags, LinkInfo, LinkMessage, MacVlanMode,
+};
+use std::os::fd::RawFd;
+
+/// What the common part of a new link needs besides its kind.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NewLink<'a> {
+    /// Final name.
+    pub name: Option<&'a IfName>,
+    /// Hardware address.
+    pub mac: Option<Mac>,
+    /// MTU in bytes.
+    pub mtu: Option<u32>,
+    /// Set up at once.
+    pub up: bool,
+    /// Index of the bridge it becomes a port of.
+    pub master: Option<u32>,
+    /// Namespace it appears in, if not the socket's.
+    pub netns: Option<RawFd>,
+    /// Index of its parent.
+    pub parent: Option<u32>,
+    /// Length of the transmit queue in packets.
+    pub tx_queue_len: Option<u32>,
+    /// One queue each way: a virtual link has no use for more, and each costs two RCU grace periods at creation.
+    pub one_queue: bool,
+}
+
+/// What a new link is, with the indexes that its kind needs.
+#[derive(Debug)]
+pub enum NewKind<'a> {
+    /// A pair; the other end.
+    Veth(NewLink<'a>),
+    /// A bridge.
+    Bridge {
+        /// Ports are separated by VLAN.
+        vlan_filtering: bool,
+    },
+    /// A macvlan.
+    Macvlan(MacVlanMode, Option<u32>),
+    /// An ipvlan.
+    Ipvlan(IpVlanMode),
+    /// An ifb.
+    Ifb,
+}
+
+fn message(link: &NewLink<'_>) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    let attributes = &mut message.attributes;
+    attributes.extend(link.name.map(|name| LinkAttribute::IfName(name.to_string())));
+    attributes.extend(link.mac.map(|mac| LinkAttribute::Address(mac.0.to_vec())));
+    attributes.extend(link.mtu.map(LinkAttribute::Mtu));
+    attributes.extend(link.master.map(LinkAttribute::Controller));
+    attributes.extend(link.netns.map(LinkAttribute::NetNsFd));
+    attributes.extend(link.parent.map(LinkAttribute::Link));
+    attributes.extend(link.tx_queue_len.map(LinkAttribute::TxQueueLen));
+    if link.one_queue {
+        attributes.extend([LinkAttribute::NumTxQueues(1), LinkAttribute::NumRxQueues(1)]);
+    }
+    if link.up {
+        message.header.flags |= LinkFlags::Up;
+        message.header.change_mask |= LinkFlags::Up;
+    }
+    message
+}
+
+/// Body of `RTM_NEWLINK` for a new link.
+pub fn new_link(link: &NewLink<'_>, kind: &NewKind<'_>, out: &mut Vec<u8>) {
+    let mut message = message(link);
+    let (kind, data) = match kind {
+        NewKind::Veth(peer) => (InfoKind::Veth, Some(InfoData::Veth(InfoVeth::Peer(self::message(peer))))),
+        NewKind::Bridge { vlan_filtering } => {
+            let data = vlan_filtering.then(|| InfoData::Bridge(vec![InfoBridge::VlanFiltering(true)]));
+            (InfoKind::Bridge, data)
+        }
+        NewKind::Ifb => (InfoKind::Ifb, None),
+        NewKind::Macvlan(mode, bc_queue_len) => {
+            let mut data = vec![InfoMacVlan::Mode(*mode)];
+            data.extend(bc_queue_len.map(InfoMacVlan::BcQueueLen));
+            (InfoKind::MacVlan, Some(InfoData::MacVlan(data)))
+        }
+        NewKind::Ipvlan(mode) => (InfoKind::IpVlan, Some(InfoData::IpVlan(vec![InfoIpVlan::Mode(*mode)]))),
+    };
+    let mut info = vec![LinkInfo::Kind(kind)];
+    info.extend(data.map(LinkInfo::Data));
+    message.attributes.push(LinkAttribute::LinkInfo(info));
+    emit(&message, out);
+}
+
+/// Body of `RTM_SETLINK` that gives the link with this index another name, and sets it up then if asked to.
+pub fn rename(index: u32, name: &IfName, up: bool, out: &mut Vec<u8>) {
+    let mut message = message(&NewLink { name: Some(name), up, ..NewLink::default() });
+    message.header.index = index;
+    emit(&message, out);
+}
+
+fn with(index: u32, attributes: Vec<LinkAttribute>, out: &mut Vec<u8>) {
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    message.attributes = attributes;
+    emit(&message, out);
+}
+
+fn named(name: &IfName) -> LinkAttribute {
+    LinkAttribute::IfName(name.to_string())
+}
+
+/// Body of `RTM_GETLINK` or `RTM_DELLINK` by index.
+pub fn by_index(index: u32, out: &mut Vec<u8>) {
+    with(index, Vec::new(), out);
+}
+
+/// Body of `RTM_GETLINK` by name, without the counters, which are most of the answer.
+pub fn get_by_name(name: &IfName, out: &mut Vec<u8>) {
+    with(0, vec![named(name), LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats])], out);
+}
+
+/// Body of `RTM_DELLINK` by name.
+pub fn by_name(name: &IfName, out: &mut Vec<u8>) {
+    with(0, vec![named(name)], out);
+}
+
+/// Body of `RTM_SETLINK` that puts a link into a group.
+pub fn into_group(name: &IfName, group: u32, out: &mut Vec<u8>) {
+    with(0, vec![named(name), LinkAttribute::Group(group)], out);
+}
+
+/// Body of `RTM_DELLINK` for all links of a group.
+pub fn by_group(group: u32, out: &mut Vec<u8>) {
+    with(0, vec![LinkAttribute::Group(group)], out);
+}
+
+/// Body of `RTM_GETLINK` for a dump of all links.
+pub fn link_dump(out: &mut Vec<u8>) {
+    emit(&LinkMessage::default(), out);
+}
+
+/// Reads `RTM_NEWLINK`: what the link's frames begin with, as `ARPHRD_*`.
+pub fn hardware(body: &[u8]) -> Option<u16> {
+    u16_of(body.get(2..4)?)
+}

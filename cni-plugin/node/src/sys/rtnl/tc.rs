@@ -1,0 +1,359 @@
+//! Queueing disciplines and filters (`include/uapi/linux/pkt_sched.h`, `pkt_cls.h`).
+
+pub mod hostport;
+
+use super::{text_of, u32_of, u64_of};
+use crate::sys::netlink::{attr, attributes_of, find, nest};
+use braid_core::name::Hook;
+use std::os::fd::RawFd;
+
+/// Makes a queueing discipline.
+pub const NEWQDISC: u16 = 36;
+/// Takes one away with all below it.
+pub const DELQDISC: u16 = 37;
+/// Shows them.
+pub const GETQDISC: u16 = 38;
+/// Makes a class.
+pub const NEWTCLASS: u16 = 40;
+/// Shows them.
+pub const GETTCLASS: u16 = 42;
+/// Makes a filter.
+pub const NEWTFILTER: u16 = 44;
+/// Takes one away.
+pub const DELTFILTER: u16 = 45;
+/// Shows filters.
+pub const GETTFILTER: u16 = 46;
+
+const TCA_KIND: u16 = 1;
+pub(crate) const TCA_OPTIONS: u16 = 2;
+/// `TCA_BPF_CLASSID` and `TCA_BPF_ID`.
+const CLASSID: u16 = 3;
+const ID: u16 = 11;
+/// Length of `struct tcmsg`.
+const HEAD_LEN: usize = 20;
+/// `TC_H_ROOT`.
+pub const ROOT: u32 = 0xffff_ffff;
+/// `TC_H_CLSACT`: beside the root.
+pub const CLSACT: u32 = 0xffff_fff1;
+const CLSACT_HANDLE: u32 = 0xffff_0000;
+/// Handle of the root that braid makes, `1:`.
+const HANDLE: u32 = 0x1_0000;
+/// Which of several filters is asked first; one that other programs choose as well.
+const PREFERENCE: u32 = 1;
+/// The number of braid's own among its equals; one that nobody else chooses.
+const FILTER: u32 = 0xb1a1d;
+/// `ETH_P_ALL` in network byte order.
+const ALL_PROTOCOLS: u32 = 0x0300;
+
+/// The side of clsact where a program hangs.
+fn side(hook: Hook) -> u32 {
+    match hook {
+        Hook::Ingress => 0xffff_fff2,
+        Hook::Egress => 0xffff_fff3,
+    }
+}
+
+/// A class of `htb`.
+#[derive(Debug, Clone, Copy)]
+pub struct Class {
+    /// The class above it, 0 for the root.
+    pub parent: u32,
+    /// Its number below `1:`.
+    pub number: u32,
+    /// What it has in any case, in bytes per second.
+    pub rate: u64,
+    /// What it may borrow up to, in bytes per second.
+    pub ceil: u64,
+    /// What it may send at once, in nanoseconds at its ceiling.
+    pub burst_ns: u64,
+    /// Who may borrow first: 0 before 7.
+    pub prio: u32,
+}
+
+/// Body of `RTM_NEWQDISC` for the place where filters hang.
+pub fn clsact(index: u32, out: &mut Vec<u8>) {
+    head(index, CLSACT_HANDLE, CLSACT, 0, out);
+    attr(TCA_KIND, b"clsact\0", out);
+}
+
+/// Body of `RTM_NEWTFILTER`: a program that decides by itself; `class_id` is what it reads in each packet.
+pub fn program(index: u32, hook: Hook, program: RawFd, name: &str, class_id: u32, out: &mut Vec<u8>) {
+    filter(index, hook, out);
+    direct(program, name, class_id, out);
+}
+
+/// The options of a filter whose program decides by itself.
+fn direct(program: RawFd, name: &str, class_id: u32, out: &mut Vec<u8>) {
+    const FD: u16 = 6;
+    const NAME: u16 = 7;
+    const FLAGS: u16 = 8;
+    const DIRECT: u32 = 1;
+    nest(TCA_OPTIONS, out, |out| {
+        attr(CLASSID, &class_id.to_ne_bytes(), out);
+        attr(FD, &program.to_ne_bytes(), out);
+        attr(NAME, &[name.as_bytes(), b"\0"].concat(), out);
+        attr(FLAGS, &DIRECT.to_ne_bytes(), out);
+    });
+}
+
+/// Body of `RTM_DELTFILTER` for a program that shapes.
+pub fn filter(index: u32, hook: Hook, out: &mut Vec<u8>) {
+    filter_at(PREFERENCE, index, hook, out);
+}
+
+pub(crate) fn filter_at(preference: u32, index: u32, hook: Hook, out: &mut Vec<u8>) {
+    head(index, FILTER, side(hook), preference << 16 | ALL_PROTOCOLS, out);
+    attr(TCA_KIND, b"bpf\0", out);
+}
+
+/// Body of `RTM_NEWQDISC` for a root that lets each packet leave at its time, up to `horizon_us` microseconds ahead, with
+/// room for so many `packets`.
+pub fn fq(index: u32, horizon_us: u32, packets: u32, out: &mut Vec<u8>) {
+    const LIMIT: u16 = 1;
+    const FLOW_LIMIT: u16 = 2;
+    const ORPHAN_MASK: u16 = 10;
+    const HORIZON: u16 = 14;
+    head(index, HANDLE, ROOT, 0, out);
+    attr(TCA_KIND, b"fq\0", out);
+    nest(TCA_OPTIONS, out, |out| {
+        // One flow may take half of it: fq's own 100 would come before the program's horizon.
+        attr(LIMIT, &packets.to_ne_bytes(), out);
+        attr(FLOW_LIMIT, &(packets / 2).to_ne_bytes(), out);
+        attr(ORPHAN_MASK, &16_383u32.to_ne_bytes(), out);
+        attr(HORIZON, &horizon_us.to_ne_bytes(), out);
+    });
+}
+
+/// Body of `RTM_NEWQDISC` for a root that lets so many bytes a second pass, `bucket` bytes at once, and `limit` bytes wait.
+pub fn tbf(index: u32, rate: u64, bucket: u64, limit: u64, out: &mut Vec<u8>) {
+    const PARMS: u16 = 1;
+    const RATE64: u16 = 4;
+    const BURST: u16 = 6;
+    head(index, HANDLE, ROOT, 0, out);
+    attr(TCA_KIND, b"tbf\0", out);
+    nest(TCA_OPTIONS, out, |out| {
+        nest(PARMS, out, |out| {
+            out.extend_from_slice(&rate_spec(rate));
+            // No peak rate.
+            numbers([0, 0, 0, narrow(limit), 0, 0], out);
+        });
+        attr(RATE64, &rate.to_ne_bytes(), out);
+        attr(BURST, &narrow(bucket).to_ne_bytes(), out);
+    });
+}
+
+/// Body of `RTM_NEWQDISC` for a queue behind `tbf` of three bands, the first of which goes first.
+pub fn pfifo_fast(index: u32, out: &mut Vec<u8>) {
+    head(index, 2 << 16, HANDLE | 1, 0, out);
+    attr(TCA_KIND, b"pfifo_fast\0", out);
+}
+
+/// Body of `RTM_NEWQDISC` for a queue behind `tbf` that keeps flows apart and none waiting longer than `target_us`.
+pub fn fq_codel(index: u32, target_us: u32, out: &mut Vec<u8>) {
+    const TARGET: u16 = 1;
+    const INTERVAL: u16 = 3;
+    const ECN: u16 = 4;
+    /// The interval is a round trip; the target is to be a twentieth of it (RFC 8289, section 4.4).
+    const TARGETS: u32 = 20;
+    head(index, 2 << 16, HANDLE | 1, 0, out);
+    attr(TCA_KIND, b"fq_codel\0", out);
+    nest(TCA_OPTIONS, out, |out| {
+        attr(TARGET, &target_us.to_ne_bytes(), out);
+        attr(INTERVAL, &target_us.saturating_mul(TARGETS).to_ne_bytes(), out);
+        attr(ECN, &1u32.to_ne_bytes(), out);
+    });
+}
+
+/// Body of `RTM_NEWQDISC` for a root with classes; what names none goes to `default`.
+pub fn htb(index: u32, default: u32, out: &mut Vec<u8>) {
+    const INIT: u16 = 2;
+    const VERSION: u32 = 3;
+    const RATE_TO_QUANTUM: u32 = 10;
+    head(index, HANDLE, ROOT, 0, out);
+    attr(TCA_KIND, b"htb\0", out);
+    nest(TCA_OPTIONS, out, |out| {
+        nest(INIT, out, |out| numbers([VERSION, RATE_TO_QUANTUM, default, 0, 0], out));
+    });
+}
+
+/// Body of `RTM_NEWTCLASS`.
+pub fn class(index: u32, class: Class, out: &mut Vec<u8>) {
+    const PARMS: u16 = 1;
+    const RATE64: u16 = 6;
+    const CEIL64: u16 = 7;
+    // Bytes that a class may send in its turn: two packets at least, or the kernel complains.
+    const QUANTA: std::ops::RangeInclusive<u64> = 3_028..=60_000;
+    let parent = if class.parent == 0 { HANDLE } else { HANDLE | class.parent };
+    head(index, HANDLE | class.number, parent, 0, out);
+    attr(TCA_KIND, b"htb\0", out);
+    nest(TCA_OPTIONS, out, |out| {
+        let quantum = (class.ceil / 10).clamp(*QUANTA.start(), *QUANTA.end());
+        nest(PARMS, out, |out| {
+            out.extend_from_slice(&rate_spec(class.rate));
+            out.extend_from_slice(&rate_spec(class.ceil));
+            numbers([ticks(class.burst_ns), ticks(class.burst_ns), narrow(quantum), 0, class.prio], out);
+        });
+        attr(RATE64, &class.rate.to_ne_bytes(), out);
+        attr(CEIL64, &class.ceil.to_ne_bytes(), out);
+    });
+}
+
+/// Body of `RTM_NEWQDISC` for a queue of so many bytes below the class with this number.
+pub fn bfifo(index: u32, class: u32, bytes: u32, out: &mut Vec<u8>) {
+    // Handle `20:` below class `1:20`.
+    head(index, class << 16, HANDLE | class, 0, out);
+    attr(TCA_KIND, b"bfifo\0", out);
+    attr(TCA_OPTIONS, &bytes.to_ne_bytes(), out);
+}
+
+/// Body of `RTM_DELQDISC` for the root that braid made.
+pub fn root(index: u32, out: &mut Vec<u8>) {
+    head(index, HANDLE, ROOT, 0, out);
+}
+
+/// Body of `RTM_GETQDISC` for the root of a link.
+pub fn get_root(index: u32, out: &mut Vec<u8>) {
+    head(index, 0, ROOT, 0, out);
+}
+
+/// Body of `RTM_GETQDISC` for the place beside the root where filters hang, of kind `clsact` or `ingress`.
+pub fn get_beside(index: u32, out: &mut Vec<u8>) {
+    head(index, 0, CLSACT, 0, out);
+}
+
+/// Body of `RTM_GETQDISC` for a dump of all.
+pub fn dump_queues(out: &mut Vec<u8>) {
+    head(0, 0, 0, 0, out);
+}
+
+/// What passed a queue.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Passed {
+    /// Bytes let through.
+    pub bytes: u64,
+    /// Packets let through.
+    pub packets: u64,
+    /// Packets not let through.
+    pub dropped: u64,
+    /// How often one had to wait.
+    pub delayed: u64,
+}
+
+/// The root queue of a link.
+#[derive(Debug, Default)]
+pub struct Root {
+    /// What it is.
+    pub kind: String,
+    /// Somebody chose it: the one that the kernel gives each link has no handle.
+    pub is_chosen: bool,
+    /// What it holds to, in bytes per second; none but of `tbf`.
+    pub rate: Option<u64>,
+    /// What passed it.
+    pub passed: Passed,
+}
+
+/// Reads `RTM_NEWQDISC` of a root.
+pub fn parse_root(body: &[u8]) -> Root {
+    const STATS2: u16 = 7;
+    let handle = body.get(8..12).and_then(u32_of);
+    let mut root = Root { is_chosen: handle.is_some_and(|handle| handle != 0), ..Root::default() };
+    for (kind, value) in attributes_of(body.get(HEAD_LEN..).unwrap_or_default()) {
+        match kind {
+            TCA_KIND => root.kind = text_of(value),
+            TCA_OPTIONS if root.kind == "tbf" => root.rate = rate_in(value, 4),
+            STATS2 => root.passed = passed(value),
+            _ => {}
+        }
+    }
+    root
+}
+
+/// Reads `RTM_NEWQDISC`: what it is.
+pub fn parse_kind(body: &[u8]) -> String {
+    find(TCA_KIND, body.get(HEAD_LEN..).unwrap_or_default()).map(text_of).unwrap_or_default()
+}
+
+/// Whether `RTM_NEWQDISC` shows an `ingress` queue of link `index`.
+pub fn is_ingress(body: &[u8], index: u32) -> bool {
+    let number = |at: usize| body.get(at..at + 4).and_then(u32_of);
+    (number(4), number(12)) == (Some(index), Some(CLSACT)) && parse_kind(body) == "ingress"
+}
+
+/// `TCA_STATS_BASIC` and `TCA_STATS_QUEUE` (`include/uapi/linux/gen_stats.h`).
+fn passed(stats: &[u8]) -> Passed {
+    const BASIC: u16 = 1;
+    const QUEUE: u16 = 3;
+    let mut passed = Passed::default();
+    for (kind, value) in attributes_of(stats) {
+        let number = |at: usize| value.get(at..at + 4).and_then(u32_of).map_or(0, u64::from);
+        match kind {
+            BASIC => (passed.bytes, passed.packets) = (value.get(..8).and_then(u64_of).unwrap_or_default(), number(8)),
+            QUEUE => (passed.dropped, passed.delayed) = (number(8), number(16)),
+            _ => {}
+        }
+    }
+    passed
+}
+
+/// The rate in the options of `tbf` or of a class of `htb`, in bytes per second: in the first attribute, and in another
+/// where it needs 64 bits.
+fn rate_in(options: &[u8], wide: u16) -> Option<u64> {
+    let narrow = || find(1, options).and_then(|parms| u32_of(parms.get(8..12)?)).map(u64::from);
+    find(wide, options).and_then(u64_of).or_else(narrow)
+}
+
+/// Body of `RTM_GETTCLASS` for a dump of a link's.
+pub fn dump_classes(index: u32, out: &mut Vec<u8>) {
+    head(index, 0, 0, 0, out);
+}
+
+/// Reads `RTM_NEWTCLASS`: the rate of the class with this number, in bytes per second.
+pub fn parse_class_rate(body: &[u8], class: u32) -> Option<u64> {
+    const RATE64: u16 = 6;
+    let attrs = body.get(HEAD_LEN..).filter(|_| u32_of(&body[8..12]) == Some(HANDLE | class))?;
+    rate_in(find(TCA_OPTIONS, attrs)?, RATE64)
+}
+
+/// Body of `RTM_GETTFILTER` for a dump of one side of clsact.
+pub fn dump_filters(index: u32, hook: Hook, out: &mut Vec<u8>) {
+    head(index, 0, side(hook), 0, out);
+}
+
+/// The options of a filter of kind `bpf`; other kinds use the same numbers for something else.
+pub(crate) fn bpf_options(body: &[u8]) -> Option<&[u8]> {
+    find(TCA_OPTIONS, body.get(HEAD_LEN..)?).filter(|_| parse_kind(body) == "bpf")
+}
+
+/// Reads `RTM_NEWTFILTER`: the program's id and its class id; none for what runs none.
+pub fn parse_program(body: &[u8]) -> Option<(u32, u32)> {
+    let options = bpf_options(body)?;
+    Some((find(ID, options).and_then(u32_of)?, find(CLASSID, options).and_then(u32_of).unwrap_or_default()))
+}
+
+/// `struct tc_ratespec`; the link layer is Ethernet, so the kernel asks for no table. A rate beyond 32 bits stands in an
+/// attribute of its own.
+fn rate_spec(rate: u64) -> [u8; 12] {
+    const ETHERNET: u8 = 1;
+    let mut spec = [0; 12];
+    spec[1] = ETHERNET;
+    spec[8..].copy_from_slice(&narrow(rate).to_ne_bytes());
+    spec
+}
+
+/// Time in the packet schedulers' unit of 64 ns.
+fn ticks(ns: u64) -> u32 {
+    narrow(ns >> 6)
+}
+
+fn narrow(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// `struct tcmsg`.
+fn head(index: u32, handle: u32, parent: u32, info: u32, out: &mut Vec<u8>) {
+    numbers([0, index, handle, parent, info], out);
+}
+
+pub(crate) fn numbers<const COUNT: usize>(numbers: [u32; COUNT], out: &mut Vec<u8>) {
+    out.extend_from_slice(numbers.map(u32::to_ne_bytes).as_flattened());
+}
