@@ -3,10 +3,9 @@
 //! ```text
 //!  kernel ─ the sockets of one call         observe ─ needs ─► facts
 //!  executor ─ steps ─► batched requests     transaction ─ record, apply, roll back
-//!  effect ─ of each kind of thing, its encoding and its observation
-//!  features, probe ─ what the kernel has    wait ─ an event; slot ─ who shares a program
-//!  record ─ what was done, on tmpfs         delegate, within ─ foreign plugins by libcni's rules
-//!  holder ─ the container behind an owner    owned ─ what the kernel has of whom
+//!  features, probe ─ what the kernel has    wait ─ an event
+//!  repair ─ what somebody flushed           delegate, within ─ foreign plugins by libcni's rules
+//!  owned ─ what the kernel has of whom
 //! ```
 
 pub mod delegate;

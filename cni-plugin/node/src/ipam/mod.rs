@@ -1,8 +1,8 @@
-//! Addresses: which ones an attachment gets, and who remembers it.
+//! Addresses: which ones an attachment gets, and who remembers it. Configurations and ranges are in braid-core.
 //!
 //! ```text
-//!  config ─► range::RangeSet ─► host_local::{allocator (pure), book, store, index (files)} ─┐
-//!  config ─► static_ip ─────────────────────────────────────────────────────────────────────┴─► lease::Lease
+//!  host_local::Config ─► host_local::{book, store, index}: files ─┐
+//!  static_ip::Config ─────────────────────────────────────────────┴─► Lease
 //! ```
 
 pub mod host_local;
