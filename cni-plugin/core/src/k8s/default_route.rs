@@ -22,7 +22,8 @@ impl Families {
         Self { v4: any(IpAddr::is_ipv4), v6: any(IpAddr::is_ipv6) }
     }
 
-    fn has(self, address: &IpAddr) -> bool {
+    /// Whether the address is of one of them.
+    pub fn has(self, address: &IpAddr) -> bool {
         if address.is_ipv4() { self.v4 } else { self.v6 }
     }
 }
@@ -79,6 +80,18 @@ fn with_metrics(gateways: &[IpAddr]) -> Vec<Gateway> {
 }
 
 impl DefaultRoutes {
+    /// The families of which the network's own default routes go.
+    pub fn families(&self) -> Families {
+        match self {
+            Self::Keep => Families::default(),
+            Self::Clear(families) => *families,
+            Self::Via(gateways) => Families {
+                v4: gateways.iter().any(|gateway| gateway.address.is_ipv4()),
+                v6: gateways.iter().any(|gateway| gateway.address.is_ipv6()),
+            },
+        }
+    }
+
     /// Makes a network's result say the same.
     pub fn apply(&self, result: &mut AddResult) {
         let gateways = match self {
@@ -86,8 +99,7 @@ impl DefaultRoutes {
             Self::Clear(families) => return clear(result, *families),
             Self::Via(gateways) => gateways,
         };
-        let addresses: Vec<IpAddr> = gateways.iter().map(|gateway| gateway.address).collect();
-        clear(result, Families::of(&addresses));
+        clear(result, self.families());
         result.routes.extend(gateways.iter().map(|Gateway { address, metric }| Route {
             gw: Some(*address),
             priority: *metric,

@@ -104,6 +104,11 @@ impl Settings {
         )))
     }
 
+    /// `binDir` and then `CNI_PATH`.
+    pub fn path(&self, cni_path: Vec<PathBuf>) -> Vec<PathBuf> {
+        self.bin_dir.iter().cloned().chain(cni_path).collect()
+    }
+
     /// Whether pods of this namespace go without `defaultNetworks`.
     pub fn is_system(&self, namespace: &str) -> bool {
         self.system_namespaces.iter().any(|system| system == namespace)

@@ -55,10 +55,10 @@ pub struct Event {
 /// Where objects come from. Each call is one round trip where that can be, retries within a bounded time, and never waits
 /// longer.
 pub trait Source {
-    /// The pod, and at the same time those NADs of which the caller knows the names already.
+    /// The pod, and at the same time those NADs of which the caller knows the names already; one that does not exist is left out.
     fn pod(&mut self, pod: &ObjectName, nads: &[ObjectName]) -> Result<(Pod, Vec<Nad>), SourceError>;
 
-    /// These NADs, all at once, in the order asked.
+    /// Those of these NADs that exist, all at once, in the order asked.
     fn nads(&mut self, names: &[ObjectName]) -> Result<Vec<Nad>, SourceError>;
 
     /// Changes one annotation of the pod with this uid and touches nothing else.

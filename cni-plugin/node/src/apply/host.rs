@@ -6,15 +6,21 @@ use super::observe::observe;
 use super::{features, owned, repair};
 use crate::Error;
 use crate::effect::{shaping, xsk_guard};
+use crate::source;
 use crate::store::holder::is_alive;
 use crate::store::record::{self, Folder, Record};
 use crate::sys::netlink::KernelError;
 use crate::sys::netns::NetNs;
+use braid_core::cni;
+use braid_core::k8s::nad::DiskFile;
+use braid_core::k8s::settings::Settings;
+use braid_core::k8s::source::Source;
 use braid_core::plan::facts::{Facts, LinkFact, Need};
 use braid_core::plan::thing::{LinkRef, Shaping};
 use braid_core::plan::{Feature, Step};
 use std::fmt;
 use std::path::Path;
+use std::time::Duration;
 
 /// A machine: this one ([`This`]), or a model of one.
 pub trait Machine {
@@ -32,6 +38,15 @@ pub trait Machine {
 
     /// Says whether a record could be written.
     fn probe(&self) -> Result<(), Error>;
+
+    /// Opens the source of pods and their networks; it asks nothing yet.
+    fn source(&self, settings: &Settings) -> Result<Box<dyn Source>, cni::Error>;
+
+    /// Reads the files of a folder, or the one file of this path; none where there is nothing.
+    fn files(&self, path: &Path) -> Result<Vec<DiskFile>, cni::Error>;
+
+    /// Waits until a file is there; false where it did not appear in time.
+    fn await_file(&self, file: &Path, limit: Duration) -> bool;
 }
 
 /// The machine that this process runs on.
@@ -64,6 +79,18 @@ impl Machine for This {
 
     fn probe(&self) -> Result<(), Error> {
         record::probe()
+    }
+
+    fn source(&self, settings: &Settings) -> Result<Box<dyn Source>, cni::Error> {
+        source::api(settings)
+    }
+
+    fn files(&self, path: &Path) -> Result<Vec<DiskFile>, cni::Error> {
+        source::files::read(path)
+    }
+
+    fn await_file(&self, file: &Path, limit: Duration) -> bool {
+        source::files::wait(file, limit)
     }
 }
 

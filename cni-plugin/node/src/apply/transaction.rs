@@ -3,7 +3,7 @@
 use super::executor::{OnError, Timing};
 use super::host::Host;
 use crate::Error;
-use crate::store::record::{Folder, Record};
+use crate::store::record::{Folder, Owed, Record};
 use braid_core::cni::AddResult;
 use braid_core::plan::facts::Facts;
 use braid_core::plan::order::ordered;
@@ -65,6 +65,19 @@ impl<'a> Transaction<'a> {
         for (attached, result) in self.record.attachments.iter_mut().zip(results) {
             attached.note(result.as_ref());
         }
+        self.folder.store(&self.record)
+    }
+
+    /// Forgets recorded steps of attachments that a later step takes back.
+    pub fn forget(&mut self, is_gone: impl Fn(usize, &Step) -> bool) {
+        for (at, attached) in self.record.attachments.iter_mut().enumerate() {
+            attached.parts.iter_mut().for_each(|part| part.retain(|step| !is_gone(at, step)));
+        }
+    }
+
+    /// Records what could not be told to others.
+    pub fn owe(&mut self, owed: Owed) -> Result<(), Error> {
+        self.record.owed = Some(owed);
         self.folder.store(&self.record)
     }
 

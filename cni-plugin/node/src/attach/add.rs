@@ -6,6 +6,7 @@ use super::families::Ask;
 use super::invocation::{Invocation, Place, Wanted, is_foreign, places};
 use super::liveness::Known;
 use super::planner::Planner;
+use super::routes;
 use super::take_back::TakeBack;
 use crate::apply::executor::Timing;
 use crate::apply::host::{Host, Machine};
@@ -13,10 +14,11 @@ use crate::apply::transaction::Transaction;
 use crate::ipam::Ipam;
 use crate::ipam::liveness::Netns;
 use crate::store::holder::netns_of;
-use crate::store::record::{Folder, Record};
+use crate::store::record::{Folder, Owed, Record};
 use crate::sys::netns::NetNs;
 use braid_core::cni::{AddResult, Attachment, Command, Error};
 use braid_core::ipam::Lease;
+use braid_core::plan::Facts;
 use braid_core::plan::step::Step;
 use braid_core::plan::thing::LinkRef;
 use std::path::Path;
@@ -32,13 +34,14 @@ pub struct Added {
     pub host: Option<Box<dyn Host>>,
 }
 
-/// Writes the first network's result for the runtime. A call whose result nobody has is taken back.
-pub type Deliver<'d> = dyn FnMut(&str) -> Result<(), Error> + 'd;
+/// Hands over the result of each network, none where foreign plugins gave none; returns what could not be told to others. A
+/// call whose result nobody has is taken back.
+pub type Deliver<'d> = dyn FnMut(&[Option<AddResult>]) -> Result<Option<Owed>, Error> + 'd;
 
 /// Attaches the container to all networks and delivers the result, or leaves everything as it was.
 #[inline(never)] // `cargo xtask dist` knows the calls that run it by its name.
 pub fn add(call: &Invocation, machine: &dyn Machine, deliver: &mut Deliver<'_>) -> Result<Added, Error> {
-    for Wanted { attachment, chain } in &call.wanted {
+    for Wanted { attachment, chain, .. } in &call.wanted {
         chain.find_foreign(attachment)?;
     }
     if let [wanted] = &call.wanted[..]
@@ -56,8 +59,11 @@ pub fn add(call: &Invocation, machine: &dyn Machine, deliver: &mut Deliver<'_>) 
     let places = places(&call.wanted);
     let transaction = Transaction::new(&folder, record);
     let mut run = Run { planner: Planner::new(&call.wanted), places, done: 0, transaction };
-    match run.all(&mut *host).and_then(|stdout| deliver(&stdout)) {
-        Ok(()) => {
+    match run.all(&mut *host).and_then(|()| deliver(&run.planner.results)) {
+        Ok(owed) => {
+            if let Some(Err(err)) = owed.map(|owed| run.transaction.owe(owed)) {
+                host.warn(&err.to_string());
+            }
             let results = run.planner.results.drain(..).map(Option::unwrap_or_default).collect();
             let timings = std::mem::take(&mut run.transaction.timings);
             Ok(Added { results, timings, host: Some(host) })
@@ -69,14 +75,13 @@ pub fn add(call: &Invocation, machine: &dyn Machine, deliver: &mut Deliver<'_>) 
 /// ADD of an IPAM called by itself.
 #[cold]
 fn reserve_alone(wanted: &Wanted, ipam: &dyn Ipam, deliver: &mut Deliver<'_>) -> Result<Added, Error> {
-    let Wanted { attachment, chain } = wanted;
+    let Wanted { attachment, chain, .. } = wanted;
     let known = Known::of(chain.network());
-    let result = AddResult::from(ipam.reserve(&chain.owner(attachment), known.host())?);
-    let delivered = result.to_stdout(chain.conf.version).and_then(|stdout| deliver(&stdout));
-    delivered.inspect_err(|_| {
+    let results = [Some(AddResult::from(ipam.reserve(&chain.owner(attachment), known.host())?))];
+    deliver(&results).inspect_err(|_| {
         let _ = ipam.release(&chain.owner(attachment), known.host());
     })?;
-    Ok(Added { results: vec![result], timings: Vec::new(), host: None })
+    Ok(Added { results: results.into_iter().flatten().collect(), timings: Vec::new(), host: None })
 }
 
 /// The machine with the container's namespace, which must not be the plugin's own.
@@ -158,8 +163,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Goes through all plugins; returns the first network's result for the runtime.
-    fn all(&mut self, host: &mut dyn Host) -> Result<String, Error> {
+    /// Goes through all plugins.
+    fn all(&mut self, host: &mut dyn Host) -> Result<(), Error> {
         let wanted = self.planner.wanted;
         let mut at = 0;
         while let Some(place) = self.places.get(at) {
@@ -172,15 +177,25 @@ impl Run<'_> {
                 at += natives;
             }
         }
-        let version = wanted[0].chain.conf.version;
-        self.planner.results[0]
-            .as_ref()
-            .map_or_else(|| AddResult::default().to_stdout(version), |r| r.to_stdout(version))
+        match self.places.last() {
+            Some(last) if is_foreign(wanted, *last) => self.settle_routes(host),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Moves the pod's default routes behind a foreign plugin, where a network asks for them.
+    fn settle_routes(&mut self, host: &mut dyn Host) -> Result<(), Error> {
+        let Planner { wanted, results, .. } = &mut self.planner;
+        let Some(decided) = routes::decided(wanted, results) else { return Ok(()) };
+        let mut parts = routes::of_kernel(&decided, wanted, host)?;
+        routes::settle(&decided, wanted, &mut parts);
+        self.transaction.forget(|at, step| routes::is_default_of(step, decided[at].families()));
+        self.transaction.run(host, parts, &Facts::default(), &self.planner.results).map_err(Error::from)
     }
 
     fn foreign(&mut self, at: usize) -> Result<(), Error> {
         let place = self.places[at];
-        let Wanted { chain, attachment } = &self.planner.wanted[place.wanted];
+        let Wanted { chain, attachment, .. } = &self.planner.wanted[place.wanted];
         self.transaction.will_delegate(place.wanted).map_err(Error::from)?;
         self.done = at + 1;
         let plugin = &chain.items[place.item].conf.plugin;
@@ -205,8 +220,17 @@ impl Run<'_> {
         };
         let planned = planner.native(&places[at..at + count], host, &mut reserve);
         planner.warnings.drain(..).for_each(|warning| host.warn(&warning));
-        let planned = planned?;
-        self.transaction.run(host, planned.parts, &planned.observed, &planner.results).map_err(Error::from)
+        let mut planned = planned?;
+        if at + count == self.places.len()
+            && let Some(decided) = routes::decided(wanted, &mut self.planner.results)
+        {
+            if at > 0 {
+                planned.parts.extend(routes::of_kernel(&decided, wanted, host)?);
+                self.transaction.forget(|at, step| routes::is_default_of(step, decided[at].families()));
+            }
+            routes::settle(&decided, wanted, &mut planned.parts);
+        }
+        self.transaction.run(host, planned.parts, &planned.observed, &self.planner.results).map_err(Error::from)
     }
 
     /// Takes everything back and says what went wrong, and what could not be taken back.
@@ -227,7 +251,7 @@ impl Run<'_> {
 
 /// Reserves addresses; from then on, as `holds` is told, a failure has to give them back.
 fn lease(wanted: &Wanted, ask: &Ask<'_>, mut holds: impl FnMut()) -> Result<Option<Lease>, Error> {
-    let Wanted { attachment, chain } = wanted;
+    let Wanted { attachment, chain, .. } = wanted;
     let at = ask.place.item;
     let lease = match &chain.items[at].addresses {
         From::Nobody => return Ok(None),

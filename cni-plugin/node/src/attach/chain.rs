@@ -124,7 +124,7 @@ impl Chain {
     }
 
     /// The type that a call is for: `braid` itself does what the configuration says.
-    fn face_of<'a>(face: &'a str, conf: &'a NetConf) -> &'a str {
+    pub fn face_of<'a>(face: &'a str, conf: &'a NetConf) -> &'a str {
         let face = if face == BRAID { conf.plugin.as_str() } else { face };
         if face.is_empty() { BRAID } else { face }
     }

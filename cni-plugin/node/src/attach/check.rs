@@ -6,7 +6,7 @@ use super::invocation::{Invocation, Wanted};
 use super::liveness::Known;
 use super::{recorded, told};
 use crate::apply::host::{Host, Machine};
-use crate::store::record::Attached;
+use crate::store::record::{Attached, Record};
 use braid_core::cni::{AddResult, Attachment, Command, Error};
 use braid_core::name::{IfName, Mac, Ns};
 use braid_core::plan::step::Step;
@@ -14,29 +14,34 @@ use braid_core::plan::thing::{LinkRef, Thing};
 use braid_core::plan::{Facts, Need};
 use braid_core::plugins::interface;
 
-/// Says what differs from what ADD made, in all networks of the call.
+/// Says what differs from what ADD made.
 #[inline(never)]
-pub fn check(call: &mut Invocation, machine: &dyn Machine) -> Result<(), Error> {
-    let Wanted { attachment, chain } = &call.wanted[0];
+pub fn check(mut call: Invocation, machine: &dyn Machine) -> Result<(), Error> {
+    let Wanted { attachment, chain, .. } = &call.wanted[0];
     if chain.disable_check() {
         return Ok(());
     }
     if chain.ipam_alone().is_some() {
         return check_others(&call.wanted[0], 0);
     }
-    let mut host = open_host(attachment, call.netns_override, machine)?;
-    let record = machine.folder(&attachment.container_id).and_then(|folder| folder.load(&call.key));
-    let record = record.map_err(Error::from)?;
+    let folder = machine.folder(&attachment.container_id).map_err(Error::from)?;
+    let record = folder.load(&call.key).map_err(Error::from)?;
     if let Some(record) = &record {
         let further = recorded::further(record, attachment).collect::<Result<Vec<_>, _>>()?;
         further.into_iter().try_for_each(|wanted| call.push(wanted))?;
     }
+    check_all(&call, record.as_ref(), machine)
+}
+
+/// Says what differs in any network of a call.
+pub fn check_all(call: &Invocation, record: Option<&Record>, machine: &dyn Machine) -> Result<(), Error> {
+    let mut host = open_host(call.first(), call.netns_override, machine)?;
     let mut errors = Vec::new();
     for (at, wanted) in call.wanted.iter().enumerate().filter(|(_, wanted)| !wanted.chain.disable_check()) {
         for item in 0..wanted.chain.items.len() {
             errors.extend(check_others(wanted, item).err());
         }
-        let attached = record.as_ref().and_then(|record| record.attachments.get(at));
+        let attached = record.and_then(|record| record.attachments.get(at));
         errors.extend(check_natives(wanted, attached, &mut *host)?);
     }
     Error::joined(&errors)
@@ -44,7 +49,7 @@ pub fn check(call: &mut Invocation, machine: &dyn Machine) -> Result<(), Error> 
 
 /// What differs of what the native plugins of a network made.
 fn check_natives(wanted: &Wanted, attached: Option<&Attached>, host: &mut dyn Host) -> Result<Vec<Error>, Error> {
-    let Wanted { attachment, chain } = wanted;
+    let Wanted { attachment, chain, .. } = wanted;
     if !chain.items.iter().any(|item| matches!(item.work, Work::Native(_))) {
         return Ok(Vec::new());
     }
@@ -69,7 +74,7 @@ fn check_natives(wanted: &Wanted, attached: Option<&Attached>, host: &mut dyn Ho
 
 /// What other programs and the IPAM have to say about item `at`.
 fn check_others(wanted: &Wanted, at: usize) -> Result<(), Error> {
-    let Wanted { attachment, chain } = wanted;
+    let Wanted { attachment, chain, .. } = wanted;
     let (item, prev) = (&chain.items[at], chain.conf.prev_result.as_ref());
     if matches!(item.work, Work::Foreign) {
         return chain.delegate(&item.conf.plugin, at, Command::Check, Some(attachment), prev).map(drop);
@@ -103,7 +108,7 @@ fn is_overwritten(step: &Step, later: &[Step]) -> bool {
 
 /// Compares the final result with the container: its interface, addresses and routes, wherever later plugins moved them.
 fn check_result(wanted: &Wanted, prev: &AddResult, (facts, is_recorded): (&Facts, bool)) -> Result<(), Error> {
-    let Wanted { attachment, chain } = wanted;
+    let Wanted { attachment, chain, .. } = wanted;
     let mut kinds = chain.items.iter().filter_map(|item| match &item.work {
         Work::Native(plugin) => plugin.kind(),
         _ => None,

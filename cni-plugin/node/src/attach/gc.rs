@@ -23,27 +23,62 @@ pub fn gc(request: &Request, chain: &Chain, machine: &dyn Machine) -> Result<(),
     if chain.disable_gc() {
         return Ok(());
     }
+    let records = machine.records().map_err(Error::from)?;
+    // A list inside the configuration may have a name of its own.
+    let of_network = |of: &Owner| Owner::new(chain.network(), &of.container_id, &of.ifname);
+    let listed = request.conf.valid_attachments.as_ref().map(|all| all.iter().map(of_network).collect::<Vec<_>>());
+    let (kept, lost) = split(records, chain.network(), &chain.face, listed.as_deref());
+    let mut errors: Vec<Error> = lost.iter().filter_map(|record| collect(record, machine).err()).collect();
+    let mut owners = listed.clone().unwrap_or_default();
+    owners.extend(kept.iter().flat_map(Record::owners));
+    let valid = Valid { owners, containers: listed.map(|_| HashSet::new()) };
+    errors.extend(collect_network(chain, &valid, machine).err());
+    errors.extend(machine.sweep_empty().map_err(Error::from).err());
+    Error::joined(&errors)
+}
+
+/// Owners of what GC keeps.
+#[derive(Debug)]
+pub struct Valid {
+    /// Attachments of any network.
+    pub owners: Vec<Owner>,
+    /// Containers all of whose attachments are kept; none where the runtime lists nothing, and all are whose namespace is there.
+    pub containers: Option<HashSet<String>>,
+}
+
+impl Valid {
+    fn has(&self, container_id: &str) -> bool {
+        self.containers.as_ref().is_some_and(|all| all.contains(container_id))
+    }
+}
+
+/// The records that are kept, of all networks, and those of calls of this network and plugin that are lost: not listed, or not
+/// alive where nothing is listed.
+pub fn split(
+    records: Vec<Record>,
+    network: &str,
+    plugin: &str,
+    listed: Option<&[Owner]>,
+) -> (Vec<Record>, Vec<Record>) {
+    let is_of = |record: &Record| record.key.owner.network == network && record.key.plugin == plugin;
+    let is_valid = |record: &Record| listed.map_or_else(|| is_alive(record), |all| all.contains(&record.key.owner));
+    records.into_iter().partition(|record| !is_of(record) || is_valid(record))
+}
+
+/// Takes back what nobody valid has of one network: addresses, what foreign plugins made, links and rules.
+pub fn collect_network(chain: &Chain, valid: &Valid, machine: &dyn Machine) -> Result<(), Error> {
+    if chain.disable_gc() {
+        return Ok(());
+    }
     let network = chain.network();
-    let mut errors = Vec::new();
     let mut host = machine.open(None).map_err(Error::from)?;
     mend(&chain.features(), &mut *host);
-    let (records, others): (Vec<Record>, Vec<Record>) =
-        machine.records().map_err(Error::from)?.into_iter().partition(|record| record.key.owner.network == network);
-    let mut valid = match &request.conf.valid_attachments {
-        // A list inside the configuration may have a name of its own.
-        Some(valid) => valid.iter().map(|of| Owner::new(network, &of.container_id, &of.ifname)).collect(),
-        None => alive(chain, &records),
-    };
-    let is_valid = |record: &Record| valid.contains(&record.key.owner);
-    let (kept, lost): (Vec<Record>, Vec<Record>) = records.into_iter().partition(is_valid);
-    for record in lost.iter().filter(|record| record.key.plugin == chain.face) {
-        errors.extend(collect(record, machine).err());
-    }
-    // Another call may have attached its container to this network: the runtime does not list that.
-    valid.extend(kept.iter().chain(&others).flat_map(|record| of_network(record, network)));
+    let mut owners: Vec<Owner> = valid.owners.iter().filter(|owner| owner.network == network).cloned().collect();
+    owners.extend(holders(chain, valid));
+    let mut errors = Vec::new();
     for (at, item) in chain.items.iter().enumerate() {
         errors.extend(match &item.addresses {
-            From::Ours(ipam) => ipam.gc(&valid, Known::of(network).host()).err(),
+            From::Ours(ipam) => ipam.gc(&owners, Known::of(network).host()).err(),
             From::Foreign(ipam) => chain.delegate(ipam, at, Command::Gc, None, None).err(),
             From::Nobody => None,
         });
@@ -51,8 +86,10 @@ pub fn gc(request: &Request, chain: &Chain, machine: &dyn Machine) -> Result<(),
             errors.extend(chain.delegate(&item.conf.plugin, at, Command::Gc, None, None).err());
         }
     }
-    errors.extend(sweep(network, &valid, &mut *host));
-    errors.extend(machine.sweep_empty().map_err(Error::from).err());
+    let kept: HashSet<String> = owners.iter().flat_map(|owner| [owner.short(), owner.whole()]).collect();
+    let is_valid =
+        |text: &str| kept.contains(text) || Owner::parse(text).is_some_and(|owner| valid.has(&owner.container_id));
+    errors.extend(sweep(&|text| Owner::is_of_network(text, network) && !is_valid(text), &mut *host));
     Error::joined(&errors)
 }
 
@@ -65,29 +102,21 @@ pub fn mend(features: &[Feature], host: &mut dyn Host) {
     }
 }
 
-/// Owners of the attachments that a record has of a network.
-fn of_network(record: &Record, network: &str) -> impl Iterator<Item = Owner> {
-    record
-        .attachments
-        .iter()
-        .filter(move |attached| attached.network == network)
-        .map(|attached| record.owner_of(attached))
-}
-
-/// The attachments of the network whose namespace is known to be there.
-fn alive(chain: &Chain, records: &[Record]) -> Vec<Owner> {
-    let own = |record: &Record| record.key.owner.clone();
-    let mut alive: Vec<_> = records.iter().filter(|record| is_alive(record)).map(own).collect();
+/// The owners of leases that are kept, though perhaps no record is left: of a valid container, or, where the runtime lists
+/// nothing, of one whose namespace is known to be there.
+fn holders(chain: &Chain, valid: &Valid) -> Vec<Owner> {
     let known = Known::of(chain.network());
+    let mut holders = Vec::new();
     for (_, config) in host_locals(chain) {
         for lease in host_local::read_leases(&config.path()).unwrap_or_default() {
             let Some(owner) = owner_of(&lease, chain.network()) else { continue };
-            if known.netns_of(&owner, lease.written) == Netns::Alive {
-                alive.push(owner);
+            let is_alive = || known.netns_of(&owner, lease.written) == Netns::Alive;
+            if valid.has(&owner.container_id) || valid.containers.is_none() && is_alive() {
+                holders.push(owner);
             }
         }
     }
-    alive
+    holders
 }
 
 /// DEL with what the record remembers of the call.
@@ -104,11 +133,9 @@ pub fn collect(record: &Record, machine: &dyn Machine) -> Result<(), Error> {
     })
 }
 
-/// Takes away what the kernel shows of owners of this network which are not valid: their records are lost.
-fn sweep(network: &str, valid: &[Owner], host: &mut dyn Host) -> Vec<Error> {
-    let kept: HashSet<String> = valid.iter().flat_map(|owner| [owner.short(), owner.whole()]).collect();
-    let is_lost = |text: &str| Owner::is_of_network(text, network) && !kept.contains(text);
-    let steps = match host.owned(&is_lost) {
+/// Takes away what the kernel shows of owners whose text `is_lost`, of whom no record is left.
+fn sweep(is_lost: &dyn Fn(&str) -> bool, host: &mut dyn Host) -> Vec<Error> {
+    let steps = match host.owned(is_lost) {
         Ok(steps) => steps,
         Err(err) => return vec![err.into()],
     };

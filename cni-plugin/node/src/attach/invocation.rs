@@ -5,6 +5,7 @@ use super::del::Leaving;
 use crate::store::record::{Attached, Key, Record};
 use braid_core::cni::{Attachment, Error, Request};
 use braid_core::plan::Feature;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 /// A call and all that it is to attach: one plan, one record, one rollback. All have one container and one namespace.
@@ -27,6 +28,8 @@ pub struct Wanted {
     pub attachment: Attachment,
     /// The plugins of the network.
     pub chain: Chain,
+    /// Gateways of the pod's default routes; empty where the network's own are to be used, none where it does not ask for them.
+    pub default_route: Option<Vec<IpAddr>>,
 }
 
 /// A plugin's place in a call.
@@ -45,7 +48,12 @@ impl Invocation {
         let Request { attachment, path, netns_override, conf, .. } = request;
         let attachment = attachment.ok_or_else(|| Error::env(format!("{verb} needs a container")))?;
         let chain = Chain::parse(face, conf, &attachment.args, &path)?;
-        Ok(Self { key: chain.key(&attachment), netns_override, path, wanted: vec![Wanted { attachment, chain }] })
+        Ok(Self {
+            key: chain.key(&attachment),
+            netns_override,
+            path,
+            wanted: vec![Wanted { attachment, chain, default_route: None }],
+        })
     }
 
     /// The same with one more network.
@@ -82,7 +90,7 @@ impl Invocation {
 
     /// A record of nothing yet.
     pub fn record(&self, netns_cookie: Option<u64>) -> Record {
-        let attached = |Wanted { attachment, chain }: &Wanted| {
+        let attached = |Wanted { attachment, chain, .. }: &Wanted| {
             Attached::new(chain.network(), &chain.face, attachment, chain.conf.json.clone())
         };
         let attachments = self.wanted.iter().map(attached).collect();

@@ -19,8 +19,10 @@ pub mod invocation;
 pub mod leases;
 pub mod liveness;
 pub mod planner;
+pub mod pods;
 pub mod preview;
 pub mod recorded;
+mod routes;
 pub mod status;
 pub mod take_back;
 #[cfg(test)]
@@ -28,11 +30,11 @@ mod tests;
 mod told;
 
 use crate::apply::delegate;
-use crate::apply::host::This;
+use crate::apply::host::{Machine, This};
 use crate::ipam;
-use add::Deliver;
 use braid_core::cni::version::version_reply;
-use braid_core::cni::{Command, Error, Owner, Request, Version};
+use braid_core::cni::{AddResult, Command, Error, Owner, Request, Version};
+use braid_core::k8s::settings::Settings;
 use braid_core::plugins;
 use chain::{BRAID, Chain};
 use invocation::Invocation;
@@ -40,19 +42,54 @@ use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 
 /// Answers a request: the result of ADD is delivered, the other verbs say nothing on success.
-pub fn answer(request: Request, face: &str, deliver: &mut Deliver<'_>) -> Result<(), Error> {
+pub fn answer(request: Request, face: &str, deliver: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
     let machine = This { is_timed: false };
+    if Chain::face_of(face, &request.conf) == BRAID
+        && let Some(settings) = Settings::of(&request.conf)?
+    {
+        return of_pods(request, face, &settings, &machine, deliver);
+    }
     let chain = |request: &Request| Chain::parse(face, request.conf.clone(), "", &request.path);
     match request.command {
         // Never taken apart, nor closed: the process ends behind it.
         Command::Add => {
-            add::add(&ManuallyDrop::new(Invocation::of(request, face)?), &machine, deliver).map(std::mem::forget)
+            let version = request.conf.version;
+            let call = ManuallyDrop::new(Invocation::of(request, face)?);
+            let mut deliver = |results: &[Option<AddResult>]| deliver(&stdout(results, version)?).map(|()| None);
+            add::add(&call, &machine, &mut deliver).map(std::mem::forget)
         }
         Command::Del => del::del(request, face, &machine),
-        Command::Check => check::check(&mut Invocation::of(request, face)?, &machine),
+        Command::Check => check::check(Invocation::of(request, face)?, &machine),
         Command::Gc => gc::gc(&request, &chain(&request)?, &machine),
         Command::Status => status::status(&chain(&request)?, &machine),
         Command::Version => Ok(()),
+    }
+}
+
+/// Answers a request for a pod.
+#[cold]
+fn of_pods(
+    request: Request,
+    face: &str,
+    settings: &Settings,
+    machine: &dyn Machine,
+    deliver: &mut dyn FnMut(&str) -> Result<(), Error>,
+) -> Result<(), Error> {
+    match request.command {
+        Command::Add => pods::add(&request, settings, machine, deliver).map(std::mem::forget),
+        Command::Del => pods::del(request, settings, face, machine),
+        Command::Check => pods::check(request, settings, face, machine),
+        Command::Gc => pods::gc(&request, settings, face, machine),
+        Command::Status => pods::status(&request, settings, machine),
+        Command::Version => Ok(()),
+    }
+}
+
+/// The first network's result as the runtime reads it.
+fn stdout(results: &[Option<AddResult>], version: Version) -> Result<String, Error> {
+    match results.first() {
+        Some(Some(result)) => result.to_stdout(version),
+        Some(None) | None => AddResult::default().to_stdout(version),
     }
 }
 

@@ -128,7 +128,7 @@ impl<'a> Planner<'a> {
 
 /// What a plan may depend on.
 pub fn call<'a>(wanted: &'a Wanted, sandbox: &'a str, prev: Option<&'a AddResult>) -> Call<'a> {
-    let Wanted { chain, attachment } = wanted;
+    let Wanted { chain, attachment, .. } = wanted;
     Call::new(chain.network(), &attachment.container_id, &attachment.ifname, sandbox, prev)
 }
 

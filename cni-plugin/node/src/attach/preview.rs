@@ -25,7 +25,7 @@ pub enum Line {
 
 /// What would be done, in order. Everything is looked at and stays as it is.
 pub fn preview(call: &Invocation, host: &mut dyn Host) -> Result<Vec<Line>, Error> {
-    for Wanted { attachment, chain } in &call.wanted {
+    for Wanted { attachment, chain, .. } in &call.wanted {
         chain.refuse_circles(attachment)?;
     }
     if let [Wanted { chain, .. }] = &call.wanted[..]

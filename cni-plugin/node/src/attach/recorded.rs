@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-const PREV_RESULT: &str = "prevResult";
+pub(super) const PREV_RESULT: &str = "prevResult";
 
 /// The chains that ADD ran, which know who gave the addresses. The first is told the result that `call` brings along, the
 /// others theirs. Without a record it is the call's own: another configuration than ADD's would give an address back to who
@@ -22,12 +22,12 @@ pub fn wanted(record: Option<&Record>, call: &Leaving) -> Result<Vec<Wanted>, Er
     let Leaving { key, attachment, conf, path, .. } = call;
     let own = || {
         let chain = parse(&key.plugin, conf.clone(), &attachment.args, path)?;
-        Ok(vec![Wanted { attachment: attachment.clone(), chain }])
+        Ok(vec![Wanted { attachment: attachment.clone(), chain, default_route: None }])
     };
     let Some(record) = record else { return own() };
     let first = record.attachments.first().and_then(|attached| chain(attached, conf.json.get(PREV_RESULT), path).ok());
     let first = match first {
-        Some(chain) => Ok(vec![Wanted { attachment: attachment.clone(), chain }]),
+        Some(chain) => Ok(vec![Wanted { attachment: attachment.clone(), chain, default_route: None }]),
         // No build wrote what can't be read.
         None => own(),
     };
@@ -38,7 +38,11 @@ pub fn wanted(record: Option<&Record>, call: &Leaving) -> Result<Vec<Wanted>, Er
 pub fn further(record: &Record, first: &Attachment) -> impl Iterator<Item = Result<Wanted, Error>> {
     record.attachments.iter().skip(1).map(|attached| {
         let attachment = Attachment { netns: first.netns.clone(), ..record.interface_of(attached) };
-        chain(attached, attached.result.as_ref(), &record.path).map(|chain| Wanted { attachment, chain })
+        chain(attached, attached.result.as_ref(), &record.path).map(|chain| Wanted {
+            attachment,
+            chain,
+            default_route: None,
+        })
     })
 }
 

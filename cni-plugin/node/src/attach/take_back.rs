@@ -144,7 +144,7 @@ impl TakeBack<'_> {
     /// start this program again has made nothing, unless an ADD had begun with it: it was another file then.
     fn give_back(&self, place: Place, host: &mut dyn Host) -> Result<(), Error> {
         let wanted = &self.wanted[place.wanted];
-        let Wanted { chain, attachment } = wanted;
+        let Wanted { chain, attachment, .. } = wanted;
         let item = &chain.items[place.item];
         let foreign = match (&item.work, &item.addresses) {
             (Work::Foreign, _) => &item.conf.plugin,

@@ -15,7 +15,7 @@ use braid_core::plan::thing::{Attr, LinkAttr, LinkRef, Thing};
 
 /// The steps of the native plugins.
 pub(super) fn steps(wanted: &Wanted, prev: &AddResult, host: &mut dyn Host) -> Result<Vec<Step>, Error> {
-    let Wanted { attachment, chain } = wanted;
+    let Wanted { attachment, chain, .. } = wanted;
     let sandbox = wanted.sandbox();
     let call = planner::call(wanted, &sandbox, Some(prev)).with_told_host_end();
     let mut steps = Vec::new();

@@ -75,7 +75,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
 /// ADD, and everything that there is to say about it.
 fn attach(call: &Invocation, path: &Path) -> Result<String, Error> {
     let start = Instant::now();
-    let added = add(call, &This { is_timed: true }, &mut |_| Ok(()))?;
+    let added = add(call, &This { is_timed: true }, &mut |_| Ok(None))?;
     let took = start.elapsed();
     let Added { results, timings, .. } = added;
     let fail = |err: &dyn std::fmt::Display| Error::internal(format!("look at the sandbox: {err}"));

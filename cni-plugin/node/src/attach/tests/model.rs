@@ -6,14 +6,20 @@ use crate::apply::host::{Host, Machine};
 use crate::store::record::{self, Folder, Record};
 use crate::sys::netlink::KernelError;
 use crate::sys::netns::NetNs;
+use braid_core::cni;
+use braid_core::k8s::nad::DiskFile;
+use braid_core::k8s::settings::Settings;
+use braid_core::k8s::source::{Event, Source, SourceError};
+use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
 use braid_core::name::IfName;
 use braid_core::plan::facts::{Facts, LinkFact, Need};
 use braid_core::plan::thing::{Link, LinkKind, LinkRef, Shaping, Thing};
 use braid_core::plan::{Feature, Step};
 use nix::errno::Errno;
-use std::cell::RefCell;
-use std::path::Path;
+use std::cell::{RefCell, RefMut};
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// What the machine has, and what became of it.
@@ -37,10 +43,74 @@ pub(super) struct State {
     pub(super) warnings: Vec<String>,
 }
 
+/// Objects of Kubernetes and files of the node.
+#[derive(Debug, Default)]
+pub(super) struct Cluster {
+    pub(super) pods: Vec<Pod>,
+    pub(super) nads: Vec<Nad>,
+    pub(super) files: Vec<(PathBuf, DiskFile)>,
+    /// Events told, as reason and message.
+    pub(super) events: Vec<(&'static str, String)>,
+    /// How often the API was asked.
+    pub(super) asked: usize,
+    /// The API can't be reached from this question on.
+    pub(super) fails_at: Option<usize>,
+}
+
+/// The cluster as a source.
+#[derive(Debug)]
+struct Asked(Rc<RefCell<Cluster>>);
+
+impl Asked {
+    fn ask(&self) -> Result<RefMut<'_, Cluster>, SourceError> {
+        let mut cluster = self.0.borrow_mut();
+        cluster.asked += 1;
+        match cluster.fails_at {
+            Some(at) if cluster.asked > at => Err(SourceError::Passing { why: "no connection".to_owned() }),
+            Some(_) | None => Ok(cluster),
+        }
+    }
+}
+
+impl Source for Asked {
+    fn pod(&mut self, pod: &ObjectName, nads: &[ObjectName]) -> Result<(Pod, Vec<Nad>), SourceError> {
+        let cluster = self.ask()?;
+        let found = cluster.pods.iter().find(|there| there.name == *pod).cloned();
+        let found = found.ok_or_else(|| SourceError::NotFound { what: format!("pod {pod}") })?;
+        Ok((found, cluster.nads.iter().filter(|nad| nads.contains(&nad.name)).cloned().collect()))
+    }
+
+    fn nads(&mut self, names: &[ObjectName]) -> Result<Vec<Nad>, SourceError> {
+        Ok(self.ask()?.nads.iter().filter(|nad| names.contains(&nad.name)).cloned().collect())
+    }
+
+    fn annotate(&mut self, pod: &ObjectName, uid: &str, key: &str, value: &str) -> Result<(), SourceError> {
+        let mut cluster = self.ask()?;
+        let found = cluster.pods.iter_mut().find(|there| there.name == *pod && there.uid == uid);
+        let found = found.ok_or_else(|| SourceError::NotFound { what: format!("pod {pod}") })?;
+        found.annotations.insert(key.to_owned(), value.to_owned());
+        Ok(())
+    }
+
+    fn tell(&mut self, _pod: &ObjectName, _uid: &str, event: &Event) -> Result<(), SourceError> {
+        self.ask()?.events.push((event.reason, event.message.clone()));
+        Ok(())
+    }
+
+    fn claim(&mut self, name: &ObjectName) -> Result<IpamClaim, SourceError> {
+        Err(SourceError::NotFound { what: format!("IPAMClaim {name}") })
+    }
+
+    fn fill_claim(&mut self, claim: &IpamClaim, _ips: &[String]) -> Result<(), SourceError> {
+        Err(SourceError::NotFound { what: format!("IPAMClaim {}", claim.name) })
+    }
+}
+
 /// The machine; its clones share one state.
 #[derive(Debug, Clone)]
 pub(super) struct Model {
     pub(super) state: Rc<RefCell<State>>,
+    pub(super) cluster: Rc<RefCell<Cluster>>,
     records: Rc<TempDir>,
     has_pod: bool,
 }
@@ -48,7 +118,7 @@ pub(super) struct Model {
 impl Model {
     pub(super) fn new() -> Self {
         let records = Rc::new(TempDir::new().expect("a folder"));
-        Self { state: Rc::default(), records, has_pod: false }
+        Self { state: Rc::default(), cluster: Rc::default(), records, has_pod: false }
     }
 
     /// Gives it a link of hardware, `lan`.
@@ -103,6 +173,20 @@ impl Machine for Model {
 
     fn probe(&self) -> Result<(), Error> {
         Ok(())
+    }
+
+    fn source(&self, _settings: &Settings) -> Result<Box<dyn Source>, cni::Error> {
+        Ok(Box::new(Asked(Rc::clone(&self.cluster))))
+    }
+
+    fn files(&self, path: &Path) -> Result<Vec<DiskFile>, cni::Error> {
+        let cluster = self.cluster.borrow();
+        let is_it = |(folder, file): &&(PathBuf, DiskFile)| folder == path || folder.join(&file.name) == path;
+        Ok(cluster.files.iter().filter(is_it).map(|(_, file)| file.clone()).collect())
+    }
+
+    fn await_file(&self, file: &Path, _limit: Duration) -> bool {
+        self.files(file).is_ok_and(|files| !files.is_empty())
     }
 }
 

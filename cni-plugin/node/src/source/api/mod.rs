@@ -178,8 +178,12 @@ async fn get_pod(session: &Session<'_>, name: &ObjectName) -> Result<Pod, Source
 async fn get_nads(session: &Session<'_>, names: &[ObjectName]) -> Result<Vec<Nad>, SourceError> {
     let each = names.iter().map(async |name: &ObjectName| {
         let ask = Ask::get(Kind::Nad, name)?;
-        let body = session.send(&ask).await?;
-        object::nad(name, &body).map_err(|err| ask.unreadable(&err))
+        match session.send(&ask).await {
+            Ok(body) => object::nad(name, &body).map(Some).map_err(|err| ask.unreadable(&err)),
+            Err(SourceError::NotFound { .. }) => Ok(None),
+            Err(err) => Err(err),
+        }
     });
-    iter(each).buffered(CONCURRENT).try_collect().await
+    let found: Vec<Option<Nad>> = iter(each).buffered(CONCURRENT).try_collect().await?;
+    Ok(found.into_iter().flatten().collect())
 }

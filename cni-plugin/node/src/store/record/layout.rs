@@ -1,6 +1,6 @@
 //! Layouts of a record: the newest, which is written, and those before, which are read.
 
-use super::{Attached, Key, Record};
+use super::{Attached, Key, Owed, Record};
 use braid_core::cni::Json;
 use braid_core::name::IfName;
 use braid_core::plan::step::Step;
@@ -22,6 +22,8 @@ pub(super) struct Any {
     path: Vec<PathBuf>,
     #[serde(default)]
     attachments: Vec<Attached>,
+    #[serde(default)]
+    owed: Option<Owed>,
     /// Up to layout 2, as the rest.
     #[serde(default)]
     args: String,
@@ -36,13 +38,13 @@ pub(super) struct Any {
 impl From<Any> for Record {
     /// An unknown layout stays, for the reader to refuse.
     fn from(any: Any) -> Self {
-        let Any { layout, key, netns, netns_cookie, path, mut attachments, args, conf, parts, left } = any;
+        let Any { layout, key, netns, netns_cookie, path, mut attachments, owed, args, conf, parts, left } = any;
         if let (1 | 2, Some(conf), Ok(ifname)) = (layout, conf, IfName::parse(&key.owner.ifname)) {
             let (network, plugin) = (key.owner.network.clone(), key.plugin.clone());
             attachments = vec![Attached { network, ifname, plugin, args, conf, parts, result: None, left }];
         }
         let layout = if (1..NEWEST).contains(&layout) { NEWEST } else { layout };
-        Self { layout, key, netns, netns_cookie, path, attachments }
+        Self { layout, key, netns, netns_cookie, path, attachments, owed }
     }
 }
 

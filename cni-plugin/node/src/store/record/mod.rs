@@ -12,6 +12,7 @@ pub(crate) use list::{container_of, is_owned, of_container, of_owner};
 pub use list::{each, each_idle, list, list_dated, list_in, probe, sweep_empty, sweep_empty_in};
 
 use braid_core::cni::{AddResult, Attachment, Error, Json, Owner, Version};
+use braid_core::k8s::ObjectName;
 use braid_core::name::IfName;
 use braid_core::plan::step::Step;
 use serde::{Deserialize, Serialize};
@@ -48,6 +49,20 @@ pub struct Record {
     pub path: Vec<PathBuf>,
     /// The networks that the container is attached to, in order; one for a call by a network's own plugin.
     pub attachments: Vec<Attached>,
+    /// A status that the API could not be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owed: Option<Owed>,
+}
+
+/// The status of a pod, which is still to be published.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owed {
+    /// The pod.
+    pub pod: ObjectName,
+    /// `metadata.uid`.
+    pub uid: String,
+    /// The value of its annotation `k8s.v1.cni.cncf.io/network-status`.
+    pub status: String,
 }
 
 /// An attachment to one network.
@@ -77,7 +92,7 @@ pub struct Attached {
 impl Record {
     /// A record of nothing yet.
     pub fn new(key: Key, netns: Option<PathBuf>, attachments: Vec<Attached>) -> Self {
-        Self { layout: layout::NEWEST, key, netns, netns_cookie: None, path: Vec::new(), attachments }
+        Self { layout: layout::NEWEST, key, netns, netns_cookie: None, path: Vec::new(), attachments, owed: None }
     }
 
     /// Whether a namespace with this cookie may be the one that was there.

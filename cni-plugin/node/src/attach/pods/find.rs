@@ -1,0 +1,193 @@
+//! Finding a pod's networks: the pod and NetworkAttachmentDefinitions by the source, other networks among the node's files.
+
+use super::publish::Publisher;
+use super::{interface, netconf};
+use crate::apply::host::Machine;
+use crate::attach::chain::{BRAID, Chain};
+use crate::attach::invocation::{Invocation, Wanted};
+use braid_core::cni::{Attachment, Code, Error, Json, NetConf, Request};
+use braid_core::k8s::asked::Asked;
+use braid_core::k8s::nad::{self, Definition, DiskFile, Found};
+use braid_core::k8s::select::{self, Choice};
+use braid_core::k8s::settings::{Origin, PodRef, Settings};
+use braid_core::k8s::source::{Event, Severity, Source, SourceError};
+use braid_core::k8s::{Nad, ObjectName, Pod};
+use std::path::Path;
+
+/// Finder of the networks of one pod.
+pub(super) struct Finder<'a> {
+    settings: &'a Settings,
+    machine: &'a dyn Machine,
+    source: Option<Box<dyn Source>>,
+    /// Files of `confDir`, read once.
+    files: Option<Vec<DiskFile>>,
+}
+
+/// A pod with what it is to be attached to, and the definitions of that.
+#[derive(Default)]
+struct OfPod {
+    pod: Option<Pod>,
+    choices: Vec<Choice>,
+    nads: Vec<Nad>,
+}
+
+impl<'a> Finder<'a> {
+    pub(super) fn new(settings: &'a Settings, machine: &'a dyn Machine) -> Self {
+        Self { settings, machine, source: None, files: None }
+    }
+
+    /// The source of objects, if it was asked.
+    pub(super) fn source(&mut self) -> Option<&mut (dyn Source + 'static)> {
+        self.source.as_deref_mut()
+    }
+
+    /// The call for all networks of the pod that `request` is for, and what publishes them.
+    pub(super) fn call(&mut self, request: &Request) -> Result<(Invocation, Publisher), Error> {
+        let face_key = |attachment: &Attachment| Chain::key_of(BRAID, &request.conf, attachment);
+        let attachment = request.attachment.as_ref().ok_or_else(|| Error::env("ADD needs a container"))?;
+        let (key, path) = (face_key(attachment), self.settings.path(request.path.clone()));
+        let pod_ref = PodRef::of(&attachment.args)?.filter(|_| self.settings.kubeconfig.is_some());
+        let OfPod { pod, choices, nads } = match &pod_ref {
+            Some(pod_ref) => self.of_pod(pod_ref)?,
+            None => OfPod { choices: select::wanted(self.settings, "", None, Vec::new())?, ..OfPod::default() },
+        };
+        let namespace = pod_ref.as_ref().map_or("", |pod_ref| pod_ref.name.namespace.as_str());
+        let mut found = Vec::new();
+        for choice in choices {
+            let one = self.found(&choice, &nads)?;
+            found.push((choice, one));
+        }
+        found.extend(self.auxiliary(&request.conf)?);
+        let runtime_config = request.conf.json.object("runtimeConfig")?;
+        let networks = select::networks(found, namespace, &attachment.ifname, runtime_config)?;
+        let mut wanted = Vec::new();
+        for network in &networks {
+            let chain = Chain::parse(BRAID, netconf(network.conf()?, None)?, &attachment.args, &path)
+                .map_err(|err| err.context(format_args!("network {}", network.name())))?;
+            let (attachment, default_route) = (interface(attachment, &network.ifname), network.default_route.clone());
+            wanted.push(Wanted { attachment, chain, default_route });
+        }
+        let container_id = attachment.container_id.clone();
+        let call = Invocation { key, netns_override: request.netns_override, path, wanted };
+        Ok((call, Publisher::new(pod, networks, container_id, self.settings.status_prefix)))
+    }
+
+    /// The pod and its networks, in one round trip where its annotation asks for nothing that the settings do not name already.
+    fn of_pod(&mut self, pod_ref: &PodRef) -> Result<OfPod, Error> {
+        let namespace = &pod_ref.name.namespace;
+        let known = select::wanted(self.settings, namespace, None, Vec::new())?;
+        let known: Vec<ObjectName> = known.iter().filter_map(|choice| choice.object(self.settings)).collect();
+        let (pod, mut nads) = self.ask()?.pod(&pod_ref.name, &known).map_err(|err| of_source(&err))?;
+        pod_ref.refuse_other(&pod)?;
+        let asked = Asked::of(&pod, self.settings);
+        for event in asked.events() {
+            self.tell(&pod, &event);
+        }
+        asked.refuse_invalid(self.settings)?;
+        let choices = select::wanted(self.settings, namespace, asked.default, asked.networks)?;
+        let mut missing: Vec<ObjectName> = choices.iter().filter_map(|choice| choice.object(self.settings)).collect();
+        missing.retain(|object| !known.contains(object));
+        missing.sort_unstable();
+        missing.dedup();
+        if !missing.is_empty() {
+            nads.extend(self.ask()?.nads(&missing).map_err(|err| of_source(&err))?);
+        }
+        if let Some(object) = not_there(&choices, &nads) {
+            let message = format!("network {object}: there is no such NetworkAttachmentDefinition");
+            self.tell(&pod, &Event { severity: Severity::Warning, reason: "NoNetworkFound", message: message.clone() });
+            return Err(Error::config(message));
+        }
+        Ok(OfPod { pod: Some(pod), choices, nads })
+    }
+
+    /// The network that a choice means.
+    fn found(&mut self, choice: &Choice, nads: &[Nad]) -> Result<Found, Error> {
+        let object = choice.object(self.settings);
+        if let Some(nad) = nads.iter().find(|nad| Some(&nad.name) == object.as_ref()) {
+            let files = if nad::is_on_disk(nad) { self.files()? } else { &[] };
+            return Found::of_nad(nad, files);
+        }
+        self.of_origin(&choice.origin).map(Found::of)
+    }
+
+    /// A network that is no NetworkAttachmentDefinition.
+    fn of_origin(&mut self, origin: &Origin) -> Result<Definition, Error> {
+        match origin {
+            Origin::Inline(json) => Definition::parse(json.clone(), ""),
+            Origin::Nad(object) => {
+                Err(Error::config(format!("network {object}: there is no such NetworkAttachmentDefinition")))
+            }
+            Origin::Named(name) if name.starts_with('/') => {
+                let path = Path::new(name);
+                let files = self.machine.files(path)?;
+                match &files[..] {
+                    [file] if path.ends_with(&file.name) => nad::of_file(name, file),
+                    files => nad::first_of_folder(name, files),
+                }
+            }
+            Origin::Named(name) => nad::of_disk(name, self.files()?),
+        }
+        .map_err(|err| err.context("default network"))
+    }
+
+    /// The plugins that run behind all networks of each pod: those of a folder beside the default network's file.
+    fn auxiliary(&mut self, conf: &NetConf) -> Result<Option<(Choice, Found)>, Error> {
+        let (Some(name), Origin::Named(default)) = (&self.settings.auxiliary_chain, &self.settings.default_network)
+        else {
+            return Ok(None);
+        };
+        let Some(folder) = Path::new(default).parent().filter(|folder| folder.is_absolute()) else { return Ok(None) };
+        let files = self.machine.files(&folder.join(name))?;
+        let chain = nad::chain_of_folder(name, conf.version, &files)?;
+        Ok(chain.map(|chain| (Choice::of_all(Origin::Named(name.clone())), Found::of(chain))))
+    }
+
+    /// The default network as far as it is known without the API; one of no plugins where it is not.
+    pub(super) fn default_conf(&mut self, prev: Option<Json>) -> Result<NetConf, Error> {
+        let origin = self.settings.default_network.clone();
+        let definition = self.of_origin(&origin)?;
+        netconf(definition.conf(&Json::object_of([]))?, prev)
+    }
+
+    fn files(&mut self) -> Result<&[DiskFile], Error> {
+        let files = match self.files.take() {
+            Some(files) => files,
+            None => self.machine.files(&self.settings.conf_dir)?,
+        };
+        Ok(self.files.insert(files))
+    }
+
+    fn ask(&mut self) -> Result<&mut (dyn Source + 'static), Error> {
+        let source = match self.source.take() {
+            Some(source) => source,
+            None => self.machine.source(self.settings)?,
+        };
+        Ok(&mut **self.source.insert(source))
+    }
+
+    /// Tells of the pod; who reads events does so at leisure, so a failure is only a warning.
+    fn tell(&mut self, pod: &Pod, event: &Event) {
+        let told = self.ask().map(|source| source.tell(&pod.name, &pod.uid, event));
+        if let Ok(Err(err)) = told {
+            crate::tell!("event of pod {}: {err}", pod.name);
+        }
+    }
+}
+
+/// The first object that a pod asks for and that there is not. What the settings name may be a file instead.
+fn not_there(choices: &[Choice], nads: &[Nad]) -> Option<ObjectName> {
+    let is_there = |object: &ObjectName| nads.iter().any(|nad| nad.name == *object);
+    choices.iter().find_map(|choice| match &choice.origin {
+        Origin::Nad(object) if !is_there(object) => Some(object.clone()),
+        Origin::Nad(_) | Origin::Named(_) | Origin::Inline(_) => None,
+    })
+}
+
+/// Code 11 for what passes, as for a pod that is not there yet or no more.
+pub(super) fn of_source(err: &SourceError) -> Error {
+    let code = match err {
+        SourceError::NotFound { .. } | SourceError::Passing { .. } => Code::TryAgain,
+        SourceError::Lasting { .. } => Code::Internal,
+    };
+    Error::new(code, err.to_string())
+}

@@ -1,0 +1,59 @@
+//! GC of pods: all networks of a container that the runtime does not list, and what is owed of those it lists.
+
+use super::find::Finder;
+use super::publish::pay;
+use crate::apply::host::Machine;
+use crate::attach::chain::{BRAID, Chain};
+use crate::attach::gc::{self, Valid};
+use crate::attach::recorded;
+use crate::store::record::Record;
+use braid_core::cni::{Error, Owner, Request};
+use braid_core::k8s::settings::Settings;
+use std::collections::BTreeMap;
+
+/// Takes back all networks of the containers that the runtime does not list, and in each network what nobody has.
+pub fn gc(request: &Request, settings: &Settings, face: &str, machine: &dyn Machine) -> Result<(), Error> {
+    let path = settings.path(request.path.clone());
+    let conf = Finder::new(settings, machine).default_conf(None)?;
+    let mut default = Chain::parse(BRAID, conf, "", &path)?;
+    default.conf.valid_attachments.clone_from(&request.conf.valid_attachments);
+    let network = &request.conf.name;
+    let plugin = Chain::face_of(face, &request.conf);
+    let records = machine.records().map_err(Error::from)?;
+    let (kept, lost) = gc::split(records, network, plugin, request.conf.valid_attachments.as_deref());
+    let mut errors: Vec<Error> = lost.iter().filter_map(|record| gc::collect(record, machine).err()).collect();
+    let mut chains: BTreeMap<String, Chain> = BTreeMap::new();
+    for (attached, chain) in kept.iter().chain(&lost).flat_map(recorded::chains) {
+        chains.entry(attached.network.clone()).or_insert(chain);
+    }
+    chains.insert(default.network().to_owned(), default);
+    let containers = |listed: &Vec<Owner>| listed.iter().map(|owner| owner.container_id.clone()).collect();
+    let valid = Valid {
+        owners: kept.iter().flat_map(Record::owners).collect(),
+        containers: request.conf.valid_attachments.as_ref().map(containers),
+    };
+    for chain in chains.values() {
+        errors.extend(gc::collect_network(chain, &valid, machine).err());
+    }
+    errors.extend(machine.sweep_empty().map_err(Error::from).err());
+    errors.extend(pay_all(&kept, settings, machine).err());
+    Error::joined(&errors)
+}
+
+/// Publishes what is owed of containers that live.
+fn pay_all(kept: &[Record], settings: &Settings, machine: &dyn Machine) -> Result<(), Error> {
+    let mut owing = kept.iter().filter(|record| record.owed.is_some()).peekable();
+    if owing.peek().is_none() {
+        return Ok(());
+    }
+    let mut source = machine.source(settings)?;
+    for record in owing {
+        let folder = machine.folder(&record.key.owner.container_id).map_err(Error::from)?;
+        // Somebody may have paid or detached meanwhile.
+        let Some(mut record) = folder.load(&record.key).map_err(Error::from)? else { continue };
+        let Some(owed) = record.owed.take() else { continue };
+        pay(&owed, &mut *source)?;
+        folder.store(&record).map_err(Error::from)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! A pod's networks: what its annotation asks for is attached as one call, and what became of it is published.
+//!
+//! ```text
+//!  settings, CNI_ARGS ─► Finder: pod and NADs by the source, networks by files ─► k8s::select ─► Invocation
+//!  attach::add ─► results ─► k8s::status ─► source: network-status ─► the runtime's answer
+//!  DEL, CHECK, GC ask no API: the record has all networks of the pod
+//! ```
+
+mod find;
+mod gc;
+mod publish;
+mod ready;
+
+use super::add::{Added, add as attach};
+use super::chain::{BRAID, Chain};
+use super::check::check_all;
+use super::del::{Leaving, detach};
+use super::invocation::Invocation;
+use super::{recorded, status as of_network};
+use crate::apply::host::Machine;
+use braid_core::cni::{Attachment, Error, Json, NetConf, Request};
+use braid_core::k8s::settings::Settings;
+use find::Finder;
+pub use gc::gc;
+
+/// Attaches the pod to its networks, publishes them and delivers the default network's result.
+pub fn add(
+    request: &Request,
+    settings: &Settings,
+    machine: &dyn Machine,
+    deliver: &mut dyn FnMut(&str) -> Result<(), Error>,
+) -> Result<Added, Error> {
+    ready::wait(settings, machine)?;
+    let version = request.conf.version;
+    let mut finder = Finder::new(settings, machine);
+    let (call, publisher) = finder.call(request)?;
+    attach(&call, machine, &mut |results| {
+        publisher.verify(results)?;
+        let owed = publisher.publish(results, finder.source());
+        deliver(&super::stdout(results, version)?)?;
+        Ok(owed)
+    })
+}
+
+/// Detaches the pod from all networks that its record names; from the default network by names alone where there is no record,
+/// as far as it is known without the API.
+pub fn del(request: Request, settings: &Settings, face: &str, machine: &dyn Machine) -> Result<(), Error> {
+    let (call, is_known) = leaving(request, settings, face, machine)?;
+    if !is_known {
+        let folder = machine.folder(&call.key.owner.container_id).map_err(Error::from)?;
+        if folder.load(&call.key).map_err(Error::from)?.is_none() {
+            return Ok(());
+        }
+    }
+    detach(&call, machine)
+}
+
+/// Checks all networks of the pod's record; the default one alone where there is no record.
+pub fn check(request: Request, settings: &Settings, face: &str, machine: &dyn Machine) -> Result<(), Error> {
+    let (call, _) = leaving(request, settings, face, machine)?;
+    let folder = machine.folder(&call.key.owner.container_id).map_err(Error::from)?;
+    let record = folder.load(&call.key).map_err(Error::from)?;
+    let wanted = recorded::wanted(record.as_ref(), &call)?;
+    let Leaving { key, path, netns_override, .. } = call;
+    check_all(&Invocation { key, netns_override, path, wanted }, record.as_ref(), machine)
+}
+
+/// The call with the default network's configuration, and whether that is known.
+fn leaving(request: Request, settings: &Settings, face: &str, machine: &dyn Machine) -> Result<(Leaving, bool), Error> {
+    let verb = request.command.as_str();
+    let Request { attachment, path, netns_override, conf, .. } = request;
+    let attachment = attachment.ok_or_else(|| Error::env(format!("{verb} needs a container")))?;
+    let key = Chain::key_of(face, &conf, &attachment);
+    let prev = conf.json.get(recorded::PREV_RESULT).cloned();
+    let known = Finder::new(settings, machine).default_conf(prev);
+    let is_known = known.is_ok();
+    let conf = known.unwrap_or(conf);
+    Ok((Leaving { key, attachment, conf, path: settings.path(path), netns_override }, is_known))
+}
+
+/// Says whether the default network is ready and could serve an ADD.
+pub fn status(request: &Request, settings: &Settings, machine: &dyn Machine) -> Result<(), Error> {
+    ready::check(settings, machine)?;
+    let conf = Finder::new(settings, machine).default_conf(None)?;
+    let chain = Chain::parse(BRAID, conf, "", &settings.path(request.path.clone()))?;
+    of_network::status(&chain, machine)
+}
+
+/// The configuration `json` of a network, called with a result.
+fn netconf(mut json: Json, prev: Option<Json>) -> Result<NetConf, Error> {
+    if let Some(prev) = prev {
+        json.set(recorded::PREV_RESULT, prev);
+    }
+    NetConf::from_json(json)
+}
+
+/// The same container's interface of another name.
+fn interface(attachment: &Attachment, ifname: &braid_core::name::IfName) -> Attachment {
+    Attachment { ifname: ifname.clone(), ..attachment.clone() }
+}

@@ -1,0 +1,68 @@
+//! Publishing what a pod was attached to: its annotation `network-status`.
+
+use crate::store::record::Owed;
+use braid_core::cni::{AddResult, Error};
+use braid_core::k8s::network::Network;
+use braid_core::k8s::source::{Source, SourceError};
+use braid_core::k8s::status::{self, Attached};
+use braid_core::k8s::{NETWORK_STATUS, Pod};
+
+/// The networks of a pod, for its status.
+pub(super) struct Publisher {
+    /// None where there is no pod to tell: a container that is none, or no API.
+    pod: Option<Pod>,
+    networks: Vec<Network>,
+    container_id: String,
+    with_prefix: bool,
+}
+
+impl Publisher {
+    pub(super) fn new(pod: Option<Pod>, networks: Vec<Network>, container_id: String, with_prefix: bool) -> Self {
+        Self { pod, networks, container_id, with_prefix }
+    }
+
+    /// Fails where a plugin passed over what the pod asked for.
+    pub(super) fn verify(&self, results: &[Option<AddResult>]) -> Result<(), Error> {
+        let given = self.networks.iter().zip(results);
+        given
+            .filter_map(|(network, result)| Some((network, result.as_ref()?)))
+            .try_for_each(|(n, result)| n.verify(result))
+    }
+
+    /// Publishes the results; what can't be published is owed, and the pod starts all the same.
+    pub(super) fn publish(
+        &self,
+        results: &[Option<AddResult>],
+        source: Option<&mut (dyn Source + 'static)>,
+    ) -> Option<Owed> {
+        let (pod, source) = (self.pod.as_ref()?, source?);
+        let entry = |(network, result): (&Network, &Option<AddResult>)| {
+            let attached = Attached {
+                name: &network.name(),
+                ifname: network.ifname.as_str(),
+                is_default: network.is_default,
+                result: result.as_ref(),
+                mtu: None,
+                has_default_route: network.default_route.is_some(),
+                device_info: None,
+                container_id: &self.container_id,
+            };
+            status::entry(&attached, self.with_prefix)
+        };
+        let entries = self.networks.iter().zip(results).map(entry).collect();
+        let value = status::rewrite(pod.annotations.get(NETWORK_STATUS).map(String::as_str), entries);
+        let told = source.annotate(&pod.name, &pod.uid, NETWORK_STATUS, &value);
+        // A pod that is gone, or another one of its name, is owed nothing.
+        let err = told.err().filter(|err| !matches!(err, SourceError::NotFound { .. }))?;
+        crate::tell!("pod {}: its network-status is owed: {err}", pod.name);
+        Some(Owed { pod: pod.name.clone(), uid: pod.uid.clone(), status: value })
+    }
+}
+
+/// Publishes what an earlier call owes.
+pub(super) fn pay(owed: &Owed, source: &mut dyn Source) -> Result<(), Error> {
+    match source.annotate(&owed.pod, &owed.uid, NETWORK_STATUS, &owed.status) {
+        Ok(()) | Err(SourceError::NotFound { .. }) => Ok(()),
+        Err(err) => Err(super::find::of_source(&err)),
+    }
+}

@@ -1,0 +1,93 @@
+//! The pod's default routes: of which network they are, where one of several asks for them.
+
+use super::invocation::Wanted;
+use crate::apply::host::Host;
+use crate::apply::transaction::Part;
+use braid_core::cni::{AddResult, Error};
+use braid_core::k8s::default_route::{DefaultRoutes, Families, Gateway, decide, families};
+use braid_core::name::Ns;
+use braid_core::plan::facts::RouteFact;
+use braid_core::plan::thing::{LinkRef, Route, Thing};
+use braid_core::plan::{Need, Step};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+/// The main routing table.
+const MAIN: u32 = 254;
+
+/// What becomes of each network's default routes; none where no network asks for them. The results say the same then.
+pub(super) fn decided(wanted: &[Wanted], results: &mut [Option<AddResult>]) -> Option<Vec<DefaultRoutes>> {
+    let asked: Vec<_> = wanted.iter().map(|wanted| wanted.default_route.as_deref()).collect();
+    if asked.iter().all(Option::is_none) {
+        return None;
+    }
+    let own: Vec<Families> = results.iter().map(|result| result.as_ref().map(families).unwrap_or_default()).collect();
+    let decided = decide(&asked, &own);
+    for (decided, result) in decided.iter().zip(results) {
+        if let Some(result) = result {
+            decided.apply(result);
+        }
+    }
+    Some(decided)
+}
+
+/// Leaves the routes that go out of the steps, and adds those through gateways.
+pub(super) fn settle(decided: &[DefaultRoutes], wanted: &[Wanted], parts: &mut Vec<Part>) {
+    for part in parts.iter_mut() {
+        let families = decided[part.attachment].families();
+        part.steps.retain(|step| !is_default_of(step, families));
+    }
+    for (attachment, decided) in decided.iter().enumerate() {
+        let DefaultRoutes::Via(gateways) = decided else { continue };
+        let at = LinkRef::pod(wanted[attachment].attachment.ifname.clone());
+        parts
+            .push(Part { attachment, steps: gateways.iter().map(|gateway| Step::add(route(&at, *gateway))).collect() });
+    }
+}
+
+/// The steps that delete default routes which the container has already, made by foreign plugins or before one ran.
+pub(super) fn of_kernel(decided: &[DefaultRoutes], wanted: &[Wanted], host: &mut dyn Host) -> Result<Vec<Part>, Error> {
+    let links = wanted.iter().map(|wanted| LinkRef::pod(wanted.attachment.ifname.clone()));
+    let needs = links.clone().map(Need::Link).chain([Need::Routes(Ns::Pod)]).collect::<Vec<_>>();
+    let facts = host.observe(&needs).map_err(Error::from)?;
+    let routes = facts.routes.get(&Ns::Pod).map_or(&[][..], Vec::as_slice);
+    let mut parts = Vec::new();
+    for (attachment, (at, decided)) in links.zip(decided).enumerate() {
+        let Some(link) = facts.link(&at) else { continue };
+        let is_its = |fact: &&RouteFact| {
+            let is_default = fact.dst.prefix_len() == 0 && fact.table == MAIN && fact.link == Some(link.index);
+            is_default && decided.families().has(&fact.dst.addr())
+        };
+        let steps: Vec<Step> = routes.iter().filter(is_its).map(|fact| Step::del(of_fact(&at, fact))).collect();
+        if !steps.is_empty() {
+            parts.push(Part { attachment, steps });
+        }
+    }
+    Ok(parts)
+}
+
+/// Whether the step makes a default route of one of these families in the container's main table.
+pub(super) fn is_default_of(step: &Step, families: Families) -> bool {
+    matches!(step, Step::Add(Thing::Route(Route { at, dst, table: MAIN, .. }))
+        if at.ns == Ns::Pod && dst.prefix_len() == 0 && families.has(&dst.addr()))
+}
+
+fn route(at: &LinkRef, Gateway { address, metric }: Gateway) -> Route {
+    let dst: IpNet = if address.is_ipv4() { Ipv4Net::default().into() } else { Ipv6Net::default().into() };
+    let priority = Some(metric).filter(|metric| *metric > 0);
+    Route {
+        at: at.clone(),
+        dst,
+        gw: Some(address),
+        src: None,
+        table: MAIN,
+        scope: 0,
+        priority,
+        mtu: None,
+        advmss: None,
+    }
+}
+
+fn of_fact(at: &LinkRef, fact: &RouteFact) -> Route {
+    let RouteFact { dst, gw, table, scope, priority, .. } = *fact;
+    Route { at: at.clone(), dst, gw, src: None, table, scope, priority, mtu: None, advmss: None }
+}

@@ -1,0 +1,67 @@
+//! Networks on disk, and the file by which a default network says that it is ready.
+
+use braid_core::cni::Error;
+use braid_core::k8s::nad::DiskFile;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Largest file that is read, in bytes; others are none of a network's.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// The files of a folder, or the one file of this path; none where there is nothing. One that can't be read is left out: it
+/// may be another network's.
+pub fn read(path: &Path) -> Result<Vec<DiskFile>, Error> {
+    let fail = |err: io::Error| Error::io(format!("read {}: {err}", path.display()));
+    let paths = match fs::metadata(path) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(err) => return Err(fail(err)),
+        Ok(meta) if meta.is_dir() => {
+            let entries = fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(fail)?;
+            entries.into_iter().map(|entry| entry.path()).collect()
+        }
+        Ok(_) => vec![path.to_owned()],
+    };
+    let file = |path: &std::path::PathBuf| {
+        let meta = fs::metadata(path).ok()?;
+        let name = path.file_name()?.to_str()?.to_owned();
+        let is_readable = meta.is_file() && meta.len() <= MAX_BYTES;
+        is_readable.then(|| fs::read(path).ok()).flatten().map(|bytes| DiskFile { name, bytes })
+    };
+    Ok(paths.iter().filter_map(file).collect())
+}
+
+/// Waits until a file is there; false where it did not appear in time.
+pub fn wait(file: &Path, limit: Duration) -> bool {
+    if file.exists() || limit.is_zero() {
+        return file.exists();
+    }
+    let end = Instant::now() + limit;
+    // Its folder may not be there either; then the nearest one that is shows that something came.
+    let folder = file.ancestors().skip(1).find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));
+    let Ok(inotify) = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK) else { return false };
+    let events = AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO;
+    if inotify.add_watch(folder, events).is_err() {
+        return false;
+    }
+    while !file.exists() {
+        let left = end.saturating_duration_since(Instant::now());
+        let mut fds = [PollFd::new(inotify.as_fd(), PollFlags::POLLIN)];
+        if left.is_zero() || poll(&mut fds, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)) == Ok(0) {
+            return file.exists();
+        }
+        let _ = inotify.read_events();
+        if folder_of(file).is_none_or(|now| now != folder) {
+            return wait(file, end.saturating_duration_since(Instant::now()));
+        }
+    }
+    true
+}
+
+fn folder_of(file: &Path) -> Option<&Path> {
+    file.ancestors().skip(1).find(|folder| folder.is_dir())
+}
