@@ -16,7 +16,7 @@ impl TryFrom<String> for IfName {
     }
 }
 
-/// Why a string is no interface name.
+/// The reason why a string is no interface name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IfNameError {
     /// No byte at all.
@@ -46,7 +46,7 @@ impl IfName {
     /// Longest name in bytes.
     pub const MAX_LEN: usize = 15;
 
-    /// What a link is called that can't be made under this name and is renamed at once.
+    /// The first name of a link that can't be made under this name and is renamed at once.
     #[must_use]
     pub fn until_renamed(&self) -> Self {
         let mut name = self.0.clone();
@@ -117,7 +117,7 @@ impl fmt::Display for Mac {
     }
 }
 
-/// Which network namespace a step acts in.
+/// The network namespace that a step acts in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ns {
@@ -136,7 +136,7 @@ impl fmt::Display for Ns {
     }
 }
 
-/// Which packets of a link a program sees.
+/// The packets of a link that a program sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hook {
     /// Those that come in.

@@ -67,10 +67,10 @@ impl Code {
     }
 }
 
-/// What a failed verb answers.
+/// The error that a failed verb returns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
-    /// What kind of failure it was.
+    /// The kind of failure.
     pub code: Code,
     /// One sentence that names the thing, the value and the cause.
     pub msg: String,
@@ -221,7 +221,7 @@ impl Error {
     }
 }
 
-/// Whether a text holds this sentence whole: by itself, among others, or behind a context.
+/// True if a text holds this sentence whole: by itself, among others, or behind a context.
 fn says(text: &str, sentence: &str) -> bool {
     let begins = |at: usize| at == 0 || [": ", "; "].iter().any(|before| text[..at].ends_with(before));
     let ends = |at: usize| at == text.len() || text[at..].starts_with("; ");

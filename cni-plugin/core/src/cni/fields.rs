@@ -12,7 +12,7 @@ impl Json {
         self.matches(key).find(|value| **value != Self::Null)
     }
 
-    /// Whether `key` is there at all, `null` included.
+    /// True if `key` is there at all, `null` included.
     pub fn has(&self, key: &str) -> bool {
         self.matches(key).next().is_some()
     }

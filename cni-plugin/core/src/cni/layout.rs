@@ -6,7 +6,7 @@ use super::version::Family;
 use super::{AddResult, Dns, Error, Interface, IpConfig, Json, Route, Version};
 
 impl AddResult {
-    /// Whether `version` can say this result: 0.1.0 and 0.2.0 can't without an address.
+    /// Checks that `version` can express this result: 0.1.0 and 0.2.0 can't without an address.
     pub fn convertible(&self, version: Version) -> Result<(), Error> {
         if version.family() == Family::V02x && self.ips.is_empty() {
             return Err(Error::internal("cannot convert: no valid IP addresses")

@@ -19,7 +19,7 @@ pub struct NetConfList {
     pub plugins: Vec<Json>,
 }
 
-/// What a runtime adds to a plugin's configuration for one call.
+/// The keys that a runtime adds to a plugin's configuration for one call.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Injected<'a> {
     /// All that the runtime offers; a plugin gets the keys that its `capabilities` ask for.
@@ -59,12 +59,12 @@ impl NetConfList {
         }
     }
 
-    /// Where the list has a plugin of this type.
+    /// The index of the first plugin of this type.
     fn position(&self, plugin: &str) -> Option<usize> {
         self.plugins.iter().position(|one| one.get("type").and_then(Json::as_str) == Some(plugin))
     }
 
-    /// Whether any plugin declares this capability.
+    /// True if any plugin declares this capability.
     pub fn has_capability(&self, capability: &str) -> Result<bool, Error> {
         let mut has = false;
         for (index, plugin) in self.plugins.iter().enumerate() {
@@ -113,7 +113,8 @@ impl NetConfList {
 
     /// The configuration to call plugin `index` with: its own object with the network's name and version, and `injected`.
     ///
-    /// What only a runtime may say is never taken from the list: a `prevResult` or a list of valid attachments in it goes.
+    /// Keys that only a runtime may set are never taken from the list: a `prevResult` or a list of valid attachments in it
+    /// goes.
     pub fn plugin_conf(&self, index: usize, injected: &Injected<'_>) -> Result<NetConf, Error> {
         let (name, count) = (&self.name, self.plugins.len());
         let own = self
@@ -161,7 +162,7 @@ fn wanted_runtime_config(plugin: &Json, offered: Option<&Json>) -> Result<Option
     Ok(Some(wanted).filter(|wanted| !wanted.is_empty()).map(Json::Object))
 }
 
-/// Whether a plugin's `capabilities` have this one; the last of several counts.
+/// True if a plugin's `capabilities` have this one; the last of several counts.
 fn is_on(capabilities: &[(String, bool)], capability: &str) -> bool {
     capabilities.iter().rev().find(|(name, _)| name == capability).is_some_and(|(_, on)| *on)
 }

@@ -46,7 +46,7 @@ impl Owner {
         if whole.len() <= Self::MAX_LEN { whole } else { digest() }
     }
 
-    /// Whether either text stands for something of this network.
+    /// True if the text, whole or short, stands for something of this network.
     pub fn is_of_network(text: &str, network: &str) -> bool {
         match text.split_once(' ') {
             Some((of, _)) => of == network,
@@ -54,7 +54,7 @@ impl Owner {
         }
     }
 
-    /// Whether the text stands for another one.
+    /// True if the text is a digest that stands for a longer one.
     pub fn is_digest(text: &str) -> bool {
         text.starts_with(DIGEST) && !text.contains(' ')
     }
@@ -62,7 +62,7 @@ impl Owner {
 
 const DIGEST: &str = "sha256-";
 
-/// What stands for all owners of a network begins with it.
+/// The beginning of each digest that stands for an owner of this network.
 fn prefix(network: &str) -> String {
     format!("{DIGEST}{}-", encode_string(&Sha256::digest(network.as_bytes())[..8]))
 }

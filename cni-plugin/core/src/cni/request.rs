@@ -18,7 +18,7 @@ pub enum Command {
     Version,
 }
 
-/// Which interface of which container a call is about.
+/// The interface and the container that a call is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
     /// `CNI_CONTAINERID`.
@@ -229,7 +229,7 @@ fn check_gate(command: Command, version: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// What VERSION has for a configuration: nothing.
+/// The configuration of VERSION: empty.
 fn empty_conf() -> NetConf {
     NetConf {
         json: Json::object_of([]).into(),

@@ -6,7 +6,7 @@ use super::{Error, Json, Version};
 use ipnet::IpNet;
 use std::net::IpAddr;
 
-/// What an ADD made, in the newest version's terms.
+/// The result of an ADD, in the newest version's terms.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AddResult {
     /// Interfaces made or used, host and container side.
@@ -183,7 +183,7 @@ impl Dns {
         })
     }
 
-    /// Whether no field is set.
+    /// True if no field is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

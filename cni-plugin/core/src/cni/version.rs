@@ -47,7 +47,7 @@ impl Version {
     /// The newest version.
     pub const NEWEST: Self = Self::V1_1_0;
 
-    /// What an absent or empty `cniVersion` means.
+    /// The version that an absent or empty `cniVersion` means.
     pub const DEFAULT: Self = Self::V0_1_0;
 
     /// The version written exactly as the specification writes it; the empty string is [`Self::DEFAULT`].
@@ -140,7 +140,7 @@ impl fmt::Display for Gated {
     }
 }
 
-/// What VERSION answers: one line with its newline. It tells the newest version whatever the configuration has, because
+/// The answer to VERSION: one line with its newline. It tells the newest version whatever the configuration has, because
 /// VERSION does not read one.
 pub fn version_reply(supported: &[Version]) -> String {
     let supported: Vec<Json> = supported.iter().map(|version| version.as_str().into()).collect();
@@ -149,7 +149,7 @@ pub fn version_reply(supported: &[Version]) -> String {
     format!("{reply}\n")
 }
 
-/// What a plugin called without `CNI_COMMAND` tells on standard error: two lines with their newlines.
+/// The text that a plugin called without `CNI_COMMAND` writes to standard error: two lines with their newlines.
 pub fn about(plugin: &str, build: &str, supported: &[Version]) -> String {
     let supported: Vec<&str> = supported.iter().map(|version| version.as_str()).collect();
     format!("CNI {plugin} plugin {build}\nCNI protocol versions supported: {}\n", supported.join(", "))

@@ -1,4 +1,4 @@
-//! What an IPAM gives an attachment.
+//! The lease that an IPAM gives an attachment.
 
 use crate::cni::{AddResult, Dns, IpConfig, Route};
 

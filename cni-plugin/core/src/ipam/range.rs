@@ -67,7 +67,7 @@ pub struct Range {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RangeSet(Vec<Range>);
 
-/// Why ranges are refused. The sentences are the reference plugin's, with the value where it leaves it out.
+/// The reason why ranges are refused. The sentences are the reference plugin's, with the value where it leaves it out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each arm's sentence is in Display")]
 pub enum RangeError {
@@ -150,12 +150,12 @@ impl Range {
         self.gateway
     }
 
-    /// Whether `ip` lies between start and end.
+    /// True if `ip` lies between start and end.
     pub fn contains(&self, ip: IpAddr) -> bool {
         ip.is_ipv4() == self.start.is_ipv4() && (self.start..=self.end).contains(&ip)
     }
 
-    /// Whether the two ranges share an address.
+    /// True if the two ranges share an address.
     pub fn overlaps(&self, other: &Range) -> bool {
         self.contains(other.start) || other.contains(self.start)
     }
@@ -198,7 +198,7 @@ impl RangeSet {
         &self.0
     }
 
-    /// Whether the addresses are IPv4.
+    /// True if the addresses are IPv4.
     pub fn is_ipv4(&self) -> bool {
         self.0[0].start.is_ipv4()
     }
@@ -208,7 +208,7 @@ impl RangeSet {
         self.0.iter().find(|r| r.contains(ip))
     }
 
-    /// Whether the two sets share an address.
+    /// True if the two sets share an address.
     pub fn overlaps(&self, other: &RangeSet) -> bool {
         self.0.iter().any(|a| other.0.iter().any(|b| a.overlaps(b)))
     }
@@ -241,7 +241,7 @@ fn offset(ip: IpAddr, by: u128) -> IpAddr {
     from_bits(to_bits(ip).wrapping_add(by), ip.is_ipv4())
 }
 
-/// Whether the subnet has two addresses, both of them hosts'.
+/// True if the subnet has two addresses, both of them hosts'.
 fn is_pair(subnet: &IpNet) -> bool {
     subnet.prefix_len() + 1 == subnet.max_prefix_len()
 }

@@ -52,12 +52,12 @@ impl Config {
         Ok(Self::default())
     }
 
-    /// What each attachment gets.
+    /// The lease that each attachment gets.
     pub fn lease(&self) -> Lease {
         Lease { ips: self.addresses.clone(), routes: self.routes.clone(), dns: self.dns.clone() }
     }
 
-    /// Whether `prev_result` has the configured gateway for each configured address that it has.
+    /// Checks that `prev_result` has the configured gateway for each configured address that it has.
     pub fn check_gateways(&self, prev_result: Option<&AddResult>, ifname: &str) -> Result<(), Error> {
         let prev = prev_result.ok_or_else(|| Error::config("Required prevResult missing"))?;
         for ours in self.addresses.iter().filter(|ours| ours.gateway.is_some()) {

@@ -11,7 +11,7 @@ const MAX_BYTES: usize = 1 << 20;
 /// Most networks of a pod.
 pub const MAX_ITEMS: usize = 64;
 
-/// Why an annotation is invalid, all of it.
+/// The reason why an annotation is invalid as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Invalid {
     /// The annotation's key.
@@ -22,7 +22,7 @@ pub struct Invalid {
     pub key: String,
     /// The value as it was written, shortened.
     pub value: String,
-    /// What is wrong with it.
+    /// The fault.
     pub why: String,
 }
 

@@ -7,7 +7,7 @@ use super::source::{Event, Severity};
 use super::{DEFAULT_NETWORK, NETWORKS, Pod};
 use crate::cni::Error;
 
-/// What a pod asks for.
+/// The networks that a pod asks for.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Asked {
     /// The network in place of the cluster's default one.

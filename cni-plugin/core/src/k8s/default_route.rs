@@ -1,4 +1,4 @@
-//! Who has the pod's default routes: decided by the selections, for each family by itself.
+//! The network that has the pod's default routes: the selections decide, for each family by itself.
 
 use crate::cni::{AddResult, Route};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -22,7 +22,7 @@ impl Families {
         Self { v4: any(IpAddr::is_ipv4), v6: any(IpAddr::is_ipv6) }
     }
 
-    /// Whether the address is of one of them.
+    /// True if the address is of one of them.
     pub fn has(self, address: &IpAddr) -> bool {
         if address.is_ipv4() { self.v4 } else { self.v6 }
     }
@@ -37,7 +37,7 @@ pub struct Gateway {
     pub metric: u32,
 }
 
-/// What becomes of the default routes of one network.
+/// The change to the default routes of one network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DefaultRoutes {
     /// They stay as its own configuration has them.

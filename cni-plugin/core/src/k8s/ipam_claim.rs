@@ -58,7 +58,7 @@ pub fn uid_of_owner(owner: &str) -> Option<&str> {
     owner.strip_prefix(OWNER_PREFIX).filter(|uid| !uid.is_empty())
 }
 
-/// Whether an address of this owner may be given back: never before its claim is deleted. `uids` are those of all claims.
+/// True if an address of this owner may be released: never before its claim is deleted. `uids` are those of all claims.
 pub fn is_released(owner: &str, uids: &[&str]) -> bool {
     uid_of_owner(owner).is_some_and(|uid| !uids.contains(&uid))
 }

@@ -32,7 +32,7 @@ const CAPABILITIES: [&str; 11] = [
 const IDLE: [(&str, &str, &[&str]); 2] =
     [("portmap", "portMappings", &[]), ("bandwidth", "bandwidth", &["ingressRate", "egressRate"])];
 
-/// How bad a fault is.
+/// The severity of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// It works, though maybe not as meant.
@@ -44,7 +44,7 @@ pub enum Level {
 /// A fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// How bad it is.
+    /// Its severity.
     pub level: Level,
     /// The line of the annotation or of `spec.config`, from 1.
     pub line: usize,
@@ -52,7 +52,7 @@ pub struct Finding {
     pub key: String,
     /// The value, shortened.
     pub value: String,
-    /// What is wrong.
+    /// The fault.
     pub what: String,
 }
 

@@ -64,7 +64,7 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// Whether the pod comes from a file or URL of the kubelet: its mirror has another uid than the kubelet says.
+    /// True if the pod comes from a file or URL of the kubelet: its mirror has another uid than the kubelet says.
     pub fn is_static(&self) -> bool {
         self.annotations.get("kubernetes.io/config.source").is_some_and(|source| source != "api")
     }

@@ -59,7 +59,7 @@ impl Found {
     }
 }
 
-/// Whether the network of a NetworkAttachmentDefinition is one of the node's files.
+/// True if the network of a NetworkAttachmentDefinition is one of the node's files.
 pub fn is_on_disk(nad: &Nad) -> bool {
     nad.config.trim().is_empty()
 }
@@ -175,7 +175,7 @@ impl Definition {
         self.list.plugins.iter().filter_map(|plugin| plugin.get("type")?.as_str())
     }
 
-    /// Whether any plugin has this capability.
+    /// True if any plugin has this capability.
     pub fn has(&self, capability: &str) -> bool {
         self.list.has_capability(capability).is_ok_and(|has| has)
     }
@@ -201,8 +201,8 @@ impl Definition {
         }
     }
 
-    /// What braid's chain is called with: the plugin, or the list inside a configuration of type `braid`. Plugins get what they
-    /// declare a capability for of `runtime_config`.
+    /// The configuration that braid's chain is called with: the plugin, or the list inside a configuration of type `braid`.
+    /// Plugins get the keys of `runtime_config` that they declare a capability for.
     pub fn conf(&self, runtime_config: &Json) -> Result<Json, Error> {
         let list = &self.list;
         if !self.is_list {

@@ -12,7 +12,7 @@ const DEVICE_INFO_FILE: &str = "CNIDeviceInfoFile";
 /// A network of a pod.
 #[derive(Debug, Clone)]
 pub struct Network {
-    /// Whether it is the default network.
+    /// True if it is the default network.
     pub is_default: bool,
     /// The NetworkAttachmentDefinition that it comes from.
     pub object: Option<ObjectName>,
@@ -40,7 +40,7 @@ impl Network {
         self.object.as_ref().map_or_else(|| self.definition.name().to_owned(), ToString::to_string)
     }
 
-    /// What braid's chain is called with.
+    /// The configuration that braid's chain is called with.
     pub fn conf(&self) -> Result<Json, Error> {
         self.definition
             .conf(&self.runtime_config)
@@ -56,8 +56,8 @@ impl Network {
         is_wanted
     }
 
-    /// Whether the result has the addresses that the pod asked for; a plugin may have passed them over. What it does not tell
-    /// can't be compared.
+    /// Checks that the result has the addresses that the pod asked for, which a plugin may have ignored. Values that the
+    /// result leaves out can't be compared.
     pub fn verify(&self, result: &AddResult) -> Result<(), Error> {
         let wrong = |key: &str, asked: &str, got: String| {
             Err(Error::internal(format!(

@@ -12,11 +12,11 @@ use std::collections::BTreeSet;
 /// A network that the pod is to have, before its configuration is known.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Choice {
-    /// Whether it is the default network.
+    /// True if it is the default network.
     pub is_default: bool,
-    /// Where its configuration comes from.
+    /// The source of its configuration.
     pub origin: Origin,
-    /// What the pod asks of it; `None` where the pod did not ask for it.
+    /// The pod's selection of it; `None` where the pod did not ask for it.
     pub selection: Option<Selection>,
 }
 
@@ -51,8 +51,8 @@ impl Choice {
     }
 }
 
-/// What is to be found for a pod of this namespace: the default network first, then those of all pods, then those it asks for.
-/// Refuses what it may not use.
+/// The networks to find for a pod of this namespace: the default network, then those of all pods, then those it asks for.
+/// Refuses a network that the pod may not use.
 pub fn wanted(
     settings: &Settings,
     namespace: &str,

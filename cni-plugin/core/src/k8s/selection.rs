@@ -147,8 +147,8 @@ impl Selection {
         })
     }
 
-    /// What the pod asks of this network's plugins by capabilities: keys of `runtimeConfig`, and the annotation's key for
-    /// each.
+    /// The keys of `runtimeConfig` that the pod asks of this network's plugins, each with the annotation's key and the
+    /// value.
     pub fn runtime_config(&self) -> Vec<(&'static str, &'static str, Json)> {
         let mut asked = Vec::new();
         if !self.ips.is_empty() {

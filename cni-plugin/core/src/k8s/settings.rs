@@ -10,7 +10,7 @@ const CONF_DIR: &str = "/etc/cni/multus/net.d";
 /// Namespace of the cluster's own pods and of its networks.
 const SYSTEM: &str = "kube-system";
 
-/// How pods are attached.
+/// The settings by which pods are attached.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// `kubeconfig`: the file with address and credentials of the API. Without it there is nothing but inline networks.
@@ -42,7 +42,7 @@ pub struct Settings {
     isolation: Option<Vec<String>>,
 }
 
-/// What becomes of a pod with an invalid annotation.
+/// The treatment of a pod with an invalid annotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InvalidAnnotation {
     /// It does not start.
@@ -51,7 +51,7 @@ pub enum InvalidAnnotation {
     Ignore,
 }
 
-/// Where a network's configuration comes from.
+/// The source of a network's configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Origin {
     /// It is here.
@@ -109,7 +109,7 @@ impl Settings {
         self.bin_dir.iter().cloned().chain(cni_path).collect()
     }
 
-    /// Whether pods of this namespace go without `defaultNetworks`.
+    /// True if pods of this namespace go without `defaultNetworks`.
     pub fn is_system(&self, namespace: &str) -> bool {
         self.system_namespaces.iter().any(|system| system == namespace)
     }

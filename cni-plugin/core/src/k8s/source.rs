@@ -3,7 +3,7 @@
 use super::{IpamClaim, Nad, ObjectName, Pod};
 use std::fmt;
 
-/// Why an object could not be had or written.
+/// The reason why an object could not be read or written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourceError {
     /// There is no such object.
@@ -13,12 +13,12 @@ pub enum SourceError {
     },
     /// It will pass: no connection, a timeout, 409, 429, 5xx. The caller may try again later.
     Passing {
-        /// What was asked for, and what went wrong.
+        /// The request, and what went wrong.
         why: String,
     },
     /// It stays until somebody mends it: no rights, no credentials, an object that can't be read.
     Lasting {
-        /// What was asked for, and what went wrong.
+        /// The request, and what went wrong.
         why: String,
     },
 }
@@ -32,7 +32,7 @@ impl fmt::Display for SourceError {
     }
 }
 
-/// How important an event is.
+/// The severity of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
     /// It is as it should be.
@@ -44,7 +44,7 @@ pub enum Severity {
 /// An event about a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// How important it is.
+    /// Its severity.
     pub severity: Severity,
     /// A word in CamelCase, such as `InvalidAnnotation`.
     pub reason: &'static str,
@@ -52,7 +52,7 @@ pub struct Event {
     pub message: String,
 }
 
-/// Where objects come from. Each call is one round trip where that can be, retries within a bounded time, and never waits
+/// A source of objects. Each call is one round trip where that can be, retries within a bounded time, and never waits
 /// longer.
 pub trait Source {
     /// The pod, and at the same time those NADs of which the caller knows the names already; one that does not exist is left out.

@@ -14,13 +14,13 @@ pub struct Attached<'a> {
     pub name: &'a str,
     /// `CNI_IFNAME`.
     pub ifname: &'a str,
-    /// Whether it is the default network.
+    /// True if it is the default network.
     pub is_default: bool,
     /// The result; `None` where the plugins gave none.
     pub result: Option<&'a AddResult>,
     /// MTU of the interface as the kernel says, for results without one.
     pub mtu: Option<u32>,
-    /// Whether the pod asked for the default route on it.
+    /// True if the pod asked for the default route on it.
     pub has_default_route: bool,
     /// Its device information.
     pub device_info: Option<&'a Json>,
@@ -114,7 +114,7 @@ fn is_same(a: &Json, b: &Json) -> bool {
     ["name", "interface"].iter().all(|key| text(a, key) == text(b, key))
 }
 
-/// Whether there is one by now that can't be beside it: another default network, or another network of that interface.
+/// True if a new entry can't stand beside it: another default network, or another network of that interface.
 fn is_replaced(before: &Json, entries: &[Json]) -> bool {
     let interface = text(before, "interface");
     before.get("default") == Some(&Json::Bool(true))

@@ -1,4 +1,4 @@
-//! What was read from the host before deciding.
+//! The facts that were read from the host before deciding.
 
 use super::feature::Feature;
 use super::ladder::Queue;
@@ -35,7 +35,7 @@ pub enum Need {
     Neighs(LinkRef),
     /// One sysctl, by its path below `/proc/sys`.
     Sysctl(Ns, String),
-    /// Whether the host forwards IPv6; if not, which links accept router advertisements.
+    /// The host's IPv6 forwarding; if it is off, also the links that accept router advertisements.
     Ipv6Forwarding,
     /// A text file of the node, where it exists.
     File(String),
@@ -45,39 +45,39 @@ pub enum Need {
     Masquerades,
     /// The bridge ports held to one hardware address.
     MacChecks,
-    /// Who has a port of the host.
+    /// The owner of a port of the host.
     HostPort(Entrance),
-    /// Whether firewalld runs.
+    /// The state of firewalld: it runs or not.
     Firewalld,
-    /// What of the firewall is missing.
+    /// The missing parts of the firewall.
     Firewall(Firewall),
-    /// Who has a port of the host in eBPF.
+    /// The owner of a port of the host in eBPF.
     EbpfPort(Entrance),
-    /// How many ports of the host eBPF leads.
+    /// The number of the host's ports that eBPF redirects.
     EbpfCounts,
-    /// Whether a link runs the programs for host ports.
+    /// The programs for host ports on a link: they run or not.
     HostPortHook(LinkRef),
-    /// Who has a port of the host at `::1`.
+    /// The owner of a port of the host at `::1`.
     LoopbackPort(Entrance),
-    /// Whether the programs for those run.
+    /// The programs for those: they run or not.
     LoopbackPrograms,
-    /// How a link is shaped.
+    /// The shaping of a link.
     Shaped(LinkRef),
-    /// What packet sockets may send through a link of the container.
+    /// The limit of what packet sockets send through a link of the container.
     PacketGuard(LinkRef),
-    /// Whose `AF_XDP` sockets are held.
+    /// The attachments whose `AF_XDP` sockets are guarded.
     XskGuards,
     /// The end on the host's side of a veth of the container, that link, and how it is shaped.
     Peer(LinkRef),
     /// The cookie of the container's network namespace.
     Netns,
-    /// Which of these features the kernel has.
+    /// The features of this list that the kernel has.
     Features(&'static [Feature]),
     /// The number of this boot, unless the link is there with a hardware address: only what is new is named by it.
     BootIdWithout(LinkRef),
 }
 
-/// What was found. A link that was looked for and is not there is simply absent.
+/// The facts that were found. A link that was looked for and is not there is simply absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
     /// Links by place and name.
@@ -108,11 +108,11 @@ pub struct Facts {
     pub host_ports: BTreeMap<Entrance, HostPortFact>,
     /// firewalld runs.
     pub has_firewalld: bool,
-    /// What is missing of what is forwarded or dropped, each as a sentence.
+    /// Missing parts by firewall, each as a sentence.
     pub firewalls: BTreeMap<Firewall, Vec<String>>,
     /// The same in eBPF.
     pub ebpf_ports: BTreeMap<Entrance, HostPortFact>,
-    /// How many there are.
+    /// Number of them.
     pub ebpf_counts: EbpfCounts,
     /// Links that run the programs for them.
     pub host_port_hooks: BTreeSet<LinkRef>,
@@ -120,11 +120,11 @@ pub struct Facts {
     pub loopback_ports: BTreeMap<Entrance, HostPortFact>,
     /// The programs for them run.
     pub has_loopback_programs: bool,
-    /// How links are shaped.
+    /// Shaping by link.
     pub shaped: BTreeMap<LinkRef, ShapedFact>,
-    /// What packet sockets may send, by link.
+    /// Limits of packet sockets by link.
     pub packet_guards: BTreeMap<LinkRef, PacketGuardFact>,
-    /// Whose `AF_XDP` sockets are held.
+    /// Attachments whose `AF_XDP` sockets are guarded.
     pub xsk_guards: Vec<Hold>,
     /// The ends on the host's side of veths of the container.
     pub peers: BTreeMap<LinkRef, LinkRef>,
@@ -147,12 +147,12 @@ impl Facts {
         self.addrs.get(at).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether the sysctl has the value.
+    /// True if the sysctl has the value.
     pub fn sysctl_is(&self, ns: Ns, key: &str, value: &str) -> bool {
         self.sysctls.get(&(ns, key.to_owned())).is_some_and(|found| found == value)
     }
 
-    /// Whether the kernel has a feature that was asked for.
+    /// True if the kernel has a feature that was asked for.
     pub fn has(&self, feature: Feature) -> bool {
         self.features.get(&feature).is_some_and(Option::is_none)
     }

@@ -1,4 +1,4 @@
-//! What attachments ask of the kernel, by the kernel's own words.
+//! The features that attachments ask of the kernel, in the kernel's own words.
 
 /// Something that a kernel may lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

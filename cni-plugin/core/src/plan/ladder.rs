@@ -1,10 +1,10 @@
-//! What shapes on this kernel: the best that it has.
+//! The queues that can shape, and the best one that this kernel has.
 
 use super::feature::Feature;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What holds the packets until they may leave, the best first.
+/// The queue that holds the packets until they may leave, the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Queue {
     /// `fq` by the departure time that the program writes.
@@ -43,7 +43,7 @@ pub const ASKED: &[Feature] = &[
     Feature::XskBind,
 ];
 
-/// What each rung needs, the best first.
+/// The features that each rung needs, the best first.
 const RUNGS: [(Queue, &[Feature]); 5] = [
     (Queue::Fq, &[Feature::Fq, Feature::Clsact, Feature::ClsBpf, Feature::Bpf]),
     (Queue::TbfPfifoFast, &[Feature::Tbf, Feature::Clsact, Feature::ClsBpf, Feature::Bpf]),
@@ -58,7 +58,7 @@ impl Queue {
         RUNGS.iter().find(|(_, needs)| needs.iter().all(|feature| has(*feature))).map(|(queue, _)| *queue)
     }
 
-    /// Why a kernel that has these features does no better: what the rungs above need and it lacks.
+    /// The features that the rungs above need and the kernel lacks: the reason why it does no better.
     pub fn lacking(self, has: impl Fn(Feature) -> bool) -> Vec<Feature> {
         let above = RUNGS.iter().filter(|(queue, _)| *queue < self);
         let mut lacking: Vec<Feature> = above.flat_map(|(_, needs)| *needs).copied().filter(|f| !has(*f)).collect();
@@ -76,12 +76,12 @@ impl Queue {
         }
     }
 
-    /// Whether braid's program decides when each packet leaves, or which one first.
+    /// True if braid's program decides when each packet leaves, or which one leaves first.
     pub fn has_program(self) -> bool {
         matches!(self, Self::Fq | Self::TbfPfifoFast | Self::Htb)
     }
 
-    /// Whether it lets packets that are not to be shaped pass beside the others.
+    /// True if it lets packets that are not to be shaped pass beside the others.
     pub fn lets_pass(self) -> bool {
         matches!(self, Self::Fq | Self::Htb)
     }

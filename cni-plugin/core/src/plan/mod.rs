@@ -1,4 +1,4 @@
-//! What to do, as values: steps, the facts they depend on, and the text that an administrator would type.
+//! Plans as values: steps, the facts they depend on, and the text that an administrator would type.
 //!
 //! Nothing here reads or changes the host, so a plan can be printed, compared, recorded and undone.
 

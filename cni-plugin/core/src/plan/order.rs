@@ -41,8 +41,8 @@ fn shape_before_up(mut steps: Vec<Step>) -> Vec<Step> {
     steps
 }
 
-/// Where the step at `at` belongs if it shapes: behind the last of its links, which are all made here; none for all
-/// others, and where it stands there already.
+/// The index where the step at `at` belongs if it shapes: behind the last of its links, all of which are made here. None for
+/// all other steps, for links not made here, and where it stands there already.
 fn place_for(at: usize, steps: &[Step]) -> Option<usize> {
     let Step::Add(Thing::Shaping(shaping)) = &steps[at] else { return None };
     let ifb = ifb_of(shaping, steps);
@@ -71,7 +71,7 @@ fn ifb_of(shaping: &Shaping, steps: &[Step]) -> Option<LinkRef> {
     ifbs.find(|ifb| shaping.links().any(|at| at == *ifb)).cloned()
 }
 
-/// Whether the step makes the ifb, changes it or leads there.
+/// True if the step makes the ifb, changes it or redirects to it.
 fn is_about(step: &Step, ifb: Option<&LinkRef>) -> bool {
     let is_led_there = matches!(step, Step::Add(Thing::Redirect(redirect)) if Some(&redirect.to) == ifb);
     let is_made = matches!(step, Step::Add(Thing::Link(link)) if Some(&link.at) == ifb);
@@ -79,7 +79,8 @@ fn is_about(step: &Step, ifb: Option<&LinkRef>) -> bool {
     ifb.is_some() && (is_led_there || is_made || is_changed)
 }
 
-/// Whether the step says how large a packet of a new link may be: one send less where it stands beside the link's others.
+/// True if the step sets the size of the largest packet of a new link. Beside the link's other steps it costs no send of its
+/// own.
 fn is_size_of(step: &Step, made: &[LinkRef]) -> bool {
     step.attr().is_some_and(|(at, to)| matches!(to, LinkAttr::GsoMaxSize(_)) && made.contains(at))
 }

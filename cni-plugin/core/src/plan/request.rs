@@ -1,11 +1,10 @@
-//! Which neighbouring steps one request to the kernel can carry, or one send.
+//! The neighbouring steps that one request to the kernel can carry, or one send.
 
 use super::step::Step;
 use super::thing::{LinkAttr, LinkRef, Redirect, Thing};
 
-/// How many of the first steps fit into one request: attributes of one link, none of them undone by itself, as far as
-/// they stand in the order in which the kernel sets them. Each request less is one wait less for the kernel's lock on all
-/// networks.
+/// Number of the first steps that fit into one request: attributes of one link, none of them undone by itself. They stand in
+/// the order in which the kernel sets them. Each request less is one wait less for the kernel's lock on all networks.
 pub fn in_one_request(steps: &[Step]) -> usize {
     let continues = |pair: &&[Step]| match (settable(&pair[0]), settable(&pair[1])) {
         (Some((link, place)), Some((next_link, next_place))) => link == next_link && place < next_place,
@@ -39,8 +38,8 @@ fn settable(step: &Step) -> Option<(&LinkRef, u8)> {
     Some((&attr.at, place(&attr.to)?))
 }
 
-/// When the kernel sets an attribute among those of one request, whatever their order there (v6.12
-/// net/core/rtnetlink.c, `do_setlink()`); none for what needs a request of its own.
+/// Place of an attribute in the order in which the kernel sets those of one request, whatever their order there (v6.12
+/// net/core/rtnetlink.c, `do_setlink()`). None for what needs a request of its own.
 fn place(attr: &LinkAttr) -> Option<u8> {
     Some(match attr {
         LinkAttr::Mac(_) => 0,

@@ -130,7 +130,7 @@ impl Step {
         }
     }
 
-    /// Where the step acts.
+    /// The namespace that the step acts in.
     pub fn ns(&self) -> Ns {
         match self {
             Self::Add(thing) | Self::Ensure(thing) | Self::Del(thing) => thing.state().ns(),
@@ -141,7 +141,7 @@ impl Step {
         }
     }
 
-    /// What has to be read to judge the step.
+    /// The facts needed to judge the step.
     pub fn needs(&self) -> Vec<Need> {
         match self {
             Self::Add(thing) | Self::Ensure(thing) | Self::Del(thing) => thing.state().needs(),

@@ -15,7 +15,7 @@ impl Step {
         }
     }
 
-    /// Whether both take the same thing back: a link by its place, limits by a link that both are at.
+    /// True if both take the same thing back: a link by its namespace and name, limits by a link that both are at.
     pub fn is_same_undo(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Del(Thing::Link(one)), Self::Del(Thing::Link(other))) => one.at == other.at,

@@ -1,4 +1,4 @@
-//! Whose attachment a plan is for, and the names that follow from it.
+//! The attachment that a plan is for, and the names that follow from it.
 //!
 //! Every name is a pure function of network, container id and interface, so that cleaning up needs no memory.
 

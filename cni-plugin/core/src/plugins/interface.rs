@@ -1,4 +1,4 @@
-//! What every plugin does with the addresses and routes of its interface, and with keys that several have.
+//! The addresses and routes of an interface, as every plugin sets them, and keys that several plugins have.
 
 use super::Call;
 use crate::cni::args::CniArgs;
@@ -129,7 +129,7 @@ pub fn table(route: &Route) -> Option<u32> {
     route.table.filter(|table| *table != 0)
 }
 
-/// What has to be read before [`forwarding`].
+/// The fact needed before [`forwarding`].
 pub fn forwarding_needs(ips: &[IpConfig]) -> Option<Need> {
     ips.iter().any(|ip| ip.address.addr().is_ipv6()).then_some(Need::Ipv6Forwarding)
 }

@@ -1,4 +1,4 @@
-//! Whether the node has IPv6 to give to a container.
+//! The node's IPv6: the container gets none where the node has none.
 
 use crate::name::Ns;
 use crate::plan::thing::LinkRef;
@@ -7,7 +7,7 @@ use crate::plan::{Facts, Need};
 /// Says whether a link that is made now is without IPv6. A kernel without IPv6 has no such sysctl.
 const DEFAULT: &str = "net/ipv6/conf/default/disable_ipv6";
 
-/// What has to be read before [`off`], where the links that are known do not tell it.
+/// The fact needed before [`off`], where the links that are known do not tell it.
 pub fn need(at: Option<&LinkRef>, facts: &Facts) -> Option<Need> {
     is_on(at, facts).is_none().then(|| Need::Sysctl(Ns::Host, DEFAULT.to_owned()))
 }

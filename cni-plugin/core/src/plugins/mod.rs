@@ -17,18 +17,18 @@ use crate::plan::thing::LinkRef;
 use crate::plan::{Facts, Feature, Need, Step};
 use std::fmt::Debug;
 
-/// What a plugin's part of an ADD does and answers.
+/// A plugin's part of an ADD: its steps and its result.
 #[derive(Debug, Default)]
 pub struct Planned {
     /// The changes, in order.
     pub steps: Vec<Step>,
     /// The result after this plugin.
     pub result: AddResult,
-    /// What the operator should know though it is no failure.
+    /// Warnings for the operator, which are no failure.
     pub warnings: Vec<String>,
 }
 
-/// What a plugin wants of an IPAM.
+/// A plugin's need of addresses from an IPAM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Addresses {
     /// It has no use for one.
@@ -41,12 +41,12 @@ pub enum Addresses {
 
 /// A parsed plugin configuration.
 pub trait Plugin: Debug {
-    /// Whether an IPAM is called.
+    /// The need of addresses, which decides if an IPAM is called.
     fn addresses(&self) -> Addresses {
         Addresses::Never
     }
 
-    /// What has to be read before [`Plugin::refuse`] and [`Plugin::plan`].
+    /// The facts needed before [`Plugin::refuse`] and [`Plugin::plan`].
     fn needs(&self, call: &Call<'_>) -> Vec<Need>;
 
     /// Refuses what can't work on this host, before an address is reserved.
@@ -59,7 +59,7 @@ pub trait Plugin: Debug {
         None
     }
 
-    /// What has to be read before [`Plugin::plan`], once the addresses are known.
+    /// The facts needed before [`Plugin::plan`], once the addresses are known.
     fn needs_of(&self, _lease: &Lease) -> Vec<Need> {
         Vec::new()
     }
@@ -67,7 +67,7 @@ pub trait Plugin: Debug {
     /// Decides what to do.
     fn plan(&self, call: &Call<'_>, facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error>;
 
-    /// What takes back an attachment of which no record is left, from names alone.
+    /// The steps that take back an attachment of which no record is left, from names alone.
     fn remnants(&self, call: &Call<'_>) -> Vec<Step>;
 
     /// The kind of the container's interface, for CHECK; `None` where the plugin made none.
@@ -75,17 +75,17 @@ pub trait Plugin: Debug {
         None
     }
 
-    /// Whether configuration and result tell what is to be there, whoever made it.
+    /// True if configuration and result tell what is to be there, whichever plugin made it.
     fn is_told(&self) -> bool {
         true
     }
 
-    /// What an ADD asks of the kernel, for STATUS.
+    /// The features that an ADD asks of the kernel, for STATUS.
     fn features(&self) -> Vec<Feature> {
         Vec::new()
     }
 
-    /// What STATUS has to find for an ADD to work.
+    /// The facts that STATUS judges, on which an ADD depends.
     fn status_needs(&self) -> Vec<Need> {
         Vec::new()
     }

@@ -6,7 +6,7 @@ use crate::ipam::range::{RangeSet, RangeSpec};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-/// Where leases are kept unless `dataDir` says otherwise.
+/// The directory of the leases unless `dataDir` says otherwise.
 pub const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
 
 /// Longest name of a file (`NAME_MAX`).
@@ -74,7 +74,7 @@ fn path(ipam: &Json, key: &str) -> Result<Option<PathBuf>, Error> {
     Ok(ipam.str(key)?.filter(|path| !path.is_empty()).map(PathBuf::from))
 }
 
-/// Whether the plugin that asks gives the node the gateway's address, on whichever link it makes.
+/// True if the plugin that asks gives the node the gateway's address, on whichever link it makes.
 fn needs_gateway(conf: &Json) -> Result<bool, Error> {
     Ok(match conf.str_or("type", "")? {
         "ptp" | "veth" => true,

@@ -15,7 +15,7 @@ fn settings(keys: &str) -> Settings {
     Settings::of(&NetConf::parse(text.as_bytes()).unwrap()).unwrap().unwrap()
 }
 
-/// What a pod of namespace `pods` wants.
+/// The networks that a pod of namespace `pods` wants.
 fn wanted_by(keys: &str, default: &str, networks: &str) -> Result<Vec<Choice>, Error> {
     let settings = settings(keys);
     let default = annotation::default_network(default, &settings.multus_namespace)?;

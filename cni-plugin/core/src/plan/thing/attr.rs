@@ -111,7 +111,7 @@ impl State for Attr {
 }
 
 impl LinkFact {
-    /// Whether the attribute has the value.
+    /// True if the attribute has the value.
     pub fn has(&self, attr: &LinkAttr) -> bool {
         match attr {
             LinkAttr::Up(up) => self.up == *up,

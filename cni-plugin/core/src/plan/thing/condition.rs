@@ -51,7 +51,7 @@ impl Conditions {
         if is_v4 { &self.v4 } else { &self.v6 }
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.v4.is_empty() && self.v6.is_empty()
     }

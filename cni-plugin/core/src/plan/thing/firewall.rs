@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::IpAddr;
 
-/// What the host forwards for a container, and what not.
+/// Forwarding for a container: the packets that the host lets through, and those it drops.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Firewall {
     /// Of the container: what these send is let through, and what answers them or was led to them.
     pub addrs: Vec<IpAddr>,
-    /// What is dropped before.
+    /// The isolation, which drops packets before.
     pub isolation: Option<Isolation>,
-    /// Who is to let them through.
+    /// The other firewall, which has to let them through.
     pub gate: Gate,
     /// Tables of the older iptables, which may drop as well.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -55,13 +55,13 @@ impl fmt::Display for LegacyTable {
 pub const MARK: u32 = 0x1000;
 
 impl Firewall {
-    /// Whether also what one port of the bridge sends another is dropped.
+    /// True if packets from one port of the bridge for another are dropped as well.
     pub fn is_within(&self) -> bool {
         self.isolation.as_ref().is_some_and(|isolation| isolation.within)
     }
 }
 
-/// Who else drops what the host forwards.
+/// The other firewall that drops what the host forwards.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Gate {

@@ -13,7 +13,7 @@ pub const ETHERNET_MTUS: RangeInclusive<u32> = 68..=65_535;
 /// A link by namespace and name; its index is looked up while applying.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LinkRef {
-    /// Where it is.
+    /// The namespace that it is in.
     pub ns: Ns,
     /// Its name.
     pub name: IfName,
@@ -40,7 +40,7 @@ impl fmt::Display for LinkRef {
 /// A link to make.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
-    /// Where it appears, under its final name.
+    /// The namespace it appears in, and its final name.
     pub at: LinkRef,
     /// Hardware address; the kernel's choice where unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,7 +53,7 @@ pub struct Link {
     /// The bridge it becomes a port of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub master: Option<IfName>,
-    /// What it is.
+    /// Its kind.
     pub kind: LinkKind,
 }
 
@@ -173,7 +173,7 @@ pub enum LinkKind {
     Macvlan {
         /// The link below it.
         parent: LinkRef,
-        /// Who may talk to whom.
+        /// Its mode, which says who may talk to whom.
         mode: MacvlanMode,
         /// Length of the queue for broadcasts in packets; the kernel's 1000 where unset (Linux 5.11).
         #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -13,7 +13,7 @@ pub struct MacCheck {
     pub port: IfName,
     /// The container's hardware address.
     pub mac: Mac,
-    /// Whose it is: network, container id and interface.
+    /// Its owner: network, container id and interface.
     pub owner: String,
 }
 

@@ -14,7 +14,7 @@ pub struct Masquerade {
     pub source: IpAddr,
     /// Its network, which is reached without masquerading.
     pub network: IpNet,
-    /// Whose it is: network, container id and interface.
+    /// Its owner: network, container id and interface.
     pub owner: String,
 }
 

@@ -44,7 +44,7 @@ use crate::name::Ns;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Whether a thing comes or goes.
+/// The direction of a change: a thing comes or goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
     /// It comes.
@@ -63,9 +63,9 @@ impl Verb {
     }
 }
 
-/// What a kind of thing says of itself.
+/// A kind of thing: its command, the facts it needs and how they judge it.
 pub trait State {
-    /// Where it is.
+    /// The namespace that it is in.
     fn ns(&self) -> Ns {
         Ns::Host
     }
@@ -73,7 +73,7 @@ pub trait State {
     /// Writes the command that has it come or go.
     fn print(&self, verb: Verb, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 
-    /// What has to be read to judge it.
+    /// The facts needed to judge it.
     fn needs(&self) -> Vec<Need>;
 
     /// `Ok` where it is there; otherwise what differs.
@@ -89,7 +89,7 @@ pub trait State {
         Vec::new()
     }
 
-    /// Whose it is, where the kernel is told: network, container id and interface.
+    /// Its owner, where the kernel is told: network, container id and interface.
     fn owner(&self) -> Option<&str> {
         None
     }
@@ -116,7 +116,7 @@ macro_rules! things {
         }
 
         impl Thing {
-            /// What it says of itself.
+            /// The [`State`] of its kind.
             pub fn state(&self) -> &dyn State {
                 match self {
                     $(Self::$kind(it) => it,)*
@@ -153,7 +153,7 @@ things! {
 }
 
 impl Thing {
-    /// Whether it is a value that something has: it goes with its link or namespace, and nothing takes it away.
+    /// True if it is a value that something has: it goes with its link or namespace, and nothing takes it away.
     pub fn is_setting(&self) -> bool {
         matches!(self, Self::Attr(_) | Self::Sysctl(_))
     }

@@ -8,14 +8,14 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What packet sockets may send through a link of the container: they can pass its queue by (`PACKET_QDISC_BYPASS`).
+/// A limit of what packet sockets send through a link of the container: they can bypass its queue (`PACKET_QDISC_BYPASS`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PacketGuard {
     /// The link.
     pub at: LinkRef,
-    /// How much.
+    /// The limit.
     pub limit: PacketLimit,
-    /// Which packets; none for all.
+    /// The packets that it limits; none for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subnets: Option<Subnets>,
 }
@@ -39,21 +39,21 @@ impl PacketGuard {
     }
 }
 
-/// How much packet sockets may send.
+/// The rate and burst that packet sockets may send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PacketLimit {
     /// Bytes per second.
     pub rate: u64,
-    /// How many bytes may come at once, beside those of one second (v6.12 `net/netfilter/nft_limit.c`).
+    /// Bytes that may come at once, beside those of one second (v6.12 `net/netfilter/nft_limit.c`).
     pub burst: u32,
 }
 
 /// A [`PacketGuard`] as the kernel shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacketGuardFact {
-    /// How much passes.
+    /// The limit.
     pub limit: PacketLimit,
-    /// How many packets did not.
+    /// Number of packets that it dropped.
     pub dropped: u64,
 }
 
@@ -99,7 +99,7 @@ fn print_add(guard: &PacketGuard, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.write_str("goto held; }; }'")
 }
 
-/// What tells an IP packet for a subnet by its bytes alone.
+/// The match of an IP packet for a subnet, by its bytes alone.
 fn destination(net: &IpNet) -> String {
     let len = u32::from(net.prefix_len());
     let (version, at, prefix) = match net {

@@ -9,9 +9,9 @@ use std::fmt;
 /// Sends all that comes in from one link out through another of the same namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Redirect {
-    /// Where it comes in.
+    /// The link that packets come in by.
     pub from: LinkRef,
-    /// Where it leaves.
+    /// The link that they leave by.
     pub to: LinkRef,
 }
 
@@ -58,11 +58,11 @@ impl State for Redirect {
 /// One of a classic program (`struct sock_filter`).
 #[derive(Debug, Clone, Copy)]
 pub struct Instruction {
-    /// What it does (`include/uapi/linux/bpf_common.h`).
+    /// The operation (`include/uapi/linux/bpf_common.h`).
     pub code: u16,
     /// By how many instructions to jump where the condition holds, and where it does not.
     pub jumps: [u8; 2],
-    /// What it compares with or returns, or where it loads from.
+    /// The value that it compares with or returns, or the place that it loads from.
     pub value: u32,
 }
 
@@ -77,9 +77,9 @@ const ALL_BUT_ARP: [Instruction; 4] = [
     Instruction { code: 0x06, jumps: [0, 0], value: u32::MAX },
 ];
 
-/// What an ifb is given of the packets that come in by a link of that namespace. Of a container's own link not ARP: who comes
-/// up on a macvlan tells all its neighbours, and goes on when the last one has taken that in. By the host's end of a link
-/// comes what the container sends, and by ARP it could send past its limit.
+/// The filter of the packets that an ifb gets, of those that come in by a link of that namespace. On a container's own link
+/// it leaves out ARP. A link that comes up on a macvlan tells all its neighbours, and goes on when the last one has taken
+/// that in. On the host's end of a link it takes all: they come from the container, which could send past its limit by ARP.
 pub fn filter(from: Ns) -> &'static [Instruction] {
     match from {
         Ns::Host => &ALL,
@@ -87,7 +87,8 @@ pub fn filter(from: Ns) -> &'static [Instruction] {
     }
 }
 
-/// Which of several filters of the link is asked first, the lower number: on the host's side that of host ports goes before.
+/// The preference of the filter among those of the link: the lower number is asked first. On the host's side the filter of
+/// host ports goes before.
 pub fn preference(from: Ns) -> u32 {
     match from {
         Ns::Host => 2843,

@@ -10,9 +10,9 @@ use std::fmt;
 /// Has packets from or to a net routed by a table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
-    /// Where it is.
+    /// The namespace that it is in.
     pub ns: Ns,
-    /// Which packets.
+    /// The packets that it routes.
     pub of: Packets,
     /// The table.
     pub table: u32,

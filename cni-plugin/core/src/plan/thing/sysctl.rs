@@ -10,7 +10,7 @@ use std::ops::Not;
 /// A sysctl, by its path below `/proc/sys`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sysctl {
-    /// Where it is written.
+    /// The namespace that it is written in.
     pub ns: Ns,
     /// For example `net/ipv4/ip_forward`.
     pub key: String,

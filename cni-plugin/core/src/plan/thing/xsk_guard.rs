@@ -14,7 +14,7 @@ pub struct Hold {
     pub link: u32,
     /// Network, container id and interface.
     pub owner: String,
-    /// How many sockets got no link.
+    /// Number of sockets that got no link.
     pub refused: u64,
 }
 
@@ -61,7 +61,7 @@ impl State for XskGuard {
 /// The only link that held sockets can't have: once its number is known, all others are theirs again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct XskLink {
-    /// What holds them.
+    /// The guard of these sockets.
     pub guard: XskGuard,
     /// The link.
     pub at: LinkRef,

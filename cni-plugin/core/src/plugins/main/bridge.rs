@@ -44,7 +44,7 @@ pub struct Bridge {
     dns: Option<Dns>,
 }
 
-/// Where the result lists the container's interface.
+/// Index of the container's interface in the result.
 const CONTAINER: usize = 2;
 
 impl Bridge {
@@ -351,8 +351,8 @@ impl Plugin for Bridge {
     }
 }
 
-/// Whether a bridge without an address of its own takes another one when a port with this one comes. Without any it can't
-/// even be set up.
+/// True if a bridge whose hardware address was not set takes another one when a port with this one comes. A bridge without
+/// any can't even be set up.
 fn is_changed_by(bridge: &LinkFact, port: Mac) -> bool {
     bridge.bridge_id.is_none() && !bridge.oper_up || bridge.mac.is_none_or(|mac| mac > port)
 }
@@ -361,7 +361,7 @@ fn ensure_addr(at: &LinkRef, net: IpNet) -> Step {
     Step::ensure(Addr { at: at.clone(), net, no_prefix_route: false, no_dad: true })
 }
 
-/// Whether an address on the bridge stands in the way of another: any other IPv4 one, an overlapping IPv6 one.
+/// True if an address on the bridge conflicts with another: any other IPv4 one, an overlapping IPv6 one.
 fn conflicts(existing: &IpNet, wanted: &IpNet) -> bool {
     match (existing, wanted) {
         (IpNet::V4(_), IpNet::V4(_)) => true,

@@ -16,14 +16,14 @@ use crate::plugins::{Addresses, Call, Planned, Plugin, mtu};
 pub struct Child {
     /// `master`.
     parent: Option<IfName>,
-    /// Where the parent is: `linkInContainer`.
+    /// The namespace of the parent: `linkInContainer`.
     ns: Ns,
     kind: Kind,
     mtu: Option<i64>,
     dns: Option<Dns>,
 }
 
-/// What the types differ in.
+/// The settings that differ between the types.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
     /// A hardware address of its own, and no larger MTU than its parent's.
@@ -53,7 +53,7 @@ impl Child {
         }
     }
 
-    /// What has to be read to find the parent of this name.
+    /// The fact needed to find the parent of this name.
     fn need(&self, parent: Option<IfName>) -> Need {
         match parent {
             Some(name) => Need::Link(LinkRef { ns: self.ns, name }),
@@ -61,7 +61,7 @@ impl Child {
         }
     }
 
-    /// Where the parent of this name is, and what it is.
+    /// The parent of this name: its namespace and name, and the link found there.
     fn find<'a>(&self, parent: Option<IfName>, facts: &'a Facts) -> Result<(LinkRef, &'a LinkFact), Error> {
         let name = parent.or_else(|| facts.default_links.get(&self.ns).cloned());
         let name = name.ok_or_else(|| Error::internal(format!("no default route interface found in {}", self.ns)))?;

@@ -13,7 +13,7 @@ use std::net::IpAddr;
 
 /// Scope of a route to an address of the host's own, as the kernel numbers it.
 const SCOPE_HOST: u8 = 254;
-/// Where the result lists the container's interface.
+/// Index of the container's interface in the result.
 const CONTAINER: usize = 1;
 
 /// A `ptp` configuration.

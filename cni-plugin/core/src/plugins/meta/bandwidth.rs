@@ -24,10 +24,10 @@ const LOOPBACK: u32 = 1;
 /// MTU of an ifb: one byte less than IPv6 needs (RFC 8200 section 5), so that the kernel gives it neither IPv6 nor the address
 /// of its own that would only make it send. Nothing compares what passes an ifb with its MTU.
 const IFB_MTU: u32 = 1279;
-/// What may wait before an ifb, in packets: as before a veth, instead of the kernel's 32.
+/// Most packets that may wait before an ifb: as before a veth, instead of the kernel's 32.
 const PACKETS: u32 = 1000;
 
-/// Where the container's packets can be held up.
+/// The place that can hold up the container's packets.
 enum Place {
     /// A veth: on either end.
     Veth {
@@ -131,7 +131,7 @@ impl Bandwidth {
         }
     }
 
-    /// What comes in to this interface passes no filter of its own.
+    /// Refuses to shape what an ipvlan of mode l3s receives: it passes no filter of this interface.
     fn refuse_l3s(&self, call: &Call<'_>, pod: &LinkFact) -> Result<(), Error> {
         if self.ingress.is_some() && pod.kind == "ipvlan" && pod.mode == Some(IpvlanMode::L3s.name()) {
             let name = call.ifname.as_str();
@@ -153,7 +153,7 @@ fn through_ifb(ifb: LinkRef, from: LinkRef, shaping: Shaping, mark: Option<Step>
     steps
 }
 
-/// What holds the container's `AF_XDP` sockets; nothing where the kernel lacks it.
+/// The steps that guard the container's `AF_XDP` sockets; none where the kernel lacks that.
 fn xsk_guard(call: &Call<'_>, facts: &Facts) -> Vec<Step> {
     let Some(netns) = facts.netns.filter(|_| facts.has(Feature::XskBind)) else { return Vec::new() };
     let guard = XskGuard { below: None, netns, owner: call.owner.short() };
@@ -197,7 +197,7 @@ fn refuse_queued(steps: &[Step], facts: &Facts) -> Result<(), Error> {
     Ok(())
 }
 
-/// What to say where a container without an end on the host's side is limited and nothing holds some of its sockets.
+/// The warnings where a container without an end on the host's side is limited and nothing holds some of its sockets.
 fn unguarded(steps: &[Step], facts: &Facts) -> Vec<String> {
     let is_sent_in_pod = |step: &Step| match step {
         Step::Add(Thing::Shaping(shaping)) => shaping.is_all_in(Ns::Pod) && shaping.shaper(Toward::Network).is_some(),
@@ -221,7 +221,7 @@ fn with_room(queue: Queue, at: &LinkRef, facts: &Facts) -> Queue {
     if has_none && queue == Queue::TbfPfifoFast && facts.has(Feature::Htb) { Queue::Htb } else { queue }
 }
 
-/// What shapes on this kernel, or what it lacks.
+/// The queue that shapes on this kernel; the error says what the kernel lacks.
 fn found(queue: Option<Queue>, facts: &Facts) -> Result<Queue, Error> {
     queue.ok_or_else(|| {
         let missing = LADDER.iter().filter(|feature| !facts.has(**feature)).map(|feature| feature.name());
@@ -309,7 +309,7 @@ impl Plugin for Bandwidth {
     }
 }
 
-/// Why this kernel does no better than `queue`; none where nothing is better.
+/// The reason why this kernel does no better than `queue`; none where nothing is better.
 pub fn shortcoming(queue: Queue, has: impl Fn(Feature) -> bool) -> Option<String> {
     let lacking: Vec<&str> = queue.lacking(has).into_iter().map(Feature::name).collect();
     (!lacking.is_empty()).then(|| format!("the kernel lacks {}", lacking.join(", ")))

@@ -37,11 +37,11 @@ pub struct Firewall {
     admin_chain: String,
     zone: String,
     policy: Policy,
-    /// Why an ADD can't do what is asked for. A DEL can: the reference plugin may have done it.
+    /// The reason why an ADD can't do what is asked for. A DEL can: the reference plugin may have done it.
     refusal: Option<Error>,
 }
 
-/// Who else drops what the host forwards.
+/// The other firewall that drops what the host forwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Backend {
     /// firewalld where it runs, otherwise chains.
@@ -50,7 +50,7 @@ enum Backend {
     Firewalld,
 }
 
-/// What containers send each other.
+/// The policy for packets between containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Policy {
     Open,
@@ -79,7 +79,7 @@ impl Firewall {
         Ok(Self { backend, admin_chain, zone, policy: policy.unwrap_or(Policy::Open), refusal })
     }
 
-    /// What has to be there; nothing where the container has no address.
+    /// The rules that have to be there; none where the container has no address.
     fn rules(&self, call: &Call<'_>, facts: &Facts) -> Result<Option<Rules>, Error> {
         let Some(prev) = call.prev else { return Ok(None) };
         let addrs = addrs(prev);

@@ -22,9 +22,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 const LAST_MARK_BIT: i64 = 31;
 /// So many ports are worth the time to count those that eBPF leads; of fewer, its map says when it is full.
 const MANY: usize = 64;
-/// What eBPF needs of the kernel to lead clients.
+/// Kernel features that eBPF needs to redirect clients.
 const BY_EBPF: &[Feature] = &[Feature::Clsact, Feature::ClsBpf, Feature::Bpf];
-/// What eBPF needs of the kernel to lead this host's own clients from `[::1]`.
+/// Kernel features that eBPF needs to redirect this host's own clients from `[::1]`.
 const AT_LOOPBACK: &[Feature] = &[Feature::CgroupBpf];
 
 /// A `portmap` configuration.
@@ -35,19 +35,20 @@ pub struct Portmap {
     snat: bool,
     /// All sources are rewritten.
     masq_all: bool,
-    /// What is to lead clients.
+    /// The backend that is asked for.
     asked: Asked,
-    /// Who is led.
+    /// The conditions that a redirected packet meets.
     conditions: Conditions,
-    /// Why an ADD of a container with ports can't do what is asked for. A DEL can: the reference plugin may have done it.
+    /// The reason why an ADD of a container with ports can't do what is asked for. A DEL can: the reference plugin may have
+    /// done it.
     refusal: Option<Error>,
 }
 
-/// What `backend` names.
+/// The backend that `backend` names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
     Nftables,
-    /// Which braid does without.
+    /// iptables, which braid does without: nf_tables takes its place.
     Iptables,
     /// As far as that can be.
     Ebpf,
@@ -106,8 +107,8 @@ impl Portmap {
         ports
     }
 
-    /// How clients get to the container. eBPF rewrites only whose answer would go astray, asks for no conditions, and leads
-    /// only to a veth.
+    /// The backend that redirects clients to the container. eBPF rewrites only sources whose answer would go astray, tests
+    /// no conditions, and redirects only to a veth.
     fn backend(&self, call: &Call<'_>, prev: &AddResult, facts: &Facts) -> Backend {
         if self.asked != Asked::Ebpf || self.masq_all || !self.conditions.is_empty() || lacking(facts).is_some() {
             return Backend::Nftables;
@@ -139,7 +140,7 @@ impl Portmap {
         }
     }
 
-    /// What differs from what `backend` asks for.
+    /// The warning that something else is done than `backend` asks for; none otherwise.
     fn warning(&self, call: &Call<'_>, backend: &Backend, facts: &Facts) -> Option<String> {
         let (asked, why) = match backend {
             Backend::Nftables if self.asked == Asked::Iptables => {
@@ -222,7 +223,7 @@ impl Mapping {
     }
 }
 
-/// Why eBPF can't lead clients on this kernel; none where it can.
+/// The reason why eBPF can't redirect clients on this kernel; none where it can.
 fn lacking(facts: &Facts) -> Option<String> {
     let lacking: Vec<_> =
         BY_EBPF.iter().filter(|feature| !facts.has(**feature)).map(|feature| feature.name()).collect();
@@ -247,7 +248,7 @@ fn refuse_crowd(all: &HostPorts, there: EbpfCounts) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether `[::1]` is part of one of the ports.
+/// True if `[::1]` is part of one of the ports and eBPF can redirect its sockets.
 fn is_at_loopback(ports: &[HostPort]) -> bool {
     ports.iter().any(|port| port.at.is_at_loopback())
 }

@@ -22,7 +22,7 @@ pub struct Tuning {
     /// Sysctls in the order written.
     sysctls: Vec<(String, String)>,
     attrs: Vec<LinkAttr>,
-    /// Where the reference plugin notes what it changes; braid's own notes are in its record.
+    /// The directory where the reference plugin notes what it changes; braid's own notes are in its record.
     data_dir: String,
 }
 
@@ -103,7 +103,7 @@ fn path(key: &str, ifname: &str) -> Result<String, Error> {
     }
 }
 
-/// What the attribute is now, to go back to.
+/// The attribute's present value, to go back to.
 fn present(fact: &LinkFact, attr: &LinkAttr) -> Option<LinkAttr> {
     Some(match attr {
         LinkAttr::Mac(_) => LinkAttr::Mac(fact.mac?),

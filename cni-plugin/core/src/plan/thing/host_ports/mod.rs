@@ -50,7 +50,7 @@ impl Protocol {
     }
 }
 
-/// Where somebody connects to.
+/// An address, protocol and port of the host that clients connect to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Entrance {
     /// Of the host; unspecified for all its addresses of this family.
@@ -70,8 +70,8 @@ fn is_false(value: &bool) -> bool {
 }
 
 impl Entrance {
-    /// Whether `[::1]` is part of it, and its protocol one whose sockets eBPF can lead (SCTP's it never sees). No program
-    /// asks for conditions.
+    /// True if `[::1]` is part of it and eBPF can redirect its sockets. eBPF never sees those of SCTP, and no program tests
+    /// conditions.
     pub fn is_at_loopback(&self) -> bool {
         let of_host = |addr: Ipv6Addr| addr.is_loopback() || addr.is_unspecified();
         matches!(self.addr, IpAddr::V6(addr) if of_host(addr)) && self.protocol != Protocol::Sctp && !self.conditional
@@ -93,7 +93,7 @@ pub struct HostPort {
     pub to: SocketAddr,
 }
 
-/// Whose source address is rewritten on the way to the container, so that the answer comes back the same way.
+/// The clients whose source address is rewritten on the way to the container, so that the answer comes back the same way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Rewrite {
@@ -121,11 +121,11 @@ impl Rewrite {
 pub struct Target {
     /// The address.
     pub addr: IpAddr,
-    /// Whose sources.
+    /// The clients whose sources are rewritten.
     pub rewrite: Rewrite,
 }
 
-/// What leads clients to the container.
+/// The backend that redirects clients to the container.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Backend {
@@ -136,7 +136,7 @@ pub enum Backend {
     Ebpf(Way),
 }
 
-/// How eBPF gets to the container.
+/// The path by which eBPF reaches the container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Way {
     /// The host's end of the container's link.
@@ -172,19 +172,19 @@ pub struct HostPorts {
     /// `CNI_CONTAINERID`: its other attachments may have the same ports.
     #[serde(default)]
     pub container_id: String,
-    /// What leads there.
+    /// The backend that redirects there.
     #[serde(default)]
     pub backend: Backend,
     /// eBPF leads sockets of this host that ask for `[::1]`, from which the kernel routes nothing.
     #[serde(default)]
     pub loopback: bool,
-    /// Who is led.
+    /// The conditions that a redirected packet meets.
     #[serde(default, skip_serializing_if = "Conditions::is_empty")]
     pub conditions: Conditions,
 }
 
 impl HostPorts {
-    /// How eBPF leads there; none where it does not.
+    /// The path by which eBPF reaches the container; none where nf_tables alone redirects.
     pub fn way(&self) -> Option<&Way> {
         match &self.backend {
             Backend::Nftables => None,
@@ -210,7 +210,7 @@ impl HostPorts {
         Self { ports: self.ports.iter().filter(|port| !is_siblings(&port.at)).copied().collect(), ..self.clone() }
     }
 
-    /// Whether those lead there as they should; otherwise what differs.
+    /// Checks that the ports of `[::1]` redirect as they should; the error says what differs.
     fn lead_from_loopback(&self, facts: &BTreeMap<Entrance, HostPortFact>, has_programs: bool) -> Result<(), String> {
         let at_loopback = Self { ports: self.at_loopback().copied().collect(), ..self.clone() };
         at_loopback.lead(facts).map_err(|differs| format!("{differs} ([::1])"))?;
@@ -220,7 +220,7 @@ impl HostPorts {
         Err("a program that leads host ports from [::1] is not at the root of cgroup2".to_owned())
     }
 
-    /// Whether eBPF leads there as it should; otherwise what differs.
+    /// Checks that eBPF redirects as it should; the error says what differs.
     fn lead_by_ebpf(&self, facts: &BTreeMap<Entrance, HostPortFact>, hooked: &BTreeSet<LinkRef>) -> Result<(), String> {
         let by_ebpf = Self { ports: self.by_ebpf().copied().collect(), ..self.clone() };
         by_ebpf.lead(facts).map_err(|differs| format!("{differs} (eBPF)"))?;
@@ -228,7 +228,7 @@ impl HostPorts {
         bare.map_or(Ok(()), |link| Err(format!("link {link} does not run the programs for host ports")))
     }
 
-    /// Whether the kernel shows all of them; otherwise what differs.
+    /// Checks that the kernel shows all of them; the error says what differs.
     fn lead(&self, facts: &BTreeMap<Entrance, HostPortFact>) -> Result<(), String> {
         for HostPort { at, to } in &self.ports {
             match facts.get(at) {
@@ -272,18 +272,18 @@ impl State for HostPorts {
     }
 }
 
-/// What the kernel shows of an entrance.
+/// A port of the host, as the kernel shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostPortFact {
-    /// Where it leads.
+    /// The address and port that it redirects to.
     pub to: Option<SocketAddr>,
     /// Network, container id and interface, as elements keep it.
     pub owner: String,
-    /// Who stands behind the owner.
+    /// The container behind the owner.
     pub holder: Holder,
 }
 
-/// Who stands behind an owner.
+/// The container behind an owner, as far as that is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Holder {
     /// Nobody any more: there is no record, or the container's namespace is gone.
@@ -297,10 +297,10 @@ pub enum Holder {
 /// Most ports of a node that eBPF leads, and most that it leads from `[::1]`.
 pub const MOST_BY_EBPF: usize = 16_384;
 
-/// How many of a node's ports eBPF leads.
+/// The number of a node's ports that eBPF redirects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EbpfCounts {
-    /// Where packets come in.
+    /// Those redirected where packets come in.
     pub ports: usize,
     /// From `[::1]`.
     pub at_loopback: usize,
@@ -310,17 +310,17 @@ pub struct EbpfCounts {
 pub const OWNER_LEN: usize = 128;
 
 impl HostPortFact {
-    /// Whether it belongs to this owner.
+    /// True if it belongs to this owner.
     pub fn is_of(&self, owner: &str) -> bool {
         self.owner == owner
     }
 
-    /// Whether it belongs to another attachment of the container.
+    /// True if it belongs to another attachment of the container.
     pub fn is_siblings(&self, container_id: &str, owner: &str) -> bool {
         !self.is_of(owner) && matches!(&self.holder, Holder::Container(id) if id == container_id)
     }
 
-    /// Why this owner can't have the entrance: another container has it.
+    /// The reason why this owner can't have the port: another container has it.
     pub fn refusal(&self, at: &Entrance, container_id: &str, owner: &str) -> Option<String> {
         let is_free = self.holder == Holder::Nobody || self.is_of(owner) || self.is_siblings(container_id, owner);
         (!is_free).then(|| format!("host port {at} is taken by {:?}", self.owner))

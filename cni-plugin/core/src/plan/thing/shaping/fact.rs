@@ -1,10 +1,10 @@
-//! What the kernel shows of a link's shaping.
+//! A link's shaping, as the kernel shows it.
 
 use crate::name::Hook;
 use serde::Serialize;
 use std::fmt;
 
-/// How a link is shaped, as the kernel shows it.
+/// A link's shaping, as the kernel shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShapedFact {
     /// Kind of the root queue.
@@ -13,9 +13,9 @@ pub struct ShapedFact {
     pub is_chosen: bool,
     /// An `ingress` queue takes the place of `clsact`: a filter for what leaves would see what comes in.
     pub has_ingress: bool,
-    /// What the root queue itself holds to, in bits per second; none where it leaves that to a program.
+    /// Rate of the root queue itself, in bits per second; none where it leaves that to a program.
     pub bps: Option<u64>,
-    /// What passed the root queue.
+    /// Traffic of the root queue.
     pub passed: Traffic,
     /// braid's programs on it.
     pub programs: Vec<ProgramFact>,
@@ -26,20 +26,20 @@ pub struct ShapedFact {
 /// A program that shapes or guards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramFact {
-    /// What it sees.
+    /// The packets that it sees.
     pub hook: Hook,
-    /// What it holds that to.
+    /// The limit that it applies to them.
     pub limit: Limit,
-    /// What passed it.
+    /// Traffic of the program.
     pub passed: Traffic,
 }
 
-/// What a program is told.
+/// The limit that a program is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
     /// Bits per second.
     pub bps: u64,
-    /// How much time's worth may come at once, in nanoseconds.
+    /// Burst that may come at once, as its time at the rate, in nanoseconds.
     pub burst_ns: u64,
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for Limit {
     }
 }
 
-/// What became of the packets of one direction.
+/// Counts of the packets of one direction, by what became of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Traffic {
     /// Bytes let through at layer 2.

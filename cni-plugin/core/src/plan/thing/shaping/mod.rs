@@ -18,14 +18,14 @@ const SECOND_NS: u128 = 1_000_000_000;
 const MS_NS: u64 = 1_000_000;
 /// Largest packet that the stack hands to a device in one piece, in bytes (`GSO_LEGACY_MAX_SIZE`).
 const GSO_MAX: u64 = 64 * 1024;
-/// How long the largest packet may take at the rate, in milliseconds. With less than 2 the sender's stack hands over too
-/// little at a time to reach the rate.
+/// Longest time that the largest packet may take at the rate, in milliseconds. With less than 2 the sender's stack hands
+/// over too little at a time to reach the rate.
 const GSO_MS: u64 = 5;
-/// How long a packet may wait in the reference plugin's queue, in milliseconds.
+/// Longest wait of a packet in the reference plugin's queue, in milliseconds.
 const REFERENCE_MS: u64 = 25;
 /// A packet that would wait longer is dropped where others of its flow wait already, in nanoseconds.
 pub const HORIZON_NS: u64 = 100 * MS_NS;
-/// How much longer a packet may wait of whose flow no other waits, in nanoseconds.
+/// Additional wait of a packet that is the only one of its flow to wait, in nanoseconds.
 pub const FIRST_NS: u64 = 200 * MS_NS;
 const ETHERNET_HEADER: u64 = 14;
 /// By how much a timer is late at most, in milliseconds, but for a machine that is busy all over.
@@ -41,12 +41,12 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// How long so many bytes take at the rate, in nanoseconds.
+    /// The time that so many bytes take at the rate, in nanoseconds.
     pub fn time_of(self, bytes: u64) -> u64 {
         nanoseconds(u128::from(bytes) * 8, self.bps)
     }
 
-    /// How long the burst takes at the rate, in nanoseconds.
+    /// The time that the burst takes at the rate, in nanoseconds.
     pub fn burst_ns(self) -> u64 {
         nanoseconds(u128::from(self.burst), self.bps)
     }
@@ -61,7 +61,7 @@ fn nanoseconds(bits: u128, bps: u64) -> u64 {
     u64::try_from(bits * SECOND_NS / u128::from(bps.max(1))).unwrap_or(u64::MAX)
 }
 
-/// Which way the packets go.
+/// The direction of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Toward {
@@ -76,11 +76,11 @@ pub enum Toward {
 pub struct Shaper {
     /// The link.
     pub at: LinkRef,
-    /// Which way its packets go.
+    /// The direction of its packets.
     pub toward: Toward,
-    /// What holds them.
+    /// The queue that holds them.
     pub queue: Queue,
-    /// How much.
+    /// The rate and burst that they are held to.
     pub rate: Rate,
     /// The link's MTU in bytes.
     pub mtu: u32,
@@ -104,7 +104,8 @@ impl Shaper {
         self.rate.time_of(2 * GSO_MAX).clamp(5 * MS_NS, HORIZON_NS / 2)
     }
 
-    /// How many packets may wait in `fq`: full ones, each on its own, come to the horizon before.
+    /// Most packets that may wait in `fq`, at least 20,000. Full packets, each on its own, reach the horizon before this
+    /// number.
     pub fn most_packets(&self) -> u32 {
         const LEAST: u32 = 20_000;
         let full = u64::from(self.mtu) + ETHERNET_HEADER;
@@ -112,13 +113,13 @@ impl Shaper {
         u32::try_from(packets).unwrap_or(u32::MAX).max(LEAST)
     }
 
-    /// What a token bucket lets pass at once, in bytes: a packet that does not fit would never pass.
+    /// Size of a token bucket in bytes: a packet that does not fit would never pass.
     pub fn bucket(&self) -> u64 {
         (self.rate.burst / 8).max(u64::from(self.mtu) + ETHERNET_HEADER)
     }
 
-    /// What a token bucket lets pass at once behind the program, in bytes: the burst, or the largest packet, which waits
-    /// until the bucket holds all of it, with what gathers while a timer is late.
+    /// Size of a token bucket behind the program, in bytes: the burst, or the largest packet with what gathers while a timer
+    /// is late. That packet waits until the bucket holds all of it.
     pub fn bucket_of_large(&self) -> u64 {
         // Of Ethernet, of IP and of TCP with all options, on each segment.
         const HEADERS: u64 = ETHERNET_HEADER + 60 + 60;
@@ -131,7 +132,7 @@ impl Shaper {
         (self.rate.burst / 8).max(late.saturating_add(packet + segments * HEADERS))
     }
 
-    /// What the program's clock lets pass at once, in nanoseconds: as much as the queue that it speaks for.
+    /// Burst that the program's clock lets pass at once, in nanoseconds: as much as the queue that it speaks for.
     pub fn clock_burst_ns(&self) -> u64 {
         match self.queue {
             Queue::TbfPfifoFast => self.rate.time_of(self.bucket_of_large()),
@@ -139,12 +140,13 @@ impl Shaper {
         }
     }
 
-    /// What may wait before a token bucket alone, in bytes: as much as the reference plugin lets wait.
+    /// Bytes that may wait before a token bucket alone: as much as the reference plugin lets wait.
     pub fn bucket_queue(&self) -> u64 {
         self.rate.bytes_in(REFERENCE_MS).saturating_add(self.bucket())
     }
 
-    /// How long packets may wait behind a token bucket before some are marked or dropped, in nanoseconds: two must fit.
+    /// Wait behind a token bucket from which some packets are marked or dropped, in nanoseconds: at least 5 ms, and two
+    /// packets fit.
     pub fn codel_target_ns(&self) -> u64 {
         (5 * MS_NS).max(self.rate.time_of(2 * (u64::from(self.mtu) + ETHERNET_HEADER)))
     }
@@ -157,13 +159,13 @@ impl Shaper {
         u32::try_from(size).ok().filter(|_| size < GSO_MAX)
     }
 
-    /// What a guard lets pass of it, a tenth above the rate so that it never meets what the shaper let through, in bits
-    /// per second.
+    /// Rate that the guard lets pass, in bits per second: a tenth above the shaper's, so that it never drops what the shaper
+    /// let through.
     pub fn guard_bps(&self) -> u64 {
         self.rate.bps.saturating_add(self.rate.bps / 10)
     }
 
-    /// How much time's worth the guard lets pass at once, in nanoseconds.
+    /// Burst that the guard lets pass at once, as its time at the rate, in nanoseconds.
     pub fn guard_depth_ns(&self) -> u64 {
         self.clock_burst_ns().saturating_add(100 * MS_NS)
     }
@@ -181,7 +183,7 @@ pub struct Shaping {
     /// which they shape in the container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<LinkRef>,
-    /// Which packets are shaped; none for all.
+    /// The packets that are shaped; none for all.
     pub subnets: Option<Subnets>,
 }
 
@@ -201,7 +203,7 @@ impl Shaping {
         self.shapers.iter().find(|shaper| shaper.toward == toward)
     }
 
-    /// Whether it is all in one namespace: in the container's it lives as long as somebody holds that.
+    /// True if it is all in one namespace: in the container's it lives as long as somebody holds that.
     pub fn is_all_in(&self, ns: Ns) -> bool {
         self.links().all(|link| link.ns == ns)
     }

@@ -40,7 +40,7 @@ impl Vlans {
         Ok(Self { id, trunk, preserve_default: json.bool_or("preserveDefaultVlan", false)? })
     }
 
-    /// Whether a bridge made for this configuration separates VLANs.
+    /// True if a bridge made for this configuration separates VLANs.
     pub(super) fn is_filtering(&self) -> bool {
         self.id.is_some() || self.trunk.is_some()
     }

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 const LEAST_BPS: u64 = 8;
 /// A burst of this many bytes and more is refused, as by the reference plugin.
 const BURST_LIMIT: u64 = u32::MAX as u64;
-/// What the kubelet and containerd write for "no burst given", in bits; CRI-O writes a little less than the limit.
+/// Bursts that the kubelet and containerd write for "no burst given", in bits; CRI-O writes a little less than the limit.
 const UNSET_BURSTS: [u64; 2] = [(1 << 31) - 1, (1 << 32) - 1];
 const UNSET_BURST_FROM: u64 = 8 * (BURST_LIMIT - 1);
 /// Most subnets that a configuration may name.
@@ -24,7 +24,7 @@ pub struct Bandwidth {
     pub(super) ingress: Option<Rate>,
     /// From the container.
     pub(super) egress: Option<Rate>,
-    /// Which packets; none for all.
+    /// The packets that are shaped; none for all.
     pub(super) subnets: Option<Subnets>,
 }
 
@@ -43,7 +43,7 @@ impl Bandwidth {
         Ok(Self { ingress, egress, subnets })
     }
 
-    /// Whether it limits nothing.
+    /// True if it limits nothing.
     pub(super) fn is_unlimited(&self) -> bool {
         self.ingress.is_none() && self.egress.is_none()
     }
