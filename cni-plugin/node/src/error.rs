@@ -11,9 +11,9 @@ use std::io;
 /// A failure while reading or changing the host.
 #[derive(Debug, Clone)]
 pub struct Error {
-    /// What was being done, to which thing.
+    /// Action that failed, with its object.
     pub doing: String,
-    /// What the kernel said.
+    /// The kernel's answer.
     pub cause: KernelError,
 }
 
@@ -35,7 +35,7 @@ impl Error {
         Self { doing: format!("{outer}: {}", self.doing), ..self }
     }
 
-    /// What the kernel said, for a step whose own text says what was being done.
+    /// Joins action and cause to one sentence, for a step whose own text says what was being done.
     pub(crate) fn within_step(self) -> KernelError {
         let sentence = format!("{}: {}", self.doing, self.cause.sentence());
         KernelError { ext_ack: Some(sentence), ..self.cause }

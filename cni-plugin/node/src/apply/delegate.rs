@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Process, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a plugin's file may be open for writing, as in libcni, which looks five times, a second apart.
+/// Longest time that a plugin's file may be open for writing, as in libcni, which looks five times, a second apart.
 const WRITER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a foreign plugin is told by its environment.
+/// Environment of a call to a foreign plugin.
 #[derive(Debug, Clone)]
 pub struct Call<'a> {
     /// The verb.

@@ -15,32 +15,32 @@ use nix::errno::Errno;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// How long one step, or one send of several, took.
+/// Duration of one step, or of one send of several.
 #[derive(Debug, Clone)]
 pub struct Timing {
     /// Index of the first step of the send.
     pub first: usize,
-    /// How many steps it carried.
+    /// Number of steps in the send.
     pub count: usize,
     /// From the send to the kernel's answer.
     pub took: Duration,
 }
 
-/// What became of a list of steps.
+/// Outcome of a list of steps.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Which steps had an effect that is ours, or may have had one, in the order applied.
+    /// Indexes of the steps that had an effect that is ours, or may have had one, in the order applied.
     pub applied: Vec<usize>,
-    /// Which steps failed, in the order tried, and what the kernel said. The first entry is the reason the rest was not
-    /// tried, unless all were to be tried.
+    /// Indexes of the failed steps, in the order tried, with the kernel's error. The first entry is the reason the rest was
+    /// not tried, unless all were to be tried.
     pub failed: Vec<(usize, KernelError)>,
     /// The same as errors, neighbours that failed for one reason together.
     pub errors: Vec<Error>,
-    /// How long each send took, where that is asked for ([`Kernel::time`]).
+    /// Duration of each send, where that is asked for ([`Kernel::time`]).
     pub timings: Vec<Timing>,
 }
 
-/// Whether the first failure ends the run.
+/// Reaction to the first failure: it ends the run, or the run goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnError {
     /// Stop; what follows depends on it.
@@ -64,7 +64,7 @@ pub fn execute(kernel: &mut Kernel, steps: &[Step], facts: &Facts, on_error: OnE
     run.end()
 }
 
-/// Whether the facts show a shared thing as the step wants it. A sysctl may be one that is not judged.
+/// True if the facts show a shared thing as the step wants it. A sysctl may be one that is not judged.
 pub fn is_there_already(step: &Step, facts: &Facts) -> bool {
     match step {
         Step::Ensure(Thing::Sysctl(sysctl)) => facts.sysctl_is(sysctl.ns, &sysctl.key, &sysctl.value),
@@ -101,7 +101,7 @@ impl Run<'_> {
         result
     }
 
-    /// Whether a failure has ended the run.
+    /// True if a failure has ended the run.
     fn is_over(&self) -> bool {
         self.on_error == OnError::Stop && !self.report.failed.is_empty()
     }
@@ -303,17 +303,17 @@ impl Run<'_> {
     }
 }
 
-/// Whether the step is several requests, of which a failure leaves some done.
+/// True if the step takes several requests, so a failure can leave it half done.
 fn is_several(step: &Step) -> bool {
     matches!(step, Step::Add(thing) if effect::of(thing).is_several())
 }
 
-/// Whether the step brings something into being, so that it must not follow a failure.
+/// True if the step makes something, so that it must not follow a failure.
 fn is_making(step: &Step) -> bool {
     !matches!(step, Step::Del(_) | Step::Forget(..) | Step::Legacy(_))
 }
 
-/// Whether the refusal means that nothing is left to do: "not there" when deleting or cleaning up, "there" when ensuring.
+/// True if the refusal means that nothing is left to do: "not there" when deleting or cleaning up, "there" when ensuring.
 fn is_moot(step: &Step, errno: Errno, on_error: OnError) -> bool {
     const NOT_THERE: &[Errno] = &[Errno::ENOENT, Errno::ENODEV, Errno::EADDRNOTAVAIL, Errno::ESRCH, Errno::ENXIO];
     match step {

@@ -1,4 +1,4 @@
-//! What this kernel has, asked once per boot and feature: the answers are kept in `/run/braid/kernel`.
+//! Features of this kernel, asked once per boot and feature: the answers are kept in `/run/braid/kernel`.
 
 use super::probe::{Finding, PROBES, Probe, find};
 use crate::sys::release::release;
@@ -27,8 +27,8 @@ impl Known {
     }
 }
 
-/// What is known of the features of `wanted`: nothing where the kernel has one, otherwise its own words. One that can't be
-/// tried has no entry.
+/// Answers for the features of `wanted`: `None` where the kernel has one, otherwise its own words. One that can't be tried
+/// has no entry.
 pub fn known(wanted: &[Feature]) -> Vec<(Feature, Option<String>)> {
     if wanted.is_empty() {
         return Vec::new();
@@ -76,7 +76,7 @@ fn note(known: &mut Known, found: &[(&'static Probe, Finding)]) {
     }
 }
 
-/// What an earlier call was told by this kernel; nothing where the file is missing, damaged or another kernel's.
+/// Answers that this kernel gave to earlier calls; none where the file is missing, damaged or another kernel's.
 fn load(path: &Path, release: String) -> Known {
     let text = fs::read_to_string(path).unwrap_or_default();
     let features = parse(&text, &release).unwrap_or_default();

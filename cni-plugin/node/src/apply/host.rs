@@ -94,7 +94,7 @@ impl Machine for This {
     }
 }
 
-/// What a call does on a machine that it has opened.
+/// Operations of a call on a machine that it has opened.
 pub trait Host: fmt::Debug {
     /// Reads what is needed.
     fn observe(&mut self, needs: &[Need]) -> Result<Facts, Error>;
@@ -105,7 +105,7 @@ pub trait Host: fmt::Debug {
     /// Looks up one link; `None` where it does not exist.
     fn link(&mut self, at: &LinkRef) -> Result<Option<LinkFact>, KernelError>;
 
-    /// Whether the container has a namespace.
+    /// True if the container has a namespace.
     fn has_pod(&self) -> bool;
 
     /// The number that tells the container's namespace from all others since boot; `None` where it is not known.

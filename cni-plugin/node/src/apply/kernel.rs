@@ -24,7 +24,7 @@ pub struct Kernel {
     nft: Option<Socket>,
     /// Interface indexes already known.
     indexes: BTreeMap<LinkRef, u32>,
-    /// Who stands behind owners of host ports, as far as that was asked.
+    /// Containers behind the owners of host ports, as far as they were asked about.
     holders: BTreeMap<String, Holder>,
     /// Somebody wants to know how long each send takes.
     is_timed: bool,
@@ -78,12 +78,12 @@ impl Kernel {
         self.is_timed = true;
     }
 
-    /// Whether that is asked for.
+    /// True if each send's time is to be noted.
     pub(crate) fn is_timed(&self) -> bool {
         self.is_timed
     }
 
-    /// Who stands behind an owner. Asked once for all that it has.
+    /// Container behind an owner. Asked once for all that the owner has.
     pub(crate) fn holder(&mut self, owner: &str) -> Holder {
         self.holders.entry(owner.to_owned()).or_insert_with(|| holder::of(owner)).clone()
     }
@@ -93,7 +93,7 @@ impl Kernel {
         self.holders.clear();
     }
 
-    /// Whether the container has a namespace.
+    /// True if the container has a namespace.
     pub fn has_pod(&self) -> bool {
         self.pod.is_some()
     }
@@ -218,7 +218,7 @@ impl Kernel {
         Ok(index)
     }
 
-    /// Whether the index is known without asking.
+    /// True if the index is known without asking.
     pub fn knows(&self, at: &LinkRef) -> bool {
         at.name.as_str() == "lo" || self.indexes.contains_key(at)
     }

@@ -1,4 +1,4 @@
-//! What this kernel can do, found out by doing it in a network namespace that is thrown away.
+//! Features of this kernel, found out by using them in a network namespace that is thrown away.
 //!
 //! Nothing of the host is changed, except that the kernel may load the module that it is asked for, as at an ADD.
 
@@ -21,7 +21,7 @@ use braid_core::plan::thing::{Firewall, HostPorts, LinkRef, MacCheck, Masquerade
 use nix::errno::Errno;
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// What is known of a feature.
+/// Answer to a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
     /// The kernel did it.
@@ -35,13 +35,13 @@ pub enum Finding {
 /// One question to the kernel.
 #[derive(Debug)]
 pub struct Probe {
-    /// What is asked for.
+    /// Feature that is asked for.
     pub feature: Feature,
     /// First kernel that has it; empty where every kernel that braid runs on may have it.
     pub since: &'static str,
-    /// Who asks for it.
+    /// Plugins and keys that need it.
     pub needed_by: &'static str,
-    /// What a user does without.
+    /// Loss to a user without it.
     pub cost: &'static str,
     how: How,
 }
@@ -66,7 +66,7 @@ enum How {
     Bpf(fn() -> Result<(), KernelError>),
 }
 
-/// What a kind of link needs besides its name.
+/// Needs of a kind of link besides its name.
 #[derive(Debug, Clone, Copy)]
 enum Extra {
     None,

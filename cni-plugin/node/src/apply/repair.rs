@@ -15,7 +15,7 @@ use braid_core::plan::{Feature, Step};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// Which table these features need.
+/// Features that need each table.
 const NEEDS: [(Table, &[Feature]); 2] =
     [(Table::Inet, &[Feature::NfTables, Feature::Masquerade]), (Table::Bridge, &[Feature::MacCheck])];
 

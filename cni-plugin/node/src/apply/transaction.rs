@@ -14,11 +14,11 @@ use braid_core::plan::step::Step;
 pub struct Transaction<'a> {
     folder: &'a Folder,
     record: Record,
-    /// How many parts an earlier call of the same chain recorded; only a call of one attachment goes on from there.
+    /// Number of parts that an earlier call of the same chain recorded; only a call of one attachment goes on from there.
     earlier: usize,
     /// The inverses of what was carried out.
     inverses: Vec<Step>,
-    /// How long each send took, with the steps that it carried.
+    /// Duration of each send, with the steps that it carried.
     pub timings: Vec<(Vec<Step>, Timing)>,
 }
 

@@ -8,9 +8,9 @@ use braid_core::plan::thing::LinkRef;
 use nix::errno::Errno;
 use std::time::{Duration, Instant};
 
-/// How long a link may take to come up. The reference plugin waits 2.55 s in all, which a busy node can exceed.
+/// Longest time for a link to come up. The reference plugin waits 2.55 s in all, which a busy node can exceed.
 const UP_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long duplicate address detection may take, as in the reference plugins.
+/// Longest time for duplicate address detection, as in the reference plugins.
 const DAD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Of a link that has a carrier. To ask is enough in nearly every case; otherwise the kernel's notification ends the wait.

@@ -11,13 +11,13 @@ use std::fmt::Write;
 const VARIABLE: &str = "BRAID_WITHIN";
 const FIELDS: usize = 4;
 
-/// Whether a call that waits for one of them is for this container, whose folder it holds.
+/// True if a call that waits for one of them is for this container, and so has its folder locked.
 pub(crate) fn holds(container_id: &str) -> bool {
     let text = env::var(VARIABLE).unwrap_or_default();
     text.split('/').step_by(FIELDS).any(|held| held == container_id)
 }
 
-/// Whether `plugin` is one of them, run for the same attachment of the same network.
+/// True if `plugin` is one of them, run for the same attachment of the same network.
 pub(crate) fn runs(plugin: &str, owner: &Owner) -> bool {
     is_in(&env::var(VARIABLE).unwrap_or_default(), plugin, owner)
 }

@@ -28,7 +28,7 @@ use std::path::Path;
 pub struct Added {
     /// The result of each network.
     pub results: Vec<AddResult>,
-    /// How long each send took, with the steps that it carried.
+    /// Duration of each send, with the steps that it carried.
     pub timings: Vec<(Vec<Step>, Timing)>,
     /// The machine as the call opened it; none where it did not. Closing it takes time that a process which ends saves.
     pub host: Option<Box<dyn Host>>,
@@ -157,7 +157,7 @@ struct Run<'a> {
     planner: Planner<'a>,
     /// The plugins of all networks, in order.
     places: Vec<Place>,
-    /// How many of them hold something that a failure has to give back.
+    /// Number of places, from the first, that may have something to give back after a failure.
     done: usize,
     transaction: Transaction<'a>,
 }

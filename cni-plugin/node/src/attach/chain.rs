@@ -33,13 +33,13 @@ pub struct Chain {
 pub struct Item {
     /// Its configuration, without a `prevResult` where it comes from a list.
     pub conf: NetConf,
-    /// Who does the work.
+    /// Program that does the work.
     pub work: Work,
-    /// Who gives the addresses.
+    /// Source of the addresses.
     pub addresses: From,
 }
 
-/// Who does a plugin's work.
+/// Program that does a plugin's work.
 #[derive(Debug)]
 pub enum Work {
     /// This process.
@@ -50,7 +50,7 @@ pub enum Work {
     Foreign,
 }
 
-/// Who gives a plugin its addresses.
+/// Source of a plugin's addresses.
 #[derive(Debug)]
 pub enum From {
     /// Nobody.
@@ -97,7 +97,7 @@ impl Chain {
         }
     }
 
-    /// What its native plugins ask of the kernel.
+    /// Kernel features that its native plugins need.
     pub fn features(&self) -> Vec<Feature> {
         let of = |item: &Item| match &item.work {
             Work::Native(plugin) => plugin.features(),
@@ -106,12 +106,12 @@ impl Chain {
         self.items.iter().flat_map(of).collect()
     }
 
-    /// Whether the list asks to leave CHECK out.
+    /// True if the list asks to leave CHECK out.
     pub fn disable_check(&self) -> bool {
         self.list.as_ref().is_some_and(|list| list.disable_check)
     }
 
-    /// Whether the list asks to leave GC out.
+    /// True if the list asks to leave GC out.
     pub fn disable_gc(&self) -> bool {
         self.list.as_ref().is_some_and(|list| list.disable_gc)
     }
@@ -139,7 +139,7 @@ impl Chain {
         Key { owner: self.owner(attachment), plugin: self.face.clone() }
     }
 
-    /// Whether any plugin makes an interface of its own.
+    /// True if any plugin makes an interface of its own.
     pub fn makes_interface(&self) -> bool {
         self.items.iter().any(|item| matches!(&item.work, Work::Native(plugin) if plugin.kind().is_some()))
     }
@@ -153,7 +153,7 @@ impl Chain {
         })
     }
 
-    /// Whether any plugin or IPAM is another program.
+    /// True if any plugin or IPAM is another program.
     pub fn has_foreign(&self) -> bool {
         self.foreign().next().is_some()
     }
@@ -230,10 +230,10 @@ fn injected<'a>(conf: &'a NetConf, prev: Option<&'a AddResult>) -> Result<Inject
     })
 }
 
-/// How a configuration is read.
+/// Strictness in reading a configuration.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reading {
-    /// What can't be read, or can't work, is an error.
+    /// Anything that can't be read, or can't work, is an error.
     Strict,
     /// Only who has something to give back matters.
     ForRelease,
@@ -282,12 +282,12 @@ impl Item {
     }
 }
 
-/// Whether it is a type of braid's that gives no addresses.
+/// True if it is a type of braid's that gives no addresses.
 fn is_no_ipam(kind: &str) -> bool {
     kind == BRAID || plugins::TYPES.contains(&kind)
 }
 
-/// What a foreign IPAM gave, as a lease.
+/// Lease made of a foreign IPAM's result.
 pub fn lease_of(result: AddResult) -> Lease {
     Lease { ips: result.ips, routes: result.routes, dns: result.dns }
 }

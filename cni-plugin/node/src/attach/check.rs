@@ -47,7 +47,7 @@ pub fn check_all(call: &Invocation, record: Option<&Record>, machine: &dyn Machi
     Error::joined(&errors)
 }
 
-/// What differs of what the native plugins of a network made.
+/// Compares the host with what the native plugins of a network made, and returns the differences.
 fn check_natives(wanted: &Wanted, attached: Option<&Attached>, host: &mut dyn Host) -> Result<Vec<Error>, Error> {
     let Wanted { attachment, chain, .. } = wanted;
     if !chain.items.iter().any(|item| matches!(item.work, Work::Native(_))) {
@@ -72,7 +72,7 @@ fn check_natives(wanted: &Wanted, attached: Option<&Attached>, host: &mut dyn Ho
     Ok(errors)
 }
 
-/// What other programs and the IPAM have to say about item `at`.
+/// Runs CHECK of item `at` where another program or the IPAM does it.
 fn check_others(wanted: &Wanted, at: usize) -> Result<(), Error> {
     let Wanted { attachment, chain, .. } = wanted;
     let (item, prev) = (&chain.items[at], chain.conf.prev_result.as_ref());

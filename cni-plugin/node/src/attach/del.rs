@@ -86,8 +86,8 @@ pub fn take_back(record: Record, attachment: &Attachment, folder: &Folder, host:
     Error::joined(&folder.settle(&key, taking.record.as_ref(), errors))
 }
 
-/// Whether the path leads to another namespace than the recorded one. Asked where something would be done there: to enter
-/// it takes as long as to delete a veth.
+/// True if the path leads to another namespace than the recorded one. Asked only where something would be done there: to
+/// enter it takes as long as to delete a veth.
 fn is_others(record: &Record, wanted: &[Wanted], host: &mut dyn Host) -> bool {
     let enters = || undo(&record.steps().cloned().collect::<Vec<_>>()).iter().any(|step| step.ns() == Ns::Pod);
     let has_foreign = || wanted.iter().any(|wanted| wanted.chain.has_foreign());

@@ -6,7 +6,7 @@ use crate::ipam::Ipam;
 use braid_core::cni::{AddResult, Error};
 use braid_core::ipam::Lease;
 
-/// Which addresses are asked for.
+/// Question for addresses.
 #[derive(Debug)]
 pub struct Ask<'a> {
     /// The plugin that wants them.
@@ -26,7 +26,8 @@ impl Ask<'_> {
         }
     }
 
-    /// What is left of a lease, for an IPAM that is another program; with what the operator should know.
+    /// Takes IPv6 out of a lease where there is to be none, since an IPAM that is another program may have given it. Also
+    /// returns a warning for the operator.
     pub fn left_of(&self, from: &From, mut lease: Lease) -> Result<(Lease, Option<String>), Error> {
         let Some(why) = &self.no_ipv6 else { return Ok((lease, None)) };
         let given = lease.ips.len();

@@ -83,7 +83,7 @@ impl Invocation {
         self.wanted.iter().flat_map(|wanted| wanted.chain.features()).collect()
     }
 
-    /// Whether any plugin makes an interface of its own.
+    /// True if any plugin makes an interface of its own.
     pub fn makes_interface(&self) -> bool {
         self.wanted.iter().any(|wanted| wanted.chain.makes_interface())
     }
@@ -114,7 +114,7 @@ pub fn places(wanted: &[Wanted]) -> Vec<Place> {
     wanted.iter().enumerate().flat_map(of).collect()
 }
 
-/// Whether another program does the work of the plugin at this place.
+/// True if another program does the work of the plugin at this place.
 pub fn is_foreign(wanted: &[Wanted], place: Place) -> bool {
     matches!(wanted[place.wanted].chain.items[place.item].work, Work::Foreign)
 }

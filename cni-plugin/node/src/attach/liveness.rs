@@ -1,4 +1,4 @@
-//! What this node knows of a container's namespace: braid's records first, then libcni's cache.
+//! State of a container's namespace, as this node knows it: braid's records first, then libcni's cache.
 
 use super::recorded;
 use crate::Error;
@@ -19,7 +19,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Who of a network may still be alive.
+/// Containers of a network that may still be alive.
 #[derive(Debug)]
 pub struct Known {
     cache: LibcniCache,
@@ -41,7 +41,7 @@ impl Known {
         Self { is_quiet: true, ..self }
     }
 
-    /// What the IPAM verbs are lent.
+    /// Host that is lent to the IPAM verbs.
     pub fn host(&self) -> Host<'_> {
         Host { state_dir: Path::new(STATE_DIR), liveness: self }
     }

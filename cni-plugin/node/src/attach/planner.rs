@@ -22,7 +22,7 @@ pub struct Planner<'a> {
     sandbox: String,
 }
 
-/// What some neighbouring native plugins will do.
+/// Plan for some neighbouring native plugins.
 #[derive(Debug, Default)]
 pub struct Native {
     /// The steps of each plugin, in order.
@@ -64,7 +64,7 @@ impl<'a> Planner<'a> {
 
     /// Plans the native plugins at neighbouring places, each on the facts as the earlier ones will leave them.
     ///
-    /// What can be refused without addresses is refused before any are reserved: the first plugin of each network.
+    /// Refusals that need no addresses come before any are reserved: those of the first plugin of each network.
     pub fn native(&mut self, places: &[Place], host: &mut dyn Host, leases: &mut Leases<'_>) -> Result<Native, Error> {
         let mut native = Native::default();
         let firsts = |place: &&Place| place.item == 0;
@@ -126,13 +126,13 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// What a plan may depend on.
+/// Inputs that a plan may depend on.
 pub fn call<'a>(wanted: &'a Wanted, sandbox: &'a str, prev: Option<&'a AddResult>) -> Call<'a> {
     let Wanted { chain, attachment, .. } = wanted;
     Call::new(chain.network(), &attachment.container_id, &attachment.ifname, sandbox, prev)
 }
 
-/// Why the item's container can't have IPv6, where its IPAM may give it and the node has none.
+/// Reason why the item's container can't have IPv6, where its IPAM may give it and the node has none.
 fn no_ipv6(host: &mut dyn Host, item: &Item, call: &Call<'_>, before: &mut Native) -> Result<Option<String>, Error> {
     let may_give = match &item.addresses {
         From::Nobody => false,

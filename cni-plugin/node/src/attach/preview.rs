@@ -19,11 +19,11 @@ pub enum Line {
     Step(Step),
     /// Something that the node shares, and has already.
     Held(Step),
-    /// What is no change of braid's own: an address found, a foreign program, a warning.
+    /// Note that is no change of braid's own: an address found, a foreign program, a warning.
     Note(String),
 }
 
-/// What would be done, in order. Everything is looked at and stays as it is.
+/// Changes that would be made, in order. Everything is looked at and stays as it is.
 pub fn preview(call: &Invocation, host: &mut dyn Host) -> Result<Vec<Line>, Error> {
     for Wanted { attachment, chain, .. } in &call.wanted {
         chain.refuse_circles(attachment)?;
@@ -74,7 +74,7 @@ fn natives(
     Ok(())
 }
 
-/// What the item's IPAM would give, and what there is to say about it.
+/// Lease that the item's IPAM would give, and notes about it.
 fn look_up(chain: &Chain, item: &Item, ask: &Ask<'_>) -> Result<(Option<Lease>, Vec<Line>), Error> {
     match &item.addresses {
         From::Nobody => Ok((None, Vec::new())),
@@ -97,7 +97,7 @@ fn addresses(ipam: &str, chain: &Chain, lease: &Lease) -> Vec<Line> {
     lease.ips.iter().map(note).collect()
 }
 
-/// Why nothing is shown of an item.
+/// Reason why nothing is shown of an item.
 fn not_planned(item: &Item) -> String {
     let plugin = &item.conf.plugin;
     match (&item.work, &item.addresses) {

@@ -14,7 +14,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 /// The main routing table.
 const MAIN: u32 = 254;
 
-/// What becomes of each network's default routes; none where no network asks for them. The results say the same then.
+/// Decides each network's default routes and puts them into the results; `None` where no network asks for them.
 pub(super) fn decided(wanted: &[Wanted], results: &mut [Option<AddResult>]) -> Option<Vec<DefaultRoutes>> {
     let asked: Vec<_> = wanted.iter().map(|wanted| wanted.default_route.as_deref()).collect();
     if asked.iter().all(Option::is_none) {
@@ -65,7 +65,7 @@ pub(super) fn of_kernel(decided: &[DefaultRoutes], wanted: &[Wanted], host: &mut
     Ok(parts)
 }
 
-/// Whether the step makes a default route of one of these families in the container's main table.
+/// True if the step makes a default route of one of these families in the container's main table.
 pub(super) fn is_default_of(step: &Step, families: Families) -> bool {
     matches!(step, Step::Add(Thing::Route(Route { at, dst, table: MAIN, .. }))
         if at.ns == Ns::Pod && dst.prefix_len() == 0 && families.has(&dst.addr()))

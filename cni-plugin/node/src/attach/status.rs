@@ -29,7 +29,7 @@ fn not_available(err: &crate::Error) -> Error {
     Error::not_available(err.to_string())
 }
 
-/// What the plugins ask of the kernel and this one has not.
+/// Features that the plugins need and this kernel lacks, each as an error.
 fn lacks(chain: &Chain, host: &mut dyn Host) -> Vec<Error> {
     let mut errors = Vec::new();
     for item in &chain.items {

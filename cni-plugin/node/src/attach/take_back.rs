@@ -129,7 +129,7 @@ impl TakeBack<'_> {
         wanted.chain.conf.prev_result.as_ref().filter(|_| self.is_told)
     }
 
-    /// Whether a link of the plugin at a place could not be taken away.
+    /// True if a link of the plugin at a place could not be deleted.
     fn has_link(&self, place: Place, failed: &[Step]) -> bool {
         match self.attached(place.wanted) {
             Some(attached) => {

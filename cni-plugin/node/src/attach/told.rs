@@ -37,7 +37,7 @@ pub(super) fn steps(wanted: &Wanted, prev: &AddResult, host: &mut dyn Host) -> R
     Ok(steps)
 }
 
-/// What the IPAM must have given.
+/// Lease that the IPAM must have given.
 fn lease(prev: &AddResult, ifname: &IfName) -> Lease {
     let is_own = |ip: &&IpConfig| {
         let at = ip.interface.and_then(|at| prev.interfaces.get(at));

@@ -1,8 +1,8 @@
 //! Elements of nf_tables that come, whoever had the same before, and those that go away: of several things in one
 //! transaction.
 //!
-//! What a transaction took away the kernel frees after an RCU grace period, and who closes a socket of nf_tables waits for
-//! what it has not begun to free. It begins with a first transaction at once; a second one would have a DEL wait.
+//! The kernel frees deleted elements after an RCU grace period. Closing a socket of nf_tables waits until it has begun to
+//! free all of them. It begins at once with a first transaction; a second one would make a DEL wait.
 
 use super::of;
 use crate::apply::kernel::Kernel;

@@ -78,7 +78,7 @@ pub fn add(socket: &mut Socket, what: &MacCheck) -> Result<(), KernelError> {
     first_that_fits(socket, &[&|| all(false), &|| all(true)])
 }
 
-/// Who has the port held; none where nobody has.
+/// Owner of the port's check; none where nobody has it.
 pub fn owner(socket: &mut Socket, port: &IfName) -> Result<Option<String>, KernelError> {
     Ok(element(socket, FAMILY, CHECKED, &name(port))?.map(|element| element.comment))
 }

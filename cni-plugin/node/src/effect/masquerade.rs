@@ -102,7 +102,7 @@ pub fn owner(socket: &mut Socket, source: IpAddr) -> Result<Option<String>, Kern
     owner_of(socket, &spot(source))
 }
 
-/// Whether the source is masqueraded for this owner.
+/// True if the source is masqueraded for this owner.
 pub fn is_there(socket: &mut Socket, what: &Masquerade) -> Result<bool, KernelError> {
     Ok(!owned(socket, what)?.is_empty())
 }

@@ -1,4 +1,4 @@
-//! What packet sockets send through a link of the container: a table of its own for each link, in the container's namespace.
+//! Limit on what packet sockets send through a link of the container: a table for each link, in the container's namespace.
 //!
 //! ```text
 //! table netdev braid-eth0 {
@@ -31,7 +31,7 @@ use ipnet::IpNet;
 use nix::errno::Errno;
 
 const FAMILY: Family = Family::Netdev;
-/// What is more than the limit ends here.
+/// Chain that drops packets over the limit.
 const HELD: &str = "held";
 const BASE_CHAIN: &str = "out";
 /// `NF_NETDEV_EGRESS`.
@@ -72,7 +72,7 @@ pub fn del(socket: &mut Socket, link: &IfName) -> Result<(), KernelError> {
     gone_is_fine(batch.send(socket))
 }
 
-/// What holds the link's packet sockets; `None` where nothing does.
+/// Limit on the link's packet sockets; `None` where there is none.
 pub fn find(socket: &mut Socket, link: &IfName) -> Result<Option<PacketGuardFact>, KernelError> {
     let table = table(link);
     if !rules(socket, FAMILY, &table, BASE_CHAIN)?.iter().any(|rule| rule.jumps_to.as_deref() == Some(HELD)) {

@@ -1,4 +1,4 @@
-//! What the reference plugins made, so that braid can delete an attachment of theirs. Two layouts of each:
+//! Rules that the reference plugins made, so that braid can delete an attachment of theirs. Two layouts of each:
 //!
 //! - `ipMasq`: a rule in `inet cni_plugins_masquerade masq_checks` whose comment starts with two hashes, or a chain `CNI-…`
 //!   in the `nat` table of either family with a jump to it from `POSTROUTING` (iptables on nf_tables);
@@ -28,11 +28,11 @@ const PORT_CHAINS: [&str; 3] = ["hostports", "hostip_hostports", "masquerading"]
 /// Chains of `portmap` on iptables: what the jump comes from, and what a container's starts with.
 const PORT_JUMPS: [(&str, &str); 2] = [("CNI-HOSTPORT-DNAT", "CNI-DN-"), ("CNI-HOSTPORT-SNAT", "CNI-SN-")];
 
-/// Where `firewall` puts two rules for each address.
+/// Table in which `firewall` puts two rules for each address.
 const FILTER: &str = "filter";
 const FORWARD: &str = "CNI-FORWARD";
 
-/// Whose rules they are.
+/// Attachment that the rules belong to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Of<'a> {
     /// The network's name.
@@ -44,7 +44,7 @@ pub(super) struct Of<'a> {
 }
 
 impl Of<'_> {
-    /// What a rule's comment starts with in the nf_tables layout.
+    /// Start of a rule's comment in the nf_tables layout.
     fn comment(&self) -> String {
         let owner = format!("{}:{}", self.ifname, self.container_id);
         format!("{}-{}", hash(&[self.network], 16), hash(&[&owner], 16))

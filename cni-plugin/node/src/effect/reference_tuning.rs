@@ -1,4 +1,4 @@
-//! What the reference `tuning` noted before it changed an interface: `<dataDir>/<container>_<ifname>.json`.
+//! Backup that the reference `tuning` made before it changed an interface: `<dataDir>/<container>_<ifname>.json`.
 
 use super::attr::set_attrs;
 use crate::Error;

@@ -46,13 +46,13 @@ pub(super) fn read(kernel: &mut Kernel, ns: Ns, key: &str, facts: &mut Facts) ->
     Ok(())
 }
 
-/// Whether the node forwards already.
+/// True if the step is about forwarding, which is on already.
 fn is_held(kernel: &mut Kernel, step: &Step) -> bool {
     let Step::Ensure(Thing::Sysctl(Sysctl { ns, key, value, .. })) = step else { return false };
     value == "1" && forwards(kernel, *ns, key) == Some(true)
 }
 
-/// Whether the sysctl `key` has a namespace forward, which a message tells in a third of the time that a file takes; `None`
+/// True if the sysctl `key` has a namespace forward, which a message tells in a third of the time that a file takes. `None`
 /// where no message tells it, or none in good time: before Linux 6.9 it waits for the lock on all networks.
 fn forwards(kernel: &mut Kernel, ns: Ns, key: &str) -> Option<bool> {
     let family = match key {

@@ -1,4 +1,4 @@
-//! Whether all that braid made is in nf_tables, or somebody flushed it.
+//! State of braid's tables in nf_tables: all is there, or somebody flushed it.
 //!
 //! ```text
 //! table inet braid { chain whole { return } }
@@ -29,7 +29,7 @@ pub enum Table {
     Bridge,
 }
 
-/// What became of it.
+/// State of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// All is there.

@@ -1,4 +1,4 @@
-//! Whether the container that holds an address can still be alive. Only what is surely dead is ever taken back.
+//! Liveness of the container that holds an address. Only what is surely dead is ever taken back.
 
 use super::host_local::store::{Holder, LeaseFile};
 use braid_core::cni::Owner;
@@ -10,10 +10,10 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// Where libcni keeps the results of its ADDs.
+/// Folder in which libcni keeps the results of its ADDs.
 pub const LIBCNI_CACHE_DIR: &str = "/var/lib/cni/results";
 
-/// What is known of an owner's network namespace.
+/// State of an owner's network namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Netns {
     /// It is there.
@@ -35,7 +35,7 @@ impl Netns {
     }
 }
 
-/// Why a lease was taken back.
+/// Reason why a lease was taken back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Death {
     /// Its file says nothing, though its writer is gone: the lock is ours.
@@ -61,19 +61,19 @@ impl fmt::Display for Death {
 pub struct Recorded {
     /// Its address.
     pub ip: IpAddr,
-    /// Who has it.
+    /// Owner of the address.
     pub owner: Owner,
     /// No call is busy with the owner, who may be about to go otherwise.
     pub is_idle: bool,
 }
 
-/// What the caller knows of the host. Asked only when no address is free, or when it is in doubt which are.
+/// The caller's knowledge of the host. Asked only when no address is free, or when it is in doubt which are.
 pub trait Liveness {
     /// The network that it knows the containers of.
     fn network(&self) -> &str;
 
-    /// What is known of the namespace of `owner`, who got an address at `leased`. An answer from before that moment is
-    /// about an earlier container of the same name and must be [`Netns::Unknown`].
+    /// State of the namespace of `owner`, who got an address at `leased`. An answer from before that moment is about an
+    /// earlier container of the same name and must be [`Netns::Unknown`].
     fn netns_of(&self, owner: &Owner, leased: SystemTime) -> Netns;
 
     /// The leases of the data directory at `path` that are missing there, of owners who are not known to be gone.
@@ -97,8 +97,8 @@ pub struct Clock {
     pub now: SystemTime,
     /// `CLOCK_BOOTTIME`: time since the kernel started, suspended time included; `None` if it could not be read.
     pub since_boot: Option<Duration>,
-    /// When `/run` was made, by the clock of that moment. Where that is no tmpfs, or one that does not know (before Linux
-    /// 6.0), when the kernel made `/dev/null`.
+    /// Time at which `/run` was made, by the clock of that moment. Where that is no tmpfs, or one that does not know (before
+    /// Linux 6.0), the time at which the kernel made `/dev/null`.
     pub run_born: Option<SystemTime>,
 }
 
@@ -128,7 +128,7 @@ impl Clock {
     }
 }
 
-/// When a folder was made, of a file system that is made anew at each boot.
+/// Time at which a folder was made, of a file system that is made anew at each boot.
 fn born(path: &str) -> Option<SystemTime> {
     statfs(path).ok().filter(|fs| fs.filesystem_type() == TMPFS_MAGIC)?;
     fs::metadata(path).and_then(|meta| meta.created()).ok()
@@ -141,7 +141,7 @@ pub fn owner_of(lease: &LeaseFile, network: &str) -> Option<Owner> {
     is_identifier(container_id).then(|| Owner::new(network, container_id, ifname))
 }
 
-/// Whether a lease is surely dead, and why.
+/// Reason why a lease is surely dead; `None` where it may be alive.
 pub fn death_of(lease: &LeaseFile, clock: &Clock, liveness: &dyn Liveness) -> Option<Death> {
     let known = match &lease.holder {
         Holder::Broken => return Some(Death::Broken),
@@ -208,7 +208,7 @@ impl LibcniCache {
     }
 }
 
-/// Whether a network namespace is mounted at `path`.
+/// State of the network namespace that was mounted at `path`.
 pub fn netns_at(path: &Path) -> Netns {
     match statfs(path) {
         Ok(fs) if fs.filesystem_type() == NSFS_MAGIC => Netns::Alive,
@@ -220,8 +220,8 @@ pub fn netns_at(path: &Path) -> Netns {
     }
 }
 
-/// When the network namespace that is mounted at `path` was made. The kernel makes the inode with the namespace's first use,
-/// and a mount keeps it; behind a link, as those of /proc are, it may be made anew for each who looks.
+/// Time at which the network namespace that is mounted at `path` was made. The kernel makes the inode with the namespace's
+/// first use, and a mount keeps it; behind a link, as those of /proc are, it may be made anew for each who looks.
 fn mounted_at(path: &Path) -> Option<SystemTime> {
     let meta = fs::symlink_metadata(path).ok()?;
     if meta.is_file() { meta.modified().ok() } else { None }
@@ -263,7 +263,7 @@ mod tests {
         }
     }
 
-    /// Whether a lease written at that second counts as one of an earlier boot.
+    /// True if a lease written at that second counts as one of an earlier boot.
     fn is_old(written: u64, clock: Clock) -> bool {
         death_of(&lease("c1\r\neth0", written), &clock, &All(Netns::Unknown)) == Some(Death::EarlierBoot)
     }

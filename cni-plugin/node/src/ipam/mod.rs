@@ -19,7 +19,7 @@ use std::net::IpAddr;
 
 /// An IPAM that braid does itself, configured. Unless it says otherwise, it remembers nothing.
 pub trait Ipam: Debug {
-    /// Whether it may give an IPv6 address.
+    /// True if it may give an IPv6 address.
     fn has_ipv6(&self) -> bool;
 
     /// The same without IPv6; `None` where nothing is left.

@@ -1,7 +1,8 @@
 //! The container behind the owner that an element names: its record, and whether it lives.
 //!
-//! What belongs to a dead container is anybody's who needs it. Its DEL may come at any moment, and reads what is still its
-//! own before it takes that away; so who takes something over first waits until no call is busy with the dead container.
+//! A dead container's things are free for anybody who needs them. Its DEL may come at any moment, and reads what is still
+//! its own before it takes that away. So a call that takes something over first waits until no call is busy with the dead
+//! container.
 
 use crate::Error;
 use crate::ipam::liveness::{Netns, netns_at};

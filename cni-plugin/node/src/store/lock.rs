@@ -26,7 +26,7 @@ pub(crate) enum Lock {
     Repair,
     /// Rules that several attachments share or contend for: ports that are taken over, gates, isolated bridges.
     Rules,
-    /// What eBPF does for the whole node: it begins with the first one's need and ends with the last one's.
+    /// Programs and maps of eBPF for the whole node: they come with the first one's need and go with the last one's.
     Ebpf,
     /// Taking links of the host away. Who waits for it in vain does so alone.
     Links,

@@ -1,4 +1,4 @@
-//! What is remembered on the node: records of attachments, the containers behind owners, and locks.
+//! State that is kept on the node: records of attachments, the containers behind owners, and locks.
 
 pub mod holder;
 pub(crate) mod lock;

@@ -1,5 +1,5 @@
-//! Whether a link is up, asked by `ioctl`: rtnetlink's answer holds all else that is known of the link, which takes the
-//! kernel ten times as long to write.
+//! State of a link, up or not, asked by `ioctl`. rtnetlink's answer holds all else that is known of the link, which takes
+//! the kernel ten times as long to write.
 
 #![expect(unsafe_code, reason = "a request points to a value beside it")]
 
@@ -29,7 +29,7 @@ struct EthtoolValue {
     data: u32,
 }
 
-/// Whether the link is seen to be operationally up, in the namespace that `socket` was opened in; false where it may be up
+/// True if the link is seen to be operationally up, in the namespace that `socket` was opened in; false where it may be up
 /// and this can't tell.
 ///
 /// A link whose carrier has just come is up when the kernel has dealt with that. Its own thread does so soon; Linux 6.8 does

@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// Where it is on nearly all hosts: alone, or beside cgroup1's.
+/// Mount point on nearly all hosts: alone, or beside cgroup1's.
 const USUAL: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 const MOUNTS: &str = "/proc/self/mountinfo";
 
@@ -27,7 +27,7 @@ fn open(path: impl AsRef<Path>) -> Option<OwnedFd> {
     is_it.then(|| folder.into())
 }
 
-/// Where cgroup2 is mounted as a whole, by `/proc/self/mountinfo`: root and mount point are the fourth and fifth of the words
+/// Mount points of cgroup2 as a whole, by `/proc/self/mountinfo`. Root and mount point are the fourth and fifth of the words
 /// before the dash, the type is the one behind it.
 fn mount_points(mountinfo: &str) -> Vec<String> {
     let of_line = |line: &str| {

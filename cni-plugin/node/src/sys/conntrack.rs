@@ -76,7 +76,7 @@ fn original(body: &[u8]) -> Option<&[u8]> {
     find(TUPLE_ORIG, body.get(HEAD_LEN..)?)
 }
 
-/// Whether the tuple is one of UDP to one of the ports.
+/// True if the tuple is one of UDP to one of the ports.
 fn is_to(tuple: &[u8], ports: &BTreeSet<(IpAddr, u16)>) -> bool {
     let protocol = find(TUPLE_PROTO, tuple).unwrap_or_default();
     let port = find(PROTO_DST_PORT, protocol).and_then(|port| Some(u16::from_be_bytes(*port.first_chunk()?)));

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 const SOCKET: &str = "/run/dbus/system_bus_socket";
-/// Where the bus is, if elsewhere: `unix:path=<path>`.
+/// Variable with the bus's address, if it is elsewhere: `unix:path=<path>`.
 const ADDRESS: &str = "DBUS_SYSTEM_BUS_ADDRESS";
 /// libdbus waits as long.
 const PATIENCE: Duration = Duration::from_secs(25);
@@ -30,7 +30,7 @@ const SIGNATURE: u8 = 8;
 /// Length of a message's fixed part, with that of its array of fields.
 const HEAD_LEN: usize = 16;
 
-/// Where a method is.
+/// Address of a method.
 #[derive(Debug, Clone, Copy)]
 pub struct Object {
     /// A name on the bus.
@@ -86,7 +86,7 @@ impl Bus {
         self.stream.write_all(b"BEGIN\r\n")
     }
 
-    /// Whether somebody has this name.
+    /// True if somebody has this name.
     pub fn has_owner(&mut self, name: &str) -> io::Result<bool> {
         self.call(BUS, "NameHasOwner", &[name])?.map(|body| is_true(&body)).map_err(io::Error::other)
     }
@@ -110,7 +110,7 @@ impl Bus {
     }
 }
 
-/// Whether a body is one true boolean.
+/// True if a body is one true boolean.
 pub fn is_true(body: &[u8]) -> bool {
     number_at(body, 0) == Some(1)
 }
@@ -167,7 +167,7 @@ fn method_call(serial: u32, object: Object, member: &str, arguments: &[&str]) ->
     bytes
 }
 
-/// What of a message matters to who waits for an answer.
+/// Parts of a message that matter to a caller who waits for an answer.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Message {
     kind: u8,

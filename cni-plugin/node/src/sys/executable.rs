@@ -7,7 +7,7 @@ use std::path::Path;
 /// This program, also where its file was replaced meanwhile.
 pub const OWN: &str = "/proc/self/exe";
 
-/// Whether a file is this program: by another name, or a copy of it. Only a file as long as this one is read.
+/// True if a file is this program: by another name, or a copy of it. Only a file as long as this one is read.
 pub fn is_own(file: &Path, meta: &Metadata) -> bool {
     let Ok(own) = fs::metadata(OWN) else { return false };
     let is_same = (own.dev(), own.ino()) == (meta.dev(), meta.ino());

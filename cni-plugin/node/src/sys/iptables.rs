@@ -19,7 +19,7 @@ const NAME_LEN: usize = 32;
 const INFO_LEN: usize = NAME_LEN + 4 + 4 * 5 + 4 * 5 + 4 + 4;
 /// `NF_INET_FORWARD`.
 const FORWARD: usize = 2;
-/// What stands before the entries in `struct ipt_get_entries`: name and size, aligned for their counters.
+/// Length of the head of `struct ipt_get_entries`, before the entries: name and size, aligned for their counters.
 const ENTRIES_HEAD: usize = 40;
 /// Chains that are followed into each other; the kernel allows more.
 const MOST_JUMPS: u8 = 8;
@@ -27,11 +27,11 @@ const MOST_JUMPS: u8 = 8;
 const DROP: i32 = -1;
 const ACCEPT: i32 = -2;
 
-/// What differs between IPv4 and IPv6.
+/// Differences between IPv4 and IPv6.
 struct Layout {
     family: AddressFamily,
     level: i32,
-    /// What an entry asks of addresses and links: all 0 for every packet.
+    /// Length of an entry's conditions on addresses and links: all 0 for every packet.
     ip_len: usize,
     /// Length of an entry without matches and target.
     entry_len: usize,
@@ -43,7 +43,7 @@ const V4: Layout = Layout { family: AddressFamily::Inet, level: libc::IPPROTO_IP
 const V6: Layout =
     Layout { family: AddressFamily::Inet6, level: libc::IPPROTO_IPV6, ip_len: 136, entry_len: 168, mark: 0 };
 
-/// What a FORWARD chain does with packets that nobody decided about, and with those that are let through by their mark.
+/// Treatment that a FORWARD chain gives packets that nobody decided about, and those that are let through by their mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Forward {
     /// Number of the rule, from 1, before which a rule comes in time: the first one that drops all, or one more than all if
@@ -110,14 +110,14 @@ fn walk(table: &[u8], mut at: usize, policy: usize, layout: &Layout) -> Forward 
     forward
 }
 
-/// Whether nothing passes the rule, by itself or in the chain to which it sends everything.
+/// True if nothing passes the rule, by itself or in the chain to which it sends everything.
 fn drops_all(table: &[u8], entry: &Entry, layout: &Layout, jumps: u8) -> bool {
     let chain = || entry.verdict.and_then(|verdict| usize::try_from(verdict).ok()).filter(|_| jumps > 0);
     let is_end = entry.rejects || entry.verdict == Some(DROP);
     entry.is_for_all && (is_end || chain().is_some_and(|at| chain_drops_all(table, at, layout, jumps - 1)))
 }
 
-/// Whether a rule of the chain at `at` drops everything before one ends it.
+/// True if a rule of the chain at `at` drops everything before one ends it.
 fn chain_drops_all(table: &[u8], mut at: usize, layout: &Layout, jumps: u8) -> bool {
     while let Some(entry) = table.get(at..).and_then(|entry| Entry::read(entry, layout)) {
         if drops_all(table, &entry, layout, jumps) {
@@ -160,7 +160,7 @@ fn name(bytes: &[u8], at: usize) -> &[u8] {
     name.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// Whether the matches ask for the mark, beside a comment at most.
+/// True if the matches ask for the mark, beside a comment at most.
 fn asks_mark(mut matches: &[u8], mark: u32) -> bool {
     let mut asks = false;
     while let Some(len) = short(matches, 0).filter(|len| *len > 0) {

@@ -1,9 +1,9 @@
-//! What the kernel says when it refuses.
+//! Errors of the kernel, with the sentence that it gives.
 
 use nix::errno::Errno;
 use std::fmt;
 
-/// What the kernel said to a request.
+/// Refusal of a request by the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelError {
     /// The errno.
@@ -20,7 +20,7 @@ impl KernelError {
         self.ext_ack.as_deref().unwrap_or_else(|| self.errno.desc())
     }
 
-    /// Whether it passes by itself, so that the same call may succeed later.
+    /// True if it passes by itself, so that the same call may succeed later.
     pub fn passes(&self) -> bool {
         const PASSING: &[Errno] = &[
             Errno::EAGAIN,

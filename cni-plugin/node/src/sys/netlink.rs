@@ -24,8 +24,8 @@ const NLM_F_DUMP: u16 = 0x300;
 const NLM_F_DUMP_INTR: u16 = 0x10;
 /// The kernel fills a dump datagram up to 32 KiB when the reader offers it (`net/netlink/af_netlink.c`).
 const RECEIVE_LEN: usize = 32 * 1024;
-/// How often a dump is repeated because the table changed under it. Eight were too few for a hundred calls at once on
-/// two processors; `nft` and `ip` go on without end.
+/// Number of times that a dump is repeated because the table changed under it. Eight were too few for a hundred calls at
+/// once on two processors; `nft` and `ip` go on without end.
 pub const DUMP_TRIES: usize = 100;
 
 /// Sets creation flags of a request: make it.
@@ -141,7 +141,7 @@ impl Socket {
         self.queued.clear();
     }
 
-    /// How many requests are queued.
+    /// Number of queued requests.
     pub fn queued(&self) -> usize {
         if self.queued.is_empty() { 0 } else { (self.last_seq + 1 - self.first_seq) as usize }
     }

@@ -26,22 +26,22 @@ const OWN: &str = "/proc/thread-self/ns/net";
 pub struct NetNs {
     file: File,
     path: PathBuf,
-    /// Where whoever goes there comes back to, where it was said.
+    /// Namespace to come back to, where it is known.
     home: OnceCell<File>,
 }
 
-/// Why a path is no network namespace to work in.
+/// Reason why a path is no network namespace to work in.
 #[derive(Debug)]
 pub enum NetNsError {
     /// Nothing is there, or a plain file that once was a namespace's mount point.
     Gone(PathBuf),
     /// It can't be opened or entered.
     Io {
-        /// What was being done.
+        /// Action that failed.
         op: &'static str,
         /// The path.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's answer.
         source: io::Error,
     },
 }
@@ -114,7 +114,7 @@ impl NetNs {
         }
     }
 
-    /// Where it was opened.
+    /// Path at which it was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -127,7 +127,7 @@ impl NetNs {
         Ok(())
     }
 
-    /// Whether it is where [`NetNs::run`] will come back to.
+    /// True if it is the namespace to which [`NetNs::run`] will come back.
     pub fn is_own(&self) -> Result<bool, NetNsError> {
         let fail = |source| NetNsError::Io { op: "inspect", path: self.path.clone(), source };
         let this = self.file.metadata().map_err(fail)?;

@@ -7,7 +7,7 @@ pub fn release() -> String {
     uname().map(|names| names.release().to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// Whether it is this one or a later one.
+/// True if the kernel is of this version or a later one.
 pub fn is_at_least(major: u32, minor: u32) -> bool {
     parsed(&release()).is_some_and(|version| version >= (major, minor))
 }

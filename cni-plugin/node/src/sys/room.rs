@@ -1,4 +1,4 @@
-//! Whether a folder takes another file, without making one.
+//! Tests that a folder takes another file, without making one.
 
 use nix::errno::Errno;
 use nix::sys::statvfs::statvfs;

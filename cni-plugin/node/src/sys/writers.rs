@@ -1,4 +1,4 @@
-//! Who has a file open for writing: as long as anybody has, nobody can run it (`ETXTBSY`).
+//! Writers of a file: as long as anybody has it open for writing, nobody can run it (`ETXTBSY`).
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};

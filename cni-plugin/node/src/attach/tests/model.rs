@@ -22,20 +22,20 @@ use std::rc::Rc;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// What the machine has, and what became of it.
+/// State of the machine, and counts of what was done to it.
 #[derive(Debug, Default)]
 pub(super) struct State {
     /// Of attachments.
     pub(super) own: Vec<Thing>,
     /// Of the node.
     pub(super) shared: Vec<Thing>,
-    /// How many steps were tried since [`Model::fail_at`].
+    /// Number of steps tried since [`Model::fail_at`].
     tried: usize,
-    /// Which of them fail.
+    /// Numbers of the steps that fail.
     failing: Vec<usize>,
-    /// How many plans that make something were applied.
+    /// Number of applied plans that make something.
     pub(super) plans: usize,
-    /// How many requests took links away.
+    /// Number of requests that deleted links.
     pub(super) link_deletions: usize,
     /// A feature that the kernel has not.
     pub(super) lacks: Option<Feature>,
@@ -51,7 +51,7 @@ pub(super) struct Cluster {
     pub(super) files: Vec<(PathBuf, DiskFile)>,
     /// Events told, as reason and message.
     pub(super) events: Vec<(&'static str, String)>,
-    /// How often the API was asked.
+    /// Number of questions to the API.
     pub(super) asked: usize,
     /// The API can't be reached from this question on.
     pub(super) fails_at: Option<usize>,
@@ -134,12 +134,12 @@ impl Model {
         (state.tried, state.failing) = (0, steps.to_vec());
     }
 
-    /// How many steps were tried since then.
+    /// Number of steps tried since then.
     pub(super) fn tried(&self) -> usize {
         self.state.borrow().tried
     }
 
-    /// How many folders of records there are.
+    /// Number of folders of records.
     pub(super) fn folders(&self) -> usize {
         std::fs::read_dir(self.records.path()).expect("a folder").count()
     }

@@ -1,4 +1,4 @@
-//! What the host forwards for containers: table `inet braid`, one element for each address of a container.
+//! Forwarding for containers: table `inet braid`, one element for each address of a container.
 //!
 //! ```text
 //! table inet braid {
@@ -76,12 +76,12 @@ pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
     del_of(socket, &SETS, owner)
 }
 
-/// Whose the address is; `None` where nothing is let through for it.
+/// Owner of the address; `None` where nothing is let through for it.
 pub fn owner(socket: &mut Socket, addr: IpAddr) -> Result<Option<String>, KernelError> {
     owner_of(socket, &spot(addr))
 }
 
-/// Whether the address is this owner's.
+/// True if the address is this owner's.
 pub fn is_of(socket: &mut Socket, addr: IpAddr, of: &str) -> Result<bool, KernelError> {
     Ok(owner(socket, addr)?.is_some_and(|owner| owner == of))
 }

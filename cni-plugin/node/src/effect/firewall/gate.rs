@@ -39,7 +39,7 @@ const GETCHAIN: u16 = 4;
 const NF_DROP: u32 = 0;
 const GENMSG_LEN: usize = 4;
 
-/// What of the gates for the addresses is missing, each as a sentence.
+/// Rules and jumps that are missing to let the addresses' packets through, each as a sentence.
 pub fn shut(socket: &mut Socket, addrs: &[IpAddr], admin: &str) -> Result<Vec<String>, KernelError> {
     let chains = chains(socket)?;
     let mut shut = Vec::new();
@@ -83,7 +83,7 @@ pub fn open(socket: &mut Socket, addrs: &[IpAddr], admin: &str) -> Result<(), Ke
     Ok(())
 }
 
-/// What the kernel said, and about which chain.
+/// The kernel's error, with the chain that it is about.
 fn named(err: &KernelError, chain: &str) -> KernelError {
     let said = err.ext_ack.as_deref().map(|said| format!(": {said}")).unwrap_or_default();
     KernelError { ext_ack: Some(format!("chain {chain}{said}")), ..err.clone() }
@@ -139,7 +139,7 @@ struct Chain {
     name: String,
     /// It filters at the forward hook with this priority.
     priority: Option<i32>,
-    /// What it does not decide about is dropped.
+    /// Packets that it does not decide about are dropped.
     is_dropping: bool,
 }
 
@@ -171,7 +171,7 @@ fn has(family: Family, chains: &[Chain]) -> bool {
     chains.iter().any(|chain| chain.is_forward(family))
 }
 
-/// Whether the family's `filter FORWARD` is the chain of iptables, or can become it.
+/// True if the family's `filter FORWARD` is the chain of iptables, or can become it.
 fn is_iptables(family: Family, chains: &[Chain]) -> bool {
     let forward = chains.iter().find(|chain| chain.is_forward(family));
     forward.is_none_or(|forward| forward.priority == Some(PRIORITY))

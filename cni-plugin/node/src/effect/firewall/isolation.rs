@@ -14,7 +14,7 @@
 //! }
 //! ```
 //!
-//! What a bridge carries comes here where `br_netfilter` is on; elsewhere its ports are isolated themselves.
+//! Bridged packets come here where `br_netfilter` is on; elsewhere the bridge's ports are isolated themselves.
 
 use super::addrs::HOOK_FORWARD;
 use crate::sys::netlink::{KernelError, Socket};
@@ -72,7 +72,7 @@ pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// What of it is not there, each as a sentence.
+/// Elements that are missing, each as a sentence.
 pub fn missing(socket: &mut Socket, what: &Firewall) -> Result<Vec<String>, KernelError> {
     let Some(isolation) = &what.isolation else { return Ok(Vec::new()) };
     let mut missing = Vec::new();
@@ -102,7 +102,7 @@ fn books(isolation: &Isolation, addrs: &[IpAddr]) -> Vec<Spot> {
     sets.into_iter().flatten().flat_map(of).collect()
 }
 
-/// What rules ask for: `all` of the bridge's, or only what is dropped `within`.
+/// Elements that the rules look up: for `all` of the bridge's packets, and for those that stay `within` it.
 fn parts(bridge: &IfName, all: bool, within: bool) -> Vec<Spot> {
     let bridge = name(bridge);
     let pair = [bridge, bridge].concat();

@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Where the programs are looked for: a plugin's environment may have no `PATH`.
+/// Folders in which the programs are looked for: a plugin's environment may have no `PATH`.
 const FOLDERS: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 
 /// The tables that would drop what braid marks, each as a sentence.

@@ -1,4 +1,4 @@
-//! What the host forwards for containers: kernel, records and who else drops together.
+//! Forwarding for containers: the kernel, the records and others that drop, together.
 
 pub mod addrs;
 pub mod gate;
@@ -139,7 +139,7 @@ pub(super) fn del_reference(kernel: &mut Kernel, addrs: &[IpAddr], zone: &str) -
     Ok(())
 }
 
-/// What is missing, each as a sentence.
+/// Parts that are missing, each as a sentence.
 pub(crate) fn missing(kernel: &mut Kernel, what: &Firewall) -> Result<Vec<String>, KernelError> {
     let mut missing = shut(kernel, what)?;
     let socket = kernel.nft()?;

@@ -187,7 +187,7 @@ fn wanted(kernel: &mut Kernel, all: &HostPorts, leaving: Option<&str>) -> Result
     Ok(wanted)
 }
 
-/// Who has an entrance; none where nobody has.
+/// Owner and target of a host port; none where nobody has it.
 fn observe(kernel: &mut Kernel, at: &Entrance) -> Result<Option<HostPortFact>, KernelError> {
     let found = nft::find(kernel.nft()?, at)?;
     Ok(found.map(|Shown { to, owner }| HostPortFact { to, holder: kernel.holder(&owner), owner }))

@@ -64,7 +64,7 @@ impl Notes {
         Ok(notes)
     }
 
-    /// Whether another call took all of the links along.
+    /// True if another call deleted all of the links.
     pub(super) fn are_gone(&self) -> bool {
         // Whoever can't tell goes on: there is nothing left to do if it was so.
         self.own.iter().flatten().all(|note| matches!(note.file.try_exists(), Ok(false)))

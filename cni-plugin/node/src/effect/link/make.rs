@@ -13,7 +13,7 @@ use netlink_packet_route::link::{IpVlanMode, MacVlanMode};
 use nix::errno::Errno;
 use std::os::fd::{AsRawFd, RawFd};
 
-/// What a link is made with beyond what it is.
+/// Options for making a link, beside the link itself.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Birth {
     /// Somebody else may have made it meanwhile.

@@ -1,4 +1,4 @@
-//! What the program `shape` is told, and what it tells.
+//! Configuration that the program `shape` is given, and the state that it shows.
 
 use super::program::Program;
 use crate::effect::shaping::slot;
@@ -50,7 +50,7 @@ impl Loaded {
     }
 }
 
-/// What braid's program in a filter does; none for any other filter.
+/// State of braid's program in a filter; none for any other filter.
 pub(super) fn fact_of(filter: &[u8], hook: Hook) -> Result<Option<ProgramFact>, KernelError> {
     let Some((id, class)) = tc::parse_program(filter) else { return Ok(None) };
     let Some(program) = Program::by_id(id)? else { return Ok(None) };
@@ -79,7 +79,7 @@ fn told(shaping: &Shaping) -> [Conf; PLACES] {
     places
 }
 
-/// What the program is told of one direction.
+/// The program's configuration for one direction.
 fn conf(shaper: &Shaper, shaping: &Shaping) -> Conf {
     let sorts = shaper.queue == Queue::Fq;
     Conf {
@@ -98,7 +98,7 @@ fn conf(shaper: &Shaper, shaping: &Shaping) -> Conf {
     }
 }
 
-/// How long a byte takes, as the program counts; rounded up, so that the rate is never exceeded.
+/// Time that a byte takes, as the program counts; rounded up, so that the rate is never exceeded.
 fn byte_time(bps: u64) -> u64 {
     const BYTE_NS: u128 = 8 * 1_000_000_000;
     u64::try_from((BYTE_NS << BYTE_TIME_SHIFT).div_ceil(u128::from(bps.max(1)))).unwrap_or(u64::MAX)

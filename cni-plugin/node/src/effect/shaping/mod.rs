@@ -86,7 +86,7 @@ fn make(kernel: &mut Kernel, shaping: &Shaping, redirect: Option<&Redirect>) -> 
     Ok(())
 }
 
-/// What shapes on the links of one namespace.
+/// Queues and filters on the links of one namespace.
 struct Side<'a> {
     ns: Ns,
     /// By the link's index.
@@ -145,7 +145,7 @@ pub(super) fn detach(
     found(socket.call(tc::DELQDISC, 0, |out| tc::clsact(index, out))).map(drop)
 }
 
-/// How a link is shaped.
+/// Reads how a link is shaped.
 pub fn observe(kernel: &mut Kernel, at: &LinkRef) -> Result<ShapedFact, KernelError> {
     let Some(index) = found(kernel.index(at))? else { return Ok(ShapedFact::default()) };
     let socket = kernel.route(at.ns)?;
@@ -245,7 +245,7 @@ fn classes(shaper: &Shaper, sparse: u32, bulk: u32) -> [Class; 3] {
 /// Requests of one namespace, sent together.
 pub(super) struct Batch<'a> {
     socket: &'a mut Socket,
-    /// Which of them make a place where filters hang, and on which link: somebody else's serves as well.
+    /// Numbers of the requests that make a clsact, each with its link: somebody else's serves as well.
     clsacts: Vec<(usize, u32)>,
 }
 

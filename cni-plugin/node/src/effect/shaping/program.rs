@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use nix::errno::Errno;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-/// Which program this is, of all that were ever made: the FNV-1a of its instructions.
+/// Hash of the program's instructions (FNV-1a), which tells it from all that were ever made.
 pub(crate) const VERSION: u64 = fnv(SHAPE);
 /// As `bpftool prog` shows it, and its map.
 pub(crate) const NAME: &str = "braid_shape";
@@ -33,7 +33,7 @@ pub(crate) struct Program {
     map: Map<u32, [Shape; PLACES]>,
     /// As the kernel knows it.
     pub(crate) id: u32,
-    /// When it was loaded, in nanoseconds since boot.
+    /// Time of loading, in nanoseconds since boot.
     pub(crate) load_time: u64,
 }
 
@@ -87,7 +87,7 @@ impl Program {
         self.map.set(&slot, &places.map(Shape::new))
     }
 
-    /// What it was told, and what became of the packets.
+    /// Configuration and counts of a slot, at each place.
     pub(crate) fn places(&self, slot: u32) -> Result<[(Conf, Count); PLACES], Errno> {
         let shapes = self.map.get(&slot)?.ok_or(Errno::ENOENT)?;
         Ok(shapes.map(|shape| (shape.conf, shape.count)))

@@ -1,4 +1,4 @@
-//! Which loaded program has a slot left for one more attachment: `/run/braid/program`.
+//! Loaded program that has a slot left for one more attachment: `/run/braid/program`.
 //!
 //! Loading takes longer than all else of shaping together, so several attachments share a program. It lives as long as one
 //! of them does. A slot belongs to an attachment as long as a record has it, so that nothing has to be given back.
@@ -102,7 +102,7 @@ fn write(file: &File, last: Last, slot: u32, owner: &str) -> io::Result<()> {
     file.write_all_at(&numbers.map(u64::to_le_bytes).concat(), 0)
 }
 
-/// Whether the slot was given to an attachment that a record still has.
+/// True if the slot was given to an attachment that a record still has.
 fn is_somebodys(file: &File, slot: u32, is_owned: impl Fn(&str) -> bool) -> bool {
     let mut entry = [0; ENTRY];
     let Ok(len) = file.read_at(&mut entry, entry_at(slot)) else { return true };

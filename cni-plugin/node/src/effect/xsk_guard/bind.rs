@@ -1,6 +1,6 @@
 //! The program `xsk_bind`, which the kernel asks before it binds any socket of the node (an LSM program, Linux 5.7).
 //!
-//! What is pinned of the program is its link, under a name that bears its number, so that another braid loads its own and
+//! The pin of the program is that of its link. Its name bears the program's number, so that another braid loads its own and
 //! goes on with the map. A map whose own pin is gone is found by the program.
 //!
 //! It is no program of tracing that stands before `security_socket_bind()`, though that would need no LSM: such a program is
@@ -19,11 +19,11 @@ use nix::errno::Errno;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
-/// Which program this is, of all that were ever made.
+/// Hash of the program's instructions, which tells it from all that were ever made.
 const VERSION: u64 = fnv(XSK_BIND);
 /// As `bpftool prog` shows it.
 const PROGRAM: &str = "braid_xsk_bind";
-/// How the names of the links' pins begin.
+/// Prefix of the names of the links' pins.
 const PREFIX: &str = "xsk_bind_";
 /// The function of the kernel that asks.
 const FUNCTION: &str = "bpf_lsm_socket_bind";
@@ -32,7 +32,7 @@ const LSM: u32 = 29;
 /// `BPF_LSM_MAC`.
 const LSM_MAC: u32 = 27;
 
-/// Whether a call made something here, or began to.
+/// True if a call made something here, or began to.
 pub(super) fn is_begun() -> Result<bool, Errno> {
     Ok(folder()?.exists())
 }
@@ -67,7 +67,7 @@ fn holds_of(link: &OwnedFd) -> Result<Option<Holds>, Errno> {
     Holds::of_program(&program_by_id(link::program(link)?)?, PROGRAM)
 }
 
-/// Whether the program runs, of whatever braid.
+/// True if the program runs, of whatever braid.
 pub(super) fn is_started() -> Result<bool, Errno> {
     Ok(!named(PREFIX)?.is_empty())
 }
@@ -110,7 +110,7 @@ fn load(holds: &Holds) -> Result<OwnedFd, Errno> {
     load_as(kind, PROGRAM, XSK_BIND, &[holds.as_raw_fd(), offsets.as_raw_fd()])
 }
 
-/// Whether the program refuses a socket of this thread's namespace: a kernel takes it, too, where nothing asks it.
+/// Tries whether the program refuses a socket of this thread's namespace: a kernel takes it, too, where nothing asks it.
 pub(crate) fn probe() -> Result<(), KernelError> {
     let holds = Holds::create()?;
     holds.hold(netns::cookie()?, "")?;

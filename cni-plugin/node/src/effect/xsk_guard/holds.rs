@@ -1,4 +1,4 @@
-//! Whose `AF_XDP` sockets are held: the map of the program that does it.
+//! Attachments whose `AF_XDP` sockets are refused: the map of the program that does it.
 
 use crate::sys::bpf::object::{HASH, Map, NO_PREALLOC, map_by_id, name_of, program_info};
 use crate::sys::bpf::owned::{Owned, owner_of};
@@ -74,12 +74,12 @@ impl Holds {
         self.0.del_all_of(owner)
     }
 
-    /// Whether nobody is held.
+    /// True if the map has no attachment.
     pub(super) fn are_empty(&self) -> Result<bool, Errno> {
         self.0.is_empty()
     }
 
-    /// Who is held.
+    /// All attachments in the map.
     pub(super) fn list(&self) -> Result<Vec<Hold>, Errno> {
         let hold = |place: &Place| {
             let held = self.0.get(place)?;

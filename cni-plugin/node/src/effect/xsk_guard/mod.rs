@@ -120,7 +120,7 @@ pub fn owners() -> Result<Vec<String>, KernelError> {
     Ok(list()?.into_iter().map(|hold| hold.owner).collect())
 }
 
-/// Whose sockets are held; nobody's where the program is gone.
+/// Attachments whose sockets are refused; none where the program is gone.
 pub fn observe() -> Result<Vec<Hold>, KernelError> {
     if bind::is_started()? { Ok(list()?) } else { Ok(Vec::new()) }
 }

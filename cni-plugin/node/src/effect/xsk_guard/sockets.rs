@@ -1,4 +1,4 @@
-//! How many `AF_XDP` sockets a network namespace has.
+//! Number of `AF_XDP` sockets in a network namespace.
 //!
 //! `sock_diag` would tell their links, too, but is often not built (`CONFIG_XDP_SOCKETS_DIAG`).
 

@@ -28,7 +28,7 @@ pub struct Book {
     avoided: Vec<IpAddr>,
 }
 
-/// Where look-ups are answered from.
+/// Source that answers look-ups.
 #[derive(Debug)]
 enum View {
     Index(Index),
@@ -167,7 +167,7 @@ impl Book {
         moved.map_err(|e| self.failed("write last_reserved_ip", number, &e))
     }
 
-    /// Whether any address of `set` is free.
+    /// True if any address of `set` is free.
     pub fn has_free(&mut self, set: &RangeSet) -> Result<bool, Error> {
         for span in spans(set, None) {
             if self.next_free(span, set.is_ipv4())?.is_some() {
@@ -208,7 +208,7 @@ impl Book {
         }
     }
 
-    /// Whether any lease in `set` could be taken back.
+    /// True if any lease in `set` could be taken back.
     pub fn has_dead(&self, set: &RangeSet, liveness: &dyn Liveness) -> Result<bool, Error> {
         let clock = liveness.clock();
         let dead = |lease: &LeaseFile| death_of(lease, &clock, liveness).is_some();

@@ -1,4 +1,4 @@
-//! What makes ADD and DEL take the same time with one lease and with a million: a cache of a data directory.
+//! Cache of a data directory, so that ADD and DEL take the same time with one lease and with a million.
 //!
 //! ```text
 //!  <state dir>/<hash of the data directory's path>/
@@ -34,7 +34,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// How much earlier the index's stamp is than the data directory's: 2^30 s, about 34 years.
+/// Time by which the index's stamp is earlier than the data directory's: 2^30 s, about 34 years.
 const SHIFT: Duration = Duration::from_secs(1 << 30);
 /// Addresses in one file: 2^24.
 const BLOCK_BITS: u32 = 24;
@@ -78,7 +78,7 @@ impl Index {
         Ok(Self { dir, path, chunk: None })
     }
 
-    /// Whether nothing but sealed changes were made; `data_changed` is the data directory's stamp.
+    /// True if nothing but sealed changes were made; `data_changed` is the data directory's stamp.
     pub fn is_sealed(&self, data_changed: SystemTime) -> io::Result<bool> {
         Ok(data_changed.checked_sub(SHIFT) == Some(self.dir.metadata()?.modified()?))
     }

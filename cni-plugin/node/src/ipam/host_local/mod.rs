@@ -26,15 +26,15 @@ use std::net::IpAddr;
 use std::path::Path;
 use store::{Holder, LeaseFile, lease_key};
 
-/// Where the index lives: on a tmpfs, as it is worth nothing after a reboot.
+/// Folder of the index: on a tmpfs, as it is worth nothing after a reboot.
 pub const STATE_DIR: &str = "/run/braid/ipam";
 
-/// What the caller lends to the verbs.
+/// The host, as the caller lends it to the verbs.
 #[derive(Clone, Copy)]
 pub struct Host<'a> {
-    /// Where to keep the index, normally [`STATE_DIR`].
+    /// Folder of the index, normally [`STATE_DIR`].
     pub state_dir: &'a Path,
-    /// Who can still be alive.
+    /// Knowledge of the owners that can still be alive.
     pub liveness: &'a dyn Liveness,
 }
 
@@ -97,7 +97,7 @@ impl Ipam for Config {
         first_of(errors).map_or(Ok(freed), Err)
     }
 
-    /// Whether `owner` holds any address.
+    /// Checks that `owner` holds any address.
     fn check(&self, owner: &Owner, _prev_result: Option<&AddResult>, host: Host<'_>) -> Result<(), Error> {
         if let Some(mut book) = Book::open_to_read(&self.path(), host.state_dir)?
             && (!book.owned_by(&lease_key(owner))?.is_empty() || !book.owned_by(owner.container_id.trim())?.is_empty())
@@ -127,9 +127,9 @@ impl Ipam for Config {
         first_of(errors).map_or(Ok(freed), Err)
     }
 
-    /// Whether the store can be written (else code 50), and what [`full`] says. A full range is no failure, and one that
-    /// another call is busy with is none either: the runtime would take the node for not ready, and evict those who hold the
-    /// addresses.
+    /// Checks that the store can be written (else code 50), and returns what [`full`] says. A full range is no failure, and
+    /// one that another call is busy with is none either. The runtime would take the node for not ready, and evict those who
+    /// hold the addresses.
     fn status(&self, host: Host<'_>) -> Result<Option<String>, Error> {
         let path = self.path();
         let existing = path.ancestors().find(|p| p.exists()).unwrap_or(&path);
@@ -278,7 +278,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Whether GC keeps a lease, besides those with the contents in `valid`: what names no container is an administrator's.
+/// True if GC keeps a lease: its content is in `valid`, or it names no container and is an administrator's.
 fn is_wanted(lease: &LeaseFile, valid: &HashSet<String>) -> bool {
     match &lease.holder {
         Holder::Broken => false,

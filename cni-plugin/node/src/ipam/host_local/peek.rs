@@ -1,4 +1,4 @@
-//! What the next reservation would give, without the lock, the index or any other change of the store.
+//! Preview of the next reservation, without the lock, the index or any other change of the store.
 
 use super::store::{self, LeaseFile};
 use super::{Host, exhausted, resolv};

@@ -25,7 +25,7 @@ pub fn takes_leases(folder: &Path) -> Result<(), Errno> {
     room::for_a_file(folder)
 }
 
-/// What a lease file says.
+/// Content of a lease file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Holder {
     /// `<id>\r\n<ifname>`, or only `<id>` as plugins before 0.8 wrote it; white space around it is cut off.
@@ -43,7 +43,7 @@ pub struct LeaseFile {
     pub ip: IpAddr,
     /// The file's content.
     pub holder: Holder,
-    /// When the file was last written.
+    /// Time at which the file was last written.
     pub written: SystemTime,
 }
 
@@ -100,7 +100,7 @@ impl Store {
         &self.path
     }
 
-    /// When an entry of the directory last came or went, or what [`Store::set_changed`] said.
+    /// Time at which an entry of the directory last came or went, or the one that [`Store::set_changed`] set.
     pub fn changed(&self) -> io::Result<SystemTime> {
         self.dir.metadata()?.modified()
     }

@@ -14,7 +14,7 @@ const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// Stands for "no proxy". Without any, kube would take the one of the runtime's environment, which is for pulling images.
 const NO_PROXY: &str = "http://none.invalid";
 
-/// Where the API server is, and as whom it is asked.
+/// Address of the API server, and the identity that asks it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
     /// By a kubeconfig: a token, its file, or a client certificate.
@@ -28,7 +28,7 @@ pub enum Access {
     },
 }
 
-/// What a client is made of.
+/// Parts of a client.
 pub(super) struct Credentials {
     pub(super) config: Config,
     /// `<host>:<port>`, as errors name it.
@@ -121,7 +121,8 @@ fn of_service_account(folder: &Path, server: &str, place: &str) -> Result<Kubeco
     .map_err(|err| SourceError::Lasting { why: format!("{place}: {err}") })
 }
 
-/// What a server that sends back its input could show. Its written form is the only one that shows a secret.
+/// Secrets that a server that sends back its input could show. The written form of `who` is the only one that shows a
+/// secret.
 fn secrets(who: &AuthInfo) -> Vec<String> {
     let written = serde_json::to_value(who).unwrap_or_default();
     let secrets = ["token", "password"].into_iter().filter_map(|key| written[key].as_str());

@@ -23,7 +23,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// What errors call it.
+    /// Name of the kind in errors.
     fn name(self) -> &'static str {
         match self {
             Self::Pod => "pod",
@@ -51,7 +51,7 @@ pub(super) struct Ask {
     object: ObjectName,
     /// The uid that the object must have.
     uid: Option<String>,
-    /// Whether to send it again after a failure that will pass.
+    /// True if it is sent again after a failure that will pass.
     pub(super) is_repeated: bool,
     pub(super) request: Request<Vec<u8>>,
 }
@@ -109,7 +109,7 @@ impl Ask {
         Ok(Self { verb, kind, object: object.clone(), uid: None, is_repeated: true, request })
     }
 
-    /// What became of it after its last attempt.
+    /// Error after its last attempt.
     pub(super) fn failed(&self, failure: Failure, attempts: u32) -> SourceError {
         let tried = if attempts > 1 { format!(", tried {attempts} times") } else { String::new() };
         match failure {
@@ -145,12 +145,12 @@ impl Ask {
     }
 }
 
-/// Whether the same request may succeed later.
+/// True if the same request may succeed later.
 pub(super) fn is_passing(status: u16) -> bool {
     matches!(status, 408 | 409 | 429 | 500..)
 }
 
-/// Whether it can be an object's name, and changes nothing else of a path.
+/// True if it can be an object's name, and changes nothing else of a path.
 fn is_name(name: &str) -> bool {
     let is_good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
     name.len() <= NAME_MAX

@@ -58,7 +58,7 @@ pub struct Api {
     connected: Option<Connected>,
 }
 
-/// What the first call makes.
+/// Connection that the first call makes.
 struct Connected {
     runtime: Runtime,
     client: Client,

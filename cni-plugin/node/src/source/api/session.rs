@@ -26,16 +26,16 @@ pub(super) struct Session<'a> {
     pub(super) deadline: Instant,
 }
 
-/// Why an attempt failed.
+/// Reason why an attempt failed.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// The server answered so.
     Answer {
         status: u16,
         message: String,
-        /// Whether it is about the object, not about a path that the server does not know.
+        /// True if it is about the object, not about a path that the server does not know.
         is_object: bool,
-        /// Whether the object has another uid.
+        /// True if the object has another uid.
         is_uid: bool,
         /// For how long the server wants to be left alone.
         retry_after: Option<Duration>,
@@ -46,7 +46,7 @@ pub(super) enum Failure {
     Stranger { why: String },
 }
 
-/// What the API server says of a failure.
+/// Body in which the API server describes a failure.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Status {
@@ -131,8 +131,8 @@ impl Session<'_> {
 }
 
 impl Failure {
-    /// How long to wait before the next attempt; `None` where that is in vain. Calls that fail together do not come back
-    /// together: `clock` spreads them over half of the pause.
+    /// Pause before the next attempt; `None` where that is in vain. Calls that fail together do not come back together:
+    /// `clock` spreads them over half of the pause.
     fn pause(&self, attempts: u32, clock: u32) -> Option<Duration> {
         let (first, longest) = PAUSES;
         let pause = first.saturating_mul(1 << attempts.saturating_sub(1).min(16)).min(longest);

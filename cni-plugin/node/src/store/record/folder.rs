@@ -65,12 +65,12 @@ impl Folder {
         }
     }
 
-    /// Where the record of one attachment is, if there is one.
+    /// Path of one attachment's record, if there is one.
     pub fn file(&self, key: &Key) -> PathBuf {
         self.path.join(file_name(key))
     }
 
-    /// Whether this call made it, so that it can't hold a record of an earlier one.
+    /// True if this call made it, so that it can't hold a record of an earlier one.
     pub fn is_new(&self) -> bool {
         self.is_new
     }

@@ -49,7 +49,7 @@ impl From<Any> for Record {
 }
 
 impl Record {
-    /// Whether this build knows the layout.
+    /// True if this build knows the layout.
     pub(super) fn is_known(&self) -> bool {
         self.layout == NEWEST
     }

@@ -104,7 +104,7 @@ pub(crate) fn of_owner(text: &str) -> Option<Vec<Record>> {
     Some(records)
 }
 
-/// Whether a record has an attachment of this owner, or may have.
+/// True if a record has an attachment of this owner, or may have.
 pub(crate) fn is_owned(text: &str) -> bool {
     let Some(owner) = Owner::parse(text) else { return of_owner(text).is_none_or(|records| !records.is_empty()) };
     let Ok(files) = records_of(&owner.container_id) else { return true };

@@ -20,7 +20,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-/// Where records live.
+/// Folder of the records.
 pub const ROOT: &str = "/run/braid/attachments";
 
 /// The call that a record belongs to.
@@ -95,12 +95,12 @@ impl Record {
         Self { layout: layout::NEWEST, key, netns, netns_cookie: None, path: Vec::new(), attachments, owed: None }
     }
 
-    /// Whether a namespace with this cookie may be the one that was there.
+    /// True if a namespace with this cookie may be the one that was there.
     pub fn is_of(&self, cookie: Option<u64>) -> bool {
         self.netns_cookie.is_none() || cookie.is_none() || self.netns_cookie == cookie
     }
 
-    /// Whether somebody began to take it back.
+    /// True if somebody began to take it back.
     pub fn is_leaving(&self) -> bool {
         self.attachments.iter().any(|attached| attached.left.is_some())
     }

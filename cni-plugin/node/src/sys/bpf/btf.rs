@@ -1,4 +1,4 @@
-//! What the running kernel says of its own types (BTF): the number of a function, and where a struct has a member.
+//! Types of the running kernel, as it describes them (BTF): the number of a function, and the offset of a struct's member.
 //!
 //! Only for the first limited attachment that needs it; a look through all types takes a few milliseconds. The file
 //! `/sys/kernel/btf/vmlinux` says the same, a page for each read: more than a thousand system calls.
@@ -33,11 +33,11 @@ pub(crate) struct Btf {
 
 /// One of them.
 struct Type<'a> {
-    /// Where its name begins.
+    /// Offset of its name in the strings.
     name: u32,
     kind: u32,
     flags: u32,
-    /// What follows by its kind.
+    /// Rest of the type, by its kind.
     rest: &'a [u8],
 }
 
@@ -50,7 +50,7 @@ struct Info {
     id: u32,
     name: u64,
     name_len: u32,
-    /// Whether it is the kernel's own or a module's (Linux 5.11).
+    /// Flag: it is the kernel's own or a module's (Linux 5.11).
     kernel_btf: u32,
 }
 
@@ -82,7 +82,7 @@ impl Btf {
         u32::try_from(place + 1).or(Err(Errno::EPROTO))
     }
 
-    /// Where a struct has a member, in bytes; `ESRCH` where it has none of that name.
+    /// Offset of a struct's member, in bytes; `ESRCH` where it has none of that name.
     pub(crate) fn offset(&self, of: &str, member: &str) -> Result<u32, Errno> {
         let found = self.types().filter(|one| one.kind == STRUCT && self.is(one.name, of)).find_map(|one| {
             let mut members = one.rest.chunks_exact(MEMBER);
@@ -93,7 +93,7 @@ impl Btf {
         found.ok_or(Errno::ESRCH)
     }
 
-    /// Whether the string that begins there is this one.
+    /// True if the string that begins there is this one.
     fn is(&self, start: u32, text: &str) -> bool {
         let string = usize::try_from(start).ok().and_then(|start| self.bytes[self.strings.clone()].get(start..));
         let rest = string.and_then(|string| string.strip_prefix(text.as_bytes()));
@@ -147,7 +147,7 @@ fn first_of_kernel() -> Result<(OwnedFd, u32), Errno> {
     }
 }
 
-/// How many bytes follow a type of a kind with so many members (v6.18 `Documentation/bpf/btf.rst`).
+/// Number of bytes that follow a type of a kind with so many members (v6.18 `Documentation/bpf/btf.rst`).
 fn len_of(kind: u32, members: u32) -> Option<usize> {
     let members = usize::try_from(members).ok()?;
     Some(match kind {

@@ -50,7 +50,7 @@ pub(crate) fn detach(link: &OwnedFd) -> Result<(), Errno> {
     call(LINK_DETACH, &mut Detach { link_fd: raw(link) }).map(drop)
 }
 
-/// Where the link's program runs; none where somebody took it away.
+/// Attach type of the link's program; none where somebody took it away.
 pub(crate) fn attached_to(link: &OwnedFd) -> Result<Option<u32>, Errno> {
     let mut info = Info::default();
     get_info(link, &mut info)?;

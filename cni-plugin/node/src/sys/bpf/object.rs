@@ -213,7 +213,7 @@ pub(crate) fn load(name: &str, instructions: &[u8], maps: &[RawFd]) -> Result<Ow
     load_as(Kind { prog_type: SCHED_CLS, ..Kind::default() }, name, instructions, maps)
 }
 
-/// What a program is loaded as.
+/// Kind as which a program is loaded.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Kind {
     /// `BPF_PROG_TYPE_*`.
@@ -240,7 +240,7 @@ pub(crate) fn load_as(kind: Kind, name: &str, instructions: &[u8], maps: &[RawFd
     fd_of(call(LOAD, &mut attr)?)
 }
 
-/// What is pinned there; none where nothing is.
+/// Object that is pinned there; none where nothing is.
 pub(crate) fn pinned(path: &Path) -> Result<Option<OwnedFd>, Errno> {
     let path = c_string(path)?;
     let mut attr = Pin { path: path.as_ptr() as u64, fd: 0, file_flags: 0 };
@@ -292,15 +292,15 @@ pub(super) fn get_info<T>(of: &OwnedFd, info: &mut T) -> Result<(), Errno> {
     call(OBJ_GET_INFO, &mut attr).map(drop)
 }
 
-/// What the kernel says of a program.
+/// The kernel's description of a program.
 pub(crate) struct Info {
     /// As the kernel knows it.
     pub(crate) id: u32,
     /// As [`name_of`] has it.
     pub(crate) name: [u8; 16],
-    /// When it was loaded, in nanoseconds since boot.
+    /// Time of loading, in nanoseconds since boot.
     pub(crate) load_time: u64,
-    /// How many maps it uses.
+    /// Number of maps that it uses.
     pub(crate) map_count: u32,
     /// Ids of the first two of them, 0 for none.
     pub(crate) map_ids: [u32; 2],

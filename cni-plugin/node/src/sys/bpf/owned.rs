@@ -9,7 +9,7 @@ pub(crate) trait Owned: Copy {
     /// The text, and how many bytes of it there are.
     fn owner(&self) -> (&[u8; OWNER_LEN], u16);
 
-    /// Whose it is.
+    /// Text of its owner.
     fn owner_text(&self) -> String {
         let (owner, len) = self.owner();
         String::from_utf8_lossy(&owner[..usize::from(len).min(OWNER_LEN)]).into_owned()
@@ -45,7 +45,7 @@ impl<K: Copy, V: Owned> Map<K, V> {
         Ok(values?.into_iter().flatten().collect())
     }
 
-    /// Whether nobody has an element.
+    /// True if the map has no element.
     pub(crate) fn is_empty(&self) -> Result<bool, Errno> {
         self.next(None).map(|first| first.is_none())
     }

@@ -1,5 +1,5 @@
-//! Where maps, programs and links are pinned: `/sys/fs/bpf/braid/v3/<inode of the network namespace>/`, since several
-//! namespaces may see one such file system.
+//! Pins of maps, programs and links: `/sys/fs/bpf/braid/v3/<inode of the network namespace>/`, since several namespaces may
+//! see one such file system.
 
 use super::object::Map;
 use nix::errno::Errno;
@@ -14,7 +14,7 @@ const BPFFS: &str = "/sys/fs/bpf";
 /// The number is that of the maps' layout.
 const LAYOUT: &str = "/sys/fs/bpf/braid/v3";
 
-/// Where this namespace's pins are.
+/// Folder of this namespace's pins.
 pub(crate) fn folder() -> Result<PathBuf, Errno> {
     let namespace = fs::metadata("/proc/thread-self/ns/net").map_err(|err| errno_of(&err))?;
     Ok(Path::new(LAYOUT).join(namespace.ino().to_string()))

@@ -11,16 +11,16 @@ pub(super) const HEADER_LEN: usize = 16;
 /// One message received, without the netlink header.
 #[derive(Debug, Clone)]
 pub struct Message {
-    /// What follows the header.
+    /// Bytes after the header.
     pub body: Vec<u8>,
 }
 
-/// What became of one request of a batch.
+/// Outcome of one request of a batch.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
     /// The kernel's refusal.
     pub error: Option<KernelError>,
-    /// What it showed.
+    /// Messages of the answer.
     pub messages: Vec<Message>,
 }
 

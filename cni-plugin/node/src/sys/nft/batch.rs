@@ -57,7 +57,7 @@ impl Family {
     }
 }
 
-/// Where a new rule stands in its chain.
+/// Position of a new rule in its chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     First,
@@ -66,7 +66,7 @@ pub(crate) enum Place {
     Before(u64),
 }
 
-/// What a map says of an element.
+/// Value that a map has for an element.
 #[derive(Debug, Clone)]
 pub(crate) enum Means {
     /// It is a set.

@@ -19,7 +19,7 @@ pub(crate) const META_OIFNAME: u32 = 7;
 const META_L4PROTO: u32 = 16;
 const TRANSPORT_HEADER: u32 = 2;
 
-/// Where a rule jumps, or what it decides.
+/// Jump or decision of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict<'a> {
     /// It goes on to the chains of later priorities.

@@ -79,7 +79,7 @@ pub(crate) fn address(bytes: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Where an element is in table `inet braid`.
+/// Set and key of an element in table `inet braid`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Spot {
     pub(crate) set: &'static str,
@@ -110,7 +110,7 @@ pub(crate) fn del_all_in(socket: &mut Socket, family: Family, all: &[Spot]) -> R
     }
 }
 
-/// Whose the element is; `None` where it is not there.
+/// Owner of the element; `None` where it is not there.
 pub(crate) fn owner_of(socket: &mut Socket, spot: &Spot) -> Result<Option<String>, KernelError> {
     Ok(element(socket, Family::Inet, spot.set, &spot.key)?.map(|element| element.comment))
 }
@@ -140,7 +140,7 @@ pub(crate) fn del_of(socket: &mut Socket, sets: &[&'static str], owner: &str) ->
     del_all(socket, &own)
 }
 
-/// Whose the elements of these sets are, each once.
+/// Owners of the elements of these sets, each once.
 pub(crate) fn owners_in(socket: &mut Socket, sets: &[&str]) -> Result<Vec<String>, KernelError> {
     let mut owners = Vec::new();
     for set in sets {

@@ -17,7 +17,7 @@ const GENMSG_LEN: usize = 4;
 pub(crate) struct Element {
     /// The key's bytes.
     pub(crate) key: Vec<u8>,
-    /// What a map from keys to values says; empty otherwise.
+    /// Value that a map from keys to values has; empty otherwise.
     pub(crate) data: Vec<u8>,
     /// The comment.
     pub(crate) comment: String,
@@ -26,19 +26,19 @@ pub(crate) struct Element {
 /// A rule as the kernel shows it, as far as others' rules have to be told apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rule {
-    /// What it is deleted by.
+    /// Handle by which it is deleted.
     pub(crate) handle: u64,
     /// The comment in nf_tables' own form.
     pub(crate) comment: String,
     /// The chain that it jumps or goes to.
     pub(crate) jumps_to: Option<String>,
-    /// What it compares with.
+    /// Values that it compares with.
     pub(crate) compares: Vec<Vec<u8>>,
     /// The code of its verdict.
     decides: Option<i32>,
-    /// What it holds packets to, as [`Batch::limit`](super::batch::Batch::limit) has it.
+    /// Limit that it puts on packets, as [`Batch::limit`](super::batch::Batch::limit) has it.
     pub(crate) limit: Option<(u64, u32)>,
-    /// How many packets its counter has seen.
+    /// Number of packets that its counter has seen.
     pub(crate) counted: u64,
     /// It has no condition.
     pub(crate) is_for_all: bool,
@@ -171,7 +171,7 @@ impl Rule {
         }
     }
 
-    /// Whether it decides so, of whatever it is asked about.
+    /// True if its verdict is this one, whatever its conditions.
     pub(crate) fn is(&self, verdict: Verdict<'_>) -> bool {
         self.decides == Some(verdict.code())
     }

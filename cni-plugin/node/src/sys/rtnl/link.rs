@@ -8,7 +8,7 @@ use netlink_packet_route::link::{
 };
 use std::os::fd::RawFd;
 
-/// What the common part of a new link needs besides its kind.
+/// Attributes in the common part of a new link, besides its kind.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NewLink<'a> {
     /// Final name.
@@ -31,7 +31,7 @@ pub struct NewLink<'a> {
     pub one_queue: bool,
 }
 
-/// What a new link is, with the indexes that its kind needs.
+/// Kind of a new link, with the indexes that it needs.
 #[derive(Debug)]
 pub enum NewKind<'a> {
     /// A pair; the other end.

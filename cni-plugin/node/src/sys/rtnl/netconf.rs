@@ -1,4 +1,4 @@
-//! What a namespace's IPv4 and IPv6 are set to, as far as the kernel tells it in messages (Linux 3.8).
+//! IPv4 and IPv6 settings of a namespace, as far as the kernel tells them in messages (Linux 3.8).
 
 use super::u32_of;
 use crate::sys::netlink::{attr, attributes_of};
@@ -9,7 +9,7 @@ pub const AF_INET: u8 = 2;
 pub const AF_INET6: u8 = 10;
 const NETCONFA_IFINDEX: u16 = 1;
 const NETCONFA_FORWARDING: u16 = 2;
-/// What holds for all links (`NETCONFA_IFINDEX_ALL`).
+/// Index that stands for all links (`NETCONFA_IFINDEX_ALL`).
 const ALL: i32 = -1;
 /// Length of `struct netconfmsg`, with what aligns the attributes.
 const INFO_LEN: usize = 4;

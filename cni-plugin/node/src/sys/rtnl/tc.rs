@@ -38,7 +38,7 @@ pub const CLSACT: u32 = 0xffff_fff1;
 const CLSACT_HANDLE: u32 = 0xffff_0000;
 /// Handle of the root that braid makes, `1:`.
 const HANDLE: u32 = 0x1_0000;
-/// Which of several filters is asked first; one that other programs choose as well.
+/// Preference among several filters, of which the lowest is asked first; one that other programs choose as well.
 const PREFERENCE: u32 = 1;
 /// The number of braid's own among its equals; one that nobody else chooses.
 const FILTER: u32 = 0xb1a1d;
@@ -60,13 +60,13 @@ pub struct Class {
     pub parent: u32,
     /// Its number below `1:`.
     pub number: u32,
-    /// What it has in any case, in bytes per second.
+    /// Rate that it has in any case, in bytes per second.
     pub rate: u64,
-    /// What it may borrow up to, in bytes per second.
+    /// Rate that it may borrow up to, in bytes per second.
     pub ceil: u64,
-    /// What it may send at once, in nanoseconds at its ceiling.
+    /// Burst that it may send at once, in nanoseconds at its ceiling.
     pub burst_ns: u64,
-    /// Who may borrow first: 0 before 7.
+    /// Order of borrowing: 0 before 7.
     pub prio: u32,
 }
 
@@ -226,7 +226,7 @@ pub fn dump_queues(out: &mut Vec<u8>) {
     head(0, 0, 0, 0, out);
 }
 
-/// What passed a queue.
+/// Counters of a queue.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Passed {
     /// Bytes let through.
@@ -235,20 +235,20 @@ pub struct Passed {
     pub packets: u64,
     /// Packets not let through.
     pub dropped: u64,
-    /// How often one had to wait.
+    /// Number of times that one had to wait.
     pub delayed: u64,
 }
 
 /// The root queue of a link.
 #[derive(Debug, Default)]
 pub struct Root {
-    /// What it is.
+    /// Kind of the queue.
     pub kind: String,
     /// Somebody chose it: the one that the kernel gives each link has no handle.
     pub is_chosen: bool,
-    /// What it holds to, in bytes per second; none but of `tbf`.
+    /// Rate that it holds to, in bytes per second; none but of `tbf`.
     pub rate: Option<u64>,
-    /// What passed it.
+    /// Counters of the queue.
     pub passed: Passed,
 }
 
@@ -273,7 +273,7 @@ pub fn parse_kind(body: &[u8]) -> String {
     find(TCA_KIND, body.get(HEAD_LEN..).unwrap_or_default()).map(text_of).unwrap_or_default()
 }
 
-/// Whether `RTM_NEWQDISC` shows an `ingress` queue of link `index`.
+/// True if `RTM_NEWQDISC` shows an `ingress` queue of link `index`.
 pub fn is_ingress(body: &[u8], index: u32) -> bool {
     let number = |at: usize| body.get(at..at + 4).and_then(u32_of);
     (number(4), number(12)) == (Some(index), Some(CLSACT)) && parse_kind(body) == "ingress"

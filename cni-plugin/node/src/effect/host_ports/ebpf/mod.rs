@@ -31,7 +31,7 @@ const LOOPBACK: u32 = 1;
 const LINKS_IN_A_SEND: usize = 64;
 const HOOKS: [Hook; 2] = [Hook::Ingress, Hook::Egress];
 
-/// What each link's filters tell the programs.
+/// Class that the filters of each link give the programs, by the link's index.
 type Places = BTreeMap<u32, u32>;
 
 /// Makes the ports lead to the container, also those that `leaving` has.
@@ -124,7 +124,7 @@ fn change(kernel: &mut Kernel, work: impl FnOnce(&Maps) -> Result<(), Errno>) ->
     if maps.are_empty()? { stop(kernel) } else { Ok(()) }
 }
 
-/// Who has a port; none where nobody has.
+/// Owner and target of a port; none where nobody has it.
 fn observe(kernel: &mut Kernel, at: &Entrance) -> Result<Option<HostPortFact>, KernelError> {
     let maps = Maps::pinned()?;
     Ok(maps.map(|maps| maps.find(at)).transpose()?.flatten().map(|shown| fact(kernel, shown)))
@@ -137,7 +137,7 @@ pub(super) fn owners() -> Result<Vec<String>, KernelError> {
     Ok(all.into_iter().map(|shown| shown.owner).collect())
 }
 
-/// Whether a link runs the programs that are pinned: a port of a bridge that for what comes in, others both.
+/// True if a link runs the programs that are pinned. A port of a bridge needs that for ingress, other links need both.
 fn is_hooked(kernel: &mut Kernel, at: &LinkRef) -> Result<bool, KernelError> {
     let (Some(programs), Some(fact)) = (Programs::pinned()?, kernel.link(at)?) else { return Ok(false) };
     let is_port = fact.kind == "veth" && fact.master.is_some();
@@ -157,7 +157,7 @@ fn fact(kernel: &mut Kernel, Shown { to, owner, .. }: Shown) -> HostPortFact {
     HostPortFact { to: Some(to), holder: kernel.holder(&owner), owner }
 }
 
-/// What the filters of a container's link tell the programs.
+/// Class that the filters of a container's link give the programs.
 fn class_of_pod(kernel: &mut Kernel, index: u32, is_bridged: bool) -> Result<u32, KernelError> {
     let filters = kernel.route(Ns::Host)?.dump(tc::GETTFILTER, |out| tc::dump_filters(index, Hook::Ingress, out));
     let filters = missing(filters)?.unwrap_or_default();

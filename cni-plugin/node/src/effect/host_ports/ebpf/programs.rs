@@ -22,14 +22,14 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 
 const _: () = assert!(MOST_BY_EBPF == HOST_PORTS, "so many fit into a map");
-/// Which programs these are, of all that were ever made.
+/// Hash of the programs' instructions, which tells them from all that were ever made.
 const VERSION: u64 = fnv(HP_IN) ^ fnv(HP_OUT).rotate_left(1);
 /// Names of the programs and of their filters.
 pub(crate) const NAMES: [&str; 2] = ["braid_hp_in", "braid_hp_out"];
-/// How the names of their pins begin.
+/// Prefix of the names of their pins.
 const PREFIX: &str = "hp_";
 
-/// Where a port leads and whose it is.
+/// Target and owner of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Shown {
     /// In the container.
@@ -42,7 +42,7 @@ pub(crate) struct Shown {
     pub(crate) is_bridged: bool,
 }
 
-/// Where a port is to lead.
+/// Target and owner that a port is to have.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lead<'a> {
     /// In the container.
@@ -67,7 +67,7 @@ pub(crate) struct Lead<'a> {
 #[derive(Debug)]
 pub(crate) struct Maps {
     ports: Map<Entrance, Target>,
-    /// Whether one of them ever was a port of one address alone, which the programs then look for as well.
+    /// Flag: one of them ever was a port of one address alone, which the programs then look for as well.
     by_address: Map<u32, u32>,
     addrs: Map<Address, u32>,
 }
@@ -76,7 +76,7 @@ pub(crate) struct Maps {
 struct Flows {
     nat: Map<Answer, Origin>,
     datagrams: Map<Datagram, [u16; 2]>,
-    /// What each processor saw last. Of no worth to other programs, so it is not pinned.
+    /// Note of each processor about the last packet. Of no worth to other programs, so it is not pinned.
     last: Map<u32, Known>,
 }
 
@@ -144,7 +144,7 @@ impl Maps {
         Ok(Map::pinned(&addrs)?.map(|addrs| Self { ports, by_address, addrs }))
     }
 
-    /// Who has a port; none where nobody has.
+    /// Target and owner of a port; none where nobody has it.
     pub(crate) fn find(&self, at: &At) -> Result<Option<Shown>, Errno> {
         Ok(self.ports.get(&entrance(at))?.as_ref().map(shown))
     }
@@ -187,7 +187,7 @@ impl Maps {
         Ok(self.ports.values()?.iter().map(shown).collect())
     }
 
-    /// Whether none leads anywhere.
+    /// True if the map has no port.
     pub(crate) fn are_empty(&self) -> Result<bool, Errno> {
         self.ports.is_empty()
     }
@@ -230,7 +230,7 @@ fn program_pins() -> Result<[PathBuf; 2], Errno> {
     Ok(["in", "out"].map(|name| folder.join(format!("{PREFIX}{name}_{VERSION:016x}"))))
 }
 
-/// What the host can be reached by from outside.
+/// True if the host can be reached from outside at this address.
 fn is_of_host(addr: IpAddr) -> bool {
     match addr {
         IpAddr::V4(addr) => !addr.is_loopback() && !addr.is_unspecified(),
@@ -252,7 +252,7 @@ fn words(octets: [u8; 16]) -> Address {
     std::array::from_fn(|at| words.get(at).map_or(0, |word| u32::from_ne_bytes(*word)))
 }
 
-/// What a map has.
+/// Address that a map's words stand for.
 pub(in super::super) fn addr_of(address: Address) -> IpAddr {
     let mut octets = [0; 16];
     for (at, word) in octets.chunks_exact_mut(4).zip(address) {

@@ -1,5 +1,5 @@
 //! Host ports at `[::1]`: elements of an eBPF map, and the programs that the first one brings and the last one takes away.
-//! Who has a port is decided by nf_tables before; here the last one to come has it.
+//! The owner of a port is decided by nf_tables before; here the last one to come has it.
 
 use crate::Error;
 pub(crate) mod programs;
@@ -61,7 +61,7 @@ fn end(work: impl FnOnce(&Ports) -> Result<(), Errno>) -> Result<(), Errno> {
     stop()
 }
 
-/// Who has a port; none where nobody has.
+/// Owner and target of a port; none where nobody has it.
 fn observe(kernel: &mut Kernel, at: &Entrance) -> Result<Option<HostPortFact>, KernelError> {
     let ports = Ports::pinned().map_err(said)?;
     let found = ports.map(|ports| ports.find(at)).transpose().map_err(said)?.flatten();

@@ -1,7 +1,7 @@
 //! Sockets of the host that ask for `[::1]`: the map of its ports, and the programs at the root of cgroup2 that lead them.
 //!
-//! What is pinned of a program is its link, under a name that bears the programs' number, so that another braid loads its
-//! own and goes on with the maps. The map of the ports is the first pin to come and the last to go.
+//! The pin of a program is that of its link. Its name bears the programs' number, so that another braid loads its own and
+//! goes on with the maps. The map of the ports is the first pin to come and the last to go.
 
 use super::super::ebpf::programs::{addr_of, address};
 use crate::sys::bpf::link;
@@ -18,10 +18,10 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
-/// Which programs these are, of all that were ever made.
+/// Hash of the programs' instructions, which tells them from all that were ever made.
 const VERSION: u64 =
     fnv(CONNECT6) ^ fnv(SENDMSG6).rotate_left(1) ^ fnv(RECVMSG6).rotate_left(2) ^ fnv(GETPEERNAME6).rotate_left(3);
-/// How the names of the links' pins begin.
+/// Prefix of the names of the links' pins.
 const PREFIX: &str = "lo_";
 
 /// `BPF_PROG_TYPE_CGROUP_SOCK_ADDR`.
@@ -64,7 +64,7 @@ impl Program {
     }
 }
 
-/// Where a port leads and whose it is.
+/// Target and owner of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Shown {
     /// In the container.
@@ -90,7 +90,7 @@ impl Ports {
         Ok(Map::pinned(&ports)?.map(Self))
     }
 
-    /// Who has a port; none where nobody has.
+    /// Target and owner of a port; none where nobody has it.
     pub(crate) fn find(&self, at: &Entrance) -> Result<Option<Shown>, Errno> {
         Ok(self.0.get(&port(at))?.map(|target| shown(&target)))
     }
@@ -115,13 +115,13 @@ impl Ports {
         Ok(self.0.values()?.iter().map(Owned::owner_text).collect())
     }
 
-    /// Whether none leads anywhere.
+    /// True if the map has no port.
     pub(crate) fn are_empty(&self) -> Result<bool, Errno> {
         self.0.is_empty()
     }
 }
 
-/// Whether this braid's programs were attached and pinned.
+/// True if this braid's programs were attached and pinned.
 pub(crate) fn is_started() -> Result<bool, Errno> {
     let [.., last] = &PROGRAMS;
     Ok(pinned(&last.pin()?)?.is_some())
@@ -162,14 +162,14 @@ fn end_programs() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whether all programs are there, of whatever braid, and hang where they should.
+/// True if all programs, of whatever braid, are there and attached where they should be.
 pub(crate) fn are_attached() -> Result<bool, Errno> {
     let links = named(PREFIX)?.iter().map(|path| pinned(path)).collect::<Result<Vec<_>, _>>()?;
     let places = links.iter().flatten().map(link::attached_to).collect::<Result<Vec<_>, _>>()?;
     Ok(PROGRAMS.iter().all(|program| places.contains(&Some(program.attach_type))))
 }
 
-/// Whether the kernel can do it: loads a program of the shortest kind, and looks whether others may hang at the root.
+/// Tries the kernel: loads a program of the shortest kind, and looks whether others may be attached at the root.
 pub(crate) fn probe() -> Result<(), Errno> {
     // r0 = 1; exit, as struct bpf_insn: code, registers, offset, immediate.
     const PROGRAM: [u8; 16] = [0xb7, 0, 0, 0, 1, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];

@@ -79,13 +79,13 @@ fn map_of(at: &Entrance) -> &'static str {
 /// An entrance as the kernel shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shown {
-    /// Where it leads.
+    /// Target of the redirect.
     pub to: Option<SocketAddr>,
     /// Network, container id and interface.
     pub owner: String,
 }
 
-/// Who has an entrance; `None` where nobody has.
+/// Target and owner of a host port; `None` where nobody has it.
 pub fn find(socket: &mut Socket, at: &Entrance) -> Result<Option<Shown>, KernelError> {
     let found = element(socket, Family::Inet, map_of(at), &key(at))?;
     if at.conditional && owner_of(socket, &Spot { set: conditional::map_of(at), key: key(at) })?.is_none() {
@@ -131,7 +131,7 @@ pub(crate) fn add_in_place_of(socket: &mut Socket, gone: &[Spot], what: &HostPor
     }
 }
 
-/// Whether all of them are there, and this owner's.
+/// True if all of them are there, and this owner's.
 pub fn are_there(socket: &mut Socket, what: &HostPorts) -> Result<bool, KernelError> {
     Ok(owned(socket, what)?.len() == elements_of(what).len())
 }

@@ -85,9 +85,9 @@ pub(super) fn add_base(batch: &mut Batch) {
     });
 }
 
-/// What comes from elsewhere for `127.0.0.0/8`, and is no answer to a client of this host that was led elsewhere. A chain of
-/// NAT sees what begins a connection alone, not all that is forwarded; it also holds what would begin one in the name of
-/// `127.0.0.0/8`, whose answers would be taken for such ones. What no connection is known of, it does not see.
+/// Drops what comes from elsewhere for `127.0.0.0/8`, unless it answers a client of this host that was redirected. A chain
+/// of NAT sees what begins a connection alone, not all that is forwarded. It also drops what would begin a connection in the
+/// name of `127.0.0.0/8`, whose answers would be taken for such ones. It does not see packets of no known connection.
 fn add_martian(batch: &mut Batch) {
     batch.base_chain(MARTIAN_NEW, "nat", HOOK_PREROUTING, PRIORITY_MARTIAN_NEW);
     batch.rule(MARTIAN_NEW, |rule| {

@@ -21,7 +21,7 @@ struct Bed {
     netns: Netns,
     clock: Clock,
     recorded: Vec<Recorded>,
-    /// How often the records were asked.
+    /// Number of questions to the records.
     asked: AtomicUsize,
 }
 

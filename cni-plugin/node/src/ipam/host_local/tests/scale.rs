@@ -39,7 +39,7 @@ fn sixteen_threads_get_distinct_addresses_and_leave_nothing() {
     assert_eq!(bed.names(), ["last_reserved_ip.0", "last_reserved_ip.1", "lock"]);
 }
 
-/// What [`one_reserve_and_release_count_the_same_syscalls_on_an_empty_and_on_a_crowded_network`] runs under strace.
+/// Child of [`one_reserve_and_release_count_the_same_syscalls_on_an_empty_and_on_a_crowded_network`], run under strace.
 #[test]
 #[ignore = "a child of another test, which passes the directory"]
 fn traced_child() {

@@ -5,8 +5,8 @@ use crate::sys::rtnl::u32_of;
 use braid_core::name::Hook;
 use std::os::fd::RawFd;
 
-/// Which of several filters is asked first: these before the redirect, after which no other is asked. One that nobody else
-/// chooses, since filters of two kinds can't share it.
+/// Preference among several filters: before the redirect, after which no other is asked. One that nobody else chooses, since
+/// filters of two kinds can't share it.
 const PREFERENCE: u32 = 2842;
 
 /// Body of `RTM_NEWTFILTER`; `class_id` is what the program reads in each packet.
