@@ -9,10 +9,10 @@ use braid_node::ipam::host_local;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Where foreign plugins are looked up unless `CNI_PATH` says otherwise.
+/// Folders in which foreign plugins are looked up unless `CNI_PATH` says otherwise.
 const PLUGIN_FOLDERS: &str = "/opt/cni/bin:/usr/lib/cni";
 
-/// Where runtimes have a node's configurations.
+/// Folder in which runtimes have a node's configurations.
 pub(super) const CONF_DIR: &str = "/etc/cni/net.d";
 
 /// The folders that the node's configurations have `host-local` keep leases in. What can't be read has none.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use std::io::{ErrorKind, Write};
 use std::ops::ControlFlow;
 
-/// How a list is shown.
+/// Format in which a list is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
     /// Columns for people.

@@ -1,4 +1,4 @@
-//! What is shaped on this node: each direction of an attachment with its limit and its counters.
+//! Shaping on this node: each direction of an attachment with its limit and its counters.
 
 use braid_core::name::{Hook, Ns};
 use braid_core::plan::step::Step;
@@ -26,7 +26,7 @@ pub(super) struct Direction {
     pub burst: u64,
     /// By what it is shaped.
     pub queue: String,
-    /// What became of its packets so far; none where the kernel could not be asked.
+    /// Counters of its packets so far; none where the kernel could not be asked.
     #[serde(flatten)]
     pub passed: Option<Traffic>,
 }
@@ -79,7 +79,7 @@ fn direction(kernel: Option<&mut Kernel>, shaper: &Shaper) -> Direction {
     }
 }
 
-/// How many packets a guard beside the shaper let not pass.
+/// Number of packets that a guard beside the shaper refused.
 fn held(kernel: &mut Kernel, guard: &Step) -> u64 {
     let found = match guard {
         Step::Add(Thing::PacketGuard(PacketGuard { at, .. })) => {

@@ -25,7 +25,7 @@ pub(super) struct Arguments {
     output: Format,
 }
 
-/// How much of a runtime's container id, 64 hexadecimal digits, people need to see; a shorter id is shown whole.
+/// Digits that people need to see of a runtime's container id, which has 64 hexadecimal ones; a shorter id is shown whole.
 const SHORT_ID_LEN: usize = 12;
 const LONG_ID_LEN: usize = 64;
 

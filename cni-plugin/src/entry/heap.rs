@@ -65,7 +65,7 @@ impl Heap {
         Some(unsafe { self.start().add(half * HALF + offset) })
     }
 
-    /// Where a piece starts, if it is of the block.
+    /// Offset at which a piece starts, if it is of the block.
     fn place(&self, piece: *const u8) -> Option<usize> {
         piece.addr().checked_sub(self.start().addr()).filter(|offset| *offset < 2 * HALF)
     }
@@ -78,7 +78,7 @@ impl Heap {
     }
 }
 
-/// What a piece of so many bytes takes. No layout is longer than half of what can be addressed.
+/// Bytes that a piece of this size takes. No layout is longer than half of what can be addressed.
 const fn length(size: usize) -> usize {
     size.next_multiple_of(UNIT)
 }

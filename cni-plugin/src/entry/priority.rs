@@ -1,4 +1,4 @@
-//! How soon the scheduler lets a call run.
+//! Priority of a call: how soon the scheduler lets it run.
 
 #![expect(unsafe_code, reason = "the system call has no wrapper")]
 

@@ -1,4 +1,4 @@
-//! What Rust's start does before `main` that a short-lived call needs as well, and the end.
+//! Steps of Rust's start before `main` that a short-lived call needs as well, and the end.
 
 #![expect(unsafe_code, reason = "descriptors that nobody may own yet, and the arguments of a C program")]
 

@@ -1,4 +1,4 @@
-//! What is mounted, switched on, installed and writable. Only looked at: nothing is made.
+//! Checks of mounts, switches, installed programs and writable folders. Only looked at: nothing is made.
 
 use super::{Check, State};
 use crate::cli::conf::CONF_DIR;
@@ -60,7 +60,7 @@ fn cgroup2() -> Check {
     Check { needed_by: "portmap at [::1]", without_it, ..check("cgroup2", state, detail) }
 }
 
-/// Whether `path`, or the folder that it would be made in, can be written.
+/// Checks that `path`, or the folder that it would be made in, can be written.
 fn writable(what: &str, path: &str) -> Check {
     let path = Path::new(path);
     let existing = path.ancestors().find(|folder| folder.exists()).unwrap_or(path);

@@ -22,10 +22,10 @@ pub(super) struct Arguments {
     output: Format,
 }
 
-/// What bridge, ptp and macvlan can't do without.
+/// Features that bridge, ptp and macvlan can't do without.
 const ESSENTIAL: [Feature; 3] = [Feature::Veth, Feature::Bridge, Feature::Macvlan];
 
-/// What came of one check.
+/// Outcome of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum State {
@@ -42,14 +42,14 @@ enum State {
 struct Check {
     name: String,
     state: State,
-    /// Whether attachments by bridge, ptp or macvlan need it.
+    /// True if attachments by bridge, ptp or macvlan need it.
     essential: bool,
     /// First kernel that has it.
     since: &'static str,
     needed_by: &'static str,
-    /// What a user does without.
+    /// Loss to a user without it.
     without_it: &'static str,
-    /// What was found, or what the kernel said.
+    /// Finding of the check, or the kernel's answer.
     detail: String,
 }
 

@@ -13,7 +13,7 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// Where runtimes look for plugins.
+/// Folder in which runtimes look for plugins.
 pub(super) const DEFAULT_BIN_DIR: &str = "/opt/cni/bin";
 /// The program's own name.
 pub(super) const PROGRAM: &str = "braid";
@@ -64,7 +64,7 @@ fn wants(arguments: &Arguments, name: &str) -> bool {
     arguments.names.is_empty() || arguments.names.iter().any(|wanted| wanted == name)
 }
 
-/// What is in the plugin folder under the names that matter.
+/// Reads the entries of the plugin folder under the names that matter.
 fn look(bin_dir: &Path, known: &[&str]) -> io::Result<Folder> {
     let mut entries = BTreeMap::new();
     let stale = stale(bin_dir, known)?;

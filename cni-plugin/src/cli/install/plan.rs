@@ -1,10 +1,10 @@
-//! What to do in a plugin folder, from what is in it.
+//! Plan of changes to a plugin folder, from what is in it.
 
 use super::PROGRAM;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What a name in the folder is.
+/// Kind of file under a name in the folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entry {
     /// Nothing.
@@ -55,7 +55,7 @@ impl fmt::Display for Action {
     }
 }
 
-/// Where a replaced plugin is kept.
+/// Name under which a replaced plugin is kept.
 pub(super) fn backup_of(name: &str) -> String {
     format!("{name}.before-{PROGRAM}")
 }

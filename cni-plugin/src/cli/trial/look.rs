@@ -1,4 +1,4 @@
-//! What the kernel shows of a sandbox and of the host's side of it.
+//! State of a sandbox and of the host's side of it, as the kernel shows it.
 
 use crate::cli::status::host_link;
 use braid_core::cni::AddResult;

@@ -17,9 +17,9 @@ use clap::Args;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Where `ip netns` keeps namespaces.
+/// Folder in which `ip netns` keeps namespaces.
 const NETNS_DIR: &str = "/run/netns";
-/// What the container ids of sandboxes start with.
+/// Prefix of the container ids of sandboxes.
 const PREFIX: &str = "braid-try-";
 
 /// Attach a sandbox, show its interfaces and timings, and take it back
