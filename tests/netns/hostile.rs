@@ -221,7 +221,7 @@ fn a_result_of_a_stranger_in_prev_result() {
     for bad in [
         json!({"cniVersion": "7.0.0"}),
         json!({"ips": [{"address": "10.0.0.1"}]}),
-        json!({"ips": [{"address": "10.0.0.1/8", "interface": -1}]}),
+        json!({"ips": [{"address": "10.0.0.1/8", "interface": 0.5}]}),
         json!({"interfaces": [5]}),
         json!({"routes": [{"dst": "x"}]}),
     ] {
