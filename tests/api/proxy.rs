@@ -3,6 +3,7 @@
 use crate::server::Server;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::Acceptor;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -14,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// Bytes behind the handshake by which a server has surely begun to answer: tickets take 300.
 const ANSWERED: usize = 1000;
+
+type Stream = StreamOwned<ServerConnection, TcpStream>;
 
 /// What becomes of one connection.
 #[derive(Debug, Clone)]
@@ -105,43 +108,62 @@ impl State {
             Fault::LoseAnswer => lose_answer(client, self.server.connect()),
             Fault::Answer(status, header, body) => {
                 // A client that does not like the certificate goes away.
-                let _ = self.answer(client, *status, header, body);
+                let _ = self.accept(client, fault).and_then(|stream| answer(stream, *status, header, body));
             }
         }
     }
 
-    /// Answers the first request in the server's name.
-    fn answer(&self, client: TcpStream, status: u16, header: &str, body: &str) -> std::io::Result<()> {
+    /// Takes the server's place. It has no HTTP/2: a client that asks for that may come again, and finds `fault` again.
+    fn accept(&self, mut client: TcpStream, fault: &Fault) -> std::io::Result<Stream> {
         let [certificate, key] = &self.server.identity;
         let chain = CertificateDer::pem_slice_iter(certificate.as_bytes()).map(|one| one.expect("a certificate"));
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("a key");
         let config = ServerConfig::builder_with_provider(rustls::crypto::ring::default_provider().into());
         let config = config.with_safe_default_protocol_versions().expect("versions").with_no_client_auth();
-        let config = config.with_single_cert(chain.collect(), key).expect("a pair");
-        let connection = ServerConnection::new(config.into()).expect("a server");
-        let mut stream = StreamOwned::new(connection, client);
-        let mut request = Vec::new();
-        while !request.windows(4).any(|end| end == b"\r\n\r\n") {
-            let mut some = [0; 4096];
-            let len = stream.read(&mut some)?;
-            if len == 0 {
-                return Ok(());
+        let mut config = config.with_single_cert(chain.collect(), key).expect("a pair");
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let mut acceptor = Acceptor::default();
+        let accepted = loop {
+            acceptor.read_tls(&mut client)?;
+            if let Some(accepted) = acceptor.accept().map_err(|(err, _)| std::io::Error::other(err))? {
+                break accepted;
             }
-            request.extend_from_slice(&some[..len]);
+        };
+        if accepted.client_hello().alpn().is_some_and(|mut names| names.any(|name| name == b"h2")) {
+            self.faults.lock().expect("faults").push_front(fault.clone());
         }
-        let request = String::from_utf8_lossy(&request);
-        let sent = request.lines().find_map(|line| line.strip_prefix("authorization: ")).unwrap_or_default();
-        let body = body.replace("{authorization}", sent);
-        let head =
-            format!("HTTP/1.1 {status} x\r\nconnection: close\r\n{header}content-length: {}\r\n\r\n", body.len());
-        stream.write_all((head + &body).as_bytes())?;
-        stream.conn.send_close_notify();
-        stream.flush()?;
-        // A body that nobody read would turn the end into a reset, which overtakes the answer.
-        stream.sock.shutdown(Shutdown::Write)?;
-        while stream.sock.read(&mut [0; 4096])? > 0 {}
-        Ok(())
+        match accepted.into_connection(config.into()) {
+            Ok(connection) => Ok(StreamOwned::new(connection, client)),
+            Err((err, mut alert)) => {
+                alert.write_all(&mut client)?;
+                Err(std::io::Error::other(err))
+            }
+        }
     }
+}
+
+/// Answers the first request.
+fn answer(mut stream: Stream, status: u16, header: &str, body: &str) -> std::io::Result<()> {
+    let mut request = Vec::new();
+    while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+        let mut some = [0; 4096];
+        let len = stream.read(&mut some)?;
+        if len == 0 {
+            return Ok(());
+        }
+        request.extend_from_slice(&some[..len]);
+    }
+    let request = String::from_utf8_lossy(&request);
+    let sent = request.lines().find_map(|line| line.strip_prefix("authorization: ")).unwrap_or_default();
+    let body = body.replace("{authorization}", sent);
+    let head = format!("HTTP/1.1 {status} x\r\nconnection: close\r\n{header}content-length: {}\r\n\r\n", body.len());
+    stream.write_all((head + &body).as_bytes())?;
+    stream.conn.send_close_notify();
+    stream.flush()?;
+    // A body that nobody read would turn the end into a reset, which overtakes the answer.
+    stream.sock.shutdown(Shutdown::Write)?;
+    while stream.sock.read(&mut [0; 4096])? > 0 {}
+    Ok(())
 }
 
 /// Passes on both ways until both have ended.

@@ -9,6 +9,7 @@
 
 mod access;
 mod ask;
+mod clients;
 mod object;
 mod session;
 
@@ -18,15 +19,15 @@ use access::Credentials;
 use ask::{Ask, Kind};
 use braid_core::k8s::source::{Event, Source, SourceError};
 use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
+use clients::Clients;
 use futures_util::future::{Either, select};
 use futures_util::stream::{StreamExt, TryStreamExt, iter};
-use kube::Client;
 use session::Session;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
-/// Requests that are under way at once. Each takes a connection, since kube speaks HTTP/1.1.
+/// Requests that are under way at once; by HTTP/1.1 each takes a connection.
 const CONCURRENT: usize = 8;
 
 /// Upper bounds of waiting.
@@ -61,7 +62,7 @@ pub struct Api {
 /// Connection that the first call makes.
 struct Connected {
     runtime: Runtime,
-    client: Client,
+    clients: Clients,
     /// `<host>:<port>`.
     server: String,
     /// Words that no text may show.
@@ -88,8 +89,8 @@ impl Api {
         }
         let attempt = self.limits.attempt;
         let deadline = start + limit.min(left);
-        let done = self.connected().and_then(|Connected { runtime, client, server, secrets }| {
-            runtime.block_on(work(&Session { client, server, secrets, attempt, deadline: deadline.into() }))
+        let done = self.connected().and_then(|Connected { runtime, clients, server, secrets }| {
+            runtime.block_on(work(&Session { clients, server, secrets, attempt, deadline: deadline.into() }))
         });
         self.spent += start.elapsed();
         done
@@ -109,12 +110,11 @@ impl Connected {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build();
         let runtime = runtime.map_err(|err| SourceError::Passing { why: format!("start the runtime: {err}") })?;
         let Credentials { config, server, secrets } = runtime.block_on(access.credentials(attempt))?;
-        let client = {
-            // The client leaves a task with the runtime that it is made in.
+        let clients = {
             let _inside = runtime.enter();
-            Client::try_from(config).map_err(|err| access.refused(&err))?
+            Clients::new(config).map_err(|err| access.refused(&err))?
         };
-        Ok(Self { runtime, client, server, secrets })
+        Ok(Self { runtime, clients, server, secrets })
     }
 }
 

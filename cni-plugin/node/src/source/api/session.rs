@@ -1,9 +1,9 @@
 //! The attempts of one call: each under its own limit, with pauses between, until the deadline.
 
 use super::ask::{Ask, is_passing};
+use super::clients::Clients;
 use braid_core::k8s::source::SourceError;
 use http::{HeaderMap, header};
-use kube::Client;
 use kube::client::Body;
 use serde::Deserialize;
 use std::error::Error;
@@ -18,7 +18,7 @@ const MESSAGE_MAX: usize = 1024;
 
 /// One call of the source.
 pub(super) struct Session<'a> {
-    pub(super) client: &'a Client,
+    pub(super) clients: &'a Clients,
     pub(super) server: &'a str,
     pub(super) secrets: &'a [String],
     /// Of one attempt.
@@ -73,12 +73,18 @@ impl Session<'_> {
     pub(super) async fn send(&self, ask: &Ask) -> Result<Vec<u8>, SourceError> {
         let mut attempts = 0;
         loop {
+            let is_http2 = self.clients.is_http2();
             let failure = match self.attempt(ask).await {
                 Ok(body) => return Ok(body),
                 Err(failure) => failure,
             };
             attempts += 1;
-            let pause = failure.pause(attempts, clock()).filter(|_| ask.is_repeated);
+            let mut pause = failure.pause(attempts, clock());
+            if is_http2 && !matches!(failure, Failure::Answer { .. }) {
+                self.clients.leave_http2();
+                pause = pause.or(Some(Duration::ZERO));
+            }
+            let pause = pause.filter(|_| ask.is_repeated);
             match pause.filter(|pause| Instant::now() + *pause < self.deadline) {
                 Some(pause) => sleep(pause).await,
                 None => return Err(ask.failed(failure, attempts)),
@@ -98,7 +104,8 @@ impl Session<'_> {
     }
 
     async fn exchange(&self, ask: &Ask) -> Result<Vec<u8>, Failure> {
-        let answer = self.client.send(ask.request.clone().map(Body::from)).await;
+        let client = self.clients.current().map_err(|err| self.unanswered(&err))?;
+        let answer = client.send(ask.request.clone().map(Body::from)).await;
         let answer = answer.map_err(|err| self.unanswered(&err))?;
         let (status, retry_after) = (answer.status(), retry_after(answer.headers()));
         let body = answer.into_body().collect_bytes().await.map_err(|err| self.unanswered(&err))?;
