@@ -61,6 +61,7 @@ fn each_right_of_the_role_is_used_and_no_other() {
     source.tell(&world.name("web"), uid(&pod), &event).expect("told");
     let claim = source.claim(&world.name("vm")).expect("a claim");
     source.fill_claim(&claim, &[]).expect("filled");
+    assert!(source.claim_uids().expect("all claims").contains(&claim.uid));
     let role = world.server.kubectl(&["get", "clusterrole", "braid", "-o", "json"], None);
     let role = serde_json::from_str(&role).expect("kubectl prints JSON");
     let log = world.server.audit();

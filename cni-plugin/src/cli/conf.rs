@@ -86,7 +86,7 @@ fn call_of(confs: Vec<NetConf>, attachment: &Attachment) -> Result<Invocation, E
         let ifname = IfName::parse(&format!("net{at}")).map_err(|err| Error::internal(err.to_string()))?;
         let attachment = Attachment { ifname, ..call.first().clone() };
         let chain = Chain::parse(BRAID, conf, &args, &call.path)?;
-        call.push(Wanted { attachment, chain, default_route: None })?;
+        call.push(Wanted::new(attachment, chain))?;
     }
     Ok(call)
 }

@@ -11,4 +11,4 @@ pub mod lease;
 pub mod range;
 pub mod static_ip;
 
-pub use lease::Lease;
+pub use lease::{Claim, Lease};

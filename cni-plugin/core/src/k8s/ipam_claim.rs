@@ -5,6 +5,7 @@ use super::network::Network;
 use crate::cni::address::{parse_cidr, parse_ip};
 use crate::cni::bounds::shortened;
 use crate::cni::{AddResult, Error};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 /// Most addresses of a claim.
@@ -59,8 +60,8 @@ pub fn uid_of_owner(owner: &str) -> Option<&str> {
 }
 
 /// True if an address of this owner may be released: never before its claim is deleted. `uids` are those of all claims.
-pub fn is_released(owner: &str, uids: &[&str]) -> bool {
-    uid_of_owner(owner).is_some_and(|uid| !uids.contains(&uid))
+pub fn is_released(owner: &str, uids: &BTreeSet<String>) -> bool {
+    uid_of_owner(owner).is_some_and(|uid| !uids.contains(uid))
 }
 
 #[cfg(test)]
@@ -140,9 +141,10 @@ mod tests {
         let own = owner(&claim("red", &[])).unwrap();
         assert_eq!((own.as_str(), uid_of_owner(&own)), ("ipamclaim-0a-1", Some("0a-1")));
         assert!(crate::cni::netconf::is_identifier(&own));
-        assert!(!is_released(&own, &["0a-1", "x"]));
-        assert!(is_released(&own, &["x"]));
-        assert!(!is_released("0a-1", &[]), "a container's are the container's business");
+        let all = |uids: &[&str]| uids.iter().map(ToString::to_string).collect();
+        assert!(!is_released(&own, &all(&["0a-1", "x"])));
+        assert!(is_released(&own, &all(&["x"])));
+        assert!(!is_released("0a-1", &all(&[])), "a container's are the container's business");
         for uid in ["", "../x", "a\nb"] {
             assert!(owner(&IpamClaim { uid: uid.to_owned(), ..claim("red", &[]) }).is_err(), "{uid:?}");
         }

@@ -70,6 +70,9 @@ pub trait Source {
     /// The claim.
     fn claim(&mut self, name: &ObjectName) -> Result<IpamClaim, SourceError>;
 
+    /// The uids of all claims of the cluster, as they are now.
+    fn claim_uids(&mut self) -> Result<Vec<String>, SourceError>;
+
     /// Writes the addresses of a claim to its status, by `/status` alone.
     fn fill_claim(&mut self, claim: &IpamClaim, ips: &[String]) -> Result<(), SourceError>;
 }

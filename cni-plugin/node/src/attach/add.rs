@@ -251,13 +251,17 @@ impl Run<'_> {
 
 /// Reserves addresses; from then on, as `holds` is told, a failure has to give them back.
 fn lease(wanted: &Wanted, ask: &Ask<'_>, mut holds: impl FnMut()) -> Result<Option<Lease>, Error> {
-    let Wanted { attachment, chain, .. } = wanted;
+    let Wanted { attachment, chain, claim, .. } = wanted;
     let at = ask.place.item;
     let lease = match &chain.items[at].addresses {
         From::Nobody => return Ok(None),
-        From::Ours(ipam) => {
-            ask.lease(&**ipam, |ipam| ipam.reserve(&chain.owner(attachment), Known::of(chain.network()).host()))?
-        }
+        From::Ours(ipam) => ask.lease(&**ipam, |ipam| {
+            let (owner, known) = (chain.owner(attachment), Known::of(chain.network()));
+            match claim {
+                Some(claim) => ipam.reserve_claimed(&ask.claim_of(claim), &owner, known.host()),
+                None => ipam.reserve(&owner, known.host()),
+            }
+        })?,
         From::Foreign(ipam) => {
             holds();
             let result = chain.delegate(ipam, at, Command::Add, Some(attachment), ask.prev)?;

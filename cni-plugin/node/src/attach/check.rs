@@ -81,7 +81,7 @@ fn check_others(wanted: &Wanted, at: usize) -> Result<(), Error> {
     }
     match &item.addresses {
         From::Nobody => Ok(()),
-        From::Ours(ipam) => ipam.check(&chain.owner(attachment), prev, Known::of(chain.network()).host()),
+        From::Ours(ipam) => ipam.check(&wanted.lease_owner(), prev, Known::of(chain.network()).host()),
         From::Foreign(ipam) => chain.delegate(ipam, at, Command::Check, Some(attachment), prev).map(drop),
     }
 }

@@ -74,11 +74,8 @@ pub fn take_back(record: Record, attachment: &Attachment, folder: &Folder, host:
     let mut wanted = Vec::new();
     for (attached, chain) in recorded::chains(&record) {
         let netns = attachment.netns.clone();
-        wanted.push(Wanted {
-            attachment: Attachment { netns, ..record.interface_of(attached) },
-            chain,
-            default_route: None,
-        });
+        let attachment = Attachment { netns, ..record.interface_of(attached) };
+        wanted.push(recorded::as_wanted(attached, attachment, chain));
     }
     let key = record.key.clone();
     let mut taking = TakeBack { wanted: &wanted, record: Some(record), is_told: false };

@@ -4,7 +4,7 @@ use super::chain::From;
 use super::invocation::Place;
 use crate::ipam::Ipam;
 use braid_core::cni::{AddResult, Error};
-use braid_core::ipam::Lease;
+use braid_core::ipam::{Claim, Lease};
 
 /// Question for addresses.
 #[derive(Debug)]
@@ -24,6 +24,13 @@ impl Ask<'_> {
             Some(why) => get(&*ipam.without_ipv6().ok_or_else(|| nothing_left(why))?),
             None => get(ipam),
         }
+    }
+
+    /// The part of a claim that is left: the node may lack IPv6 that another one had.
+    pub fn claim_of(&self, claim: &Claim) -> Claim {
+        let mut claim = claim.clone();
+        claim.addresses.retain(|ip| ip.is_ipv4() || self.no_ipv6.is_none());
+        claim
     }
 
     /// Takes IPv6 out of a lease where there is to be none, since an IPAM that is another program may have given it. Also

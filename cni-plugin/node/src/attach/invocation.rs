@@ -2,8 +2,10 @@
 
 use super::chain::{Chain, Work};
 use super::del::Leaving;
+use crate::ipam::host_local::claimed;
 use crate::store::record::{Attached, Key, Record};
-use braid_core::cni::{Attachment, Error, Request};
+use braid_core::cni::{Attachment, Error, Owner, Request};
+use braid_core::ipam::Claim;
 use braid_core::plan::Feature;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -30,6 +32,8 @@ pub struct Wanted {
     pub chain: Chain,
     /// Gateways of the pod's default routes; empty where the network's own are to be used, none where it does not ask for them.
     pub default_route: Option<Vec<IpAddr>>,
+    /// The claim that holds its addresses, where it is not the container.
+    pub claim: Option<Claim>,
 }
 
 /// A plugin's place in a call.
@@ -48,12 +52,7 @@ impl Invocation {
         let Request { attachment, path, netns_override, conf, .. } = request;
         let attachment = attachment.ok_or_else(|| Error::env(format!("{verb} needs a container")))?;
         let chain = Chain::parse(face, conf, &attachment.args, &path)?;
-        Ok(Self {
-            key: chain.key(&attachment),
-            netns_override,
-            path,
-            wanted: vec![Wanted { attachment, chain, default_route: None }],
-        })
+        Ok(Self { key: chain.key(&attachment), netns_override, path, wanted: vec![Wanted::new(attachment, chain)] })
     }
 
     /// The same with one more network.
@@ -90,8 +89,9 @@ impl Invocation {
 
     /// A record of nothing yet.
     pub fn record(&self, netns_cookie: Option<u64>) -> Record {
-        let attached = |Wanted { attachment, chain, .. }: &Wanted| {
-            Attached::new(chain.network(), &chain.face, attachment, chain.conf.json.clone())
+        let attached = |Wanted { attachment, chain, claim, .. }: &Wanted| {
+            let new = Attached::new(chain.network(), &chain.face, attachment, chain.conf.json.clone());
+            Attached { claim: claim.as_ref().map(|claim| claim.owner.clone()), ..new }
         };
         let attachments = self.wanted.iter().map(attached).collect();
         let mut record = Record::new(self.key.clone(), self.first().netns.clone(), attachments);
@@ -102,6 +102,17 @@ impl Invocation {
 }
 
 impl Wanted {
+    /// An attachment of which a pod asks nothing more.
+    pub fn new(attachment: Attachment, chain: Chain) -> Self {
+        Self { attachment, chain, default_route: None, claim: None }
+    }
+
+    /// The owner of its addresses.
+    pub fn lease_owner(&self) -> Owner {
+        let of_claim = |claim: &Claim| claimed::owner(self.chain.network(), &claim.owner);
+        self.claim.as_ref().map_or_else(|| self.chain.owner(&self.attachment), of_claim)
+    }
+
     /// The container's namespace as results name it.
     pub fn sandbox(&self) -> String {
         self.attachment.netns.as_deref().unwrap_or(Path::new("")).display().to_string()

@@ -6,6 +6,7 @@ use super::invocation::Wanted;
 use crate::ipam::host_local;
 use crate::store::record::{Attached, Record};
 use braid_core::cni::{Attachment, Error, Json, NetConf, Owner};
+use braid_core::ipam::Claim;
 use braid_core::name::Ns;
 use braid_core::plan::step::Step;
 use braid_core::plan::thing::Thing;
@@ -22,12 +23,12 @@ pub fn wanted(record: Option<&Record>, call: &Leaving) -> Result<Vec<Wanted>, Er
     let Leaving { key, attachment, conf, path, .. } = call;
     let own = || {
         let chain = parse(&key.plugin, conf.clone(), &attachment.args, path)?;
-        Ok(vec![Wanted { attachment: attachment.clone(), chain, default_route: None }])
+        Ok(vec![Wanted::new(attachment.clone(), chain)])
     };
     let Some(record) = record else { return own() };
     let first = record.attachments.first().and_then(|attached| chain(attached, conf.json.get(PREV_RESULT), path).ok());
     let first = match first {
-        Some(chain) => Ok(vec![Wanted { attachment: attachment.clone(), chain, default_route: None }]),
+        Some(chain) => Ok(vec![Wanted::new(attachment.clone(), chain)]),
         // No build wrote what can't be read.
         None => own(),
     };
@@ -38,12 +39,15 @@ pub fn wanted(record: Option<&Record>, call: &Leaving) -> Result<Vec<Wanted>, Er
 pub fn further(record: &Record, first: &Attachment) -> impl Iterator<Item = Result<Wanted, Error>> {
     record.attachments.iter().skip(1).map(|attached| {
         let attachment = Attachment { netns: first.netns.clone(), ..record.interface_of(attached) };
-        chain(attached, attached.result.as_ref(), &record.path).map(|chain| Wanted {
-            attachment,
-            chain,
-            default_route: None,
-        })
+        let chain = chain(attached, attached.result.as_ref(), &record.path)?;
+        Ok(as_wanted(attached, attachment, chain))
     })
+}
+
+/// An attachment as its ADD wanted it.
+pub fn as_wanted(attached: &Attached, attachment: Attachment, chain: Chain) -> Wanted {
+    let claim = attached.claim.clone().map(|owner| Claim { owner, addresses: Vec::new() });
+    Wanted { claim, ..Wanted::new(attachment, chain) }
 }
 
 /// The chains of a record, as its ADD ran them.
@@ -84,7 +88,9 @@ pub fn leased(record: &Record, network: &str, path: &Path) -> Vec<(IpAddr, Owner
         let of_it = host_locals(&chain).filter(|(_, config)| config.path() == path);
         let steps = of_it.filter_map(|(at, _)| attached.parts.get(at)).flatten();
         let address = |step: &Step| match step {
-            Step::Add(Thing::Addr(addr)) if addr.at.ns == Ns::Pod => Some((addr.net.addr(), record.owner_of(attached))),
+            Step::Add(Thing::Addr(addr)) if addr.at.ns == Ns::Pod => {
+                Some((addr.net.addr(), record.lease_owner_of(attached)))
+            }
             _ => None,
         };
         leased.extend(steps.filter_map(address));

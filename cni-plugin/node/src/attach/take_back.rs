@@ -150,6 +150,8 @@ impl TakeBack<'_> {
             (Work::Foreign, _) => &item.conf.plugin,
             (_, From::Foreign(ipam)) => ipam,
             (_, From::Nobody) => return Ok(()),
+            // They are the claim's.
+            (_, From::Ours(_)) if wanted.claim.is_some() => return Ok(()),
             (_, From::Ours(ipam)) => {
                 let known = Known::of(chain.network());
                 return ipam.release(&chain.owner(attachment), known.host()).map(drop);

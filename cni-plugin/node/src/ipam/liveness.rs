@@ -3,6 +3,7 @@
 use super::host_local::store::{Holder, LeaseFile};
 use braid_core::cni::Owner;
 use braid_core::cni::netconf::is_identifier;
+use braid_core::k8s::ipam_claim::uid_of_owner;
 use nix::sys::statfs::{NSFS_MAGIC, TMPFS_MAGIC, statfs};
 use std::fmt;
 use std::fs;
@@ -146,8 +147,11 @@ pub fn death_of(lease: &LeaseFile, clock: &Clock, liveness: &dyn Liveness) -> Op
     let known = match &lease.holder {
         Holder::Broken => return Some(Death::Broken),
         Holder::Other => return None,
-        // An administrator's note that keeps an address out of use is no container id.
-        Holder::Key(key) if !key.lines().next().is_some_and(is_identifier) => return None,
+        // An administrator's note that keeps an address out of use is no container id. A claim outlives every container, and
+        // every boot.
+        Holder::Key(key) if !key.lines().next().is_some_and(is_identifier) || uid_of_owner(key).is_some() => {
+            return None;
+        }
         Holder::Key(_) => {
             owner_of(lease, liveness.network()).map_or(Netns::Unknown, |owner| liveness.netns_of(&owner, lease.written))
         }

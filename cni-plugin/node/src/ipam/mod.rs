@@ -13,7 +13,7 @@ pub use host_local::Host;
 
 use braid_core::cni::{AddResult, Error, NetConf, Owner};
 use braid_core::ipam::configuration::Configuration;
-use braid_core::ipam::{Lease, static_ip};
+use braid_core::ipam::{Claim, Lease, static_ip};
 use std::fmt::Debug;
 use std::net::IpAddr;
 
@@ -27,6 +27,11 @@ pub trait Ipam: Debug {
 
     /// ADD: what `owner` gets. On an error nothing is held.
     fn reserve(&self, owner: &Owner, host: Host<'_>) -> Result<Lease, Error>;
+
+    /// ADD for a claim, which holds what it gets until it is deleted. One that keeps no leases has nothing to do with claims.
+    fn reserve_claimed(&self, _claim: &Claim, owner: &Owner, host: Host<'_>) -> Result<Lease, Error> {
+        self.reserve(owner, host)
+    }
 
     /// The dry run: what [`Ipam::reserve`] would give a new owner now. Nothing is written, and nothing is held.
     fn peek(&self, host: Host<'_>) -> Result<Lease, Error>;

@@ -1,7 +1,7 @@
 //! Finding a pod's networks: the pod and NetworkAttachmentDefinitions by the source, other networks among the node's files.
 
 use super::publish::Publisher;
-use super::{interface, netconf};
+use super::{claims, interface, netconf};
 use crate::apply::host::Machine;
 use crate::attach::chain::{BRAID, Chain};
 use crate::attach::invocation::{Invocation, Wanted};
@@ -60,16 +60,23 @@ impl<'a> Finder<'a> {
         found.extend(self.auxiliary(&request.conf)?);
         let runtime_config = request.conf.json.object("runtimeConfig")?;
         let networks = select::networks(found, namespace, &attachment.ifname, runtime_config)?;
-        let mut wanted = Vec::new();
+        let (mut wanted, mut claims) = (Vec::new(), Vec::new());
         for network in &networks {
             let chain = Chain::parse(BRAID, netconf(network.conf()?, None)?, &attachment.args, &path)
                 .map_err(|err| err.context(format_args!("network {}", network.name())))?;
-            let (attachment, default_route) = (interface(attachment, &network.ifname), network.default_route.clone());
-            wanted.push(Wanted { attachment, chain, default_route });
+            let asked = claims::reference(network, &chain);
+            let claim = asked.map(|name| self.ask()?.claim(name).map_err(|err| of_source(&err))).transpose()?;
+            let of_network =
+                |claim| claims::of_network(claim, network, &wanted, (&attachment.container_id, self.machine));
+            let claimed = claim.as_ref().map(of_network).transpose()?;
+            let attachment = interface(attachment, &network.ifname);
+            let default_route = network.default_route.clone();
+            wanted.push(Wanted { default_route, claim: claimed, ..Wanted::new(attachment, chain) });
+            claims.push(claim);
         }
         let container_id = attachment.container_id.clone();
         let call = Invocation { key, netns_override: request.netns_override, path, wanted };
-        Ok((call, Publisher::new(pod, networks, container_id, self.settings.status_prefix)))
+        Ok((call, Publisher { pod, networks, claims, container_id, with_prefix: self.settings.status_prefix }))
     }
 
     /// The pod and its networks, in one round trip where its annotation asks for nothing that the settings do not name already.

@@ -1,11 +1,12 @@
 //! GC of pods: all networks of a container that the runtime does not list, and what is owed of those it lists.
 
+use super::claims;
 use super::find::Finder;
 use super::publish::pay;
 use crate::apply::host::Machine;
 use crate::attach::chain::{BRAID, Chain};
 use crate::attach::gc::{self, Valid};
-use crate::attach::recorded;
+use crate::attach::{leases, recorded};
 use crate::store::record::Record;
 use braid_core::cni::{Error, Owner, Request};
 use braid_core::k8s::settings::Settings;
@@ -20,6 +21,8 @@ pub fn gc(request: &Request, settings: &Settings, face: &str, machine: &dyn Mach
     let network = &request.conf.name;
     let plugin = Chain::face_of(face, &request.conf);
     let records = machine.records().map_err(Error::from)?;
+    let mut folders = leases::folders(&records);
+    folders.extend(recorded::host_locals(&default).map(|(_, config)| config.path()));
     let (kept, lost) = gc::split(records, network, plugin, request.conf.valid_attachments.as_deref());
     let mut errors: Vec<Error> = lost.iter().filter_map(|record| gc::collect(record, machine).err()).collect();
     let mut chains: BTreeMap<String, Chain> = BTreeMap::new();
@@ -36,6 +39,7 @@ pub fn gc(request: &Request, settings: &Settings, face: &str, machine: &dyn Mach
         errors.extend(gc::collect_network(chain, &valid, machine).err());
     }
     errors.extend(machine.sweep_empty().map_err(Error::from).err());
+    errors.extend(claims::free(&folders, settings, machine).err());
     errors.extend(pay_all(&kept, settings, machine).err());
     Error::joined(&errors)
 }

@@ -6,6 +6,7 @@
 //!  DEL, CHECK, GC ask no API: the record has all networks of the pod
 //! ```
 
+mod claims;
 mod find;
 mod gc;
 mod publish;
@@ -36,6 +37,7 @@ pub fn add(
     let (call, publisher) = finder.call(request)?;
     attach(&call, machine, &mut |results| {
         publisher.verify(results)?;
+        publisher.fill_claims(results, finder.source())?;
         let owed = publisher.publish(results, finder.source());
         deliver(&super::stdout(results, version)?)?;
         Ok(owed)

@@ -1,32 +1,44 @@
 //! Publishing what a pod was attached to: its annotation `network-status`.
 
+use super::claims;
 use crate::store::record::Owed;
 use braid_core::cni::{AddResult, Error};
 use braid_core::k8s::network::Network;
 use braid_core::k8s::source::{Source, SourceError};
 use braid_core::k8s::status::{self, Attached};
-use braid_core::k8s::{NETWORK_STATUS, Pod};
+use braid_core::k8s::{IpamClaim, NETWORK_STATUS, Pod};
 
 /// The networks of a pod, for its status.
 pub(super) struct Publisher {
     /// None where there is no pod to tell: a container that is none, or no API.
-    pod: Option<Pod>,
-    networks: Vec<Network>,
-    container_id: String,
-    with_prefix: bool,
+    pub(super) pod: Option<Pod>,
+    pub(super) networks: Vec<Network>,
+    /// The claim of each network.
+    pub(super) claims: Vec<Option<IpamClaim>>,
+    pub(super) container_id: String,
+    pub(super) with_prefix: bool,
 }
 
 impl Publisher {
-    pub(super) fn new(pod: Option<Pod>, networks: Vec<Network>, container_id: String, with_prefix: bool) -> Self {
-        Self { pod, networks, container_id, with_prefix }
-    }
-
     /// Fails where a plugin passed over what the pod asked for.
     pub(super) fn verify(&self, results: &[Option<AddResult>]) -> Result<(), Error> {
         let given = self.networks.iter().zip(results);
         given
             .filter_map(|(network, result)| Some((network, result.as_ref()?)))
             .try_for_each(|(n, result)| n.verify(result))
+    }
+
+    /// Writes the addresses to claims that have none.
+    pub(super) fn fill_claims(
+        &self,
+        results: &[Option<AddResult>],
+        source: Option<&mut (dyn Source + 'static)>,
+    ) -> Result<(), Error> {
+        let Some(source) = source else { return Ok(()) };
+        let given = self.claims.iter().zip(results);
+        given
+            .filter_map(|(claim, result)| Some((claim.as_ref()?, result.as_ref()?)))
+            .try_for_each(|(claim, result)| claims::fill(claim, result, source))
     }
 
     /// Publishes the results; what can't be published is owed, and the pod starts all the same.

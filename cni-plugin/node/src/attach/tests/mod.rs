@@ -74,7 +74,7 @@ fn call(networks: &[String]) -> Invocation {
     let mut call = Invocation::of(request(Command::Add, first), BRAID).expect("a chain");
     for (at, conf) in confs {
         let chain = Chain::parse(BRAID, conf, "", &[]).expect("a chain");
-        call.push(Wanted { attachment: attachment(at), chain, default_route: None }).expect("another interface");
+        call.push(Wanted::new(attachment(at), chain)).expect("another interface");
     }
     call
 }
@@ -299,7 +299,7 @@ fn status_names_the_feature_that_the_kernel_lacks() {
 fn two_networks_with_one_interface_are_refused() {
     let mut call = call(&containers()[0]);
     let chain = Chain::parse(BRAID, netconf(1, &containers()[1][0], ""), "", &[]).expect("a chain");
-    let err = call.push(Wanted { attachment: attachment(0), chain, default_route: None }).expect_err("eth0 twice");
+    let err = call.push(Wanted::new(attachment(0), chain)).expect_err("eth0 twice");
     assert!(err.msg.contains("eth0"), "{err}");
 }
 

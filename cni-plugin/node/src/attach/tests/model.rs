@@ -48,6 +48,7 @@ pub(super) struct State {
 pub(super) struct Cluster {
     pub(super) pods: Vec<Pod>,
     pub(super) nads: Vec<Nad>,
+    pub(super) claims: Vec<IpamClaim>,
     pub(super) files: Vec<(PathBuf, DiskFile)>,
     /// Events told, as reason and message.
     pub(super) events: Vec<(&'static str, String)>,
@@ -98,11 +99,21 @@ impl Source for Asked {
     }
 
     fn claim(&mut self, name: &ObjectName) -> Result<IpamClaim, SourceError> {
-        Err(SourceError::NotFound { what: format!("IPAMClaim {name}") })
+        let cluster = self.ask()?;
+        let found = cluster.claims.iter().find(|claim| claim.name == *name).cloned();
+        found.ok_or_else(|| SourceError::NotFound { what: format!("IPAMClaim {name}") })
     }
 
-    fn fill_claim(&mut self, claim: &IpamClaim, _ips: &[String]) -> Result<(), SourceError> {
-        Err(SourceError::NotFound { what: format!("IPAMClaim {}", claim.name) })
+    fn claim_uids(&mut self) -> Result<Vec<String>, SourceError> {
+        Ok(self.ask()?.claims.iter().map(|claim| claim.uid.clone()).collect())
+    }
+
+    fn fill_claim(&mut self, claim: &IpamClaim, ips: &[String]) -> Result<(), SourceError> {
+        let mut cluster = self.ask()?;
+        let found = cluster.claims.iter_mut().find(|there| there.uid == claim.uid);
+        let found = found.ok_or_else(|| SourceError::NotFound { what: format!("IPAMClaim {}", claim.name) })?;
+        found.ips = ips.to_vec();
+        Ok(())
     }
 }
 

@@ -241,6 +241,6 @@ fn owner_name(key: &str) -> String {
 }
 
 /// 128 bits of SHA-256, in hex: nobody can choose an id that lands on another's name.
-pub(super) fn hash(bytes: &[u8]) -> String {
+pub(crate) fn hash(bytes: &[u8]) -> String {
     encode_string(&Sha256::digest(bytes)[..16])
 }

@@ -7,6 +7,7 @@
 //! One lock is held over all that a call does.
 
 pub mod book;
+pub mod claimed;
 pub mod index;
 pub mod peek;
 pub mod resolv;
@@ -17,9 +18,10 @@ use super::liveness::{Death, Liveness, death_of};
 use book::{Book, also};
 use braid_core::cni::netconf::is_identifier;
 use braid_core::cni::{AddResult, Code, Error, IpConfig, Owner};
-use braid_core::ipam::Lease;
 pub use braid_core::ipam::host_local::Config;
 use braid_core::ipam::range::RangeSet;
+use braid_core::ipam::{Claim, Lease};
+use braid_core::k8s::ipam_claim::uid_of_owner;
 use peek::peek;
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -61,16 +63,11 @@ impl Ipam for Config {
 
     /// Takes an address of each range set.
     fn reserve(&self, owner: &Owner, host: Host<'_>) -> Result<Lease, Error> {
-        let dns = self.resolv_conf.as_deref().map(resolv::read).transpose()?.unwrap_or_default();
-        let mut book = Book::open_or_create(&self.path(), host)?;
-        let mut call = Call::new(&mut book, self, owner, host)?;
-        let filled = call.fill().and_then(|()| call.note());
-        let (ips, failed) = match filled {
-            Ok(()) => (call.ips(), None),
-            Err(error) => (Vec::new(), Some(call.undo(error))),
-        };
-        book.close();
-        failed.map_or(Ok(Lease { ips, routes: self.routes.clone(), dns }), Err)
+        reserve(self, owner, false, host)
+    }
+
+    fn reserve_claimed(&self, claim: &Claim, _owner: &Owner, host: Host<'_>) -> Result<Lease, Error> {
+        claimed::reserve(self, claim, host)
     }
 
     fn release(&self, owner: &Owner, host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
@@ -142,6 +139,23 @@ impl Ipam for Config {
     }
 }
 
+/// Takes an address of each range set; a claim keeps those that it has.
+fn reserve(config: &Config, owner: &Owner, is_claim: bool, host: Host<'_>) -> Result<Lease, Error> {
+    let dns = config.resolv_conf.as_deref().map(resolv::read).transpose()?.unwrap_or_default();
+    let mut book = Book::open_or_create(&config.path(), host)?;
+    let mut call = Call::new(&mut book, config, owner, host)?;
+    if is_claim {
+        call.keep();
+    }
+    let filled = call.fill().and_then(|()| call.note());
+    let (ips, failed) = match filled {
+        Ok(()) => (call.ips(), None),
+        Err(error) => (Vec::new(), Some(call.undo(error))),
+    };
+    book.close();
+    failed.map_or(Ok(Lease { ips, routes: config.routes.clone(), dns }), Err)
+}
+
 /// The sentence that ADD would refuse with, where a range set has no address that is free or held by the dead.
 pub fn full(config: &Config, host: Host<'_>) -> Result<Option<String>, Error> {
     let Some(mut book) = Book::open_to_read(&config.path(), host.state_dir)? else { return Ok(None) };
@@ -181,6 +195,8 @@ struct Call<'a> {
     /// Held under `key` before this call, and under the bare id.
     held: Vec<IpAddr>,
     held_by_id: Vec<IpAddr>,
+    /// Held before, and to be given again.
+    kept: Vec<IpAddr>,
     taken: Vec<IpAddr>,
 }
 
@@ -189,7 +205,13 @@ impl<'a> Call<'a> {
         let key = lease_key(owner);
         let held = book.owned_by(&key)?;
         let held_by_id = book.owned_by(owner.container_id.trim())?;
-        Ok(Self { book, config, host, owner, key, held, held_by_id, taken: Vec::new() })
+        Ok(Self { book, config, host, owner, key, held, held_by_id, kept: Vec::new(), taken: Vec::new() })
+    }
+
+    /// Gives what is held again.
+    fn keep(&mut self) {
+        self.held_by_id.clear();
+        self.kept = std::mem::take(&mut self.held);
     }
 
     /// Takes one address of each set: the one asked for, or the next one.
@@ -197,9 +219,12 @@ impl<'a> Call<'a> {
         let mut requested = self.config.requested.clone();
         for (number, set) in self.config.ranges.iter().enumerate() {
             let asked = requested.iter().position(|ip| set.range_for(*ip).is_some()).map(|at| requested.remove(at));
-            let taken = match asked {
-                Some(ip) => self.take_requested(number, set, ip),
-                None => self.take_next(number, set),
+            let kept =
+                self.kept.iter().find(|ip| asked.map_or_else(|| set.range_for(**ip).is_some(), |asked| asked == **ip));
+            let taken = match (kept, asked) {
+                (Some(ip), _) => Ok(*ip),
+                (None, Some(ip)) => self.take_requested(number, set, ip),
+                (None, None) => self.take_next(number, set),
             };
             self.taken.push(taken.map_err(|e| e.context(format_args!("failed to allocate for range {number}")))?);
         }
@@ -254,15 +279,17 @@ impl<'a> Call<'a> {
     }
 
     fn note(&mut self) -> Result<(), Error> {
-        let all: Vec<IpAddr> = self.held.iter().chain(&self.taken).copied().collect();
+        let new = self.taken.iter().filter(|ip| !self.kept.contains(ip));
+        let all: Vec<IpAddr> = self.held.iter().chain(&self.kept).chain(new).copied().collect();
         self.book.set_owned_by(&self.key, &all)
     }
 
     /// Gives back what this call took, and only that.
     fn undo(&mut self, error: Error) -> Error {
-        let taken = std::mem::take(&mut self.taken);
+        let mut taken = std::mem::take(&mut self.taken);
+        taken.retain(|ip| !self.kept.contains(ip));
         let mut errors: Vec<Error> = taken.into_iter().filter_map(|ip| self.book.free(ip).err()).collect();
-        errors.extend(self.book.set_owned_by(&self.key, &self.held).err());
+        errors.extend(self.note().err());
         also(error, errors)
     }
 
@@ -278,12 +305,16 @@ impl<'a> Call<'a> {
     }
 }
 
-/// True if GC keeps a lease: its content is in `valid`, or it names no container and is an administrator's.
+/// True if GC keeps a lease: its content is in `valid`, it names no container and is an administrator's, or a claim holds it,
+/// which is free when the claim is deleted, and only the API knows that.
 fn is_wanted(lease: &LeaseFile, valid: &HashSet<String>) -> bool {
     match &lease.holder {
         Holder::Broken => false,
         Holder::Other => true,
-        Holder::Key(text) => !is_identifier(text.split_once("\r\n").map_or(text, |(id, _)| id)) || valid.contains(text),
+        Holder::Key(text) => {
+            let id = text.split_once("\r\n").map_or(&**text, |(id, _)| id);
+            !is_identifier(id) || valid.contains(text) || uid_of_owner(id).is_some()
+        }
     }
 }
 

@@ -47,8 +47,11 @@ pub struct LeaseFile {
     pub written: SystemTime,
 }
 
-/// The content of the lease file of `owner`, which is also the key that it is found by.
+/// The content of the lease file of `owner`, which is also the key that it is found by. A claim has no interface.
 pub fn lease_key(owner: &Owner) -> String {
+    if owner.ifname.is_empty() {
+        return owner.container_id.trim().to_owned();
+    }
     format!("{}\r\n{}", owner.container_id.trim(), owner.ifname)
 }
 

@@ -9,6 +9,10 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 const JSON: &str = "application/json";
+/// Of each object of a list its metadata alone.
+const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+/// Objects of a page.
+const PAGE: usize = 500;
 const MERGE_PATCH: &str = "application/merge-patch+json";
 /// Bytes of an object's name, as of RFC 1123.
 const NAME_MAX: usize = 253;
@@ -33,14 +37,18 @@ impl Kind {
         }
     }
 
-    fn folder(self, namespace: &str) -> String {
+    /// Where the objects of one namespace are, or of all.
+    fn folder(self, namespace: Option<&str>) -> String {
         let (group, resource) = match self {
             Self::Pod => ("api/v1", "pods"),
             Self::Nad => ("apis/k8s.cni.cncf.io/v1", "network-attachment-definitions"),
             Self::Claim => ("apis/k8s.cni.cncf.io/v1alpha1", "ipamclaims"),
             Self::Event => ("apis/events.k8s.io/v1", "events"),
         };
-        format!("/{group}/namespaces/{namespace}/{resource}")
+        match namespace {
+            Some(namespace) => format!("/{group}/namespaces/{namespace}/{resource}"),
+            None => format!("/{group}/{resource}"),
+        }
     }
 }
 
@@ -60,6 +68,17 @@ impl Ask {
     /// The whole object: its metadata alone would lack a pod's resource claims.
     pub(super) fn get(kind: Kind, object: &ObjectName) -> Result<Self, SourceError> {
         Self::new("get", kind, object, "", None)
+    }
+
+    /// A page of all objects of a kind; the first one, or what another one says is the next.
+    pub(super) fn list(kind: Kind, next: &str) -> Result<Self, SourceError> {
+        let path = kind.folder(None);
+        let from = if next.is_empty() { String::new() } else { format!("&continue={next}") };
+        let object = ObjectName { namespace: String::new(), name: String::new() };
+        let request =
+            Request::get(format!("{path}?limit={PAGE}{from}")).header(header::ACCEPT, METADATA).body(Vec::new());
+        let request = request.map_err(|err| SourceError::Lasting { why: format!("list {}s: {err}", kind.name()) })?;
+        Ok(Self { verb: "list", kind, object, uid: None, is_repeated: true, request })
     }
 
     /// One annotation. It goes by `pods/status`, which takes metadata as well: who may patch `pods` may change the image
@@ -94,7 +113,7 @@ impl Ask {
         if !is_name(&object.namespace) || !is_name(&object.name) {
             return Err(SourceError::Lasting { why: format!("{what}: no object can have this name") });
         }
-        let folder = kind.folder(&object.namespace);
+        let folder = kind.folder(Some(&object.namespace));
         let (method, path, content) = match verb {
             "create" => (Method::POST, folder, JSON),
             "patch" => (Method::PATCH, format!("{folder}/{}{subresource}", object.name), MERGE_PATCH),
@@ -141,7 +160,8 @@ impl Ask {
     }
 
     fn what(&self) -> String {
-        format!("{} {}", self.kind.name(), self.object)
+        let kind = self.kind.name();
+        if self.object.name.is_empty() { format!("{kind}s") } else { format!("{kind} {}", self.object) }
     }
 }
 

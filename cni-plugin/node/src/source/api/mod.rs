@@ -159,6 +159,21 @@ impl Source for Api {
         })
     }
 
+    fn claim_uids(&mut self) -> Result<Vec<String>, SourceError> {
+        self.ask(self.limits.call, async |session| {
+            let (mut uids, mut ask) = (Vec::new(), Ask::list(Kind::Claim, "")?);
+            loop {
+                let body = session.send(&ask).await?;
+                let page = object::page(&body).map_err(|err| ask.unreadable(&err))?;
+                uids.extend(page.uids);
+                if page.next.is_empty() {
+                    return Ok(uids);
+                }
+                ask = Ask::list(Kind::Claim, &page.next)?;
+            }
+        })
+    }
+
     fn fill_claim(&mut self, claim: &IpamClaim, ips: &[String]) -> Result<(), SourceError> {
         self.ask(self.limits.call, async |session| {
             let ask = Ask::fill(claim, ips)?;

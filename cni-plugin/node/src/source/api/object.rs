@@ -96,6 +96,41 @@ pub(super) fn nad(name: &ObjectName, body: &[u8]) -> Result<Nad, Error> {
     Ok(Nad { name: name.clone(), config: spec.config, annotations: metadata.annotations })
 }
 
+/// Some of the objects of a list.
+pub(super) struct Page {
+    pub(super) uids: Vec<String>,
+    /// Where the next page begins; empty behind the last one.
+    pub(super) next: String,
+}
+
+#[derive(Deserialize)]
+struct List {
+    metadata: ListMeta,
+    items: Vec<Listed>,
+}
+
+#[derive(Deserialize)]
+struct ListMeta {
+    #[serde(default, rename = "continue")]
+    next: String,
+}
+
+#[derive(Deserialize)]
+struct Listed {
+    metadata: Uid,
+}
+
+#[derive(Deserialize)]
+struct Uid {
+    uid: String,
+}
+
+/// A list, which has to say of each object who it is.
+pub(super) fn page(body: &[u8]) -> Result<Page, Error> {
+    let List { metadata: ListMeta { next }, items } = serde_json::from_slice(body)?;
+    Ok(Page { uids: items.into_iter().map(|listed| listed.metadata.uid).collect(), next })
+}
+
 pub(super) fn claim(name: &ObjectName, body: &[u8]) -> Result<IpamClaim, Error> {
     let ClaimObject { metadata, spec: ClaimSpec { network, interface }, status } = serde_json::from_slice(body)?;
     Ok(IpamClaim { name: name.clone(), uid: metadata.uid, network, interface, ips: status.ips })

@@ -11,6 +11,7 @@ pub use folder::Folder;
 pub(crate) use list::{container_of, is_owned, of_container, of_owner};
 pub use list::{each, each_idle, list, list_dated, list_in, probe, sweep_empty, sweep_empty_in};
 
+use crate::ipam::host_local::claimed;
 use braid_core::cni::{AddResult, Attachment, Error, Json, Owner, Version};
 use braid_core::k8s::ObjectName;
 use braid_core::name::IfName;
@@ -83,6 +84,9 @@ pub struct Attached {
     /// The result, in the newest version; none where a foreign plugin has not yet answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Json>,
+    /// The claim that holds its addresses, where it is not the container: they stay when it goes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim: Option<String>,
     /// The plugins of the list whose addresses, or whose own work where they are foreign, are still to be given back, since
     /// taking the attachment back failed in part. The steps are then those that could not be undone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -115,6 +119,12 @@ impl Record {
         Owner::new(&attached.network, &self.key.owner.container_id, attached.ifname.as_str())
     }
 
+    /// The owner of an attachment's addresses.
+    pub fn lease_owner_of(&self, attached: &Attached) -> Owner {
+        let of_claim = |claim: &String| claimed::owner(&attached.network, claim);
+        attached.claim.as_ref().map_or_else(|| self.owner_of(attached), of_claim)
+    }
+
     /// The owners of all attachments.
     pub fn owners(&self) -> impl Iterator<Item = Owner> {
         self.attachments.iter().map(|attached| self.owner_of(attached))
@@ -136,7 +146,7 @@ impl Attached {
     pub fn new(network: &str, plugin: &str, attachment: &Attachment, conf: Rc<Json>) -> Self {
         let (ifname, args) = (attachment.ifname.clone(), attachment.args.clone());
         let [network, plugin] = [network, plugin].map(str::to_owned);
-        Self { network, ifname, plugin, args, conf, parts: Vec::new(), result: None, left: None }
+        Self { network, ifname, plugin, args, conf, parts: Vec::new(), result: None, claim: None, left: None }
     }
 
     /// All steps in order.

@@ -1,5 +1,6 @@
 //! `host-local` on real directories: what it gives out, what it writes, what it refuses.
 
+mod claimed;
 mod index;
 mod interop;
 mod reclaim;

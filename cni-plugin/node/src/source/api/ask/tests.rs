@@ -32,6 +32,9 @@ fn a_request_names_its_object_and_changes_one_thing() {
         "PATCH /apis/k8s.cni.cncf.io/v1alpha1/namespaces/shop/ipamclaims/web-0/status \
          {\"status\":{\"ips\":[\"10.0.0.9/24\"]}}"
     );
+    assert_eq!(line(&Ask::list(Kind::Claim, "").unwrap()), "GET /apis/k8s.cni.cncf.io/v1alpha1/ipamclaims?limit=500 ");
+    let next = Ask::list(Kind::Claim, "abc").unwrap();
+    assert_eq!(line(&next), "GET /apis/k8s.cni.cncf.io/v1alpha1/ipamclaims?limit=500&continue=abc ");
     let event = Event { severity: Severity::Warning, reason: "R", message: "m".into() };
     let event = Ask::tell(&name("shop", "web-0"), "u1", &event).unwrap();
     assert!(line(&event).starts_with("POST /apis/events.k8s.io/v1/namespaces/shop/events {") && !event.is_repeated);

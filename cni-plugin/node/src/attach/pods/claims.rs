@@ -1,0 +1,82 @@
+//! IPAMClaims: the addresses that a network of a pod has of one, what is written to it, and what is free when it is deleted.
+
+use super::find::of_source;
+use crate::apply::host::Machine;
+use crate::attach::chain::Chain;
+use crate::attach::invocation::Wanted;
+use crate::attach::leases::network_of;
+use crate::attach::liveness::Known;
+use crate::attach::recorded::host_locals;
+use crate::ipam::host_local::claimed;
+use crate::store::holder::is_alive;
+use crate::store::record::Record;
+use braid_core::cni::{AddResult, Code, Error};
+use braid_core::ipam::Claim;
+use braid_core::k8s::ipam_claim::{addresses, owner, to_fill};
+use braid_core::k8s::network::Network;
+use braid_core::k8s::settings::Settings;
+use braid_core::k8s::source::Source;
+use braid_core::k8s::{IpamClaim, ObjectName};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+/// The claim that a network refers to, where its addresses are kept by us: other IPAMs look themselves.
+pub(super) fn reference<'n>(network: &'n Network, chain: &Chain) -> Option<&'n ObjectName> {
+    network.ipam_claim.as_ref().filter(|_| host_locals(chain).next().is_some())
+}
+
+/// What the IPAM is told of a claim. Refuses one that another network or container of this node uses: they would have the
+/// same addresses.
+pub(super) fn of_network(
+    claim: &IpamClaim,
+    network: &Network,
+    others: &[Wanted],
+    (container_id, machine): (&str, &dyn Machine),
+) -> Result<Claim, Error> {
+    let wanted = Claim { owner: owner(claim)?, addresses: addresses(claim, network)? };
+    if others.iter().any(|other| other.claim.as_ref().is_some_and(|other| other.owner == wanted.owner)) {
+        return Err(Error::config(format!("claim {}: two networks of the pod refer to it", claim.name)));
+    }
+    let uses = |record: &&Record| {
+        let mut owners = record.attachments.iter().filter_map(|attached| attached.claim.as_ref());
+        record.key.owner.container_id != container_id && owners.any(|owner| *owner == wanted.owner) && is_alive(record)
+    };
+    let records = machine.records().map_err(Error::from)?;
+    match records.iter().find(uses) {
+        // It may be about to go.
+        Some(Record { key, .. }) => {
+            let sentence = format!("claim {}: container {} uses it", claim.name, key.owner.container_id);
+            Err(Error::new(Code::TryAgain, sentence))
+        }
+        None => Ok(wanted),
+    }
+}
+
+/// Writes the addresses of a result to a claim that has none. Where that fails, nobody may use them: on another node the claim
+/// would get other ones.
+pub(super) fn fill(claim: &IpamClaim, result: &AddResult, source: &mut dyn Source) -> Result<(), Error> {
+    let Some(ips) = to_fill(claim, result) else { return Ok(()) };
+    source.fill_claim(claim, &ips).map_err(|err| of_source(&err))
+}
+
+/// Frees what deleted claims hold in folders of leases. Nothing is free where the API can't be asked.
+pub(super) fn free(folders: &BTreeSet<PathBuf>, settings: &Settings, machine: &dyn Machine) -> Result<(), Error> {
+    let mut held = Vec::new();
+    for folder in folders {
+        // One that can't be read is told of by its own network's GC.
+        let owners = claimed::owners(folder).unwrap_or_default();
+        held.extend((!owners.is_empty()).then_some((folder, owners)));
+    }
+    if held.is_empty() || settings.kubeconfig.is_none() {
+        return Ok(());
+    }
+    // Asked after the leases were read: of these, who is not listed is deleted.
+    let uids = machine.source(settings)?.claim_uids().map_err(|err| of_source(&err))?;
+    let uids = uids.into_iter().collect();
+    let mut errors = Vec::new();
+    for (folder, owners) in held {
+        let known = Known::of(&network_of(folder));
+        errors.extend(claimed::free(folder, &owners, &uids, known.host()).err());
+    }
+    Error::joined(&errors)
+}

@@ -1,0 +1,156 @@
+//! IPAMClaims of a pod's networks, with leases in a folder of the test.
+
+use super::*;
+use crate::apply::host::Machine;
+use crate::ipam::host_local::STATE_DIR;
+use crate::ipam::host_local::index::hash;
+use braid_core::k8s::IpamClaim;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use tempfile::TempDir;
+
+const ANNOTATION: &str = r#"[{"name":"vm","ipam-claim-reference":"vm-a.vm"}]"#;
+
+/// A cluster with a network `vm` of this node's addresses, and the claim `vm-a.vm`.
+struct Bed {
+    machine: Model,
+    data: TempDir,
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(PathBuf::from(STATE_DIR).join(hash(self.leases().as_os_str().as_bytes())));
+    }
+}
+
+impl Bed {
+    fn new(annotation: &str, ips: &[&str]) -> Self {
+        let bed = Self { machine: cluster(Some(annotation)), data: TempDir::new().expect("a folder") };
+        let ipam = format!(r#""ipam":{{"type":"host-local","dataDir":{:?},"subnet":"10.9.0.0/24"}}"#, bed.data.path());
+        let config = format!(r#"{{"cniVersion":"1.0.0","type":"macvlan","master":"lan",{ipam}}}"#);
+        let mut cluster = bed.machine.cluster.borrow_mut();
+        cluster.nads.push(Nad { name: object("vm"), config, annotations: BTreeMap::new() });
+        cluster.claims.push(IpamClaim {
+            name: object("vm-a.vm"),
+            uid: "u7".to_owned(),
+            network: "vm".to_owned(),
+            interface: "net1".to_owned(),
+            ips: ips.iter().map(ToString::to_string).collect(),
+        });
+        drop(cluster);
+        bed
+    }
+
+    fn leases(&self) -> PathBuf {
+        self.data.path().join("vm")
+    }
+
+    /// The addresses that are leased, each with its file's content.
+    fn leased(&self) -> Vec<String> {
+        let names = fs::read_dir(self.leases()).into_iter().flatten().flatten().map(|entry| entry.file_name());
+        let mut names: Vec<String> = names.filter_map(|name| name.into_string().ok()).collect();
+        names.retain(|name| name.parse::<std::net::IpAddr>().is_ok());
+        names.sort();
+        let read = |name: &String| fs::read_to_string(self.leases().join(name)).expect("a lease");
+        names.iter().map(|name| format!("{name} {}", read(name))).collect()
+    }
+
+    fn ips(&self) -> Vec<String> {
+        self.machine.cluster.borrow().claims[0].ips.clone()
+    }
+
+    fn gc(&self, listed: &str) -> Result<(), Error> {
+        let (request, settings) = request(Command::Gc, &format!(r#","cni.dev/valid-attachments":[{listed}]"#));
+        pods::gc(&request, &settings, "braid", &self.machine)
+    }
+}
+
+#[test]
+fn s33_i1_i3_a_claim_without_addresses_gets_some_and_keeps_them_until_it_is_deleted() {
+    let bed = Bed::new(ANNOTATION, &[]);
+    add(&bed.machine, "").expect("attached");
+    assert_eq!(bed.machine.cluster.borrow().asked, 5, "pod, network, claim, its status, the pod's status");
+    assert_eq!((bed.ips(), bed.leased()), (vec!["10.9.0.2/24".to_owned()], vec!["10.9.0.2 ipamclaim-u7".to_owned()]));
+    let records = Machine::records(&bed.machine).expect("records");
+    assert_eq!(records[0].attachments[1].claim.as_deref(), Some("ipamclaim-u7"));
+    del(&bed.machine).expect("detached");
+    assert_nothing_left(&bed.machine, "but the lease");
+    bed.gc("").expect("collected");
+    assert_eq!(bed.leased(), ["10.9.0.2 ipamclaim-u7"]);
+    // The next pod that uses the claim.
+    add(&bed.machine, "").expect("attached");
+    assert_eq!(bed.leased(), ["10.9.0.2 ipamclaim-u7"]);
+    bed.machine.cluster.borrow_mut().claims.clear();
+    bed.gc("").expect("the pod is gone, and the claim is deleted");
+    assert_eq!(bed.leased(), [""; 0]);
+}
+
+#[test]
+fn s33_the_network_has_the_addresses_of_the_claim() {
+    let bed = Bed::new(ANNOTATION, &["10.9.0.77/24"]);
+    add(&bed.machine, "").expect("attached");
+    assert_eq!(bed.leased(), ["10.9.0.77 ipamclaim-u7"]);
+    let cluster = bed.machine.cluster.borrow();
+    assert!(cluster.pods[0].annotations[NETWORK_STATUS].contains("10.9.0.77"));
+    assert_eq!((cluster.asked, &cluster.claims[0].ips[0][..]), (4, "10.9.0.77/24"), "it is not written again");
+}
+
+#[test]
+fn i1_without_the_api_nothing_is_freed() {
+    let bed = Bed::new(ANNOTATION, &[]);
+    add(&bed.machine, "").expect("attached");
+    let asked = bed.machine.cluster.borrow().asked;
+    bed.machine.cluster.borrow_mut().fails_at = Some(asked);
+    let err = bed.gc("").expect_err("it is tried again");
+    assert_eq!(err.code, Code::TryAgain, "{err}");
+    assert_eq!(bed.leased(), ["10.9.0.2 ipamclaim-u7"]);
+}
+
+#[test]
+fn i3_a_claim_that_can_not_be_read_or_written_fails_the_pod_and_its_address_stays() {
+    for (at, leased) in [(2, 0), (3, 1)] {
+        let bed = Bed::new(ANNOTATION, &[]);
+        bed.machine.cluster.borrow_mut().fails_at = Some(at);
+        let err = add(&bed.machine, "").expect_err("no API");
+        assert_eq!((err.code, bed.leased().len()), (Code::TryAgain, leased), "{err}");
+        assert_eq!(status(&bed.machine), [""; 0]);
+        assert_nothing_left(&bed.machine, "but the lease");
+        bed.machine.cluster.borrow_mut().fails_at = None;
+        add(&bed.machine, "").expect("attached");
+        assert_eq!((bed.ips()[0].as_str(), bed.leased().len()), ("10.9.0.2/24", 1));
+    }
+}
+
+#[test]
+fn i2_i5_i7_s32_a_claim_is_for_one_network_of_one_container() {
+    let twice = format!("{},{}", ANNOTATION.trim_end_matches(']'), &ANNOTATION[1..]);
+    let [with_ips, other, none] = [r#"vm","ips":["10.9.0.5/24"],"ipam-"#, r#"blue","x.y/z":1,"ipam-"#, "vm\",\"ipam-"];
+    let of = |keys: &str, claim: &str| format!(r#"[{{"name":"{keys}claim-reference":"{claim}"}}]"#);
+    for (annotation, word) in [
+        (twice, "two networks"),
+        (of(with_ips, "vm-a.vm"), "exclude each other"),
+        (of(none, "vm-b.vm"), "IPAMClaim ns/vm-b.vm does not exist"),
+    ] {
+        let bed = Bed::new(&annotation, &[]);
+        let err = add(&bed.machine, "").expect_err(&annotation);
+        assert!(err.to_string().contains(word), "{annotation}: {err}");
+        assert_nothing_left(&bed.machine, &annotation);
+    }
+    // An IPAM that keeps no leases has nothing to do with claims.
+    let bed = Bed::new(&of(other, "vm-b.vm"), &[]);
+    add(&bed.machine, "").expect("attached");
+    assert_eq!(bed.machine.cluster.borrow().asked, 3);
+    // Another container, while the first one lives.
+    let bed = Bed::new(ANNOTATION, &[]);
+    add(&bed.machine, "").expect("attached");
+    let mut record = Machine::records(&bed.machine).expect("records").remove(0);
+    // The model's number is not that of the namespace at the path.
+    record.netns_cookie = None;
+    Machine::folder(&bed.machine, "c1").expect("a folder").store(&record).expect("stored");
+    let (mut second, settings) = request(Command::Add, "");
+    second.attachment.as_mut().expect("a container").container_id = "c2".to_owned();
+    let err = pods::add(&second, &settings, &bed.machine, &mut |_| Ok(())).map(drop).expect_err("in use");
+    assert_eq!(err.code, Code::TryAgain);
+    assert!(err.msg.contains("claim ns/vm-a.vm: container c1 uses it"), "{err}");
+}

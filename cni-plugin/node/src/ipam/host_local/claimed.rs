@@ -1,0 +1,59 @@
+//! Leases of claims: they outlive the containers that use them, and are free when the claim is deleted.
+
+use super::store::Holder;
+use super::{Book, Config, Host, also};
+use braid_core::cni::{Error, Owner};
+use braid_core::ipam::{Claim, Lease};
+use braid_core::k8s::ipam_claim::{is_released, uid_of_owner};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::Path;
+
+/// Gives the claim's addresses, and of each range set that it has none of the next one.
+pub(super) fn reserve(config: &Config, claim: &Claim, host: Host<'_>) -> Result<Lease, Error> {
+    let mut config = config.clone();
+    if !claim.addresses.is_empty() {
+        config.requested.clone_from(&claim.addresses);
+    }
+    super::reserve(&config, &owner(&config.network, &claim.owner), true, host)
+}
+
+/// The owner of a claim's leases: it has no interface.
+pub fn owner(network: &str, claim: &str) -> Owner {
+    Owner::new(network, claim, "")
+}
+
+/// The owners in the data directory at `path` that are claims.
+pub fn owners(path: &Path) -> Result<BTreeSet<String>, Error> {
+    let claim = |holder| match holder {
+        Holder::Key(text) if uid_of_owner(&text).is_some() => Some(text),
+        Holder::Key(_) | Holder::Broken | Holder::Other => None,
+    };
+    Ok(super::read_leases(path)?.into_iter().filter_map(|lease| claim(lease.holder)).collect())
+}
+
+/// Frees what `owners` hold whose claims are not among `uids`; says what that was.
+pub fn free(
+    path: &Path,
+    owners: &BTreeSet<String>,
+    uids: &BTreeSet<String>,
+    host: Host<'_>,
+) -> Result<Vec<IpAddr>, Error> {
+    let released: Vec<&String> = owners.iter().filter(|owner| is_released(owner, uids)).collect();
+    if released.is_empty() {
+        return Ok(Vec::new());
+    }
+    let Some(mut book) = Book::open(path, host)? else { return Ok(Vec::new()) };
+    let (mut freed, mut errors) = (Vec::new(), Vec::new());
+    for owner in released {
+        for ip in book.owned_by(owner)? {
+            match book.free(ip) {
+                Ok(()) => freed.push(ip),
+                Err(err) => errors.push(err),
+            }
+        }
+    }
+    errors.extend(book.rescan().err());
+    let mut errors = errors.into_iter();
+    errors.next().map_or(Ok(freed), |first| Err(also(first, errors)))
+}
