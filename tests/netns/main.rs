@@ -30,6 +30,7 @@ mod mtu;
 mod networks;
 mod no_ipv6;
 mod parallel;
+mod pods;
 mod ports;
 mod protocol;
 mod ptp;

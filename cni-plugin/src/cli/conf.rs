@@ -74,8 +74,7 @@ pub(super) fn call(files: &[PathBuf], attachment: &Attachment) -> Result<Invocat
 }
 
 fn call_of(confs: Vec<NetConf>, attachment: &Attachment) -> Result<Invocation, Error> {
-    let folders = std::env::var_os("CNI_PATH").unwrap_or_else(|| PLUGIN_FOLDERS.into());
-    let path: Vec<PathBuf> = std::env::split_paths(&folders).filter(|folder| folder.is_absolute()).collect();
+    let path = plugin_path();
     let mut confs = confs.into_iter();
     let conf = confs.next().ok_or_else(|| Error::config("no network configuration"))?;
     let attachment = attachment.clone();
@@ -89,6 +88,12 @@ fn call_of(confs: Vec<NetConf>, attachment: &Attachment) -> Result<Invocation, E
         call.push(Wanted::new(attachment, chain))?;
     }
     Ok(call)
+}
+
+/// Where foreign plugins are looked for.
+pub(super) fn plugin_path() -> Vec<PathBuf> {
+    let folders = std::env::var_os("CNI_PATH").unwrap_or_else(|| PLUGIN_FOLDERS.into());
+    std::env::split_paths(&folders).filter(|folder| folder.is_absolute()).collect()
 }
 
 /// A container's interface; `args` is what `CNI_ARGS` would be.

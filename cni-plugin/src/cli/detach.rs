@@ -4,7 +4,6 @@ use super::{Outcome, conf, gc, trial};
 use braid_node::apply::host::This;
 use braid_node::attach::gc::collect;
 use braid_node::store::record::{self, Record};
-use braid_node::sys::netns::NetNs;
 use clap::Args;
 
 /// Take back all attachments of one container
@@ -25,7 +24,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     }
     let code = gc::take_back(&records, |record| collect(record, &This { is_timed: false }).map(|()| "taken back"));
     if let Some(path) = sandbox {
-        NetNs::remove_at(&path)?;
+        trial::remove(&arguments.container, &path)?;
     }
     Ok(code)
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!  cni     ─ the plugin call             plan   ─ dry run             try     ─ attach a sandbox, show, detach
 //!  install ─ drop-in names               doctor ─ what the node has   status, gc, detach ─ what is attached
-//!  top     ─ what passes shaped interfaces
+//!  top     ─ what passes shaped interfaces            lint   ─ faults of manifests
 //! ```
 
 pub mod cni;
@@ -12,8 +12,11 @@ mod detach;
 mod doctor;
 mod gc;
 mod install;
+mod lint;
+mod manifests;
 mod output;
 mod plan;
+mod pod;
 mod shaped;
 mod status;
 mod top;
@@ -52,6 +55,7 @@ enum Face {
     Gc(gc::Arguments),
     Doctor(doctor::Arguments),
     Install(install::Arguments),
+    Lint(lint::Arguments),
 }
 
 /// Runs the face that the command line asks for.
@@ -74,6 +78,7 @@ pub fn run(arguments: Vec<OsString>) -> u8 {
         Face::Gc(arguments) => gc::run(&arguments),
         Face::Doctor(arguments) => doctor::run(&arguments),
         Face::Install(arguments) => install::run(&arguments),
+        Face::Lint(arguments) => lint::run(&arguments),
     };
     outcome.unwrap_or_else(|err| {
         braid_node::tell!("braid: {err}");

@@ -1,5 +1,6 @@
 //! `braid plan`: what an attachment would do, as commands. Nothing is changed and no address is reserved.
 
+use super::pod::Networks;
 use super::{Outcome, conf, output};
 use braid_core::plan::Step;
 use braid_node::apply::host::{Machine, This};
@@ -13,9 +14,8 @@ use std::path::PathBuf;
 /// Show what an attachment would do, as commands; change nothing
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// A plugin's configuration or a list of plugins, of each network; `-` for standard input
-    #[arg(required = true)]
-    conf: Vec<PathBuf>,
+    #[command(flatten)]
+    networks: Networks,
     /// The container's network namespace; an empty one where unset
     #[arg(long, value_name = "PATH")]
     netns: Option<PathBuf>,
@@ -60,7 +60,8 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         Some(_) => open_host(&attachment, false, &machine)?,
         None => machine.open(Some(NetNs::throw_away()?))?,
     };
-    let lines = preview(&conf::call(&arguments.conf, &attachment)?, &mut *host)?;
+    let (call, _) = arguments.networks.call(&attachment, &machine)?;
+    let lines = preview(&call, &mut *host)?;
     Ok(output::print(&match arguments.output {
         Format::Text => lines.iter().map(text).collect(),
         Format::Json => output::json(&lines.iter().map(shown).collect::<Vec<_>>())?,

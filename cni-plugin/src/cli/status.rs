@@ -4,6 +4,7 @@ use super::Outcome;
 use super::output::{self, Format};
 use super::shaped::{self, Direction, short};
 use braid_core::cni::{Json, NetConf, NetConfList};
+use braid_core::k8s::settings::PodRef;
 use braid_core::name::Ns;
 use braid_core::plan::step::Step;
 use braid_core::plan::thing::shaping::Traffic;
@@ -32,7 +33,11 @@ const LONG_ID_LEN: usize = 64;
 /// One attachment.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Shown {
+    /// `<namespace>/<name>` of the pod, where the runtime named one.
+    pod: Option<String>,
     network: String,
+    /// The NetworkAttachmentDefinition that the network comes from, as `<namespace>/<name>`.
+    network_attachment_definition: Option<String>,
     /// The plugin's type; those of a list joined by `+`.
     #[serde(rename = "type")]
     plugin: String,
@@ -71,7 +76,9 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
 
 fn shown(record: &Record, age: Duration, netns: Netns) -> Vec<Shown> {
     let of = |attached: &Attached| Shown {
+        pod: PodRef::of(&attached.args).ok().flatten().map(|pod| pod.name.to_string()),
         network: attached.network.clone(),
+        network_attachment_definition: attached.object.as_ref().map(ToString::to_string),
         plugin: types(attached),
         container_id: record.key.owner.container_id.clone(),
         ifname: attached.ifname.to_string(),
@@ -116,16 +123,24 @@ pub(super) fn host_link(step: &Step) -> Option<&LinkRef> {
 }
 
 fn table(all: &[Shown]) -> String {
+    // Columns of Kubernetes only where there is any.
+    let has_pods = all.iter().any(|one| one.pod.is_some());
     let row = |one: &Shown| {
         let short = short_id(&one.container_id);
         let host_link = one.host_link.clone().unwrap_or_default();
         let columns = [&one.network, &one.plugin, &short, &one.ifname, &one.addresses.join(" "), &host_link];
         let mut row: Vec<String> = columns.into_iter().cloned().collect();
+        if has_pods {
+            let of_pod = [&one.pod, &one.network_attachment_definition];
+            row.splice(0..0, of_pod.map(|name| name.clone().unwrap_or_default()));
+        }
         row.extend([one.netns_state.to_owned(), age_text(one.age_seconds)]);
         row
     };
-    let header = ["network", "type", "container", "ifname", "addresses", "host link", "netns", "age"];
-    let attachments = output::table(&header, all.iter().map(row));
+    let header =
+        ["pod", "definition", "network", "type", "container", "ifname", "addresses", "host link", "netns", "age"];
+    let header = if has_pods { &header[..] } else { &header[2..] };
+    let attachments = output::table(header, all.iter().map(row));
     let shaped = all.iter().flat_map(|one| one.bandwidth.iter().map(move |direction| limit_row(one, direction)));
     let shaped: Vec<Vec<String>> = shaped.collect();
     if shaped.is_empty() {
@@ -181,6 +196,7 @@ mod tests {
     use super::*;
     use crate::cli::conf;
     use braid_core::cni::Owner;
+    use braid_core::k8s::ObjectName;
     use braid_core::name::IfName;
     use braid_core::plan::thing::{Addr, Link};
     use braid_node::store::record::Key;
@@ -216,7 +232,7 @@ mod tests {
     fn json_keys_are_stable() {
         let json = serde_json::to_string(&shown(&record(), Duration::from_secs(7), Netns::Alive)[0]).expect("json");
         let expected = concat!(
-            r#"{"network":"pods","type":"ptp+tuning","container_id":"4f1c5d0e9a7b33","ifname":"eth0","#,
+            r#"{"pod":null,"network":"pods","network_attachment_definition":null,"type":"ptp+tuning","container_id":"4f1c5d0e9a7b33","ifname":"eth0","#,
             r#""addresses":["10.1.0.2/24"],"host_link":"veth1","netns":"/run/netns/a","netns_state":"alive","#,
             r#""age_seconds":7,"bandwidth":[]}"#
         );
@@ -230,6 +246,16 @@ mod tests {
         let text = table(&shown(&record, Duration::from_secs(3725), Netns::Gone));
         let row: Vec<&str> = text.lines().nth(1).unwrap_or_default().split_whitespace().collect();
         assert_eq!(row, ["pods", "ptp+tuning", "4f1c5d0e9a7b", "eth0", "10.1.0.2/24", "veth1", "gone", "1h2m"]);
+    }
+
+    #[test]
+    fn a_pod_and_its_definition_have_columns_where_there_is_one() {
+        let mut record = record();
+        record.attachments[0].args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=web".to_owned();
+        record.attachments[0].object = Some(ObjectName { namespace: "ns".to_owned(), name: "blue".to_owned() });
+        let text = table(&shown(&record, Duration::from_secs(1), Netns::Alive));
+        let words: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().take(3).collect()).collect();
+        assert_eq!(words, [["pod", "definition", "network"], ["ns/web", "ns/blue", "pods"]]);
     }
 
     #[test]

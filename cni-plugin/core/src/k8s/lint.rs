@@ -56,13 +56,19 @@ pub struct Finding {
     pub what: String,
 }
 
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Warning => "warning",
+            Self::Error => "error",
+        })
+    }
+}
+
+/// Without the line, of which only the caller knows the file.
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let level = match self.level {
-            Level::Warning => "warning",
-            Level::Error => "error",
-        };
-        write!(f, "line {}: {level}: ", self.line)?;
+        write!(f, "{}: ", self.level)?;
         for part in [&self.key, &self.value].into_iter().filter(|part| !part.is_empty()) {
             write!(f, "{part}: ")?;
         }
@@ -301,6 +307,11 @@ fn of_selection(judge: &mut Judge<'_>, selection: &Selection) {
     if selection.ipam_claim.is_some() && !selection.ips.is_empty() {
         judge.note(Level::Error, &at("ips"), "\"ips\" and \"ipam-claim-reference\" exclude each other");
     }
+}
+
+/// A finding about an item of the annotation `text`.
+pub fn of_item(text: &str, selection: &Selection, level: Level, what: String) -> Finding {
+    Finding { line: line_of_item(text, selection.item, ""), ..of_whole(level, "", what) }
 }
 
 /// Keys of a selection that its network can't serve; `text` is the annotation.

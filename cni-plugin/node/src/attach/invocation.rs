@@ -6,6 +6,7 @@ use crate::ipam::host_local::claimed;
 use crate::store::record::{Attached, Key, Record};
 use braid_core::cni::{Attachment, Error, Owner, Request};
 use braid_core::ipam::Claim;
+use braid_core::k8s::ObjectName;
 use braid_core::plan::Feature;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -34,6 +35,8 @@ pub struct Wanted {
     pub default_route: Option<Vec<IpAddr>>,
     /// The claim that holds its addresses, where it is not the container.
     pub claim: Option<Claim>,
+    /// The NetworkAttachmentDefinition that the network comes from.
+    pub object: Option<ObjectName>,
 }
 
 /// A plugin's place in a call.
@@ -89,9 +92,9 @@ impl Invocation {
 
     /// A record of nothing yet.
     pub fn record(&self, netns_cookie: Option<u64>) -> Record {
-        let attached = |Wanted { attachment, chain, claim, .. }: &Wanted| {
+        let attached = |Wanted { attachment, chain, claim, object, .. }: &Wanted| {
             let new = Attached::new(chain.network(), &chain.face, attachment, chain.conf.json.clone());
-            Attached { claim: claim.as_ref().map(|claim| claim.owner.clone()), ..new }
+            Attached { object: object.clone(), claim: claim.as_ref().map(|claim| claim.owner.clone()), ..new }
         };
         let attachments = self.wanted.iter().map(attached).collect();
         let mut record = Record::new(self.key.clone(), self.first().netns.clone(), attachments);
@@ -104,7 +107,7 @@ impl Invocation {
 impl Wanted {
     /// An attachment of which a pod asks nothing more.
     pub fn new(attachment: Attachment, chain: Chain) -> Self {
-        Self { attachment, chain, default_route: None, claim: None }
+        Self { attachment, chain, default_route: None, claim: None, object: None }
     }
 
     /// The owner of its addresses.

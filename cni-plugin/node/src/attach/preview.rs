@@ -5,6 +5,7 @@ use super::families::Ask;
 use super::invocation::{Invocation, Place, Wanted, is_foreign, places};
 use super::liveness::Known;
 use super::planner::Planner;
+use super::routes;
 use crate::apply::executor::is_there_already;
 use crate::apply::host::Host;
 use braid_core::cni::Error;
@@ -39,7 +40,7 @@ pub fn preview(call: &Invocation, host: &mut dyn Host) -> Result<Vec<Line>, Erro
     let item = |place: &Place| &call.wanted[place.wanted].chain.items[place.item];
     let is_known = |place: &&Place| !is_foreign(&call.wanted, **place) && !needs_foreign_addresses(item(place));
     let (known, unknown) = places.split_at(places.iter().take_while(is_known).count());
-    natives(&mut planner, known, host, &mut lines)?;
+    natives(&mut planner, known, host, (unknown.is_empty(), &mut lines))?;
     lines.extend(planner.warnings.drain(..).map(Line::Note));
     lines.extend(unknown.iter().map(|place| Line::Note(not_planned(item(place)))));
     Ok(lines)
@@ -54,7 +55,7 @@ fn natives(
     planner: &mut Planner<'_>,
     places: &[Place],
     host: &mut dyn Host,
-    lines: &mut Vec<Line>,
+    (is_all, lines): (bool, &mut Vec<Line>),
 ) -> Result<(), Error> {
     let wanted = planner.wanted;
     let mut notes: Vec<Vec<Line>> = Vec::new();
@@ -64,9 +65,13 @@ fn natives(
         notes.push(found);
         Ok(lease)
     };
-    let planned = planner.native(places, host, &mut look_up)?;
-    for (notes, part) in notes.into_iter().zip(planned.parts) {
-        lines.extend(notes);
+    let mut planned = planner.native(places, host, &mut look_up)?;
+    if is_all && let Some(decided) = routes::decided(wanted, &mut planner.results) {
+        routes::settle(&decided, wanted, &mut planned.parts);
+    }
+    let mut notes = notes.into_iter();
+    for part in planned.parts {
+        lines.extend(notes.next().into_iter().flatten());
         let is_held = |step: &Step| is_there_already(step, &planned.observed);
         let line = |step: Step| if is_held(&step) { Line::Held(step) } else { Line::Step(step) };
         lines.extend(part.steps.into_iter().map(line));

@@ -47,7 +47,7 @@ pub fn further(record: &Record, first: &Attachment) -> impl Iterator<Item = Resu
 /// An attachment as its ADD wanted it.
 pub fn as_wanted(attached: &Attached, attachment: Attachment, chain: Chain) -> Wanted {
     let claim = attached.claim.clone().map(|owner| Claim { owner, addresses: Vec::new() });
-    Wanted { claim, ..Wanted::new(attachment, chain) }
+    Wanted { claim, object: attached.object.clone(), ..Wanted::new(attachment, chain) }
 }
 
 /// The chains of a record, as its ADD ran them.

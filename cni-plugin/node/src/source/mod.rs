@@ -2,6 +2,7 @@
 
 pub mod api;
 pub mod files;
+pub mod manifests;
 
 use api::{Access, Api, Limits};
 use braid_core::cni::Error;

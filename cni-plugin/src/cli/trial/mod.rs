@@ -4,10 +4,15 @@ mod look;
 mod show;
 
 use super::SUCCESS;
+use super::pod::{InCluster, Networks, bridge_of};
 use super::{Outcome, conf, output};
 use crate::entry::signal;
 use braid_core::cni::Error;
-use braid_node::apply::host::This;
+use braid_core::name::IfName;
+use braid_core::plan::thing::{Link, LinkRef};
+use braid_core::plan::{Facts, Step};
+use braid_node::apply::executor::OnError;
+use braid_node::apply::host::{Machine, This};
 use braid_node::apply::kernel::Kernel;
 use braid_node::attach::add::{Added, add};
 use braid_node::attach::del;
@@ -25,9 +30,8 @@ const PREFIX: &str = "braid-try-";
 /// Attach a sandbox, show its interfaces and timings, and take it back
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// A plugin's configuration or a list of plugins, of each network; `-` for standard input
-    #[arg(required = true)]
-    conf: Vec<PathBuf>,
+    #[command(flatten)]
+    networks: Networks,
     /// The interface in the sandbox
     #[arg(long, value_name = "NAME", default_value = "eth0")]
     ifname: String,
@@ -48,17 +52,17 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     let id = format!("{PREFIX}{}", random_word()?);
     let path = Path::new(NETNS_DIR).join(&id);
     let attachment = conf::attachment(&id, &arguments.ifname, Some(path.clone()), &arguments.args)?;
-    let call = conf::call(&arguments.conf, &attachment)?;
+    let (call, mut cluster) = arguments.networks.call(&attachment, &This { is_timed: false })?;
     signal::note_instead()?;
     NetNs::make_at(&path)?;
-    let attached = attach(&call, &path);
+    let attached = attach(&call, cluster.as_mut(), &path);
     if let (Ok(text), true, None) = (&attached, arguments.keep, signal::noted()) {
         let keep =
             format!("look inside: nsenter --net={} ip address\ntake it back: braid detach {id}\n", path.display());
         return Ok(output::print(&format!("{text}\n{keep}")));
     }
     let detached = detach(&call);
-    let removed = NetNs::remove_at(&path);
+    let removed = remove(&id, &path);
     if let Ok(text) = &attached {
         output::print(text);
     }
@@ -73,16 +77,30 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
 }
 
 /// ADD, and everything that there is to say about it.
-fn attach(call: &Invocation, path: &Path) -> Result<String, Error> {
+fn attach(call: &Invocation, mut cluster: Option<&mut InCluster>, path: &Path) -> Result<String, Error> {
     let start = Instant::now();
-    let added = add(call, &This { is_timed: true }, &mut |_| Ok(None))?;
+    let added = add(call, &This { is_timed: true }, &mut |results| {
+        cluster.as_mut().map_or(Ok(()), |cluster| cluster.publish(results)).map(|()| None)
+    })?;
     let took = start.elapsed();
     let Added { results, timings, .. } = added;
     let fail = |err: &dyn std::fmt::Display| Error::internal(format!("look at the sandbox: {err}"));
     let netns = NetNs::open(path).map_err(|err| fail(&err))?;
     let mut kernel = Kernel::open(Some(netns)).map_err(|err| fail(&err))?;
     let seen = look::look(&mut kernel, &results, &timings).map_err(|err| fail(&err))?;
-    Ok(show::attached(path, &seen, &timings, took))
+    let told = cluster.map_or_else(String::new, |cluster| format!("\n{}", cluster.shown()));
+    Ok(show::attached(path, &seen, &timings, took) + &told)
+}
+
+/// Removes a sandbox that nothing is attached to any more, and the bridge of its own, if it had one.
+pub(super) fn remove(id: &str, path: &Path) -> Result<(), Error> {
+    let fail = |err: &dyn std::fmt::Display| Error::internal(format!("remove the sandbox: {err}"));
+    NetNs::remove_at(path).map_err(|err| fail(&err))?;
+    let bridge = IfName::parse(&bridge_of(id)).map_err(|err| fail(&err))?;
+    let mut host = This { is_timed: false }.open(None).map_err(Error::from)?;
+    let steps = [Step::del(Link::any(LinkRef::host(bridge)))];
+    let errors = host.execute(&steps, &Facts::default(), OnError::GoOn).errors;
+    Error::joined(&errors.into_iter().map(Error::from).collect::<Vec<_>>())
 }
 
 /// DEL, also after an ADD that failed, as a runtime does it.

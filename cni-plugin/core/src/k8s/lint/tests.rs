@@ -8,7 +8,7 @@ fn nad_of(config: &str) -> Nad {
 }
 
 fn shown(findings: &[Finding]) -> Vec<String> {
-    findings.iter().map(ToString::to_string).collect()
+    findings.iter().map(|finding| format!("line {}: {finding}", finding.line)).collect()
 }
 
 /// A configuration with nothing else to say about it.

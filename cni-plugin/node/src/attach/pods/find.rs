@@ -18,6 +18,7 @@ use std::path::Path;
 pub(super) struct Finder<'a> {
     settings: &'a Settings,
     machine: &'a dyn Machine,
+    /// Of objects; opened at the first question unless it is given.
     source: Option<Box<dyn Source>>,
     /// Files of `confDir`, read once.
     files: Option<Vec<DiskFile>>,
@@ -33,7 +34,12 @@ struct OfPod {
 
 impl<'a> Finder<'a> {
     pub(super) fn new(settings: &'a Settings, machine: &'a dyn Machine) -> Self {
-        Self { settings, machine, source: None, files: None }
+        Self::of(settings, machine, None)
+    }
+
+    /// The same, with a source of its own.
+    pub(super) fn of(settings: &'a Settings, machine: &'a dyn Machine, source: Option<Box<dyn Source>>) -> Self {
+        Self { settings, machine, source, files: None }
     }
 
     /// The source of objects, if it was asked.
@@ -71,7 +77,12 @@ impl<'a> Finder<'a> {
             let claimed = claim.as_ref().map(of_network).transpose()?;
             let attachment = interface(attachment, &network.ifname);
             let default_route = network.default_route.clone();
-            wanted.push(Wanted { default_route, claim: claimed, ..Wanted::new(attachment, chain) });
+            wanted.push(Wanted {
+                default_route,
+                claim: claimed,
+                object: network.object.clone(),
+                ..Wanted::new(attachment, chain)
+            });
             claims.push(claim);
         }
         let container_id = attachment.container_id.clone();

@@ -21,8 +21,10 @@ use super::{recorded, status as of_network};
 use crate::apply::host::Machine;
 use braid_core::cni::{Attachment, Error, Json, NetConf, Request};
 use braid_core::k8s::settings::Settings;
+use braid_core::k8s::source::Source;
 use find::Finder;
 pub use gc::gc;
+pub use publish::Publisher;
 
 /// Attaches the pod to its networks, publishes them and delivers the default network's result.
 pub fn add(
@@ -42,6 +44,16 @@ pub fn add(
         deliver(&super::stdout(results, version)?)?;
         Ok(owed)
     })
+}
+
+/// The call that attaches the pod to its networks, and what publishes them; objects come from `source`.
+pub fn call(
+    request: &Request,
+    settings: &Settings,
+    source: Box<dyn Source>,
+    machine: &dyn Machine,
+) -> Result<(Invocation, Publisher), Error> {
+    Finder::of(settings, machine, Some(source)).call(request)
 }
 
 /// Detaches the pod from all networks that its record names; from the default network by names alone where there is no record,

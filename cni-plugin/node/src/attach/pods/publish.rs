@@ -9,7 +9,8 @@ use braid_core::k8s::status::{self, Attached};
 use braid_core::k8s::{IpamClaim, NETWORK_STATUS, Pod};
 
 /// The networks of a pod, for its status.
-pub(super) struct Publisher {
+#[derive(Debug)]
+pub struct Publisher {
     /// None where there is no pod to tell: a container that is none, or no API.
     pub(super) pod: Option<Pod>,
     pub(super) networks: Vec<Network>,
@@ -21,7 +22,7 @@ pub(super) struct Publisher {
 
 impl Publisher {
     /// Fails where a plugin passed over what the pod asked for.
-    pub(super) fn verify(&self, results: &[Option<AddResult>]) -> Result<(), Error> {
+    pub fn verify(&self, results: &[Option<AddResult>]) -> Result<(), Error> {
         let given = self.networks.iter().zip(results);
         given
             .filter_map(|(network, result)| Some((network, result.as_ref()?)))
@@ -42,11 +43,7 @@ impl Publisher {
     }
 
     /// Publishes the results; what can't be published is owed, and the pod starts all the same.
-    pub(super) fn publish(
-        &self,
-        results: &[Option<AddResult>],
-        source: Option<&mut (dyn Source + 'static)>,
-    ) -> Option<Owed> {
+    pub fn publish(&self, results: &[Option<AddResult>], source: Option<&mut (dyn Source + 'static)>) -> Option<Owed> {
         let (pod, source) = (self.pod.as_ref()?, source?);
         let entry = |(network, result): (&Network, &Option<AddResult>)| {
             let attached = Attached {

@@ -41,8 +41,18 @@ impl From<Any> for Record {
         let Any { layout, key, netns, netns_cookie, path, mut attachments, owed, args, conf, parts, left } = any;
         if let (1 | 2, Some(conf), Ok(ifname)) = (layout, conf, IfName::parse(&key.owner.ifname)) {
             let (network, plugin) = (key.owner.network.clone(), key.plugin.clone());
-            attachments =
-                vec![Attached { network, ifname, plugin, args, conf, parts, result: None, claim: None, left }];
+            attachments = vec![Attached {
+                network,
+                ifname,
+                plugin,
+                object: None,
+                args,
+                conf,
+                parts,
+                result: None,
+                claim: None,
+                left,
+            }];
         }
         let layout = if (1..NEWEST).contains(&layout) { NEWEST } else { layout };
         Self { layout, key, netns, netns_cookie, path, attachments, owed }

@@ -75,6 +75,9 @@ pub struct Attached {
     pub ifname: IfName,
     /// The plugin's type; `braid` for a whole list.
     pub plugin: String,
+    /// The NetworkAttachmentDefinition that the network comes from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object: Option<ObjectName>,
     /// `CNI_ARGS`.
     pub args: String,
     /// The configuration as it arrived, or was resolved.
@@ -146,7 +149,18 @@ impl Attached {
     pub fn new(network: &str, plugin: &str, attachment: &Attachment, conf: Rc<Json>) -> Self {
         let (ifname, args) = (attachment.ifname.clone(), attachment.args.clone());
         let [network, plugin] = [network, plugin].map(str::to_owned);
-        Self { network, ifname, plugin, args, conf, parts: Vec::new(), result: None, claim: None, left: None }
+        Self {
+            network,
+            ifname,
+            plugin,
+            object: None,
+            args,
+            conf,
+            parts: Vec::new(),
+            result: None,
+            claim: None,
+            left: None,
+        }
     }
 
     /// All steps in order.

@@ -1,0 +1,85 @@
+//! A cluster that is made of manifests: what would be written to it is kept, to be shown.
+
+use braid_core::k8s::source::{Event, Source, SourceError};
+use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
+use std::cell::{Ref, RefCell};
+use std::rc::Rc;
+
+/// Objects.
+#[derive(Debug, Default)]
+pub struct Objects {
+    /// Pods, and the templates of what makes pods.
+    pub pods: Vec<Pod>,
+    /// NetworkAttachmentDefinitions.
+    pub nads: Vec<Nad>,
+    /// IPAMClaims.
+    pub claims: Vec<IpamClaim>,
+}
+
+/// Requests that would change the cluster.
+#[derive(Debug, Default)]
+pub struct Written {
+    /// Annotations of the pod: key and value.
+    pub annotations: Vec<(String, String)>,
+    /// Events of the pod.
+    pub events: Vec<Event>,
+    /// Addresses of claims.
+    pub claims: Vec<(ObjectName, Vec<String>)>,
+}
+
+/// The cluster; its clones share what is written.
+#[derive(Debug, Clone, Default)]
+pub struct Manifests {
+    objects: Rc<Objects>,
+    written: Rc<RefCell<Written>>,
+}
+
+impl Manifests {
+    /// A cluster of these objects.
+    pub fn new(objects: Objects) -> Self {
+        Self { objects: Rc::new(objects), written: Rc::default() }
+    }
+
+    /// Its objects.
+    pub fn objects(&self) -> &Objects {
+        &self.objects
+    }
+
+    /// What was written so far.
+    pub fn written(&self) -> Ref<'_, Written> {
+        self.written.borrow()
+    }
+}
+
+impl Source for Manifests {
+    fn pod(&mut self, pod: &ObjectName, nads: &[ObjectName]) -> Result<(Pod, Vec<Nad>), SourceError> {
+        let found = self.objects.pods.iter().find(|there| there.name == *pod).cloned();
+        let found = found.ok_or_else(|| SourceError::NotFound { what: format!("pod {pod}") })?;
+        Ok((found, self.nads(nads)?))
+    }
+
+    fn nads(&mut self, names: &[ObjectName]) -> Result<Vec<Nad>, SourceError> {
+        let of = |name: &ObjectName| self.objects.nads.iter().find(|nad| nad.name == *name).cloned();
+        Ok(names.iter().filter_map(of).collect())
+    }
+
+    fn annotate(&mut self, _pod: &ObjectName, _uid: &str, key: &str, value: &str) -> Result<(), SourceError> {
+        self.written.borrow_mut().annotations.push((key.to_owned(), value.to_owned()));
+        Ok(())
+    }
+
+    fn tell(&mut self, _pod: &ObjectName, _uid: &str, event: &Event) -> Result<(), SourceError> {
+        self.written.borrow_mut().events.push(event.clone());
+        Ok(())
+    }
+
+    fn claim(&mut self, name: &ObjectName) -> Result<IpamClaim, SourceError> {
+        let found = self.objects.claims.iter().find(|claim| claim.name == *name).cloned();
+        found.ok_or_else(|| SourceError::NotFound { what: format!("IPAMClaim {name}") })
+    }
+
+    fn fill_claim(&mut self, claim: &IpamClaim, ips: &[String]) -> Result<(), SourceError> {
+        self.written.borrow_mut().claims.push((claim.name.clone(), ips.to_vec()));
+        Ok(())
+    }
+}

@@ -1,0 +1,189 @@
+//! `braid lint`: what is wrong with NetworkAttachmentDefinitions and annotations, before a cluster has them.
+
+use super::manifests::{File, Placed, Unreadable};
+use super::output::{self, Format};
+use super::{FAILURE, Outcome};
+use braid_core::cni::Json;
+use braid_core::k8s::lint::{self, Finding, Level};
+use braid_core::k8s::nad::Definition;
+use braid_core::k8s::selection::Selection;
+use braid_core::k8s::{DEFAULT_NETWORK, NETWORKS, Nad, Pod, annotation};
+use clap::Args;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// Namespace of the networks that the annotation of the default network names.
+const SYSTEM: &str = "kube-system";
+
+/// Say what is wrong with manifests of networks and pods; exit status 1 where a pod would not start
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// Manifests in YAML or JSON; `-` for standard input
+    #[arg(short, long = "file", value_name = "FILE", required = true, num_args = 1..)]
+    files: Vec<PathBuf>,
+    /// How to show it
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+/// A finding and its place.
+#[derive(Debug, Serialize)]
+struct Shown {
+    file: String,
+    line: usize,
+    level: String,
+    /// Kind and name of the object; none where the file can't be read.
+    object: Option<String>,
+    /// The key; empty where it is about the whole.
+    key: String,
+    value: String,
+    message: String,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Outcome {
+    let mut shown = Vec::new();
+    let mut files = Vec::new();
+    for path in &arguments.files {
+        match File::read(path) {
+            Ok(file) => files.push(file),
+            Err(err) => shown.push(unreadable(err)),
+        }
+    }
+    shown.extend(of_files(&files));
+    let is_wrong = shown.iter().any(|one| one.level == Level::Error.to_string());
+    let printed = output::print(&match arguments.output {
+        Format::Table => shown.iter().map(text).collect(),
+        Format::Json => output::json(&shown)?,
+    });
+    Ok(if is_wrong { FAILURE } else { printed })
+}
+
+fn unreadable(Unreadable { path, line, why }: Unreadable) -> Shown {
+    let finding = Finding { level: Level::Error, line, key: String::new(), value: String::new(), what: why };
+    shown(&path, None, line, finding)
+}
+
+fn shown(path: &Path, object: Option<String>, line: usize, finding: Finding) -> Shown {
+    let Finding { level, key, value, what, .. } = finding;
+    Shown { file: path.display().to_string(), line, level: level.to_string(), object, key, value, message: what }
+}
+
+/// `file:line: level: key: value: message`; what is empty is left out.
+fn text(one: &Shown) -> String {
+    let words = [&one.key, &one.value, &one.message].into_iter().filter(|word| !word.is_empty());
+    let words: Vec<&str> = words.map(String::as_str).collect();
+    format!("{}:{}: {}: {}\n", one.file, one.line, one.level, words.join(": "))
+}
+
+/// Findings in the order of files and lines. A pod is judged by the networks of all files.
+fn of_files(files: &[File]) -> Vec<Shown> {
+    let nads: Vec<&Nad> = files.iter().flat_map(|file| &file.nads).map(|placed| &placed.object).collect();
+    let mut all = Vec::new();
+    for file in files {
+        let of_nads = file.nads.iter().flat_map(|placed| of_nad(file, placed));
+        let of_pods = file.pods.iter().flat_map(|placed| of_pod(file, placed, &nads));
+        let mut found: Vec<Shown> = of_nads.chain(of_pods).collect();
+        found.sort_by_key(|one| one.line);
+        all.extend(found);
+    }
+    all
+}
+
+fn of_nad(file: &File, placed: &Placed<Nad>) -> Vec<Shown> {
+    let nad = &placed.object;
+    let of = |finding: Finding| {
+        let is_metadata = finding.key == "metadata.name" || nad.annotations.contains_key(&finding.key);
+        let line = if is_metadata {
+            placed.place(&finding.key)
+        } else {
+            file.line(placed.place("spec.config"), &nad.config, finding.line)
+        };
+        shown(&file.path, Some(format!("network-attachment-definition {}", nad.name)), line, finding)
+    };
+    lint::nad(nad).into_iter().map(of).collect()
+}
+
+fn of_pod(file: &File, placed: &Placed<Pod>, nads: &[&Nad]) -> Vec<Shown> {
+    let pod = &placed.object;
+    let mut all = Vec::new();
+    for (key, namespace) in [(NETWORKS, pod.name.namespace.as_str()), (DEFAULT_NETWORK, SYSTEM)] {
+        let Some(text) = pod.annotations.get(key) else { continue };
+        let mut findings =
+            if key == NETWORKS { lint::networks(text, namespace) } else { lint::default_network(text, namespace) };
+        if let Ok(selections) = annotation::networks(text, namespace) {
+            for selection in &selections {
+                findings.extend(of_network(text, selection, nads));
+            }
+        }
+        all.extend(findings.into_iter().map(|finding| {
+            let line = file.line(placed.place(key), text, finding.line);
+            shown(&file.path, Some(format!("pod {}", pod.name)), line, finding)
+        }));
+    }
+    all
+}
+
+/// What the network of a selection can't serve. Networks that are in no file are the cluster's business, unless there are files
+/// of networks.
+fn of_network(text: &str, selection: &Selection, nads: &[&Nad]) -> Vec<Finding> {
+    let Some(nad) = nads.iter().find(|nad| nad.name == selection.object) else {
+        let what = format!("network {} is in none of these files", selection.object);
+        let finding = lint::of_item(text, selection, Level::Warning, what);
+        return if nads.is_empty() { Vec::new() } else { vec![finding] };
+    };
+    let json = Json::parse(nad.config.as_bytes(), "spec.config");
+    match json.and_then(|json| Definition::parse(json, &nad.name.name)) {
+        Ok(definition) => lint::capabilities(text, selection, &definition),
+        // A finding of the network, or one of the node's files.
+        Err(_) => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str) -> String {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("f");
+        std::fs::write(&path, text).expect("a file");
+        let text: String = of_files(&[File::read(&path).expect("manifests")]).iter().map(super::text).collect();
+        text.replace(&path.display().to_string(), "f")
+    }
+
+    #[test]
+    fn a_finding_is_file_line_level_key_value_and_message() {
+        let text = r#"kind: NetworkAttachmentDefinition
+metadata:
+  name: blue
+spec:
+  config: |
+    {"cniVersion": "1.0.0", "type": "macvlan",
+     "mtu": "big"}
+---
+kind: Deployment
+metadata: {name: web}
+spec:
+  template:
+    metadata:
+      annotations:
+        k8s.v1.cni.cncf.io/networks: |
+          [{"name": "blue",
+            "mac": "02:00:00:00:00:01"},
+           {"name": "red"}]
+"#;
+        let expected = r#"f:7: error: mtu: "big": "mtu": expected a number, got "big"
+f:17: error: mac: "02:00:00:00:00:01": no plugin of network default/blue has the capability "mac"
+f:18: warning: network default/red is in none of these files
+"#;
+        assert_eq!(found(text), expected);
+    }
+
+    #[test]
+    fn faults_of_metadata_are_where_that_is() {
+        let text = "kind: NetworkAttachmentDefinition\nmetadata:\n  annotations:\n    k8s.v1.cni.cncf.io/resourceName: vf\n  name: A_\n";
+        let found = found(text);
+        let starts: Vec<&str> = found.lines().map(|line| &line[..20]).collect();
+        assert_eq!(starts, ["f:4: warning: k8s.v1", "f:5: error: metadata", "f:5: warning: spec.c"], "{found}");
+    }
+}

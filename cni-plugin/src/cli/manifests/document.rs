@@ -1,0 +1,124 @@
+//! One object as a manifest has it: of each kind only what a pod's networks depend on.
+
+use super::Placed;
+use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
+use serde::Deserialize;
+use serde_saphyr::Spanned;
+use std::collections::BTreeMap;
+
+/// Where an object without a namespace goes.
+const DEFAULT: &str = "default";
+
+/// An object, or a list of objects.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Document {
+    pub(super) kind: String,
+    metadata: Meta,
+    spec: Option<Spec>,
+    status: Option<Status>,
+    pub(super) items: Vec<Document>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Meta {
+    name: Option<Spanned<String>>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    annotations: Option<BTreeMap<String, Spanned<String>>>,
+}
+
+/// Keys of all kinds at once.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Spec {
+    /// Of a NetworkAttachmentDefinition; of other kinds it may be anything.
+    config: Option<Text>,
+    /// Of an IPAMClaim.
+    network: Option<Text>,
+    /// Of an IPAMClaim.
+    interface: Option<Text>,
+    /// Of a Deployment and its like.
+    template: Option<Template>,
+    /// Of a `CronJob`.
+    job_template: Option<Box<Document>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Template {
+    metadata: Meta,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    ips: Vec<String>,
+}
+
+type Text = Spanned<String>;
+
+impl Document {
+    /// All documents of a text; else the line of what is wrong, and what it is.
+    pub(super) fn all(text: &str) -> Result<Vec<Self>, (usize, String)> {
+        let documents = serde_saphyr::from_multiple::<Option<Self>>(text).map_err(|err| {
+            let line = err.location().and_then(|place| usize::try_from(place.line()).ok()).unwrap_or(1);
+            (line, err.without_snippet().to_string().replace('\n', " "))
+        })?;
+        Ok(documents.into_iter().flatten().collect())
+    }
+
+    pub(super) fn nad(self) -> Placed<Nad> {
+        let (name, mut places) = self.metadata.name();
+        let config = self.spec.and_then(|spec| spec.config);
+        places.extend(config.iter().map(|text| ("spec.config".to_owned(), line(text))));
+        let annotations = self.metadata.annotations(&mut places);
+        let config = config.map(|text| text.value).unwrap_or_default();
+        Placed { object: Nad { name, config, annotations }, places }
+    }
+
+    pub(super) fn claim(self) -> IpamClaim {
+        let (name, _) = self.metadata.name();
+        let Spec { network, interface, .. } = self.spec.unwrap_or_default();
+        let text = |text: Option<Text>| text.map(|text| text.value).unwrap_or_default();
+        let ips = self.status.unwrap_or_default().ips;
+        let uid = self.metadata.uid.unwrap_or_default();
+        IpamClaim { name, uid, network: text(network), interface: text(interface), ips }
+    }
+
+    /// The pod, or one by the template of what makes pods; `None` where it is neither.
+    pub(super) fn pod(self) -> Option<Placed<Pod>> {
+        let (name, mut places) = self.metadata.name();
+        let uid = self.metadata.uid.clone().unwrap_or_default();
+        let metadata = if self.kind == "Pod" { self.metadata } else { self.spec?.template()?.metadata };
+        let annotations = metadata.annotations(&mut places);
+        Some(Placed { object: Pod { name, uid, annotations, resource_claims: Vec::new() }, places })
+    }
+}
+
+impl Spec {
+    fn template(self) -> Option<Template> {
+        self.template.or_else(|| self.job_template?.spec?.template)
+    }
+}
+
+impl Meta {
+    /// The name, and its place.
+    fn name(&self) -> (ObjectName, BTreeMap<String, usize>) {
+        let namespace = self.namespace.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| DEFAULT.to_owned());
+        let name = self.name.as_ref().map(|name| name.value.clone()).unwrap_or_default();
+        let places = self.name.iter().flat_map(|name| ["metadata.name", ""].map(|key| (key.to_owned(), line(name))));
+        (ObjectName { namespace, name }, places.collect())
+    }
+
+    fn annotations(self, places: &mut BTreeMap<String, usize>) -> BTreeMap<String, String> {
+        let annotations = self.annotations.unwrap_or_default();
+        places.extend(annotations.iter().map(|(key, text)| (key.clone(), line(text))));
+        annotations.into_iter().map(|(key, text)| (key, text.value)).collect()
+    }
+}
+
+fn line(text: &Text) -> usize {
+    usize::try_from(text.referenced.line()).unwrap_or(1)
+}

@@ -1,0 +1,184 @@
+//! Manifest files: the objects that concern a pod's networks, and the lines on which their texts stand.
+
+mod document;
+
+use braid_core::cni::Error;
+use braid_core::k8s::{IpamClaim, Nad, Pod};
+use braid_node::source::manifests::{Manifests, Objects};
+use document::Document;
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Largest file that is read, in bytes.
+const MAX_BYTES: u64 = 16 << 20;
+
+/// A file that was read.
+#[derive(Debug)]
+pub(super) struct File {
+    pub(super) path: PathBuf,
+    lines: Vec<String>,
+    pub(super) pods: Vec<Placed<Pod>>,
+    pub(super) nads: Vec<Placed<Nad>>,
+    claims: Vec<IpamClaim>,
+}
+
+/// An object with the line on which each of its texts begins, by key; `""` is for all else.
+#[derive(Debug)]
+pub(super) struct Placed<T> {
+    pub(super) object: T,
+    places: BTreeMap<String, usize>,
+}
+
+/// Why a file can't be read.
+#[derive(Debug)]
+pub(super) struct Unreadable {
+    pub(super) path: PathBuf,
+    pub(super) line: usize,
+    pub(super) why: String,
+}
+
+impl From<Unreadable> for Error {
+    fn from(Unreadable { path, line, why }: Unreadable) -> Self {
+        Self::config(format!("{}:{line}: {why}", path.display()))
+    }
+}
+
+impl File {
+    /// Reads all documents of a file; `-` is standard input. Objects of other kinds are passed over.
+    pub(super) fn read(path: &Path) -> Result<Self, Unreadable> {
+        let mut text = String::new();
+        let mut read = |from: &mut dyn Read| from.take(MAX_BYTES).read_to_string(&mut text);
+        let done = if path == Path::new("-") {
+            read(&mut std::io::stdin().lock())
+        } else {
+            std::fs::File::open(path).and_then(|mut file| read(&mut file))
+        };
+        done.map_err(|err| Unreadable { path: path.to_owned(), line: 1, why: err.to_string() })?;
+        Self::parse(path, &text)
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<Self, Unreadable> {
+        let mut file = Self {
+            path: path.to_owned(),
+            lines: text.lines().map(str::to_owned).collect(),
+            pods: Vec::new(),
+            nads: Vec::new(),
+            claims: Vec::new(),
+        };
+        let documents = Document::all(text).map_err(|(line, why)| Unreadable { path: path.to_owned(), line, why })?;
+        for document in documents {
+            file.add(document);
+        }
+        Ok(file)
+    }
+
+    fn add(&mut self, document: Document) {
+        match document.kind.as_str() {
+            "NetworkAttachmentDefinition" => self.nads.push(document.nad()),
+            "IPAMClaim" => self.claims.push(document.claim()),
+            _ if document.items.is_empty() => self.pods.extend(document.pod()),
+            _ => {
+                for item in document.items {
+                    self.add(item);
+                }
+            }
+        }
+    }
+
+    /// The line of the file on which line `inner` of a text stands, from 1. A text in quotes has one line for all of its own.
+    pub(super) fn line(&self, first: usize, text: &str, inner: usize) -> usize {
+        let blank = text.bytes().take_while(|byte| *byte == b'\n').count();
+        let line = (first + inner).saturating_sub(blank + 1);
+        let written = line.checked_sub(1).and_then(|at| self.lines.get(at)).map(|line| line.trim());
+        let is_there = written.is_some() && written == text.lines().nth(inner.saturating_sub(1)).map(str::trim);
+        if is_there { line } else { first }
+    }
+}
+
+impl<T> Placed<T> {
+    /// The line on which the text of this key begins.
+    pub(super) fn place(&self, key: &str) -> usize {
+        self.places.get(key).or_else(|| self.places.get("")).copied().unwrap_or(1)
+    }
+}
+
+/// The cluster of some files.
+pub(super) fn cluster(paths: &[PathBuf]) -> Result<Manifests, Error> {
+    let mut objects = Objects::default();
+    for path in paths {
+        let File { pods, nads, claims, .. } = File::read(path)?;
+        objects.pods.extend(pods.into_iter().map(|placed| placed.object));
+        objects.nads.extend(nads.into_iter().map(|placed| placed.object));
+        objects.claims.extend(claims);
+    }
+    Ok(Manifests::new(objects))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"# a comment
+kind: Pod
+metadata:
+  name: web
+  annotations:
+    one: |
+
+      [
+        second
+      ]
+    two: 'a, b'
+    three: "x\ny"
+spec: {containers: [{name: c, image: i}]}
+---
+---
+apiVersion: v1
+kind: List
+items:
+- kind: NetworkAttachmentDefinition
+  metadata: {name: blue, namespace: ns}
+  spec: {config: '{"type":"ptp"}'}
+- kind: IPAMClaim
+  metadata: {name: c, uid: u}
+  spec: {network: n, interface: net1}
+- {kind: ConfigMap, metadata: {name: other}, data: {x: y}}
+- kind: CronJob
+  metadata: {name: nightly, namespace: ns}
+  spec: {jobTemplate: {spec: {template: {metadata: {annotations: {one: a}}}}}}
+"#;
+
+    fn read(text: &str) -> File {
+        File::parse(Path::new("f"), text).expect("manifests")
+    }
+
+    #[test]
+    fn documents_lists_and_templates_are_objects() {
+        let file = read(TEXT);
+        let names: Vec<String> = file.pods.iter().map(|pod| pod.object.name.to_string()).collect();
+        assert_eq!(names, ["default/web", "ns/nightly"]);
+        assert_eq!(file.nads[0].object.name.to_string(), "ns/blue");
+        assert_eq!((file.claims[0].name.to_string(), file.claims[0].network.as_str()), ("default/c".to_owned(), "n"));
+        let json = read("{\n\t\"kind\": \"Pod\",\n\t\"metadata\": {\"name\": \"x\", \"annotations\": null}}");
+        assert_eq!(json.pods[0].object.name.to_string(), "default/x");
+    }
+
+    #[test]
+    fn a_line_of_a_text_is_one_of_the_file() {
+        let file = read(TEXT);
+        let pod = &file.pods[0];
+        let line = |key: &str, inner| file.line(pod.place(key), &pod.object.annotations[key], inner);
+        assert_eq!([line("one", 2), line("one", 3), line("two", 1), line("three", 2)], [8, 9, 11, 12]);
+        assert_eq!((file.nads[0].place("spec.config"), pod.place("metadata.name"), pod.place("other")), (21, 4, 4));
+    }
+
+    #[test]
+    fn a_file_that_can_not_be_read_says_on_which_line() {
+        for (text, line) in [("kind: Pod\nmetadata: [", 2), ("kind: Pod\nmetadata:\n  annotations: 5\n", 3)] {
+            let err = File::parse(Path::new("f"), text).expect_err(text);
+            assert!(err.line == line && !err.why.contains('\n'), "{err:?}");
+        }
+        assert_eq!(File::read(Path::new("/nowhere")).expect_err("no file").line, 1);
+    }
+}

@@ -1,0 +1,157 @@
+//! A pod of manifest files, made into a call as runtime and cluster would make it.
+
+use super::conf;
+use super::manifests;
+use braid_core::cni::{AddResult, Attachment, Command, Error, Json, NetConf, Request};
+use braid_core::k8s::settings::{Settings, key_of_pods};
+use braid_core::k8s::{NETWORK_STATUS, ObjectName, Pod};
+use braid_node::apply::host::Machine;
+use braid_node::attach::chain::BRAID;
+use braid_node::attach::invocation::Invocation;
+use braid_node::attach::pods::{self, Publisher};
+use braid_node::source::manifests::Manifests;
+use clap::Args;
+use std::path::PathBuf;
+
+/// What is attached: the networks of some configurations, or those of a pod.
+#[derive(Debug, Args)]
+pub(super) struct Networks {
+    /// A plugin's configuration or a list of plugins, of each network; with -f the default network's alone, a bridge of its own where
+    /// there is none; `-` for standard input
+    #[arg(required_unless_present = "files")]
+    conf: Vec<PathBuf>,
+    /// Manifests of a pod and its networks, in YAML or JSON
+    #[arg(short, long = "file", value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// The pod, where the manifests have several
+    #[arg(long, value_name = "[NAMESPACE/]NAME", requires = "files")]
+    pod: Option<String>,
+}
+
+/// A pod in a cluster of manifests.
+#[derive(Debug)]
+pub(super) struct InCluster {
+    publisher: Publisher,
+    cluster: Manifests,
+}
+
+impl Networks {
+    /// The call, and the cluster that it is for, if any.
+    pub(super) fn call(
+        &self,
+        attachment: &Attachment,
+        machine: &dyn Machine,
+    ) -> Result<(Invocation, Option<InCluster>), Error> {
+        if self.files.is_empty() {
+            return Ok((conf::call(&self.conf, attachment)?, None));
+        }
+        let cluster = manifests::cluster(&self.files)?;
+        let pod = self.chosen(&cluster.objects().pods)?;
+        let default = match self.conf.as_slice() {
+            [] => built_in(&attachment.container_id)?,
+            [file] => conf::read(file)?,
+            [_, ..] => return Err(Error::config("with -f there is one configuration: the default network's")),
+        };
+        let conf = NetConf::from_json(of_pods(&default))?;
+        let settings = Settings::of(&conf)?.ok_or_else(|| Error::internal("a configuration of pods is none"))?;
+        let ObjectName { namespace, name } = &pod.name;
+        let more = if attachment.args.is_empty() { String::new() } else { format!(";{}", attachment.args) };
+        let args = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name}{more}");
+        let attachment = Some(Attachment { args, ..attachment.clone() });
+        let request =
+            Request { command: Command::Add, attachment, path: conf::plugin_path(), netns_override: false, conf };
+        let (call, publisher) = pods::call(&request, &settings, Box::new(cluster.clone()), machine)?;
+        Ok((call, Some(InCluster { publisher, cluster })))
+    }
+
+    fn chosen<'a>(&self, pods: &'a [Pod]) -> Result<&'a Pod, Error> {
+        let is_it = |pod: &&Pod| {
+            self.pod.as_ref().is_none_or(|asked| *asked == pod.name.name || *asked == pod.name.to_string())
+        };
+        let found: Vec<&Pod> = pods.iter().filter(is_it).collect();
+        let names = |pods: &[&Pod]| pods.iter().map(|pod| pod.name.to_string()).collect::<Vec<_>>().join(", ");
+        match found.as_slice() {
+            [pod] => Ok(pod),
+            [] if pods.is_empty() => Err(Error::config("no pod is in these files")),
+            [] => Err(Error::config(format!("no such pod; there are {}", names(&pods.iter().collect::<Vec<_>>())))),
+            several => Err(Error::config(format!("--pod is needed: there are {}", names(several)))),
+        }
+    }
+}
+
+/// The configuration that attaches pods, whose default network is `conf` unless that is such a one itself.
+fn of_pods(conf: &NetConf) -> Json {
+    let mut json = (*conf.json).clone();
+    if key_of_pods(&json).is_none() {
+        json = Json::object_of([
+            ("cniVersion", conf.version.as_str().into()),
+            ("name", conf.name.as_str().into()),
+            ("type", BRAID.into()),
+            ("delegates", vec![json].into()),
+        ]);
+    }
+    // Objects are asked for where there is one; nobody reads it here.
+    json.set("kubeconfig", "of the manifests");
+    json
+}
+
+/// The bridge of the built-in default network of a container.
+pub(super) fn bridge_of(container_id: &str) -> String {
+    let word = container_id.rsplit('-').next().unwrap_or_default();
+    format!("try-{}", word.get(..8).unwrap_or("0"))
+}
+
+/// A default network that changes nothing of the host but for a bridge, which no other pod is on.
+fn built_in(container_id: &str) -> Result<NetConf, Error> {
+    let bridge = bridge_of(container_id);
+    let text = format!(
+        r#"{{"cniVersion": "1.1.0", "name": "default", "type": "bridge", "bridge": "{bridge}",
+        "capabilities": {{"mac": true, "ips": true}},
+        "ipam": {{"type": "static", "addresses": [{{"address": "10.88.255.2/24", "gateway": "10.88.255.1"}}],
+                  "routes": [{{"dst": "0.0.0.0/0"}}]}}}}"#
+    );
+    NetConf::parse(text.as_bytes())
+}
+
+impl InCluster {
+    /// Publishes the results of the call.
+    pub(super) fn publish(&mut self, results: &[Option<AddResult>]) -> Result<(), Error> {
+        self.publisher.verify(results)?;
+        self.publisher.publish(results, Some(&mut self.cluster));
+        Ok(())
+    }
+
+    /// What the cluster was told.
+    pub(super) fn shown(&self) -> String {
+        let written = self.cluster.written();
+        let events = written.events.iter().map(|event| format!("event {}: {}\n", event.reason, event.message));
+        let statuses = written.annotations.iter().filter(|(key, _)| key == NETWORK_STATUS);
+        let statuses = statuses.map(|(key, value)| format!("{key}\n{value}\n"));
+        events.chain(statuses).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_network_is_a_delegate_unless_it_attaches_pods_itself() {
+        let conf = |text: &str| NetConf::parse(text.as_bytes()).expect("a configuration");
+        let plugin = of_pods(&conf(r#"{"cniVersion":"1.0.0","name":"n","type":"ptp"}"#));
+        let delegates = r#""delegates":[{"cniVersion":"1.0.0","name":"n","type":"ptp"}]"#;
+        let text = format!(
+            r#"{{"cniVersion":"1.0.0","name":"n","type":"braid",{delegates},"kubeconfig":"of the manifests"}}"#
+        );
+        assert_eq!(plugin.to_string(), text);
+        let pods = of_pods(&conf(r#"{"name":"n","type":"braid","clusterNetwork":"x","kubeconfig":"/k"}"#));
+        assert!(pods.get("delegates").is_none() && pods.get("clusterNetwork").is_some(), "{pods}");
+    }
+
+    #[test]
+    fn a_bridge_has_the_word_of_its_sandbox() {
+        assert_eq!(bridge_of("braid-try-1a2b3c4d"), "try-1a2b3c4d");
+        assert_eq!(bridge_of("x"), "try-0");
+        assert!(built_in("braid-try-1a2b3c4d").is_ok());
+    }
+}
