@@ -4,10 +4,12 @@ use crate::cni::bounds::shortened;
 use crate::cni::{Error, Json};
 use std::collections::BTreeMap;
 
-/// Folder of the files of device plugins.
-pub const DP_DIR: &str = "/var/run/k8s.cni.cncf.io/devinfo/dp";
-/// Folder of the files of attachments.
-pub const CNI_DIR: &str = "/var/run/k8s.cni.cncf.io/devinfo/cni";
+/// Folder of all files.
+pub const DIR: &str = "/var/run/k8s.cni.cncf.io/devinfo";
+/// Folder in it of the files of device plugins.
+pub const DP: &str = "dp";
+/// Folder in it of the files of attachments.
+pub const CNI: &str = "cni";
 /// Longest name of a file (`NAME_MAX`).
 const MAX_NAME_BYTES: usize = 255;
 
@@ -87,13 +89,13 @@ fn is_pci_address(text: &str) -> bool {
         [domain, bus, device] if digits(domain, 4, 8) && digits(bus, 2, 2) && digits(device, 2, 2)))
 }
 
-/// The name of a device plugin's file in [`DP_DIR`].
+/// The name of a device plugin's file in [`DP`].
 pub fn dp_file(resource: &str, device: &str) -> Result<String, Error> {
     file_name(format!("{}-{device}-device.json", resource.replace('/', "-")))
         .map_err(|error| error.context(format_args!("device {:?} of {:?}", shortened(device), shortened(resource))))
 }
 
-/// The name of an attachment's file in [`CNI_DIR`]. Neither part can hold the `:` between them, so no two have the same.
+/// The name of an attachment's file in [`CNI`]. Neither part can hold the `:` between them, so no two have the same.
 pub fn cni_file(container_id: &str, ifname: &str) -> Result<String, Error> {
     file_name(format!("{container_id}:{ifname}-device.json"))
 }

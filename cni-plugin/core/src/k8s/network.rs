@@ -9,6 +9,9 @@ use std::net::IpAddr;
 /// The capability by which a plugin gets the path of the file with its device.
 const DEVICE_INFO_FILE: &str = "CNIDeviceInfoFile";
 
+/// The capability by which a plugin gets its device.
+const DEVICE_ID: &str = "deviceID";
+
 /// A network of a pod.
 #[derive(Debug, Clone)]
 pub struct Network {
@@ -45,6 +48,14 @@ impl Network {
         self.definition
             .conf(&self.runtime_config)
             .map_err(|error| error.context(format_args!("network {}", self.name())))
+    }
+
+    /// Hands over a device.
+    pub fn set_device(&mut self, device: &str) {
+        self.definition.set_device(device);
+        if self.definition.has(DEVICE_ID) {
+            self.runtime_config.set(DEVICE_ID, device);
+        }
     }
 
     /// Hands over the path of the device information file, if any plugin has use for it.

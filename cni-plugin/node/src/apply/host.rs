@@ -6,18 +6,21 @@ use super::observe::observe;
 use super::{features, owned, repair};
 use crate::Error;
 use crate::effect::{shaping, xsk_guard};
-use crate::source;
+use crate::source::{self, kubelet};
 use crate::store::holder::is_alive;
 use crate::store::record::{self, Folder, Record};
 use crate::sys::netlink::KernelError;
 use crate::sys::netns::NetNs;
 use braid_core::cni;
+use braid_core::k8s::ObjectName;
+use braid_core::k8s::device_info;
 use braid_core::k8s::nad::DiskFile;
 use braid_core::k8s::settings::Settings;
 use braid_core::k8s::source::Source;
 use braid_core::plan::facts::{Facts, LinkFact, Need};
 use braid_core::plan::thing::{LinkRef, Shaping};
 use braid_core::plan::{Feature, Step};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
@@ -44,6 +47,12 @@ pub trait Machine {
 
     /// Reads the files of a folder, or the one file of this path; none where there is nothing.
     fn files(&self, path: &Path) -> Result<Vec<DiskFile>, cni::Error>;
+
+    /// Asks the kubelet for the devices of a pod, by resource.
+    fn devices(&self, pod: &ObjectName) -> Result<BTreeMap<String, Vec<String>>, cni::Error>;
+
+    /// The folder of device information.
+    fn devinfo(&self) -> &Path;
 
     /// Waits until a file is there; false where it did not appear in time.
     fn await_file(&self, file: &Path, limit: Duration) -> bool;
@@ -87,6 +96,14 @@ impl Machine for This {
 
     fn files(&self, path: &Path) -> Result<Vec<DiskFile>, cni::Error> {
         source::files::read(path)
+    }
+
+    fn devices(&self, pod: &ObjectName) -> Result<BTreeMap<String, Vec<String>>, cni::Error> {
+        kubelet::devices(Path::new(kubelet::SOCKET), pod)
+    }
+
+    fn devinfo(&self) -> &Path {
+        Path::new(device_info::DIR)
     }
 
     fn await_file(&self, file: &Path, limit: Duration) -> bool {

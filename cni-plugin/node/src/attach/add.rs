@@ -2,6 +2,7 @@
 
 use super::chain::{From, lease_of};
 use super::del;
+use super::device_file::DeviceFile;
 use super::families::Ask;
 use super::invocation::{Invocation, Place, Wanted, is_foreign, places};
 use super::liveness::Known;
@@ -165,6 +166,7 @@ struct Run<'a> {
 impl Run<'_> {
     /// Goes through all plugins.
     fn all(&mut self, host: &mut dyn Host) -> Result<(), Error> {
+        self.write_device_files()?;
         let wanted = self.planner.wanted;
         let mut at = 0;
         while let Some(place) = self.places.get(at) {
@@ -181,6 +183,15 @@ impl Run<'_> {
             Some(last) if is_foreign(wanted, *last) => self.settle_routes(host),
             Some(_) | None => Ok(()),
         }
+    }
+
+    /// Writes what is known of devices, for plugins to read: behind the record, which has it go again.
+    fn write_device_files(&mut self) -> Result<(), Error> {
+        let mut files = self.planner.wanted.iter().filter_map(|wanted| wanted.device_file.as_ref()).peekable();
+        if files.peek().is_some() {
+            self.transaction.note(&self.planner.results).map_err(Error::from)?;
+        }
+        files.try_for_each(DeviceFile::write)
     }
 
     /// Moves the pod's default routes behind a foreign plugin, where a network asks for them.

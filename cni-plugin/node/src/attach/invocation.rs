@@ -2,6 +2,7 @@
 
 use super::chain::{Chain, Work};
 use super::del::Leaving;
+use super::device_file::DeviceFile;
 use crate::ipam::host_local::claimed;
 use crate::store::record::{Attached, Key, Record};
 use braid_core::cni::{Attachment, Error, Owner, Request};
@@ -37,6 +38,8 @@ pub struct Wanted {
     pub claim: Option<Claim>,
     /// The NetworkAttachmentDefinition that the network comes from.
     pub object: Option<ObjectName>,
+    /// The file with its device information.
+    pub device_file: Option<DeviceFile>,
 }
 
 /// A plugin's place in a call.
@@ -92,9 +95,11 @@ impl Invocation {
 
     /// A record of nothing yet.
     pub fn record(&self, netns_cookie: Option<u64>) -> Record {
-        let attached = |Wanted { attachment, chain, claim, object, .. }: &Wanted| {
+        let attached = |Wanted { attachment, chain, claim, object, device_file, .. }: &Wanted| {
             let new = Attached::new(chain.network(), &chain.face, attachment, chain.conf.json.clone());
-            Attached { object: object.clone(), claim: claim.as_ref().map(|claim| claim.owner.clone()), ..new }
+            let device_file = device_file.as_ref().map(|file| file.path.clone());
+            let claim = claim.as_ref().map(|claim| claim.owner.clone());
+            Attached { object: object.clone(), claim, device_file, ..new }
         };
         let attachments = self.wanted.iter().map(attached).collect();
         let mut record = Record::new(self.key.clone(), self.first().netns.clone(), attachments);
@@ -107,7 +112,7 @@ impl Invocation {
 impl Wanted {
     /// An attachment of which a pod asks nothing more.
     pub fn new(attachment: Attachment, chain: Chain) -> Self {
-        Self { attachment, chain, default_route: None, claim: None, object: None }
+        Self { attachment, chain, default_route: None, claim: None, object: None, device_file: None }
     }
 
     /// The owner of its addresses.

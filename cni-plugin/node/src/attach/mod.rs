@@ -13,6 +13,7 @@ pub mod add;
 pub mod chain;
 pub mod check;
 pub mod del;
+pub mod device_file;
 mod families;
 pub mod gc;
 pub mod invocation;

@@ -1,6 +1,7 @@
 //! Taking a call's attachments back, for DEL, GC and an ADD that failed: what fails is left in the record, to be tried again.
 
 use super::chain::{From, Work};
+use super::device_file;
 use super::invocation::{Place, Wanted, is_foreign, places};
 use super::liveness::Known;
 use super::planner::call;
@@ -50,6 +51,9 @@ impl TakeBack<'_> {
         for (at, attached) in self.record.iter_mut().flat_map(|record| &mut record.attachments).enumerate() {
             attached.left = Some(left.iter().filter(|place| place.wanted == at).map(|place| place.item).collect());
         }
+        let files =
+            self.record.iter().flat_map(|record| &record.attachments).filter_map(|one| one.device_file.as_ref());
+        errors.extend(files.filter_map(|path| device_file::remove(path).err()));
         errors
     }
 

@@ -1,7 +1,8 @@
-//! Places that pods, NetworkAttachmentDefinitions, claims and networks come from.
+//! Places that pods, NetworkAttachmentDefinitions, claims, devices and networks come from.
 
 pub mod api;
 pub mod files;
+pub mod kubelet;
 pub mod manifests;
 
 use api::{Access, Api, Limits};

@@ -1,7 +1,7 @@
 //! Finding a pod's networks: the pod and NetworkAttachmentDefinitions by the source, other networks among the node's files.
 
 use super::publish::Publisher;
-use super::{claims, interface, netconf};
+use super::{claims, devices, interface, netconf};
 use crate::apply::host::Machine;
 use crate::attach::chain::{BRAID, Chain};
 use crate::attach::invocation::{Invocation, Wanted};
@@ -65,9 +65,10 @@ impl<'a> Finder<'a> {
         }
         found.extend(self.auxiliary(&request.conf)?);
         let runtime_config = request.conf.json.object("runtimeConfig")?;
-        let networks = select::networks(found, namespace, &attachment.ifname, runtime_config)?;
+        let mut networks = select::networks(found, namespace, &attachment.ifname, runtime_config)?;
+        let files = devices::give(&mut networks, pod.as_ref(), (&attachment.container_id, self.machine))?;
         let (mut wanted, mut claims) = (Vec::new(), Vec::new());
-        for network in &networks {
+        for (network, device_file) in networks.iter().zip(&files) {
             let chain = Chain::parse(BRAID, netconf(network.conf()?, None)?, &attachment.args, &path)
                 .map_err(|err| err.context(format_args!("network {}", network.name())))?;
             let asked = claims::reference(network, &chain);
@@ -77,17 +78,19 @@ impl<'a> Finder<'a> {
             let claimed = claim.as_ref().map(of_network).transpose()?;
             let attachment = interface(attachment, &network.ifname);
             let default_route = network.default_route.clone();
+            let device_file = device_file.clone();
             wanted.push(Wanted {
                 default_route,
                 claim: claimed,
                 object: network.object.clone(),
+                device_file,
                 ..Wanted::new(attachment, chain)
             });
             claims.push(claim);
         }
         let container_id = attachment.container_id.clone();
         let call = Invocation { key, netns_override: request.netns_override, path, wanted };
-        Ok((call, Publisher { pod, networks, claims, container_id, with_prefix: self.settings.status_prefix }))
+        Ok((call, Publisher { pod, networks, claims, files, container_id, with_prefix: self.settings.status_prefix }))
     }
 
     /// The pod and its networks, in one round trip where its annotation asks for nothing that the settings do not name already.

@@ -3,10 +3,11 @@
 //! ```text
 //!  settings, CNI_ARGS ─► Finder: pod and NADs by the source, networks by files ─► k8s::select ─► Invocation
 //!  attach::add ─► results ─► k8s::status ─► source: network-status ─► the runtime's answer
-//!  DEL, CHECK, GC ask no API: the record has all networks of the pod
+//!  DEL, CHECK ask no API: the record has all networks of the pod; GC asks for claims that hold leases
 //! ```
 
 mod claims;
+mod devices;
 mod find;
 mod gc;
 mod publish;

@@ -1,6 +1,7 @@
 //! Publishing what a pod was attached to: its annotation `network-status`.
 
 use super::claims;
+use crate::attach::device_file::{self, DeviceFile};
 use crate::store::record::Owed;
 use braid_core::cni::{AddResult, Error};
 use braid_core::k8s::network::Network;
@@ -16,6 +17,8 @@ pub struct Publisher {
     pub(super) networks: Vec<Network>,
     /// The claim of each network.
     pub(super) claims: Vec<Option<IpamClaim>>,
+    /// The file with each network's device information.
+    pub(super) files: Vec<Option<DeviceFile>>,
     pub(super) container_id: String,
     pub(super) with_prefix: bool,
 }
@@ -45,7 +48,8 @@ impl Publisher {
     /// Publishes the results; what can't be published is owed, and the pod starts all the same.
     pub fn publish(&self, results: &[Option<AddResult>], source: Option<&mut (dyn Source + 'static)>) -> Option<Owed> {
         let (pod, source) = (self.pod.as_ref()?, source?);
-        let entry = |(network, result): (&Network, &Option<AddResult>)| {
+        let entry = |((network, result), file): ((&Network, &Option<AddResult>), &Option<DeviceFile>)| {
+            let device_info = file.as_ref().and_then(|file| device_file::read(&file.path));
             let attached = Attached {
                 name: &network.name(),
                 ifname: network.ifname.as_str(),
@@ -53,12 +57,12 @@ impl Publisher {
                 result: result.as_ref(),
                 mtu: None,
                 has_default_route: network.default_route.is_some(),
-                device_info: None,
+                device_info: device_info.as_ref(),
                 container_id: &self.container_id,
             };
             status::entry(&attached, self.with_prefix)
         };
-        let entries = self.networks.iter().zip(results).map(entry).collect();
+        let entries = self.networks.iter().zip(results).zip(&self.files).map(entry).collect();
         let value = status::rewrite(pod.annotations.get(NETWORK_STATUS).map(String::as_str), entries);
         let told = source.annotate(&pod.name, &pod.uid, NETWORK_STATUS, &value);
         // A pod that is gone, or another one of its name, is owed nothing.

@@ -17,6 +17,7 @@ use braid_core::plan::thing::{Link, LinkKind, LinkRef, Shaping, Thing};
 use braid_core::plan::{Feature, Step};
 use nix::errno::Errno;
 use std::cell::{RefCell, RefMut};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -49,6 +50,9 @@ pub(super) struct Cluster {
     pub(super) pods: Vec<Pod>,
     pub(super) nads: Vec<Nad>,
     pub(super) claims: Vec<IpamClaim>,
+    /// What the kubelet gave the pod; asked so often.
+    pub(super) devices: BTreeMap<String, Vec<String>>,
+    pub(super) devices_asked: usize,
     pub(super) files: Vec<(PathBuf, DiskFile)>,
     /// Events told, as reason and message.
     pub(super) events: Vec<(&'static str, String)>,
@@ -123,13 +127,14 @@ pub(super) struct Model {
     pub(super) state: Rc<RefCell<State>>,
     pub(super) cluster: Rc<RefCell<Cluster>>,
     records: Rc<TempDir>,
+    pub(super) devinfo: Rc<TempDir>,
     has_pod: bool,
 }
 
 impl Model {
     pub(super) fn new() -> Self {
-        let records = Rc::new(TempDir::new().expect("a folder"));
-        Self { state: Rc::default(), cluster: Rc::default(), records, has_pod: false }
+        let [records, devinfo] = [(), ()].map(|()| Rc::new(TempDir::new().expect("a folder")));
+        Self { state: Rc::default(), cluster: Rc::default(), records, devinfo, has_pod: false }
     }
 
     /// Gives it a link of hardware, `lan`.
@@ -194,6 +199,16 @@ impl Machine for Model {
         let cluster = self.cluster.borrow();
         let is_it = |(folder, file): &&(PathBuf, DiskFile)| folder == path || folder.join(&file.name) == path;
         Ok(cluster.files.iter().filter(is_it).map(|(_, file)| file.clone()).collect())
+    }
+
+    fn devices(&self, _pod: &ObjectName) -> Result<BTreeMap<String, Vec<String>>, cni::Error> {
+        let mut cluster = self.cluster.borrow_mut();
+        cluster.devices_asked += 1;
+        Ok(cluster.devices.clone())
+    }
+
+    fn devinfo(&self) -> &Path {
+        self.devinfo.path()
     }
 
     fn await_file(&self, file: &Path, _limit: Duration) -> bool {

@@ -1,6 +1,7 @@
 //! A pod's networks on the model: annotation in, status out, and nothing left of what fails.
 
 mod claims;
+mod devices;
 
 use super::model::Model;
 use super::{NETNS, assert_nothing_left, ipam, machine};

@@ -51,6 +51,7 @@ impl From<Any> for Record {
                 parts,
                 result: None,
                 claim: None,
+                device_file: None,
                 left,
             }];
         }

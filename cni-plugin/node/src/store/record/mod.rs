@@ -90,6 +90,9 @@ pub struct Attached {
     /// The claim that holds its addresses, where it is not the container: they stay when it goes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<String>,
+    /// The file with its device information, which goes with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_file: Option<PathBuf>,
     /// The plugins of the list whose addresses, or whose own work where they are foreign, are still to be given back, since
     /// taking the attachment back failed in part. The steps are then those that could not be undone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -159,6 +162,7 @@ impl Attached {
             parts: Vec::new(),
             result: None,
             claim: None,
+            device_file: None,
             left: None,
         }
     }

@@ -1,0 +1,46 @@
+//! The file by which an attachment's plugins are told of its device, and tell of it (device information, 1.1.0).
+
+use crate::source::files;
+use braid_core::cni::{Error, Json};
+use braid_core::k8s::device_info::parse;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// The file of one attachment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceFile {
+    /// Its path, which no other attachment has.
+    pub path: PathBuf,
+    /// What the device plugin says of the device.
+    pub content: Option<Vec<u8>>,
+}
+
+impl DeviceFile {
+    /// Writes what the device plugin says; where it says nothing, takes away what an earlier attempt may have left.
+    pub fn write(&self) -> Result<(), Error> {
+        let Some(content) = &self.content else { return remove(&self.path) };
+        let folder = self.path.parent().unwrap_or(Path::new("/"));
+        let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
+        made.and_then(|()| fs::write(&self.path, content)).map_err(|err| failed("write", &self.path, &err))
+    }
+}
+
+/// Reads what the plugins say of the device; what is no device information is told of, and passed over.
+pub fn read(path: &Path) -> Option<Json> {
+    let parsed = files::read(path).and_then(|files| files.first().map(|file| parse(&file.bytes)).transpose());
+    parsed.inspect_err(|err| crate::tell!("{}: {err}", path.display())).ok().flatten()
+}
+
+/// Removes the file; missing is success.
+pub fn remove(path: &Path) -> Result<(), Error> {
+    match fs::remove_file(path) {
+        Err(err) if err.kind() != io::ErrorKind::NotFound => Err(failed("remove", path, &err)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn failed(what: &str, path: &Path, err: &io::Error) -> Error {
+    Error::io(format!("{what} {}: {err}", path.display()))
+}

@@ -1,0 +1,53 @@
+//! Devices of a pod's networks: those that the kubelet gave the pod, and what their device plugins say of them.
+
+use crate::apply::host::Machine;
+use crate::attach::device_file::DeviceFile;
+use crate::source::files;
+use braid_core::cni::Error;
+use braid_core::k8s::Pod;
+use braid_core::k8s::device_info::{CNI, DP, assign, cni_file, dp_file};
+use braid_core::k8s::network::Network;
+use std::collections::BTreeMap;
+
+/// Gives each network its device, and the path of its file; returns the file of each. The kubelet is asked where a network
+/// takes a device and the pod does not name it itself.
+pub(super) fn give(
+    networks: &mut [Network],
+    pod: Option<&Pod>,
+    (container_id, machine): (&str, &dyn Machine),
+) -> Result<Vec<Option<DeviceFile>>, Error> {
+    let resource = |network: &Network| network.resource.clone().filter(|_| network.device.is_none());
+    let asked: Vec<Option<String>> = networks.iter().map(resource).collect();
+    let devices = match pod.filter(|_| asked.iter().any(Option::is_some)) {
+        Some(pod) => machine.devices(&pod.name)?,
+        None => BTreeMap::new(),
+    };
+    let assigned = assign(&asked.iter().map(Option::as_deref).collect::<Vec<_>>(), &devices)?;
+    let of_each = networks.iter_mut().zip(assigned);
+    of_each
+        .map(|(network, assigned)| {
+            let device = network.device.clone().or(assigned);
+            file(network, device.as_deref(), (container_id, machine))
+                .map_err(|err| err.context(format_args!("network {}", network.name())))
+        })
+        .collect()
+}
+
+/// The file of a network with this device; none where nobody has use for it.
+fn file(
+    network: &mut Network,
+    device: Option<&str>,
+    (container_id, machine): (&str, &dyn Machine),
+) -> Result<Option<DeviceFile>, Error> {
+    let path = machine.devinfo().join(CNI).join(cni_file(container_id, network.ifname.as_str())?);
+    let is_wanted = network.set_device_info_file(&path.display().to_string());
+    let mut content = None;
+    if let Some(device) = device {
+        network.set_device(device);
+        if let Some(resource) = &network.resource {
+            let told = machine.devinfo().join(DP).join(dp_file(resource, device)?);
+            content = files::read(&told)?.pop().map(|file| file.bytes);
+        }
+    }
+    Ok((is_wanted || content.is_some()).then_some(DeviceFile { path, content }))
+}

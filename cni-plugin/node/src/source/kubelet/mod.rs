@@ -1,0 +1,138 @@
+//! The kubelet's pod-resources socket: the devices that a pod was given. It is asked where a network takes one.
+//!
+//! gRPC by hand: of the messages of `v1.PodResourcesLister` only what is read, so that nothing has to be generated.
+
+use braid_core::cni::{Code, Error};
+use braid_core::k8s::ObjectName;
+use http::uri::PathAndQuery;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+use tokio::runtime::Builder;
+use tokio::time::{sleep, timeout};
+use tonic::client::Grpc;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
+use tonic_prost::ProstCodec;
+
+/// Where the kubelet listens.
+pub const SOCKET: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
+
+const GET: &str = "/v1.PodResourcesLister/Get";
+const LIST: &str = "/v1.PodResourcesLister/List";
+/// Of all that is asked. The runtime calls again after code 11.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The kubelet counts the questions of all, and refuses more than some each second.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Longest answer in bytes, as of the kubelet itself.
+const MAX_BYTES: usize = 16 << 20;
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct GetRequest {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "2")]
+    namespace: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct GetResponse {
+    #[prost(message, optional, tag = "1")]
+    pod: Option<PodResources>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ListRequest {}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ListResponse {
+    #[prost(message, repeated, tag = "1")]
+    pods: Vec<PodResources>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct PodResources {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "2")]
+    namespace: String,
+    #[prost(message, repeated, tag = "3")]
+    containers: Vec<ContainerResources>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ContainerResources {
+    #[prost(message, repeated, tag = "2")]
+    devices: Vec<ContainerDevices>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ContainerDevices {
+    #[prost(string, tag = "1")]
+    resource: String,
+    #[prost(string, repeated, tag = "2")]
+    ids: Vec<String>,
+}
+
+/// The ids of the devices of a pod's containers, by resource. Code 11 where the kubelet does not say.
+pub fn devices(socket: &Path, pod: &ObjectName) -> Result<BTreeMap<String, Vec<String>>, Error> {
+    let fail = |why: String| {
+        let sentence = format!("devices of pod {pod}: {}: {why}", socket.display());
+        Error::new(Code::TryAgain, sentence)
+    };
+    let runtime = Builder::new_current_thread().enable_io().enable_time().build();
+    let runtime = runtime.map_err(|err| fail(err.to_string()))?;
+    let asked = runtime.block_on(async { timeout(PATIENCE, ask(socket, pod)).await });
+    let Ok(answer) = asked else { return Err(fail(format!("no answer within {PATIENCE:?}"))) };
+    let found = answer.map_err(fail)?.ok_or_else(|| fail("the kubelet does not know the pod".to_owned()))?;
+    let mut devices: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for ContainerDevices { resource, ids } in found.containers.into_iter().flat_map(|container| container.devices) {
+        devices.entry(resource).or_default().extend(ids);
+    }
+    Ok(devices)
+}
+
+/// Asks for the pod alone; for all of them where the kubelet is too old for that, or has it switched off.
+async fn ask(socket: &Path, pod: &ObjectName) -> Result<Option<PodResources>, String> {
+    let channel = Endpoint::from_shared(format!("unix://{}", socket.display())).map_err(|err| err.to_string())?;
+    let channel = channel.connect().await.map_err(|err| innermost(&err))?;
+    let mut client = Grpc::new(channel).max_decoding_message_size(MAX_BYTES);
+    let get = GetRequest { name: pod.name.clone(), namespace: pod.namespace.clone() };
+    if let Ok(GetResponse { pod: Some(found) }) = call(&mut client, GET, get).await {
+        return Ok(Some(found));
+    }
+    let ListResponse { pods } = call(&mut client, LIST, ListRequest {})
+        .await
+        .map_err(|status| format!("{LIST}: {:?}: {}", status.code(), status.message()))?;
+    Ok(pods.into_iter().find(|found| found.name == pod.name && found.namespace == pod.namespace))
+}
+
+/// One question, asked again while the kubelet has no time for more.
+async fn call<Q, A>(client: &mut Grpc<Channel>, method: &'static str, question: Q) -> Result<A, Status>
+where
+    Q: prost::Message + Clone + 'static,
+    A: prost::Message + Default + 'static,
+{
+    loop {
+        client.ready().await.map_err(|err| Status::unavailable(innermost(&err)))?;
+        let codec = ProstCodec::<Q, A>::default();
+        let request = Request::new(question.clone());
+        match client.unary(request, PathAndQuery::from_static(method), codec).await {
+            Ok(answer) => return Ok(answer.into_inner()),
+            Err(status) if status.code() == tonic::Code::ResourceExhausted => sleep(PAUSE).await,
+            Err(status) => return Err(status),
+        }
+    }
+}
+
+/// The last of the causes: those before only say "transport error".
+fn innermost(err: &tonic::transport::Error) -> String {
+    let mut last: &dyn std::error::Error = err;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    last.to_string()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! A kubelet that the test starts on a socket of its own.
+
+use super::*;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use tempfile::TempDir;
+use tokio::net::UnixListener;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::Response;
+use tonic::body::Body;
+use tonic::server::NamedService;
+use tonic::transport::Server;
+use tower::service_fn;
+
+type Devices = Result<BTreeMap<String, Vec<String>>, Error>;
+
+/// What a kubelet answers.
+#[derive(Clone, Default)]
+struct Kubelet {
+    pods: Vec<PodResources>,
+    has_get: bool,
+    /// So many questions are refused first.
+    busy: usize,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl NamedService for Kubelet {
+    const NAME: &'static str = "v1.PodResourcesLister";
+}
+
+type Answer = Result<http::Response<Body>, Infallible>;
+
+impl tower::Service<http::Request<Body>> for Kubelet {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Answer> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let kubelet = self.clone();
+        Box::pin(async move {
+            let is_get = request.uri().path() == GET;
+            let refused = kubelet.refuses(request.uri().path());
+            if is_get {
+                let get = service_fn(move |request: Request<GetRequest>| {
+                    let answer = refused.clone().map_or_else(|| kubelet.get(request.get_ref()), Err);
+                    async move { answer.map(Response::new) }
+                });
+                let codec = ProstCodec::<GetResponse, GetRequest>::default();
+                Ok(tonic::server::Grpc::new(codec).unary(get, request).await)
+            } else {
+                let list = service_fn(move |_: Request<ListRequest>| {
+                    let answer = refused.clone().map_or_else(|| Ok(ListResponse { pods: kubelet.pods.clone() }), Err);
+                    async move { answer.map(Response::new) }
+                });
+                let codec = ProstCodec::<ListResponse, ListRequest>::default();
+                Ok(tonic::server::Grpc::new(codec).unary(list, request).await)
+            }
+        })
+    }
+}
+
+impl Kubelet {
+    fn refuses(&self, path: &str) -> Option<Status> {
+        let mut asked = self.asked.lock().expect("no panic");
+        asked.push(path.rsplit('/').next().unwrap_or_default().to_owned());
+        (asked.len() <= self.busy).then(|| Status::resource_exhausted("rejected by rate limit"))
+    }
+
+    fn get(&self, asked: &GetRequest) -> Result<GetResponse, Status> {
+        if !self.has_get {
+            return Err(Status::unknown("PodResources API Get method disabled"));
+        }
+        let is_it = |pod: &&PodResources| pod.name == asked.name && pod.namespace == asked.namespace;
+        let pod = self.pods.iter().find(is_it).cloned();
+        pod.map(|pod| GetResponse { pod: Some(pod) }).ok_or_else(|| Status::unknown("pod not found"))
+    }
+
+    /// Asks it for the devices of pod `ns/web`; what it answers, and how often it was asked.
+    fn devices(self) -> (Devices, Vec<String>) {
+        let folder = TempDir::new().expect("a folder");
+        let socket = folder.path().join("kubelet.sock");
+        let asked = Arc::clone(&self.asked);
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let listener = runtime.block_on(async { UnixListener::bind(&socket) }).expect("bound");
+        runtime.spawn(Server::builder().add_service(self).serve_with_incoming(UnixListenerStream::new(listener)));
+        let devices = devices(&socket, &web());
+        let asked = asked.lock().expect("no panic").clone();
+        (devices, asked)
+    }
+}
+
+fn web() -> ObjectName {
+    ObjectName { namespace: "ns".to_owned(), name: "web".to_owned() }
+}
+
+fn pod(name: &str, containers: &[&[(&str, &[&str])]]) -> PodResources {
+    let device = |(resource, ids): &(&str, &[&str])| ContainerDevices {
+        resource: (*resource).to_owned(),
+        ids: ids.iter().map(ToString::to_string).collect(),
+    };
+    let container = |devices: &&[(&str, &[&str])]| ContainerResources { devices: devices.iter().map(device).collect() };
+    PodResources {
+        name: name.to_owned(),
+        namespace: "ns".to_owned(),
+        containers: containers.iter().map(container).collect(),
+    }
+}
+
+#[test]
+fn d9_the_devices_of_all_containers_are_told_by_resource() {
+    let web = pod("web", &[&[("a/vf", &["2", "1"]), ("b/vf", &["x"])], &[("a/vf", &["3"])]]);
+    let pods = vec![pod("other", &[&[("a/vf", &["9"])]]), web];
+    for (has_get, methods) in [(true, &["Get"][..]), (false, &["Get", "List"])] {
+        let (devices, asked) = Kubelet { pods: pods.clone(), has_get, ..Kubelet::default() }.devices();
+        let devices = devices.expect("devices");
+        assert_eq!((devices["a/vf"].join(" "), devices["b/vf"].join(" ")), ("2 1 3".to_owned(), "x".to_owned()));
+        assert_eq!(asked, methods);
+    }
+}
+
+#[test]
+fn d9_a_busy_kubelet_is_asked_again() {
+    let kubelet = Kubelet { pods: vec![pod("web", &[])], has_get: true, busy: 2, ..Kubelet::default() };
+    let (devices, asked) = kubelet.devices();
+    assert_eq!((devices.expect("an answer").len(), asked.len()), (0, 3));
+}
+
+#[test]
+fn d9_a_kubelet_that_is_not_there_or_does_not_know_the_pod_is_asked_again_by_the_runtime() {
+    let (unknown, _) = Kubelet { pods: vec![pod("other", &[])], ..Kubelet::default() }.devices();
+    let unknown = unknown.expect_err("another pod");
+    assert!(unknown.code == Code::TryAgain && unknown.msg.contains("ns/web"), "{unknown}");
+    let none = devices(Path::new("/nowhere/kubelet.sock"), &web()).expect_err("no socket");
+    assert!(none.code == Code::TryAgain && none.msg.contains("/nowhere/kubelet.sock: No such file"), "{none}");
+}
