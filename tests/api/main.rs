@@ -1,8 +1,8 @@
 //! The API server as braid's source, on a real one: etcd and kube-apiserver, TLS, RBAC with the role that is shipped.
 //!
 //! ```text
-//!  test's sandbox: Api ─► Proxy (faults) ──┐
-//!  another one, shared by all tests:       └─► kube-apiserver ─► etcd
+//!  test's sandbox: Api, or braid ─► Proxy (faults) ──┐
+//!  another one, shared by all tests:                └─► kube-apiserver ─► etcd
 //! ```
 
 #![expect(clippy::expect_used, reason = "a test fails by a panic")]
@@ -11,6 +11,7 @@ mod access;
 mod audit;
 mod faults;
 mod objects;
+mod pods;
 mod proxy;
 mod server;
 mod token;
@@ -29,7 +30,7 @@ struct World {
     proxy: Proxy,
     namespace: String,
     /// Ends last: what runs in it has ended before.
-    _sandbox: Sandbox,
+    sandbox: Sandbox,
 }
 
 impl World {
@@ -43,12 +44,7 @@ impl World {
         let server = server::get(namespace)?;
         let sandbox = Sandbox::new();
         server.kubectl(&["create", "namespace", namespace], None);
-        Some(Self {
-            server,
-            proxy: Proxy::new(server, faults, then),
-            namespace: namespace.to_owned(),
-            _sandbox: sandbox,
-        })
+        Some(Self { server, proxy: Proxy::new(server, faults, then), namespace: namespace.to_owned(), sandbox })
     }
 
     fn name(&self, name: &str) -> ObjectName {

@@ -1,0 +1,183 @@
+//! A pod's networks by the binary: braid as a runtime calls it, judged by the kernel, by `kubectl` and by a foreign plugin that
+//! writes down how it was called. Tests have the numbers of the requirements of the multi-network specification in their names.
+
+mod faults;
+mod hostile;
+mod networks;
+mod order;
+mod routes;
+mod selection;
+mod status;
+
+use crate::{Fault, World, json, uid};
+use braid_core::k8s::{NETWORK_STATUS, NETWORKS};
+use braid_tests::{Call, Ns, Value};
+use std::fs;
+use std::rc::Rc;
+
+/// Where the default network is.
+const DEFAULT: &str = "/etc/cni/default.conflist";
+/// Where networks are that a NetworkAttachmentDefinition only names.
+const CONF_DIR: &str = "/etc/cni/more";
+
+/// A node that runs braid: a [`World`] with a default network, a foreign plugin `spy`, and networks in its namespace.
+struct Node {
+    world: World,
+}
+
+/// A pod whose container the runtime is to attach.
+struct Pod {
+    name: String,
+    ns: Rc<Ns>,
+    call: Call,
+}
+
+impl Node {
+    fn new(namespace: &str, networks: &[(&str, Value)]) -> Option<Self> {
+        Self::with(namespace, networks, Vec::new(), Fault::None)
+    }
+
+    fn with(namespace: &str, networks: &[(&str, Value)], faults: Vec<Fault>, then: Fault) -> Option<Self> {
+        let node = Self { world: World::with(namespace, faults, then)? };
+        node.world.kubeconfig(&json!({"token": node.world.server.token}));
+        fs::create_dir_all(CONF_DIR).expect("a folder for networks");
+        node.set_default(&bridged(0));
+        for plugin in ["spy", "spy2"] {
+            node.world.sandbox.script(plugin, include_str!("spy.py"));
+        }
+        node.create_networks(networks);
+        Some(node)
+    }
+
+    fn set_default(&self, network: &Value) {
+        fs::write(DEFAULT, network.to_string()).expect("write the default network");
+    }
+
+    /// NetworkAttachmentDefinitions: a string is a configuration as it is, null none.
+    fn create_networks(&self, networks: &[(&str, Value)]) {
+        let object = |(name, config): &(&str, Value)| {
+            let (namespace, name) = name.split_once('/').unwrap_or((&self.world.namespace, name));
+            let spec = match config {
+                Value::Null => json!({}),
+                Value::String(text) => json!({"config": text}),
+                config => json!({"config": config.to_string()}),
+            };
+            let [api, kind] = ["k8s.cni.cncf.io/v1", "NetworkAttachmentDefinition"];
+            json!({"apiVersion": api, "kind": kind, "metadata": {"name": name, "namespace": namespace}, "spec": spec})
+        };
+        let items: Vec<Value> = networks.iter().map(object).collect();
+        if !items.is_empty() {
+            let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
+            self.world.server.kubectl(&["create", "-f", "-"], Some(&list));
+        }
+    }
+
+    /// A pod that asks for these networks, and its container's namespace.
+    fn pod(&self, name: &str, networks: &str) -> Pod {
+        self.annotated(name, &json!({NETWORKS: networks}))
+    }
+
+    fn annotated(&self, name: &str, annotations: &Value) -> Pod {
+        let pod = self.world.create_pod(name, annotations);
+        let (ns, world) = (self.world.sandbox.pod(name), &self.world);
+        let conf = json!({
+            "cniVersion": "1.1.0", "name": "pods", "type": "braid",
+            "kubeconfig": "/run/kubeconfig", "clusterNetwork": DEFAULT, "confDir": CONF_DIR,
+        });
+        let args = format!(
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME={name};K8S_POD_UID={};K8S_POD_INFRA_CONTAINER_ID={name}",
+            world.namespace,
+            uid(&pod)
+        );
+        let call = world.sandbox.call("braid", &ns, conf).args(&args);
+        Pod { name: name.to_owned(), ns, call }
+    }
+
+    /// The pod's annotation `network-status`; empty where it has none.
+    fn status(&self, pod: &Pod) -> Vec<Value> {
+        let pod = self.world.get("pod", &pod.name);
+        let Some(text) = pod["metadata"]["annotations"][NETWORK_STATUS].as_str() else { return Vec::new() };
+        serde_json::from_str(text).expect("a list of objects")
+    }
+
+    /// `<name> <interface> <default>` of each entry.
+    fn entries(&self, pod: &Pod) -> Vec<String> {
+        let own = format!("{}/", self.world.namespace);
+        let line = |entry: &Value| {
+            let text = |key: &str| entry[key].to_string().replace('"', "").replace(&own, "");
+            ["name", "interface", "default"].map(text).join(" ")
+        };
+        self.status(pod).iter().map(line).collect()
+    }
+
+    /// `<type> <reason>: <message>` of each event of the namespace.
+    fn events(&self) -> Vec<String> {
+        let json = self.world.server.kubectl(&["get", "events", "-n", &self.world.namespace, "-o", "json"], None);
+        let list: Value = serde_json::from_str(&json).expect("kubectl prints JSON");
+        let text = |event: &Value, key: &str| event[key].as_str().unwrap_or_default().to_owned();
+        let line =
+            |event: &Value| format!("{} {}: {}", text(event, "type"), text(event, "reason"), text(event, "message"));
+        list["items"].as_array().expect("items").iter().map(line).collect()
+    }
+
+    /// `<verb> <resource>` of each request in the test's namespace that braid's account has sent.
+    fn requests(&self) -> Vec<String> {
+        let log = self.world.server.audit();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let is_own = |event: &&Value| {
+            event["objectRef"]["namespace"] == self.world.namespace
+                && event["stage"] == "ResponseComplete"
+                && event["user"]["username"] == "system:serviceaccount:kube-system:braid"
+        };
+        let line = |event: &Value| {
+            let object = &event["objectRef"];
+            let below = object["subresource"].as_str().map(|below| format!("/{below}")).unwrap_or_default();
+            format!("{} {}{below}", text(&event["verb"]), text(&object["resource"]))
+        };
+        log.iter().filter(is_own).map(line).collect()
+    }
+
+    /// Fails unless a failed or undone call left nothing, in the pod as on the node.
+    #[track_caller]
+    fn assert_nothing_left(&self, pod: &Pod) {
+        self.world.sandbox.assert_nothing_left();
+        assert_eq!(pod.ns.link_names(), [""; 0], "in the pod");
+    }
+}
+
+/// A bridge with a gateway, in 10.`number`.0.0/24; the default network is number 0 and has the pod's default route.
+fn bridged(number: u8) -> Value {
+    let mut ipam = json!({"type": "host-local", "subnet": format!("10.{number}.0.0/24")});
+    if number == 0 {
+        ipam["routes"] = json!([{"dst": "0.0.0.0/0"}]);
+    }
+    let name = if number == 0 { "default".to_owned() } else { format!("lan{number}") };
+    let bridge = json!({"type": "bridge", "bridge": format!("br{number}"), "isGateway": true, "isDefaultGateway": false, "ipam": ipam});
+    json!({"cniVersion": "1.0.0", "name": name, "plugins": [bridge]})
+}
+
+/// A network of the plugin that writes down its calls, with more keys.
+fn spy(name: &str, more: &Value) -> Value {
+    let mut conf = json!({"cniVersion": "1.0.0", "name": name, "type": "spy"});
+    for (key, value) in more.as_object().into_iter().flatten() {
+        conf[key] = value.clone();
+    }
+    conf
+}
+
+/// The calls that were written down so far.
+fn spied() -> Vec<Value> {
+    let log = fs::read_to_string("/run/spied").unwrap_or_default();
+    log.lines().map(|line| serde_json::from_str(line).expect("a call")).collect()
+}
+
+/// `<verb> <network> <interface> <plugin>` of those calls, forgotten from now on.
+fn calls() -> Vec<String> {
+    let line = |call: &Value| {
+        let text = |key: &str| call[key].as_str().unwrap_or_default();
+        ["COMMAND", "network", "IFNAME", "plugin"].map(text).join(" ")
+    };
+    let calls = spied().iter().map(line).collect();
+    let _ = fs::remove_file("/run/spied");
+    calls
+}

@@ -1,0 +1,159 @@
+//! In which order networks are attached and detached, and what becomes of a failure.
+
+use super::{NETWORKS, Node, bridged, calls, json, spied, spy};
+use braid_core::k8s::DEFAULT_NETWORK;
+use braid_tests::Value;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+#[test]
+fn c1_c6_r8_the_default_network_comes_first_and_alone_has_what_the_runtime_offers() {
+    let can = json!({"capabilities": {"portMappings": true, "mac": true}});
+    let Some(node) = Node::new("first", &[("a", spy("a", &can)), ("b", spy("b", &can))]) else { return };
+    node.set_default(&spy("default", &can));
+    let pod = node.pod("web", r#"[{"name":"a"},{"name":"b","portMappings":[{"hostPort":1,"containerPort":2}]}]"#);
+    let ports = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
+    pod.call.clone().with("runtimeConfig", json!({"portMappings": ports})).add().result();
+    let offered: Vec<Value> =
+        spied().iter().map(|call| call["conf"]["runtimeConfig"]["portMappings"].clone()).collect();
+    let own = json!([{"hostPort": 1, "containerPort": 2, "protocol": "tcp"}]);
+    assert_eq!(offered, [ports, json!(null), own]);
+    assert_eq!(calls(), ["ADD default eth0 spy", "ADD a net1 spy", "ADD b net2 spy"]);
+    pod.call.del().ok();
+    assert_eq!(calls(), ["DEL b net2 spy", "DEL a net1 spy", "DEL default eth0 spy"]);
+}
+
+#[test]
+fn c5_an_add_waits_for_the_default_network_and_status_says_that_it_is_not_there() {
+    let Some(node) = Node::new("ready", &[]) else { return };
+    let pod = node.annotated("web", &json!({}));
+    let call = pod.call.clone().with("readinessindicatorfile", "/run/ready");
+    call.status().refused(50, &["readinessindicatorfile", "/run/ready"]);
+    let start = Instant::now();
+    call.add().refused(11, &["/run/ready"]);
+    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+    node.assert_nothing_left(&pod);
+    std::thread::scope(|scope| {
+        let adding = scope.spawn(|| call.add());
+        fs::write("/run/ready", "").expect("a file");
+        adding.join().expect("an ADD").result();
+    });
+    call.status().ok();
+    call.del().ok();
+}
+
+#[test]
+#[ignore = "DEL fails for networks older than 1.0.0"]
+fn r1_plugins_of_every_version_are_chained_and_the_runtime_is_answered_in_its_own() {
+    let list = |version: &str| {
+        let interface = json!({"name": "n", "sandbox": "/run/netns/web"});
+        let says = json!({"cniVersion": version, "interfaces": [interface],
+            "ips": [{"version": "4", "address": "10.5.0.2/24", "interface": 0}]});
+        let plugins = json!([{"type": "spy", "says": says}, {"type": "spy2"}]);
+        json!({"cniVersion": version, "name": format!("v{version}"), "plugins": plugins})
+    };
+    let versions = ["0.3.1", "0.4.0", "1.0.0", "1.1.0"];
+    let networks = versions.map(|version| (format!("v{version}"), list(version)));
+    let networks: Vec<(&str, Value)> = networks.iter().map(|(name, list)| (name.as_str(), list.clone())).collect();
+    let Some(node) = Node::new("versions", &networks) else { return };
+    node.set_default(&list("0.3.1"));
+    let pod = node.pod("web", "v0.3.1,v0.4.0,v1.0.0,v1.1.0");
+    let result = pod.call.clone().with("cniVersion", "0.4.0").add().result();
+    assert_eq!((&result["cniVersion"], &result["ips"][0]["version"]), (&json!("0.4.0"), &json!("4")));
+    let spied = spied();
+    for (pair, version) in spied.chunks(2).zip(["0.3.1"].into_iter().chain(versions)) {
+        let [first, second] = [&pair[0]["conf"], &pair[1]["conf"]];
+        let name = json!(format!("v{version}"));
+        assert_eq!([&first["cniVersion"], &second["cniVersion"]], [&json!(version); 2]);
+        assert_eq!([&first["name"], &second["name"]], [&name; 2]);
+        assert_eq!(first["prevResult"], Value::Null);
+        assert_eq!(second["prevResult"]["cniVersion"], version);
+        assert_eq!(second["prevResult"]["ips"][0]["address"], "10.5.0.2/24");
+    }
+    pod.call.del().ok();
+}
+
+#[test]
+fn r2_r3_a_failure_ends_add_at_once_and_undoes_it_newest_first() {
+    let networks = [
+        ("lan", bridged(1)),
+        ("a", spy("a", &json!({}))),
+        ("bad", spy("bad", &json!({"fail": "ADD"}))),
+        ("c", spy("c", &json!({}))),
+    ];
+    let Some(node) = Node::new("fails", &networks) else { return };
+    node.set_default(&spy("default", &json!({})));
+    let pod = node.pod("web", "lan,a,bad,c");
+    let error = pod.call.add().error();
+    assert!(error.msg.contains("spy was told to fail"), "{error:?}");
+    let adds = ["ADD default eth0 spy", "ADD a net2 spy", "ADD bad net3 spy"];
+    let dels = ["DEL bad net3 spy", "DEL a net2 spy", "DEL default eth0 spy"];
+    assert_eq!(calls(), [adds, dels].concat());
+    assert_eq!(node.entries(&pod), [""; 0]);
+    node.assert_nothing_left(&pod);
+}
+
+#[test]
+fn r4_r5_del_goes_on_after_an_error_tells_it_and_keeps_what_failed() {
+    let networks = [("a", spy("a", &json!({}))), ("b", spy("b", &json!({}))), ("lan", bridged(1))];
+    let Some(node) = Node::new("goes-on", &networks) else { return };
+    let pod = node.pod("web", "a,b,lan");
+    pod.call.add().result();
+    calls();
+    fs::write("/run/fail.b.DEL", "").expect("a file");
+    let error = pod.call.del().error();
+    assert!(error.msg.contains("spy was told to fail"), "{error:?}");
+    assert_eq!(calls(), ["DEL b net2 spy", "DEL a net1 spy"]);
+    assert_eq!(pod.ns.link_names(), [""; 0]);
+    fs::remove_file("/run/fail.b.DEL").expect("the file");
+    pod.call.del().ok();
+    assert_eq!(calls(), ["DEL b net2 spy"], "what is done is not done again");
+    pod.call.del().ok();
+    assert_eq!(calls(), [""; 0]);
+    node.assert_nothing_left(&pod);
+}
+
+#[test]
+fn r6_calls_for_one_container_and_its_networks_never_meet() {
+    let alone = |name: &str| spy(name, &json!({"alone": true}));
+    let Some(node) = Node::new("alone", &[("a", alone("a")), ("b", alone("b"))]) else { return };
+    let pod = node.pod("web", "a,b");
+    std::thread::scope(|scope| {
+        let adding = scope.spawn(|| pod.call.add());
+        let deleting = [scope.spawn(|| pod.call.del()), scope.spawn(|| pod.call.del())];
+        adding.join().expect("an ADD").result();
+        for deleting in deleting {
+            deleting.join().expect("a DEL").ok();
+        }
+    });
+    pod.call.del().ok();
+    assert!(!Path::new("/run/met").exists(), "{:?}", calls());
+    node.assert_nothing_left(&pod);
+}
+
+#[test]
+fn r7_isolation_holds_for_both_annotations() {
+    let Some(node) = Node::new("isolated", &[("own", bridged(1))]) else { return };
+    node.world.server.kubectl(&["create", "namespace", "isolated-2"], None);
+    node.create_networks(&[("isolated-2/lan", spy("lan", &json!({})))]);
+    for (pod, annotation) in [("networks", NETWORKS), ("default", DEFAULT_NETWORK)] {
+        let pod = node.annotated(pod, &json!({annotation: "isolated-2/lan"}));
+        let call = pod.call.clone().with("namespaceIsolation", true);
+        call.add().refused(7, &["network isolated-2/lan: namespaceIsolation lets pods of isolated use"]);
+        assert_eq!(calls(), [""; 0]);
+        node.assert_nothing_left(&pod);
+        call.clone().with("globalNamespaces", "isolated-2").add().result();
+        call.del().ok();
+        assert_eq!(calls().len(), 2);
+    }
+    let pod = node.annotated("own", &json!({DEFAULT_NETWORK: "isolated/own"}));
+    let call = pod.call.clone().with("namespaceIsolation", true);
+    call.add().result();
+    assert_eq!(
+        (node.entries(&pod), pod.ns.addrs("eth0")),
+        (vec!["own eth0 true".to_owned()], vec!["10.1.0.2/24".to_owned()])
+    );
+    call.del().ok();
+    node.assert_nothing_left(&pod);
+}

@@ -1,0 +1,89 @@
+//! Who has the pod's default routes, by the kernel.
+
+use super::{Node, Pod, Value, bridged, calls, json, spy};
+
+/// `<family> via <gateway> <interface> <metric>` of each default route.
+fn defaults(pod: &Pod) -> Vec<String> {
+    let of = |family: &str| {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let routes = pod.ns.routes(family).into_iter().filter(|route| route["dst"] == "default");
+        let line = |route: Value| {
+            // IPv6 has 1024 where none is given.
+            let metric = route["metric"].as_u64().filter(|metric| *metric != 1024).map(|metric| format!(" {metric}"));
+            format!("{} {}{}", text(&route["gateway"]), text(&route["dev"]), metric.unwrap_or_default())
+        };
+        routes.map(line).collect::<Vec<_>>()
+    };
+    [of("-4"), of("-6")].concat()
+}
+
+/// A dual-stack bridge: of the default network with both default routes.
+fn dual(number: u8, routes: &Value) -> Value {
+    let ranges = json!([[{"subnet": format!("10.{number}.0.0/24")}], [{"subnet": format!("fd00:{number}::/64")}]]);
+    let ipam = json!({"type": "host-local", "ranges": ranges, "routes": routes});
+    let bridge = json!({"type": "bridge", "bridge": format!("br{number}"), "isGateway": true, "ipam": ipam});
+    json!({"cniVersion": "1.0.0", "name": format!("dual{number}"), "plugins": [bridge]})
+}
+
+#[test]
+fn c2_s26_s27_s28_s29_t15_the_default_route_is_of_the_network_that_asks() {
+    let both = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
+    let networks = [("lan", dual(1, &json!([]))), ("own", dual(2, &json!([{"dst": "0.0.0.0/0"}])))];
+    let Some(node) = Node::new("routes", &networks) else { return };
+    node.set_default(&dual(0, &both));
+    let (v4, v6) = ("10.0.0.1 eth0", "fd00::1 eth0");
+    for (pod, name, asked, expected, told) in [
+        ("none", "lan", json!(null), vec![v4, v6], json!(null)),
+        ("v4", "lan", json!(["10.1.0.1"]), vec!["10.1.0.1 net1", v6], json!(["10.1.0.1"])),
+        ("v6", "lan", json!(["fd00:1::1"]), vec![v4, "fd00:1::1 net1"], json!(["fd00:1::1"])),
+        (
+            "several",
+            "lan",
+            json!(["10.1.0.1", "10.1.0.9", "fd00:1::1"]),
+            vec!["10.1.0.1 net1 1", "10.1.0.9 net1 2", "fd00:1::1 net1 3"],
+            json!(["10.1.0.1", "10.1.0.9", "fd00:1::1"]),
+        ),
+        ("empty", "own", json!([]), vec!["10.2.0.1 net1", v6], json!(["10.2.0.1"])),
+    ] {
+        let mut item = json!({"name": name});
+        if asked.is_array() {
+            item["default-route"] = asked;
+        }
+        let pod = node.pod(pod, &json!([item]).to_string());
+        let result = pod.call.add().result();
+        assert_eq!(defaults(&pod), expected, "{}", pod.name);
+        pod.call.check(&result).ok();
+        let status = node.status(&pod);
+        assert_eq!((&status[0]["default-route"], &status[1]["default-route"]), (&json!(null), &told), "{}", pod.name);
+        pod.call.del().ok();
+        node.assert_nothing_left(&pod);
+    }
+}
+
+#[test]
+#[ignore = "not seen to pass yet"]
+fn s26_the_default_route_of_a_foreign_default_network_goes() {
+    let run = json!({
+        "ADD": ["link add eth0 type veth peer name eth1", "addr add 10.8.0.2/24 dev eth0", "link set eth1 up", "link set eth0 up", "route add default via 10.8.0.1"],
+        "DEL": ["link del eth0"],
+    });
+    let Some(node) = Node::new("foreign-routes", &[("lan", bridged(1))]) else { return };
+    node.set_default(&spy("default", &run));
+    let pod = node.pod("web", r#"[{"name":"lan","default-route":["10.1.0.1"]}]"#);
+    pod.call.add().result();
+    assert_eq!(defaults(&pod), ["10.1.0.1 net1"]);
+    assert!(pod.ns.can_ping("10.1.0.1"));
+    pod.call.del().ok();
+    assert_eq!(calls().len(), 2);
+    node.assert_nothing_left(&pod);
+}
+
+#[test]
+fn s26_a_gateway_that_can_not_be_reached_fails_the_pod_and_leaves_nothing() {
+    let Some(node) = Node::new("unreachable", &[("lan", bridged(1))]) else { return };
+    let pod = node.pod("web", r#"[{"name":"lan","default-route":["192.0.2.1"]}]"#);
+    let error = pod.call.add().error();
+    assert!(error.msg.contains("192.0.2.1"), "{error:?}");
+    assert_eq!(node.entries(&pod), [""; 0]);
+    node.assert_nothing_left(&pod);
+}

@@ -1,0 +1,206 @@
+//! What a pod asks for by its annotation.
+
+use super::{NETWORKS, Node, Pod, Value, bridged, calls, json, spied, spy};
+
+/// An answer with this address and hardware address.
+fn says(ip: &str, mac: &str) -> Value {
+    let interface = json!({"name": "net1", "sandbox": "/run/netns/full", "mac": mac});
+    json!({"cniVersion": "1.0.0", "interfaces": [interface], "ips": [{"address": ip, "interface": 0}]})
+}
+
+/// That an ADD fails before any plugin is run, with these words.
+#[track_caller]
+fn refuses(node: &Node, pod: &Pod, words: &[&str]) {
+    pod.call.add().refused(7, words);
+    assert_eq!((calls(), node.entries(pod)), (vec![], vec![]), "{words:?}");
+    node.assert_nothing_left(pod);
+}
+
+#[test]
+fn s1_s2_s3_s4_s6_s16_s34_both_formats_attach_the_same() {
+    let networks = [("a", spy("a", &json!({}))), ("formats-2/b", spy("b", &json!({})))];
+    let Some(node) = Node::new("formats", &[]) else { return };
+    node.world.server.kubectl(&["create", "namespace", "formats-2"], None);
+    node.create_networks(&networks);
+    let json = json!([
+        {"name": "a", "namespace": "", "org.foo.x": {"any": 1}},
+        {"name": "b", "namespace": "formats-2", "interface": "lan0"},
+        {"name": "a"},
+    ]);
+    let texts = [("names", "a, formats-2/b@lan0 ,\n\ta,".to_owned()), ("json", json.to_string())];
+    for (name, text) in texts {
+        let pod = node.pod(name, &text);
+        pod.call.add().result();
+        let envs: Vec<Value> = spied().iter().map(|call| call["NETNS"].clone()).collect();
+        assert!(envs.iter().all(|netns| *netns == pod.ns.path().to_str().expect("text")), "{envs:?}");
+        assert_eq!(calls(), ["ADD a net1 spy", "ADD b lan0 spy", "ADD a net3 spy"], "{text}");
+        let entries = ["default eth0 true", "a net1 false", "formats-2/b lan0 false", "a net3 false"];
+        assert_eq!(node.entries(&pod), entries, "{text}");
+        pod.call.del().ok();
+        assert_eq!(calls(), ["DEL a net3 spy", "DEL b lan0 spy", "DEL a net1 spy"], "{text}");
+    }
+}
+
+#[test]
+fn s5_s8_s22_an_invalid_annotation_fails_the_pod_or_is_ignored_with_an_event() {
+    let Some(node) = Node::new("invalid", &[("a", spy("a", &json!({})))]) else { return };
+    let bad = [
+        (r#"[{"name":"a"},{"name":"a","mac":"00:11"}]"#, r#"item 2: mac "00:11""#),
+        ("[{}]", "item 1: name"),
+        (r#"[{"name":"a","bandwidth":{"ingressBurst":1}}]"#, "item 1: bandwidth"),
+        (r#"[{"name":"a","default-route":[]},{"name":"a","default-route":[]}]"#, "item 2: default-route"),
+    ];
+    for (number, (text, words)) in bad.iter().enumerate() {
+        let pod = node.pod(&format!("web{number}"), text);
+        refuses(&node, &pod, &[NETWORKS, words]);
+        if number > 0 {
+            continue;
+        }
+        pod.call.clone().with("invalidAnnotation", "ignore").add().result();
+        assert_eq!((calls(), node.entries(&pod)), (vec![], vec!["default eth0 true".to_owned()]));
+        pod.call.clone().with("invalidAnnotation", "ignore").del().ok();
+    }
+    let events = node.events();
+    for (_, words) in bad {
+        let is_it = |told: &&String| told.starts_with("Warning InvalidAnnotation: ") && told.contains(words);
+        assert!(events.iter().any(|told| is_it(&told)), "{words}: {events:?}");
+    }
+}
+
+#[test]
+fn s9_s13_s17_s18_s21_s23_what_a_pod_asks_for_reaches_every_plugin_that_can() {
+    let can = json!({"ips": true, "mac": true, "portMappings": true, "bandwidth": true});
+    let (ip, mac) = ("10.9.0.7/24", "02:00:00:00:00:07");
+    let plugin =
+        json!({"type": "spy", "capabilities": can, "args": {"cni": {"a": 1, "b": 2}, "x": 5}, "says": says(ip, mac)});
+    let list = json!({"cniVersion": "1.0.0", "name": "full", "plugins": [plugin, {"type": "spy2"}]});
+    let Some(node) = Node::new("asked", &[("full", list)]) else { return };
+    let asked = json!([{"name": "full", "ips": [ip], "mac": mac, "cni-args": {"b": 3, "c": "x"},
+        "portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "Udp"}, {"hostPort": 1, "containerPort": 2}],
+        "bandwidth": {"ingressRate": 1_000_000_000}}]);
+    let pod = node.pod("full", &asked.to_string());
+    pod.call.add().result();
+    let spied = spied();
+    let [first, second] = [0, 1].map(|at| spied[at]["conf"].clone());
+    assert_eq!(first["args"], json!({"cni": {"a": 1, "b": 3, "c": "x"}, "x": 5}));
+    assert_eq!(second["args"], json!({"cni": {"b": 3, "c": "x"}}));
+    let runtime = &first["runtimeConfig"];
+    assert_eq!((&runtime["ips"], &runtime["mac"]), (&json!([ip]), &json!(mac)));
+    let ports = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "udp"},
+        {"hostPort": 1, "containerPort": 2, "protocol": "tcp"}]);
+    assert_eq!(runtime["portMappings"], ports);
+    let burst = runtime["bandwidth"]["ingressBurst"].as_u64().expect("a burst");
+    assert_eq!(runtime["bandwidth"]["ingressRate"], 1_000_000_000);
+    assert!((512 * 1024..8 * u64::from(u32::MAX)).contains(&burst), "{burst}");
+    assert_eq!(second["runtimeConfig"], Value::Null, "it declares nothing");
+    pod.call.del().ok();
+}
+
+#[test]
+fn v3_a_plugin_that_passes_over_what_was_asked_for_fails_the_pod() {
+    let says = says("10.9.0.8/24", "02:00:00:00:00:08");
+    let deaf = spy("deaf", &json!({"capabilities": {"ips": true, "mac": true}, "says": says}));
+    let Some(node) = Node::new("deaf", &[("deaf", deaf)]) else { return };
+    for (pod, asked, words) in [
+        ("ips", json!({"name": "deaf", "ips": ["10.9.0.7/24"]}), "ips 10.9.0.7/24 was asked for"),
+        ("mac", json!({"name": "deaf", "mac": "02:00:00:00:00:07"}), "mac 02:00:00:00:00:07 was asked for"),
+    ] {
+        let pod = node.pod(pod, &json!([asked]).to_string());
+        let error = pod.call.add().error();
+        assert!(error.msg.contains(words), "{error:?}");
+        assert_eq!(calls(), ["ADD deaf net1 spy", "DEL deaf net1 spy"]);
+        node.assert_nothing_left(&pod);
+    }
+}
+
+#[test]
+fn s9_s13_s21_s23_native_plugins_give_what_a_pod_asks_for() {
+    let can = json!({"ips": true, "mac": true});
+    let bridge = json!({"type": "bridge", "bridge": "br1", "isGateway": true, "capabilities": can,
+        "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}});
+    let shaped = json!({"type": "bandwidth", "capabilities": {"bandwidth": true}});
+    let mapped = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+    let list = json!({"cniVersion": "1.0.0", "name": "lan1", "plugins": [bridge, shaped, mapped]});
+    let Some(node) = Node::new("native", &[("lan", list)]) else { return };
+    let asked = json!([{"name": "lan", "ips": ["10.1.0.77/24"], "mac": "02:00:00:00:00:77",
+        "portMappings": [{"hostPort": 8080, "containerPort": 80}], "bandwidth": {"ingressRate": 1_000_000_000}}]);
+    let pod = node.pod("web", &asked.to_string());
+    let result = pod.call.add().result();
+    assert_eq!(pod.ns.addrs("net1"), ["10.1.0.77/24"]);
+    assert_eq!(pod.ns.the_link("net1")["address"], "02:00:00:00:00:77");
+    let elements = braid_tests::state::elements(node.world.sandbox.host());
+    assert!(elements.iter().any(|element| element.contains("8080")), "{elements:?}");
+    assert!(pod.ns.can_ping("10.1.0.1") && pod.ns.can_ping("10.0.0.1"));
+    pod.call.check(&result).ok();
+    pod.call.del().ok();
+    node.assert_nothing_left(&pod);
+}
+
+#[test]
+fn s10_s13_s20_s21_s23_s32_what_a_network_can_not_serve_fails_before_anything_runs() {
+    let no = json!({"capabilities": {"ips": false}});
+    let ips = spy("ips", &json!({"capabilities": {"ips": true}}));
+    let Some(node) = Node::new("unable", &[("none", spy("none", &no)), ("ips", ips)]) else { return };
+    node.set_default(&spy("default", &json!({})));
+    let none = |key: &str, value: &Value| json!([{"name": "none", key: value}]).to_string();
+    for (pod, text, words) in [
+        ("ips", none("ips", &json!(["10.0.0.1/24"])), ["\"ips\"", "capability \"ips\""]),
+        ("mac", none("mac", &json!("02:00:00:00:00:01")), ["\"mac\"", "capability \"mac\""]),
+        (
+            "ports",
+            none("portMappings", &json!([{"hostPort": 1, "containerPort": 2}])),
+            ["\"portMappings\"", "capability \"portMappings\""],
+        ),
+        ("rate", none("bandwidth", &json!({"egressRate": 1000})), ["\"bandwidth\"", "capability \"bandwidth\""]),
+        (
+            "claim",
+            json!([{"name": "ips", "ips": ["10.0.0.1/24"], "ipam-claim-reference": "vm"}]).to_string(),
+            ["\"ips\" and \"ipam-claim-reference\"", "network unable/ips (item 1)"],
+        ),
+    ] {
+        refuses(&node, &node.pod(pod, &text), &words);
+    }
+}
+
+#[test]
+fn s15_a_name_that_is_taken_fails_the_pod() {
+    let networks = [("a", spy("a", &json!({}))), ("b", spy("b", &json!({})))];
+    let Some(node) = Node::new("taken", &networks) else { return };
+    for (pod, networks, words) in
+        [("twice", "a@x,b@x", "network taken/b (item 2): interface x is taken"), ("eth0", "a@eth0", "interface eth0")]
+    {
+        refuses(&node, &node.pod(pod, networks), &[words]);
+    }
+}
+
+#[test]
+fn s35_del_has_the_tuples_of_add_whatever_the_annotation_says_by_now() {
+    let networks = [("a", spy("a", &json!({}))), ("b", spy("b", &json!({}))), ("lan", bridged(1))];
+    let Some(node) = Node::new("edited", &networks) else { return };
+    let pod = node.pod("web", "a,lan,b");
+    let result = pod.call.add().result();
+    assert_eq!(calls(), ["ADD a net1 spy", "ADD b net3 spy"]);
+    let annotation = format!("{NETWORKS}=b,none");
+    let namespace = &node.world.namespace;
+    node.world.server.kubectl(&["annotate", "pod", "web", "-n", namespace, "--overwrite", &annotation], None);
+    node.world.server.kubectl(&["delete", "net-attach-def", "a", "lan", "-n", namespace], None);
+    let asked = node.requests().len();
+    pod.call.check(&result).ok();
+    assert_eq!(calls(), ["CHECK a net1 spy", "CHECK b net3 spy"]);
+    pod.call.del().ok();
+    assert_eq!(calls(), ["DEL b net3 spy", "DEL a net1 spy"]);
+    assert_eq!(node.requests().len(), asked, "neither asks the API");
+    node.assert_nothing_left(&pod);
+}
+
+#[test]
+fn s36_a_generated_name_is_never_one_that_is_asked_for() {
+    let networks = [("a", spy("a", &json!({}))), ("b", spy("b", &json!({})))];
+    let Some(node) = Node::new("generated", &networks) else { return };
+    let pod = node.pod("web", "a@net2,b");
+    pod.call.add().result();
+    let calls = calls();
+    assert_eq!(calls[0], "ADD a net2 spy");
+    assert!(calls[1].starts_with("ADD b net") && !calls[1].contains("net2"), "{calls:?}");
+    pod.call.del().ok();
+}

@@ -1,0 +1,123 @@
+//! What the pod's annotation `network-status` says.
+
+use super::{NETWORK_STATUS, Node, bridged, json, spy};
+use braid_tests::Value;
+
+/// An entry without the container it was written for.
+fn plain(mut entry: Value) -> Value {
+    entry.as_object_mut().expect("an object").remove("io.braid/container");
+    entry
+}
+
+#[test]
+fn c1_t6_a_pod_without_annotation_costs_a_get_and_a_patch() {
+    let Some(node) = Node::new("plain", &[]) else { return };
+    let pod = node.annotated("web", &json!({}));
+    pod.call.add().result();
+    assert_eq!(node.requests(), ["get pods", "patch pods/status"]);
+    assert_eq!((node.world.proxy.connections(), node.entries(&pod)), (1, vec!["default eth0 true".to_owned()]));
+    assert!(pod.ns.can_ping("10.0.0.1"));
+    pod.call.del().ok();
+    assert_eq!(node.world.proxy.connections(), 1, "DEL asks nobody");
+    node.assert_nothing_left(&pod);
+}
+
+#[test]
+fn t1_t7_t8_t9_t13_t14_an_entry_is_what_the_kernel_has() {
+    let mut lan = bridged(1);
+    lan["plugins"][0]["ipam"]["dns"] = json!({});
+    let dns = json!({"nameservers": ["192.0.2.53"], "domain": "d.example", "search": ["s.example"]});
+    let mut named = bridged(2);
+    named["plugins"][0]["dns"] = dns.clone();
+    let Some(node) = Node::new("entries", &[("lan", lan), ("named", named)]) else { return };
+    let pod = node.pod("web", "lan,named@lan2");
+    pod.call.add().result();
+    let mac = |link: &str| pod.ns.the_link(link)["address"].clone();
+    let status = node.status(&pod);
+    let keys = |entry: &Value| entry.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
+    for key in status.iter().flat_map(keys) {
+        let known = ["name", "interface", "ips", "mac", "mtu", "default", "dns", "default-route", "gateway"];
+        assert!(known.contains(&key.as_str()) || key.contains('.'), "{key}");
+    }
+    let mut status: Vec<Value> = status.into_iter().map(plain).collect();
+    for entry in &mut status {
+        entry.as_object_mut().expect("an object").remove("mtu");
+    }
+    let entry = |name: &str, link: &str, ip: &str, is_default: bool| json!({"name": name, "interface": link, "ips": [ip], "mac": mac(link), "default": is_default});
+    let mut expected = [
+        entry("default", "eth0", "10.0.0.2", true),
+        entry("entries/lan", "net1", "10.1.0.2", false),
+        entry("entries/named", "lan2", "10.2.0.2", false),
+    ];
+    expected[0]["gateway"] = json!(["10.0.0.1"]);
+    expected[2]["dns"] = dns;
+    assert_eq!(status, expected);
+    pod.call.del().ok();
+}
+
+#[test]
+#[ignore = "DEL fails for networks older than 1.0.0"]
+fn t3_t4_t5_t10_of_any_result_the_pods_first_interface_is_told() {
+    let sandbox = "/run/netns/web";
+    let of = |name: &str, sandbox: &str, mac: &str| json!({"name": name, "sandbox": sandbox, "mac": mac});
+    let several = json!({
+        "cniVersion": "1.0.0",
+        "interfaces": [
+            {"name": "br0", "mac": "02:00:00:00:00:01"}, {"name": "veth0"},
+            of("net1", sandbox, "02:00:00:00:00:02"), of("x", sandbox, "02:00:00:00:00:03"),
+        ],
+        "ips": [
+            {"address": "10.1.0.2/24", "interface": 2}, {"address": "10.1.0.3/24", "interface": 3}, {"address": "10.1.0.4/24"},
+        ],
+    });
+    let old = json!({"cniVersion": "0.2.0", "ip4": {"ip": "10.3.0.2/24"}, "ip6": {"ip": "fd00:3::2/64"}});
+    let networks = [
+        ("several", spy("several", &json!({"says": several}))),
+        ("silent", spy("silent", &json!({"says": null}))),
+        ("old", spy("old", &json!({"says": old, "cniVersion": "0.2.0"}))),
+    ];
+    let Some(node) = Node::new("results", &networks) else { return };
+    let pod = node.pod("web", "several,silent,old");
+    pod.call.add().result();
+    let status: Vec<Value> = node.status(&pod).into_iter().skip(1).map(plain).collect();
+    let several = json!({"name": "results/several", "interface": "net1", "ips": ["10.1.0.2"], "mac": "02:00:00:00:00:02",
+        "default": false});
+    let silent = json!({"name": "results/silent", "default": false});
+    let old = json!({"name": "results/old", "interface": "net3", "ips": ["10.3.0.2", "fd00:3::2"], "default": false});
+    assert_eq!(status, [several, silent, old]);
+    pod.call.del().ok();
+}
+
+#[test]
+fn t2_t17_what_others_wrote_stays() {
+    let Some(node) = Node::new("others", &[("lan", bridged(1))]) else { return };
+    let before = json!([
+        {"name": "others/lan", "interface": "net1", "org.example/note": "kept", "ips": ["192.0.2.1"]},
+        {"name": "others/hot", "interface": "hot0", "ips": ["192.0.2.2"], "default": false},
+    ]);
+    let annotations = json!({super::NETWORKS: "lan", NETWORK_STATUS: before.to_string(), "other": "kept"});
+    let pod = node.annotated("web", &annotations);
+    let condition = json!([{"op": "replace", "path": "/status/message", "value": "kept"},
+        {"op": "add", "path": "/status/podIP", "value": "10.0.0.2"}]);
+    let patch = ["patch", "pod", "web", "-n", "others", "--subresource=status", "--type=json", "-p"];
+    let condition = condition.to_string().replace("\"replace\"", "\"add\"");
+    node.world.server.kubectl(&[&patch[..], &[&condition]].concat(), None);
+    let status = node.world.get("pod", "web")["status"].clone();
+    pod.call.add().result();
+    let now = node.world.get("pod", "web");
+    assert_eq!((&now["status"], &now["metadata"]["annotations"]["other"]), (&status, &json!("kept")));
+    assert_eq!(node.entries(&pod), ["default eth0 true", "lan net1 false", "hot hot0 false"]);
+    let entries = node.status(&pod);
+    assert_eq!((&entries[1]["org.example/note"], &entries[1]["ips"]), (&json!("kept"), &json!(["10.1.0.2"])));
+    assert_eq!(node.requests().last().map(String::as_str), Some("patch pods/status"));
+    pod.call.del().ok();
+}
+
+#[test]
+fn t11_addresses_have_their_prefix_where_that_is_wanted() {
+    let Some(node) = Node::new("prefixes", &[]) else { return };
+    let pod = node.annotated("web", &json!({}));
+    pod.call.clone().with("statusPrefixLength", true).add().result();
+    assert_eq!(node.status(&pod)[0]["ips"], json!(["10.0.0.2/24"]));
+    pod.call.del().ok();
+}
