@@ -78,6 +78,10 @@ impl Source for Manifests {
         found.ok_or_else(|| SourceError::NotFound { what: format!("IPAMClaim {name}") })
     }
 
+    fn claim_uids(&mut self) -> Result<Vec<String>, SourceError> {
+        Ok(self.claims.iter().map(|claim| claim.uid.clone()).collect())
+    }
+
     fn fill_claim(&mut self, claim: &IpamClaim, ips: &[String]) -> Result<(), SourceError> {
         self.written.borrow_mut().claims.push((claim.name.clone(), ips.to_vec()));
         Ok(())
