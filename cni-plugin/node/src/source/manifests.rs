@@ -79,7 +79,7 @@ impl Source for Manifests {
     }
 
     fn claim_uids(&mut self) -> Result<Vec<String>, SourceError> {
-        Ok(self.claims.iter().map(|claim| claim.uid.clone()).collect())
+        Ok(self.objects.claims.iter().map(|claim| claim.uid.clone()).collect())
     }
 
     fn fill_claim(&mut self, claim: &IpamClaim, ips: &[String]) -> Result<(), SourceError> {

@@ -1,5 +1,6 @@
 //! `braid install`: this program and the names of the reference plugins in a runtime's plugin folder.
 
+mod cluster;
 mod plan;
 
 use super::SUCCESS;
@@ -33,6 +34,8 @@ pub(super) struct Arguments {
     /// Only say what would be done
     #[arg(long)]
     dry_run: bool,
+    #[command(flatten)]
+    files: cluster::Files,
 }
 
 pub(super) fn run(arguments: &Arguments) -> Outcome {
@@ -46,10 +49,11 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         folder.stale.clear();
     }
     let actions = if arguments.remove { plan::remove(&folder, &names) } else { plan::install(&folder, &names) };
+    // No configuration names a program that is not there.
+    let mut code = if arguments.remove { say(arguments.files.remove(arguments.dry_run)?) } else { SUCCESS };
     if actions.is_empty() {
-        return Ok(output::print(&format!("{}: nothing to do\n", arguments.bin_dir.display())));
+        code = output::print(&format!("{}: nothing to do\n", arguments.bin_dir.display()));
     }
-    let mut code = SUCCESS;
     for action in &actions {
         if !arguments.dry_run {
             let path = arguments.bin_dir.display();
@@ -57,7 +61,11 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         }
         code = output::print(&format!("{}: {action}\n", arguments.bin_dir.display()));
     }
-    Ok(code)
+    Ok(if arguments.remove { code } else { code.max(say(arguments.files.write(arguments.dry_run)?)) })
+}
+
+fn say(lines: Vec<String>) -> u8 {
+    output::print(&lines.into_iter().map(|line| line + "\n").collect::<String>())
 }
 
 fn wants(arguments: &Arguments, name: &str) -> bool {
