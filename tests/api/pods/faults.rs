@@ -20,7 +20,6 @@ fn without_the_api_add_is_to_be_tried_again_and_leaves_nothing() {
 }
 
 #[test]
-#[ignore = "GC runs a foreign plugin older than 1.1.0"]
 fn del_check_and_gc_ask_no_api() {
     let Some(node) = Node::new("offline", &[("lan", bridged(1)), ("a", spy("a", &json!({})))]) else { return };
     let pod = node.pod("web", "lan,a");
@@ -101,7 +100,6 @@ fn a_status_that_can_not_be_published_is_owed_and_paid_by_gc() {
 }
 
 #[test]
-#[ignore = "foreign plugins get no list of their own at GC"]
 fn gc_takes_all_networks_of_a_dead_container_along() {
     let networks = [("lan", bridged(1)), ("a", spy("a", &json!({"cniVersion": "1.1.0"})))];
     let Some(node) = Node::new("pods-gc", &networks) else { return };

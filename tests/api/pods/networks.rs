@@ -73,7 +73,6 @@ fn n10_a_name_is_injected_on_every_verb() {
 }
 
 #[test]
-#[ignore = "not seen to pass yet"]
 fn a_foreign_configuration_is_passed_on_as_it_is_on_every_verb() {
     let exact = r#""number":9007199254740993,"big":1e400,"precise":0.10000000000000000555,"unknown":{"a":[null,true]}"#;
     let text = format!(r#"{{"cniVersion":"1.0.0","name":"exact","type":"spy",{exact}}}"#);

@@ -44,7 +44,6 @@ fn c5_an_add_waits_for_the_default_network_and_status_says_that_it_is_not_there(
 }
 
 #[test]
-#[ignore = "DEL fails for networks older than 1.0.0"]
 fn r1_plugins_of_every_version_are_chained_and_the_runtime_is_answered_in_its_own() {
     let list = |version: &str| {
         let interface = json!({"name": "n", "sandbox": "/run/netns/web"});

@@ -61,7 +61,6 @@ fn c2_s26_s27_s28_s29_t15_the_default_route_is_of_the_network_that_asks() {
 }
 
 #[test]
-#[ignore = "not seen to pass yet"]
 fn s26_the_default_route_of_a_foreign_default_network_goes() {
     let run = json!({
         "ADD": ["link add eth0 type veth peer name eth1", "addr add 10.8.0.2/24 dev eth0", "link set eth1 up", "link set eth0 up", "route add default via 10.8.0.1"],

@@ -56,7 +56,6 @@ fn t1_t7_t8_t9_t13_t14_an_entry_is_what_the_kernel_has() {
 }
 
 #[test]
-#[ignore = "DEL fails for networks older than 1.0.0"]
 fn t3_t4_t5_t10_of_any_result_the_pods_first_interface_is_told() {
     let sandbox = "/run/netns/web";
     let of = |name: &str, sandbox: &str, mac: &str| json!({"name": name, "sandbox": sandbox, "mac": mac});

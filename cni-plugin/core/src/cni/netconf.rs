@@ -108,6 +108,18 @@ fn dns(json: &Json) -> Result<Option<Dns>, Error> {
     Ok((has_list || !dns.domain.is_empty()).then_some(dns))
 }
 
+impl NetConf {
+    /// Puts in the result of an earlier ADD, of whatever version; one of another family is converted.
+    pub fn set_prev_result(&mut self, prev: &Json) -> Result<(), Error> {
+        let is_same = result_version(prev, self.version)?.family() == self.version.family();
+        let result = AddResult::parse(prev, self.version)?;
+        let prev = if is_same { prev.clone() } else { result.to_json(self.version)? };
+        Rc::make_mut(&mut self.json).set("prevResult", prev);
+        self.prev_result = Some(result);
+        Ok(())
+    }
+}
+
 /// A `prevResult` has the configuration's version, or another one of the same family.
 pub(super) fn prev_result(json: &Json, config: Version) -> Result<Option<AddResult>, Error> {
     let read = |prev: &Json| {

@@ -124,12 +124,7 @@ impl NetConfList {
         let mut json = own.clone();
         json.set("name", name.as_str());
         json.set("cniVersion", self.version.as_str());
-        for key in VALID_ATTACHMENTS {
-            json.remove(key);
-            if let Some(valid) = injected.valid_attachments {
-                json.set(key, valid.iter().map(attachment_json).collect::<Vec<_>>());
-            }
-        }
+        set_valid_attachments(&mut json, injected.valid_attachments);
         json.remove("prevResult");
         if let Some(prev) = injected.prev_result {
             json.set("prevResult", prev.to_json(self.version)?);
@@ -138,6 +133,16 @@ impl NetConfList {
             json.set("runtimeConfig", wanted);
         }
         NetConf::from_json(json).map_err(|e| e.context(format_args!("network {name:?}: plugins[{index}]")))
+    }
+}
+
+/// Puts the valid attachments into a plugin's configuration, under both of their names.
+pub fn set_valid_attachments(json: &mut Json, valid: Option<&[Owner]>) {
+    for key in VALID_ATTACHMENTS {
+        json.remove(key);
+        if let Some(valid) = valid {
+            json.set(key, valid.iter().map(attachment_json).collect::<Vec<_>>());
+        }
     }
 }
 

@@ -9,6 +9,8 @@ use std::rc::Rc;
 
 /// The program's own type: a list in one configuration.
 const BRAID: &str = "braid";
+/// Most plugins of a network. Each may be a program.
+const MAX_PLUGINS: usize = 64;
 /// Keys of `args` for all plugins.
 const CNI: &str = "cni";
 
@@ -147,6 +149,9 @@ impl Definition {
                 false,
             )
         };
+        if list.plugins.len() > MAX_PLUGINS {
+            return Err(Error::config(format!("{} plugins, more than {MAX_PLUGINS}", list.plugins.len())));
+        }
         let definition = Self { list, is_list };
         if definition.types().any(|plugin| plugin == BRAID) {
             return Err(Error::config("\"braid\" can't be a plugin of a list"));

@@ -3,8 +3,8 @@
 use crate::apply::delegate;
 use crate::ipam::{self, Ipam};
 use crate::store::record::Key;
-use braid_core::cni::netconf_list::Injected;
-use braid_core::cni::{AddResult, Attachment, Command, Error, Json, NetConf, NetConfList, Owner};
+use braid_core::cni::netconf_list::{Injected, set_valid_attachments};
+use braid_core::cni::{AddResult, Attachment, Command, Error, Json, NetConf, NetConfList, Owner, Version};
 use braid_core::ipam::Lease;
 use braid_core::plan::Feature;
 use braid_core::plugins::{self, Addresses, Plugin};
@@ -111,6 +111,11 @@ impl Chain {
         self.list.as_ref().is_some_and(|list| list.disable_check)
     }
 
+    /// True if its plugins know GC, by their version.
+    pub fn knows_gc(&self) -> bool {
+        self.list.as_ref().map_or(self.conf.version, |list| list.version) >= Version::V1_1_0
+    }
+
     /// True if the list asks to leave GC out.
     pub fn disable_gc(&self) -> bool {
         self.list.as_ref().is_some_and(|list| list.disable_gc)
@@ -178,7 +183,11 @@ impl Chain {
     pub fn conf_for(&self, at: usize, prev: Option<&AddResult>) -> Result<Json, Error> {
         match (&self.list, self.items.get(at)) {
             (Some(list), _) => Ok(Rc::unwrap_or_clone(list.plugin_conf(at, &injected(&self.conf, prev)?)?.json)),
-            (None, Some(item)) => Ok(Json::clone(&item.conf.json)),
+            (None, Some(item)) => {
+                let mut json = Json::clone(&item.conf.json);
+                set_valid_attachments(&mut json, self.conf.valid_attachments.as_deref());
+                Ok(json)
+            }
             (None, None) => Err(Error::internal(format!("no plugin {at} in the chain"))),
         }
     }

@@ -79,10 +79,10 @@ pub fn collect_network(chain: &Chain, valid: &Valid, machine: &dyn Machine) -> R
     for (at, item) in chain.items.iter().enumerate() {
         errors.extend(match &item.addresses {
             From::Ours(ipam) => ipam.gc(&owners, Known::of(network).host()).err(),
-            From::Foreign(ipam) => chain.delegate(ipam, at, Command::Gc, None, None).err(),
-            From::Nobody => None,
+            From::Foreign(ipam) if chain.knows_gc() => chain.delegate(ipam, at, Command::Gc, None, None).err(),
+            From::Foreign(_) | From::Nobody => None,
         });
-        if matches!(item.work, Work::Foreign) {
+        if matches!(item.work, Work::Foreign) && chain.knows_gc() {
             errors.extend(chain.delegate(&item.conf.plugin, at, Command::Gc, None, None).err());
         }
     }

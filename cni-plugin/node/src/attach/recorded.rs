@@ -12,7 +12,6 @@ use braid_core::plan::step::Step;
 use braid_core::plan::thing::Thing;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 pub(super) const PREV_RESULT: &str = "prevResult";
 
@@ -57,15 +56,14 @@ pub fn chains(record: &Record) -> impl Iterator<Item = (&Attached, Chain)> {
 }
 
 fn chain(attached: &Attached, prev: Option<&Json>, path: &[PathBuf]) -> Result<Chain, Error> {
-    let mut json = Rc::clone(&attached.conf);
-    if prev.is_some() || json.has(PREV_RESULT) {
-        let json = Rc::make_mut(&mut json);
-        json.remove(PREV_RESULT);
-        if let Some(prev) = prev {
-            json.set(PREV_RESULT, prev.clone());
-        }
+    let mut json = Json::clone(&attached.conf);
+    json.remove(PREV_RESULT);
+    let mut conf = NetConf::from_json(json)?;
+    if let Some(prev) = prev {
+        // The networks of a pod have versions of their own.
+        conf.set_prev_result(prev)?;
     }
-    parse(&attached.plugin, NetConf::from_json(Rc::unwrap_or_clone(json))?, &attached.args, path)
+    parse(&attached.plugin, conf, &attached.args, path)
 }
 
 /// Reads a configuration; only what it takes to give back, where this braid refuses it.

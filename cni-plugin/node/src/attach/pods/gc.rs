@@ -29,12 +29,17 @@ pub fn gc(request: &Request, settings: &Settings, face: &str, machine: &dyn Mach
     for (attached, chain) in kept.iter().chain(&lost).flat_map(recorded::chains) {
         chains.entry(attached.network.clone()).or_insert(chain);
     }
+    let owners: Vec<Owner> = kept.iter().flat_map(Record::owners).collect();
+    if request.conf.valid_attachments.is_some() {
+        // The runtime knows of no network but the default one.
+        for (network, chain) in &mut chains {
+            let own = owners.iter().filter(|owner| owner.network == *network).cloned().collect();
+            chain.conf.valid_attachments = Some(own);
+        }
+    }
     chains.insert(default.network().to_owned(), default);
     let containers = |listed: &Vec<Owner>| listed.iter().map(|owner| owner.container_id.clone()).collect();
-    let valid = Valid {
-        owners: kept.iter().flat_map(Record::owners).collect(),
-        containers: request.conf.valid_attachments.as_ref().map(containers),
-    };
+    let valid = Valid { owners, containers: request.conf.valid_attachments.as_ref().map(containers) };
     for chain in chains.values() {
         errors.extend(gc::collect_network(chain, &valid, machine).err());
     }

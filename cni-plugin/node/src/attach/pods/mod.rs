@@ -102,11 +102,12 @@ pub fn status(request: &Request, settings: &Settings, machine: &dyn Machine) -> 
 }
 
 /// The configuration `json` of a network, called with a result.
-fn netconf(mut json: Json, prev: Option<Json>) -> Result<NetConf, Error> {
+fn netconf(json: Json, prev: Option<Json>) -> Result<NetConf, Error> {
+    let mut conf = NetConf::from_json(json)?;
     if let Some(prev) = prev {
-        json.set(recorded::PREV_RESULT, prev);
+        conf.set_prev_result(&prev)?;
     }
-    NetConf::from_json(json)
+    Ok(conf)
 }
 
 /// The same container's interface of another name.
