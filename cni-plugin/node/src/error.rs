@@ -3,50 +3,133 @@
 use crate::sys::netlink::KernelError;
 use crate::sys::netns::NetNsError;
 use braid_core::cni::bounds::listed;
+use braid_core::cni::error::passes;
 use braid_core::plan::Step;
 use nix::errno::Errno;
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
 /// A failure while reading or changing the host.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     /// Action that failed, with its object.
     pub doing: String,
-    /// The kernel's answer.
-    pub cause: KernelError,
+    /// Why it failed.
+    pub cause: Cause,
+}
+
+/// The kind of a failure, with its values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cause {
+    /// The kernel refused a system call or a request.
+    Kernel(KernelError),
+    /// A file, a program or a service did, and this says why.
+    Io(io::ErrorKind, String),
+    /// A state that was waited for did not come.
+    TimedOut {
+        /// The state that lasted instead.
+        what: String,
+        /// The wait.
+        after: Duration,
+    },
+    /// Something is in the way that goes away.
+    Busy(String),
+    /// Something is in the way that stays.
+    Refused(String),
+    /// The kernel has no such feature.
+    Lacking(String),
+    /// A part of it failed.
+    Part(Box<Error>),
+}
+
+impl Cause {
+    /// The kernel's answer at the bottom of it.
+    pub fn kernel(&self) -> Option<&KernelError> {
+        match self {
+            Self::Kernel(err) => Some(err),
+            Self::Part(err) => err.cause.kernel(),
+            Self::Io(..) | Self::TimedOut { .. } | Self::Busy(_) | Self::Refused(_) | Self::Lacking(_) => None,
+        }
+    }
+
+    /// True if the kernel answered with one of these.
+    pub fn is(&self, errnos: &[Errno]) -> bool {
+        self.kernel().is_some_and(|err| errnos.contains(&err.errno))
+    }
+
+    /// True if it passes by itself, so that the same call may succeed later.
+    fn passes(&self) -> bool {
+        match self {
+            Self::Kernel(err) => err.errno == Errno::ENOBUFS || passes(io::Error::from(err.errno).kind()),
+            Self::Io(kind, _) => passes(*kind),
+            Self::TimedOut { .. } | Self::Busy(_) => true,
+            Self::Refused(_) | Self::Lacking(_) => false,
+            Self::Part(err) => err.cause.passes(),
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kernel(err) => err.fmt(f),
+            Self::TimedOut { what, after } => write!(f, "{what} after {after:?}"),
+            Self::Io(_, said) | Self::Busy(said) | Self::Refused(said) | Self::Lacking(said) => f.write_str(said),
+            Self::Part(err) => err.fmt(f),
+        }
+    }
+}
+
+impl From<KernelError> for Cause {
+    fn from(err: KernelError) -> Self {
+        Self::Kernel(err)
+    }
+}
+
+impl From<Errno> for Cause {
+    fn from(errno: Errno) -> Self {
+        Self::Kernel(errno.into())
+    }
+}
+
+impl From<io::Error> for Cause {
+    fn from(err: io::Error) -> Self {
+        match err.raw_os_error() {
+            Some(errno) => Errno::from_raw(errno).into(),
+            None => Self::Io(err.kind(), err.to_string()),
+        }
+    }
+}
+
+impl From<Error> for Cause {
+    fn from(err: Error) -> Self {
+        Self::Part(Box::new(err))
+    }
 }
 
 impl Error {
     /// A failure of `doing`.
-    pub fn new(doing: impl Into<String>, cause: impl Into<KernelError>) -> Self {
+    pub fn new(doing: impl Into<String>, cause: impl Into<Cause>) -> Self {
         Self { doing: doing.into(), cause: cause.into() }
     }
 
     /// A failure of steps, which are named by their commands.
-    pub fn of_steps<'a>(steps: impl IntoIterator<Item = &'a Step>, cause: KernelError) -> Self {
+    pub fn of_steps<'a>(steps: impl IntoIterator<Item = &'a Step>, cause: Cause) -> Self {
         let commands =
             steps.into_iter().flat_map(|step| step.to_string().lines().map(str::to_owned).collect::<Vec<_>>());
         Self { doing: listed(commands), cause }
     }
+}
 
-    /// The same error said from further out: `outer: inner`.
-    pub(crate) fn context(self, outer: &str) -> Self {
-        Self { doing: format!("{outer}: {}", self.doing), ..self }
-    }
+/// Results whose failure says what was being done.
+pub(crate) trait Doing<T> {
+    fn doing(self, doing: impl fmt::Display) -> Result<T, Error>;
+}
 
-    /// Joins action and cause to one sentence, for a step whose own text says what was being done.
-    pub(crate) fn within_step(self) -> KernelError {
-        let sentence = format!("{}: {}", self.doing, self.cause.sentence());
-        KernelError { ext_ack: Some(sentence), ..self.cause }
-    }
-
-    /// A failed file operation.
-    pub fn io(doing: impl Into<String>, err: &io::Error) -> Self {
-        let otherwise = if err.kind() == io::ErrorKind::TimedOut { Errno::ETIMEDOUT } else { Errno::EIO };
-        let errno = err.raw_os_error().map_or(otherwise, Errno::from_raw);
-        let ext_ack = err.raw_os_error().is_none().then(|| err.to_string());
-        Self { doing: doing.into(), cause: KernelError { ext_ack, ..errno.into() } }
+impl<T, E: Into<Cause>> Doing<T> for Result<T, E> {
+    fn doing(self, doing: impl fmt::Display) -> Result<T, Error> {
+        self.map_err(|cause| Error::new(doing.to_string(), cause))
     }
 }
 
@@ -55,7 +138,7 @@ impl From<NetNsError> for Error {
         match err {
             NetNsError::Gone(path) => Self::new(format!("open network namespace {}", path.display()), Errno::ENOENT),
             NetNsError::Io { op, path, source } => {
-                Self::io(format!("{op} network namespace {}", path.display()), &source)
+                Self::new(format!("{op} network namespace {}", path.display()), source)
             }
         }
     }
@@ -73,14 +156,31 @@ impl From<Error> for braid_core::cni::Error {
     }
 }
 
-impl From<KernelError> for braid_core::cni::Error {
-    fn from(err: KernelError) -> Self {
-        Self::because(err.to_string(), err.passes())
-    }
-}
+impl std::error::Error for Error {}
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.cause)
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_core::cni::{Code, Error as Answer};
+
+    #[test]
+    fn the_kind_decides_whether_it_passes_and_only_the_kernel_is_quoted() {
+        let io = |kind: io::ErrorKind| Cause::from(io::Error::new(kind, "held for 60 s"));
+        let waited = Cause::TimedOut { what: "link eth0 is down".to_owned(), after: Duration::from_secs(10) };
+        for (cause, said, code) in [
+            (Errno::EPERM.into(), "EPERM (kernel: \"Operation not permitted\")", Code::Internal),
+            (Errno::ENOBUFS.into(), "ENOBUFS (kernel: \"No buffer space available\")", Code::TryAgain),
+            (io::Error::from(Errno::ETXTBSY).into(), "ETXTBSY (kernel: \"Text file busy\")", Code::TryAgain),
+            (io(io::ErrorKind::TimedOut), "held for 60 s", Code::TryAgain),
+            (io(io::ErrorKind::Other), "held for 60 s", Code::Internal),
+            (waited, "link eth0 is down after 10s", Code::TryAgain),
+            (
+                Error::new("lock f", Errno::EBUSY).into(),
+                "lock f: EBUSY (kernel: \"Device or resource busy\")",
+                Code::TryAgain,
+            ),
+        ] {
+            assert_eq!(Answer::from(Error::new("do", cause)), Answer::new(code, format!("do: {said}")));
+        }
     }
 }

@@ -24,4 +24,5 @@ pub mod source;
 pub mod store;
 pub mod sys;
 
-pub use error::Error;
+pub(crate) use error::Doing;
+pub use error::{Cause, Error};

@@ -83,7 +83,7 @@ fn direction(kernel: Option<&mut Kernel>, shaper: &Shaper) -> Direction {
 fn held(kernel: &mut Kernel, guard: &Step) -> u64 {
     let found = match guard {
         Step::Add(Thing::PacketGuard(PacketGuard { at, .. })) => {
-            let found = kernel.nft_of(at.ns).and_then(|socket| packet_guard::find(socket, &at.name));
+            let found = kernel.nft_of(at.ns).and_then(|socket| Ok(packet_guard::find(socket, &at.name)?));
             found.map(|found| found.map(|fact| fact.dropped))
         }
         Step::Add(Thing::XskGuard(XskGuard { netns, owner, .. })) => {

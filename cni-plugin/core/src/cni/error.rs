@@ -129,13 +129,6 @@ impl Error {
         Self::new(if passes { Code::TryAgain } else { Code::Internal }, msg)
     }
 
-    /// [`Error::because`] of a failed file or process.
-    pub fn because_of(msg: impl Into<String>, err: &io::Error) -> Self {
-        use io::ErrorKind::{ExecutableFileBusy, Interrupted, ResourceBusy, TimedOut, WouldBlock};
-        let passes = matches!(err.kind(), ExecutableFileBusy | Interrupted | ResourceBusy | TimedOut | WouldBlock);
-        Self::because(msg, passes)
-    }
-
     /// The same error with `details`.
     #[must_use]
     pub fn with_details(mut self, details: impl Into<String>) -> Self {
@@ -219,6 +212,13 @@ impl Error {
         let details = if says(&msg, &details) { String::new() } else { details };
         Ok(Self::new(Code::from_number(code), msg).with_details(details))
     }
+}
+
+/// True if a failure of this kind passes by itself.
+pub fn passes(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{ExecutableFileBusy, Interrupted, ResourceBusy, TimedOut, WouldBlock};
+    // The first is a program that is being installed.
+    matches!(kind, ExecutableFileBusy | Interrupted | ResourceBusy | TimedOut | WouldBlock)
 }
 
 /// True if a text holds this sentence whole: by itself, among others, or behind a context.

@@ -1,6 +1,7 @@
 //! Running a foreign plugin by libcni's rules: look-up in `CNI_PATH`, environment, standard input and output.
 
 use super::within;
+use crate::Doing;
 use crate::sys::executable;
 use crate::sys::writers::Writers;
 use braid_core::cni::{Command, Error, Json, Owner};
@@ -79,7 +80,6 @@ fn text_of(path: &[PathBuf]) -> String {
 /// Runs `plugin` with `conf` and returns what it printed; `Json::Null` where it printed nothing.
 pub fn run(plugin: &str, conf: &Json, call: &Call<'_>) -> Result<Json, Error> {
     let file = find(plugin, call.path, call.owner)?;
-    let fail = |what: &str, err: &io::Error| Error::because_of(format!("{what} {}: {err}", file.display()), err);
     let (within, calls) = within::variable(plugin, call.owner);
     let mut process = Process::new(&file);
     process
@@ -93,13 +93,13 @@ pub fn run(plugin: &str, conf: &Json, call: &Call<'_>) -> Result<Json, Error> {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let mut child = start(&mut process, &file).map_err(|err| fail("start plugin", &err))?;
+    let mut child = start(&mut process, &file).doing(format_args!("start plugin {}", file.display()))?;
     let stdin = child.stdin.take();
     // A plugin may answer without reading its input: a broken pipe is no failure.
     if let Some(mut stdin) = stdin {
         let _ = stdin.write_all(conf.to_string().as_bytes());
     }
-    let output = child.wait_with_output().map_err(|err| fail("wait for plugin", &err))?;
+    let output = child.wait_with_output().doing(format_args!("wait for plugin {}", file.display()))?;
     let said = String::from_utf8_lossy(&output.stderr);
     if output.status.success() {
         let _ = std::io::stderr().write_all(&output.stderr);

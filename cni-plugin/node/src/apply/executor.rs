@@ -2,10 +2,10 @@
 
 use super::kernel::Kernel;
 use super::wait;
-use crate::Error;
 use crate::effect::link::{make, unmake};
 use crate::effect::{self, Carrier, Request, elements, link_of, shaping, sysctl};
 use crate::sys::netlink::{KernelError, Socket};
+use crate::{Cause, Error};
 use braid_core::name::Ns;
 use braid_core::plan::facts::Facts;
 use braid_core::plan::request::{in_one_request, queue_len_of_new, redirect_with_shaping};
@@ -31,9 +31,9 @@ pub struct Timing {
 pub struct Report {
     /// Indexes of the steps that had an effect that is ours, or may have had one, in the order applied.
     pub applied: Vec<usize>,
-    /// Indexes of the failed steps, in the order tried, with the kernel's error. The first entry is the reason the rest was
-    /// not tried, unless all were to be tried.
-    pub failed: Vec<(usize, KernelError)>,
+    /// Indexes of the failed steps, in the order tried, and why. The first entry is the reason the rest was not tried, unless all
+    /// were to be tried.
+    pub failed: Vec<(usize, Cause)>,
     /// The same as errors, neighbours that failed for one reason together.
     pub errors: Vec<Error>,
     /// Duration of each send, where that is asked for ([`Kernel::time`]).
@@ -108,7 +108,7 @@ impl Run<'_> {
 
     fn end(mut self) -> Report {
         let groups = self.report.failed.chunk_by(|(_, err), (_, next)| err == next);
-        let steps = |group: &[(usize, KernelError)]| group.iter().map(|(at, _)| &self.steps[*at]).collect::<Vec<_>>();
+        let steps = |group: &[(usize, Cause)]| group.iter().map(|(at, _)| &self.steps[*at]).collect::<Vec<_>>();
         self.report.errors = groups.map(|group| Error::of_steps(steps(group), group[0].1.clone())).collect();
         self.report
     }
@@ -166,13 +166,13 @@ impl Run<'_> {
     }
 
     /// Does one step by itself, after everything queued before it.
-    fn alone(&mut self, at: usize, work: impl FnOnce(&mut Self) -> Result<(), KernelError>) {
+    fn alone(&mut self, at: usize, work: impl FnOnce(&mut Self) -> Result<(), Cause>) {
         self.at_once(at, 1, work);
     }
 
     /// Does `count` steps from `at` on, which succeed or fail as one, after everything queued before them; returns how many.
     #[inline(never)] // Each `work` in a place of its own: a call has need of few.
-    fn at_once(&mut self, at: usize, count: usize, work: impl FnOnce(&mut Self) -> Result<(), KernelError>) -> usize {
+    fn at_once(&mut self, at: usize, count: usize, work: impl FnOnce(&mut Self) -> Result<(), Cause>) -> usize {
         self.flush();
         if self.report.failed.is_empty() || !is_making(&self.steps[at]) {
             let result = self.timed(at, |_| count, work);
@@ -182,14 +182,15 @@ impl Run<'_> {
     }
 
     /// Notes what became of the steps of one request.
-    fn account(&mut self, range: Range<usize>, result: Result<(), KernelError>) {
+    fn account(&mut self, range: Range<usize>, result: Result<(), Cause>) {
         let steps = &self.steps[range.clone()];
         match result {
             Ok(()) => self.report.applied.extend(range),
-            Err(err) if steps.iter().all(|step| is_moot(step, err.errno, self.on_error)) => {}
+            Err(err) if steps.iter().all(|step| is_moot(step, &err, self.on_error)) => {}
             Err(err) => {
                 // Nobody knows whether it was done, or how much of it. Undoing what was not is success.
-                let is_unknown = err.unanswered || steps.iter().any(is_several);
+                let is_unanswered = err.kernel().is_some_and(|said| said.unanswered);
+                let is_unknown = is_unanswered || steps.iter().any(is_several);
                 self.report.applied.extend(range.clone().filter(|_| is_unknown));
                 self.report.failed.extend(range.map(|at| (at, err.clone())));
             }
@@ -228,11 +229,11 @@ impl Run<'_> {
         let (first, count) = (first.start, queue.iter().map(ExactSizeIterator::len).sum());
         let steps = self.steps;
         let ns = steps[last.start].ns();
-        let outcomes = self.timed(first, |_| count, |run| run.kernel.route(ns).and_then(Socket::flush));
+        let outcomes = self.timed(first, |_| count, |run| run.kernel.route(ns).and_then(|socket| Ok(socket.flush()?)));
         match outcomes {
             Ok(outcomes) => {
                 for (range, outcome) in queue.into_iter().zip(outcomes) {
-                    self.account(range, outcome.error.map_or(Ok(()), Err));
+                    self.account(range, outcome.error.map_or(Ok(()), |err| Err(err.into())));
                 }
             }
             Err(err) => queue.into_iter().for_each(|range| self.account(range, Err(err.clone()))),
@@ -266,7 +267,7 @@ impl Run<'_> {
 
     /// Does the step at `at` with some of those behind it; returns how many.
     #[inline(never)] // As above.
-    fn together(&mut self, at: usize, work: impl FnOnce(&mut Kernel) -> Vec<Result<(), KernelError>>) -> usize {
+    fn together(&mut self, at: usize, work: impl FnOnce(&mut Kernel) -> Vec<Result<(), Cause>>) -> usize {
         let results = self.timed(at, Vec::len, |run| work(run.kernel));
         let count = results.len();
         for (place, result) in results.into_iter().enumerate() {
@@ -283,7 +284,7 @@ impl Run<'_> {
         let written = self.timed(at, |_| all.len(), |run| sysctl::write(run.kernel, ns, &all, run.facts));
         match written {
             Ok(results) => (at..).zip(results).for_each(|(at, result)| self.sysctl_written(at, result)),
-            Err(err) => self.report.failed.extend((at..at + all.len()).map(|at| (at, err.clone().within_step()))),
+            Err(err) => self.report.failed.extend((at..at + all.len()).map(|at| (at, err.clone().into()))),
         }
         all.len()
     }
@@ -297,7 +298,7 @@ impl Run<'_> {
             Ok(false) if sysctl.optional => return,
             Err(err) if sysctl.optional => return crate::tell!("{step}: {err}"),
             Ok(false) => Errno::ENOENT.into(),
-            Err(err) => Error::io("", &err).cause,
+            Err(err) => err.into(),
         };
         self.report.failed.push((at, cause));
     }
@@ -314,15 +315,16 @@ fn is_making(step: &Step) -> bool {
 }
 
 /// True if the refusal means that nothing is left to do: "not there" when deleting or cleaning up, "there" when ensuring.
-fn is_moot(step: &Step, errno: Errno, on_error: OnError) -> bool {
+fn is_moot(step: &Step, cause: &Cause, on_error: OnError) -> bool {
     const NOT_THERE: &[Errno] = &[Errno::ENOENT, Errno::ENODEV, Errno::EADDRNOTAVAIL, Errno::ESRCH, Errno::ENXIO];
+    let Some(KernelError { errno, .. }) = cause.kernel() else { return false };
     match step {
-        Step::Del(thing) => effect::of(thing).is_gone(errno),
-        Step::Forget(..) => NOT_THERE.contains(&errno),
-        Step::Ensure(Thing::Addr(_)) => errno == Errno::EEXIST,
+        Step::Del(thing) => effect::of(thing).is_gone(*errno),
+        Step::Forget(..) => NOT_THERE.contains(errno),
+        Step::Ensure(Thing::Addr(_)) => *errno == Errno::EEXIST,
         // Going back to an old value on a link that is gone.
         Step::Add(_) | Step::Ensure(_) | Step::Set { .. } | Step::Wait(_) | Step::Legacy(_) => {
-            on_error == OnError::GoOn && NOT_THERE.contains(&errno)
+            on_error == OnError::GoOn && NOT_THERE.contains(errno)
         }
     }
 }

@@ -4,13 +4,12 @@ use super::executor::{OnError, Report, execute};
 use super::kernel::Kernel;
 use super::observe::observe;
 use super::{features, owned, repair};
-use crate::Error;
 use crate::effect::{shaping, xsk_guard};
 use crate::source::{self, kubelet};
 use crate::store::holder::is_alive;
 use crate::store::record::{self, Folder, Record};
-use crate::sys::netlink::KernelError;
 use crate::sys::netns::NetNs;
+use crate::{Cause, Doing, Error};
 use braid_core::cni;
 use braid_core::k8s::ObjectName;
 use braid_core::k8s::device_info;
@@ -120,7 +119,7 @@ pub trait Host: fmt::Debug {
     fn execute(&mut self, steps: &[Step], facts: &Facts, on_error: OnError) -> Report;
 
     /// Looks up one link; `None` where it does not exist.
-    fn link(&mut self, at: &LinkRef) -> Result<Option<LinkFact>, KernelError>;
+    fn link(&mut self, at: &LinkRef) -> Result<Option<LinkFact>, Cause>;
 
     /// True if the container has a namespace.
     fn has_pod(&self) -> bool;
@@ -165,7 +164,7 @@ impl Host for Kernel {
         execute(self, steps, facts, on_error)
     }
 
-    fn link(&mut self, at: &LinkRef) -> Result<Option<LinkFact>, KernelError> {
+    fn link(&mut self, at: &LinkRef) -> Result<Option<LinkFact>, Cause> {
         Self::link(self, at)
     }
 
@@ -198,7 +197,7 @@ impl Host for Kernel {
     }
 
     fn sweep(&mut self) -> Result<(), Error> {
-        xsk_guard::sweep().map_err(|cause| Error::new("end idle holds on AF_XDP sockets", cause))
+        xsk_guard::sweep().doing("end idle holds on AF_XDP sockets")
     }
 
     fn lacks(&mut self, features: &[Feature]) -> Vec<(Feature, String)> {

@@ -1,11 +1,11 @@
 //! The sockets of one call: one for the host, one for the container, one of nf_tables for each when it is needed.
 
-use crate::Error;
 use crate::effect::link::parse;
 use crate::store::holder;
 use crate::sys::netlink::{KernelError, Socket};
 use crate::sys::netns::{self, NetNs};
 use crate::sys::rtnl::{self, link};
+use crate::{Cause, Doing, Error};
 use braid_core::name::Ns;
 use braid_core::plan::facts::LinkFact;
 use braid_core::plan::thing::LinkRef;
@@ -39,18 +39,18 @@ struct Pod {
 }
 
 impl Pod {
-    fn route(&mut self, host: &Socket) -> Result<&mut Socket, KernelError> {
+    fn route(&mut self, host: &Socket) -> Result<&mut Socket, Cause> {
         let socket = match self.socket.take() {
             Some(socket) => socket,
-            None => self.run(host, Socket::route).map_err(not_entered)??,
+            None => self.run(host, Socket::route)??,
         };
         Ok(self.socket.insert(socket))
     }
 
-    fn nft(&mut self, host: &Socket) -> Result<&mut Socket, KernelError> {
+    fn nft(&mut self, host: &Socket) -> Result<&mut Socket, Cause> {
         let socket = match self.nft.take() {
             Some(socket) => socket,
-            None => self.run(host, Socket::netfilter).map_err(not_entered)??,
+            None => self.run(host, Socket::netfilter)??,
         };
         Ok(self.nft.insert(socket))
     }
@@ -61,15 +61,11 @@ impl Pod {
     }
 }
 
-fn not_entered(Error { doing, cause }: Error) -> KernelError {
-    KernelError { ext_ack: Some(format!("{doing}: {cause}")), ..cause }
-}
-
 impl Kernel {
     /// Opens the host's socket; `netns` is the container's namespace, where it has one.
     pub fn open(netns: Option<NetNs>) -> Result<Self, Error> {
         let pod = netns.map(|netns| Pod { netns, socket: None, nft: None });
-        let host = Socket::route().map_err(|cause| Error::new("open a netlink socket in host", cause))?;
+        let host = Socket::route().doing("open a netlink socket in host")?;
         Ok(Self { host, pod, nft: None, indexes: BTreeMap::new(), holders: BTreeMap::new(), is_timed: false })
     }
 
@@ -117,9 +113,8 @@ impl Kernel {
     }
 
     /// The number by which the container's namespace knows the host's; `None` where nothing there led to it yet.
-    pub fn host_seen_from_pod(&mut self) -> Result<Option<i32>, KernelError> {
-        let home =
-            netns::of_socket(&self.host).map_err(|err| Error::io("open the host's network namespace", &err).cause)?;
+    pub fn host_seen_from_pod(&mut self) -> Result<Option<i32>, Cause> {
+        let home = netns::of_socket(&self.host).doing("open the host's network namespace")?;
         let answer = self.route(Ns::Pod)?.get(rtnl::GETNSID, |out| rtnl::nsid::get(&home, out))?;
         Ok(rtnl::nsid::parse(&answer.body))
     }
@@ -130,8 +125,13 @@ impl Kernel {
         self.indexes.retain(|at, _| at.ns != Ns::Pod);
     }
 
+    /// The host's route socket.
+    pub fn host(&mut self) -> &mut Socket {
+        &mut self.host
+    }
+
     /// The route socket of a namespace; `ENOENT` where the container has none.
-    pub fn route(&mut self, ns: Ns) -> Result<&mut Socket, KernelError> {
+    pub fn route(&mut self, ns: Ns) -> Result<&mut Socket, Cause> {
         match ns {
             Ns::Host => Ok(&mut self.host),
             Ns::Pod => self.pod.as_mut().ok_or(Errno::ENOENT)?.route(&self.host),
@@ -149,9 +149,9 @@ impl Kernel {
 
     /// The nf_tables socket of a namespace. It stays open as long as the call's others: who closes it waits a grace period
     /// for what a transaction took away, and the links that go after it take several.
-    pub fn nft_of(&mut self, ns: Ns) -> Result<&mut Socket, KernelError> {
+    pub fn nft_of(&mut self, ns: Ns) -> Result<&mut Socket, Cause> {
         match ns {
-            Ns::Host => self.nft(),
+            Ns::Host => Ok(self.nft()?),
             Ns::Pod => self.pod.as_mut().ok_or(Errno::ENOENT)?.nft(&self.host),
         }
     }
@@ -167,32 +167,24 @@ impl Kernel {
 
     /// Opens a socket that hears a multicast group of a namespace.
     pub fn listen(&self, ns: Ns, group: u32) -> Result<Socket, Error> {
-        self.run_in(ns, || {
-            let socket = Socket::route()?;
-            socket.join(group)?;
-            Ok(socket)
-        })?
-        .map_err(|cause: KernelError| Error::new(format!("listen to rtnetlink group {group}"), cause))
+        let open = || Socket::route().and_then(|socket| socket.join(group).map(|()| socket));
+        self.run_in(ns, open)?.doing(format_args!("listen to rtnetlink group {group}"))
     }
 
     /// One link; `None` where it does not exist.
-    pub fn link(&mut self, at: &LinkRef) -> Result<Option<LinkFact>, KernelError> {
+    pub fn link(&mut self, at: &LinkRef) -> Result<Option<LinkFact>, Cause> {
         let socket = self.route(at.ns)?;
         if at.ns == Ns::Pod && socket.index_of(at.name.as_str()) == Ok(None) {
             return Ok(None);
         }
-        let answer = socket.get(rtnl::GETLINK, |out| link::get_by_name(&at.name, out));
-        match answer {
-            Ok(message) => {
-                let fact = parse(&message.body).map(|(_, fact)| fact);
-                if let Some(fact) = &fact {
-                    self.learn(at.clone(), fact.index);
-                }
-                Ok(fact)
-            }
-            Err(err) if err.errno == Errno::ENODEV => Ok(None),
-            Err(err) => Err(err),
+        let fact = match socket.get(rtnl::GETLINK, |out| link::get_by_name(&at.name, out)) {
+            Err(err) if err.errno == Errno::ENODEV => None,
+            answer => parse(&answer?.body).map(|(_, fact)| fact),
+        };
+        if let Some(fact) = &fact {
+            self.learn(at.clone(), fact.index);
         }
+        Ok(fact)
     }
 
     /// Remembers a link's index.
@@ -206,7 +198,7 @@ impl Kernel {
     }
 
     /// A link's index, asked for only once.
-    pub fn index(&mut self, at: &LinkRef) -> Result<u32, KernelError> {
+    pub fn index(&mut self, at: &LinkRef) -> Result<u32, Cause> {
         if at.name.as_str() == "lo" {
             return Ok(LOOPBACK);
         }

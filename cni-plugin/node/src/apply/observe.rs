@@ -1,7 +1,7 @@
 //! Reading what a plan depends on: needs become facts, each asked for once.
 
 use super::kernel::Kernel;
-use crate::{Error, effect};
+use crate::{Doing, Error, effect};
 use braid_core::plan::facts::{Facts, Need};
 use braid_core::plan::thing::LinkRef;
 use std::collections::BTreeSet;
@@ -26,17 +26,14 @@ pub(crate) fn read_boot_id_without(kernel: &mut Kernel, link: &LinkRef, facts: &
 #[cold]
 pub(crate) fn read_file(path: &str, facts: &mut Facts) -> Result<(), Error> {
     match std::fs::read_to_string(path) {
-        Ok(text) => {
-            facts.files.insert(path.to_owned(), text);
-            Ok(())
-        }
-        Err(err) if err.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(err) => Err(Error::io(format!("read {path}"), &err)),
+        Err(err) if err.kind() == std::io::ErrorKind::NotFound => {}
+        read => drop(facts.files.insert(path.to_owned(), read.doing(format_args!("read {path}"))?)),
     }
+    Ok(())
 }
 
 pub(crate) fn read_boot_id(facts: &mut Facts) -> Result<(), Error> {
-    let found = std::fs::read_to_string(BOOT_ID).map_err(|err| Error::io(format!("read {BOOT_ID}"), &err))?;
+    let found = std::fs::read_to_string(BOOT_ID).doing(format_args!("read {BOOT_ID}"))?;
     found.trim().clone_into(&mut facts.boot_id);
     Ok(())
 }

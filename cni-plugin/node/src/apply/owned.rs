@@ -1,20 +1,19 @@
 //! Reading whose is what the kernel has on the host: for GC, where no record is left.
 
 use super::kernel::Kernel;
-use crate::Error;
 use crate::effect::firewall::{addrs, isolation};
 use crate::effect::{host_ports, link, mac_check, masquerade, xsk_guard};
+use crate::{Doing, Error};
 use braid_core::cni::Owner;
-use braid_core::name::{IfName, Mac, Ns};
+use braid_core::name::{IfName, Mac};
 use braid_core::plan::step::{Kind, Step};
 use braid_core::plan::thing::{Link, LinkRef, MacCheck};
 
 /// The steps that take away all links, masqueraded sources, host ports, forwarding, guards and held bridge ports whose
 /// owner's text `is_lost`.
 pub(crate) fn steps(kernel: &mut Kernel, is_lost: &dyn Fn(&str) -> bool) -> Result<Vec<Step>, Error> {
-    let links = kernel.route(Ns::Host).and_then(link::list);
     let mut steps = Vec::new();
-    for (name, fact) in links.map_err(|cause| Error::new("list links of the host", cause))? {
+    for (name, fact) in link::list(kernel.host()).doing("list links of the host")? {
         let Ok(name) = IfName::parse(&name) else { continue };
         if fact.alias.strip_prefix(Owner::ALIAS_PREFIX).is_some_and(is_lost) {
             steps.push(Step::del(Link::any(LinkRef::host(name))));

@@ -2,6 +2,7 @@
 //!
 //! Nothing of the host is changed, except that the kernel may load the module that it is asked for, as at an ADD.
 
+use crate::Cause;
 use crate::effect::firewall::addrs;
 use crate::effect::host_ports::{loopback, nft};
 use crate::effect::link::parse;
@@ -63,7 +64,7 @@ enum How {
     /// Send `nf_tables` what an attachment sends.
     Nft(fn(&mut Socket) -> Result<(), KernelError>),
     /// Ask the bpf system call.
-    Bpf(fn() -> Result<(), KernelError>),
+    Bpf(fn() -> Result<(), Cause>),
 }
 
 /// Needs of a kind of link besides its name.
@@ -185,19 +186,19 @@ impl Bench {
         bench
     }
 
-    fn ask(&mut self, how: &How) -> Result<(), KernelError> {
+    fn ask(&mut self, how: &How) -> Result<(), Cause> {
         self.made += 1;
         let name = format!("probe{}", self.made);
         match how {
             How::Link(kind, extra) => match self.new_link(kind, &name, *extra) {
                 // A kind that is known: macvlan and ipvlan don't share a parent.
-                Err(err) if err.errno == Errno::EBUSY => Ok(()),
+                Err(err) if err.is(&[Errno::EBUSY]) => Ok(()),
                 other => other,
             },
             How::Filtering => {
                 self.new_bridge(&name)?;
                 let filters = self.link(&name)?.vlan_filtering;
-                if filters { Ok(()) } else { Err(said(Errno::EOPNOTSUPP, "vlan_filtering stays 0")) }
+                if filters { Ok(()) } else { Err(Cause::Lacking("vlan_filtering stays 0".to_owned())) }
             }
             How::Qdisc(kind, parent) => self.tc(NEWQDISC, kind, *parent, 0),
             How::Classifier(kind) => {
@@ -206,22 +207,23 @@ impl Bench {
                 self.tc(NEWTFILTER, kind, INGRESS, 1 << 16 | u32::from(ALL_PROTOCOLS.to_be()))
             }
             How::Redirect => {
-                let index = self.parent.ok_or_else(|| said(Errno::ENODEV, "no link to try it on"))?;
+                let index = self.parent()?;
                 let _ = self.tc(NEWQDISC, "clsact", CLSACT, 0);
-                self.socket()?.call(NEWTFILTER, CREATE, |out| redirect::request(Ns::Host, index, index, out)).map(drop)
+                self.socket()?.call(NEWTFILTER, CREATE, |out| redirect::request(Ns::Host, index, index, out))?;
+                Ok(())
             }
-            How::Sysctl(key) => match sysctl::read(key) {
-                Ok(Some(_)) => Ok(()),
-                Ok(None) => Err(said(Errno::ENOENT, &format!("no sysctl {key}"))),
-                Err(err) => Err(Errno::from_raw(err.raw_os_error().unwrap_or(libc::EIO)).into()),
-            },
-            How::Nft(send) => Socket::netfilter().and_then(|mut socket| send(&mut socket)),
+            How::Sysctl(key) => sysctl::read(key)?.map(drop).ok_or_else(|| Cause::Lacking(format!("no sysctl {key}"))),
+            How::Nft(send) => Ok(send(&mut Socket::netfilter()?)?),
             How::Bpf(ask) => ask(),
         }
     }
 
     fn socket(&mut self) -> Result<&mut Socket, KernelError> {
         self.socket.as_mut().map_err(|err| err.clone())
+    }
+
+    fn parent(&self) -> Result<u32, Cause> {
+        self.parent.ok_or_else(|| Cause::Refused("no link to try it on".to_owned()))
     }
 
     fn link(&mut self, name: &str) -> Result<LinkFact, KernelError> {
@@ -231,19 +233,16 @@ impl Bench {
         found.map(|(_, fact)| fact).ok_or_else(|| Errno::ENODEV.into())
     }
 
-    fn new_link(&mut self, kind: &str, name: &str, extra: Extra) -> Result<(), KernelError> {
+    fn new_link(&mut self, kind: &str, name: &str, extra: Extra) -> Result<(), Cause> {
         let (needs_parent, number) = match extra {
             Extra::None => (false, None),
             Extra::Parent => (true, None),
             Extra::Number(number) => (false, Some(number)),
             Extra::ParentAndNumber(number) => (true, Some(number)),
         };
-        if needs_parent && self.parent.is_none() {
-            return Err(said(Errno::ENODEV, "no link to try it on"));
-        }
-        let parent = self.parent.filter(|_| needs_parent);
+        let parent = if needs_parent { Some(self.parent()?) } else { None };
         let data = number.map(|number| attribute(1, number)).unwrap_or_default();
-        self.make(kind, name, parent, &data)
+        Ok(self.make(kind, name, parent, &data)?)
     }
 
     fn new_bridge(&mut self, name: &str) -> Result<(), KernelError> {
@@ -265,14 +264,14 @@ impl Bench {
 
     /// `struct tcmsg`, then the kind. Without options a kind that needs some answers EINVAL, one that the kernel does not
     /// know ENOENT.
-    fn tc(&mut self, message: u16, kind: &str, parent: u32, info: u32) -> Result<(), KernelError> {
-        let index = self.parent.ok_or_else(|| said(Errno::ENODEV, "no link to try it on"))?;
+    fn tc(&mut self, message: u16, kind: &str, parent: u32, info: u32) -> Result<(), Cause> {
+        let index = self.parent()?;
         let mut body = vec![0; 4];
         body.extend([index, 0, parent, info].iter().flat_map(|number| number.to_ne_bytes()));
         body.extend(attribute(1, &[kind.as_bytes(), &[0]].concat()));
         match self.socket()?.call(message, CREATE, |out| out.extend(body)) {
             Err(err) if err.errno == Errno::EINVAL => Ok(()),
-            other => other.map(drop),
+            other => Ok(other.map(drop)?),
         }
     }
 }
@@ -283,10 +282,6 @@ fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     bytes.extend(value);
     bytes.resize(bytes.len().next_multiple_of(4), 0);
     bytes
-}
-
-fn said(errno: Errno, sentence: &str) -> KernelError {
-    KernelError { ext_ack: Some(sentence.to_owned()), ..errno.into() }
 }
 
 /// Asks `nf_tables` for its generation; without it nobody answers for that subsystem.
@@ -327,19 +322,21 @@ fn packets_held(socket: &mut Socket) -> Result<(), KernelError> {
 }
 
 /// Only an answer that says "not known here" means that the kernel lacks it.
-fn judge(answer: Result<(), KernelError>) -> Finding {
+fn judge(answer: Result<(), Cause>) -> Finding {
+    const NOT_KNOWN: &[Errno] = &[
+        Errno::EOPNOTSUPP,
+        Errno::ENOENT,
+        Errno::EAFNOSUPPORT,
+        Errno::EPROTONOSUPPORT,
+        Errno::ENOPROTOOPT,
+        Errno::ENOSYS,
+        Errno::EINVAL,
+    ];
     match answer {
         Ok(()) => Finding::Present,
-        Err(err) => match err.errno {
-            Errno::EOPNOTSUPP
-            | Errno::ENOENT
-            | Errno::EAFNOSUPPORT
-            | Errno::EPROTONOSUPPORT
-            | Errno::ENOPROTOOPT
-            | Errno::ENOSYS
-            | Errno::EINVAL => Finding::Missing(err.to_string()),
-            _ => Finding::Unknown(err.to_string()),
-        },
+        Err(Cause::Lacking(said)) => Finding::Missing(said),
+        Err(cause) if cause.is(NOT_KNOWN) => Finding::Missing(cause.to_string()),
+        Err(cause) => Finding::Unknown(cause.to_string()),
     }
 }
 

@@ -1,14 +1,13 @@
 //! Making again what somebody flushed: `nft flush ruleset` is how the node's own rules are loaded anew.
 
 use super::kernel::Kernel;
-use crate::Error;
 use crate::effect::firewall::{self, gate};
 use crate::effect::host_ports::nft;
 use crate::effect::tables::{self, State, Table};
 use crate::effect::{self, masquerade};
 use crate::store::lock::Lock;
 use crate::store::record::{self, Record};
-use crate::sys::netlink::KernelError;
+use crate::{Cause, Doing, Error};
 use braid_core::plan::thing::Thing;
 use braid_core::plan::thing::firewall::Gate;
 use braid_core::plan::{Feature, Step};
@@ -33,12 +32,12 @@ pub fn rules(kernel: &mut Kernel, features: &[Feature], is_alive: impl Fn(&Recor
 fn rebuild(kernel: &mut Kernel, features: &[Feature], is_alive: impl Fn(&Record) -> bool) -> Vec<Error> {
     let mut errors = Vec::new();
     let all = Lock::Repair.hold().and_then(|_held| {
-        let fail = |cause: KernelError| Error::new("put back what somebody flushed", cause);
+        const DOING: &str = "put back what somebody flushed";
         // Somebody may have been faster.
-        let lost = lost(kernel, features).map_err(fail)?;
+        let lost = lost(kernel, features).doing(DOING)?;
         for (table, state) in &lost {
             if *state == State::Broken {
-                kernel.nft().and_then(|socket| tables::delete(socket, *table)).map_err(fail)?;
+                kernel.nft().and_then(|socket| tables::delete(socket, *table)).doing(DOING)?;
             }
         }
         let all_seen = record::each_idle(|record| {
@@ -48,7 +47,7 @@ fn rebuild(kernel: &mut Kernel, features: &[Feature], is_alive: impl Fn(&Record)
         })?;
         if all_seen && errors.is_empty() {
             let whole = |(table, _): &(Table, State)| tables::note_whole(kernel.nft()?, *table);
-            lost.iter().try_for_each(whole).map_err(fail)?;
+            lost.iter().try_for_each(whole).doing(DOING)?;
         }
         Ok(())
     });
@@ -56,7 +55,7 @@ fn rebuild(kernel: &mut Kernel, features: &[Feature], is_alive: impl Fn(&Record)
     errors
 }
 
-fn lost(kernel: &mut Kernel, features: &[Feature]) -> Result<Vec<(Table, State)>, KernelError> {
+fn lost(kernel: &mut Kernel, features: &[Feature]) -> Result<Vec<(Table, State)>, Cause> {
     let mut lost = Vec::new();
     for (table, needed_by) in NEEDS {
         if features.iter().any(|feature| needed_by.contains(feature)) {
@@ -77,12 +76,12 @@ fn put_back(kernel: &mut Kernel, record: &Record, lost: &[(Table, State)]) -> Ve
             thing if is_lost(Table::Inet) => put_back_inet(kernel, thing),
             _ => Ok(()),
         };
-        errors.extend(made.err().map(|cause| Error::of_steps([step], cause).context("put back")));
+        errors.extend(made.err().map(|cause| Error::new("put back", Error::of_steps([step], cause))));
     }
     errors
 }
 
-fn put_back_inet(kernel: &mut Kernel, thing: &Thing) -> Result<(), KernelError> {
+fn put_back_inet(kernel: &mut Kernel, thing: &Thing) -> Result<(), Cause> {
     let is_whole = match thing {
         Thing::Masquerade(what) => masquerade::is_there(kernel.nft()?, what)?,
         Thing::HostPorts(what) => nft::are_there(kernel.nft()?, what)?,
@@ -110,17 +109,16 @@ pub fn gates(kernel: &mut Kernel, features: &[Feature]) -> Vec<Error> {
     for (admin, is_v4) in gates {
         // An address stands for its family.
         let addr: IpAddr = if is_v4 { [0; 4].into() } else { [0; 16].into() };
-        let opened = open(kernel, addr, &admin);
-        errors.extend(opened.err().map(|cause| Error::new("open what drops forwarded packets", cause)));
+        errors.extend(open(kernel, addr, &admin).doing("open what drops forwarded packets").err());
     }
     errors
 }
 
-fn open(kernel: &mut Kernel, addr: IpAddr, admin: &str) -> Result<(), KernelError> {
+fn open(kernel: &mut Kernel, addr: IpAddr, admin: &str) -> Result<(), Cause> {
     let socket = kernel.nft()?;
     if gate::shut(socket, &[addr], admin)?.is_empty() {
         return Ok(());
     }
-    let _held = Lock::Rules.hold_for_step()?;
+    let _held = Lock::Rules.hold()?;
     gate::open(socket, &[addr], admin)
 }

@@ -1,11 +1,11 @@
 //! Waiting on the kernel's notifications, never on a clock alone.
 
 use super::kernel::Kernel;
+use crate::Cause;
 use crate::effect::{addr, link};
-use crate::sys::netlink::{KernelError, Message};
+use crate::sys::netlink::Message;
 use crate::sys::{carrier, rtnl};
 use braid_core::plan::thing::LinkRef;
-use nix::errno::Errno;
 use std::time::{Duration, Instant};
 
 /// Longest time for a link to come up. The reference plugin waits 2.55 s in all, which a busy node can exceed.
@@ -14,11 +14,11 @@ const UP_TIMEOUT: Duration = Duration::from_secs(10);
 const DAD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Of a link that has a carrier. To ask is enough in nearly every case; otherwise the kernel's notification ends the wait.
-pub(crate) fn up(kernel: &mut Kernel, at: &LinkRef) -> Result<(), KernelError> {
+pub(crate) fn up(kernel: &mut Kernel, at: &LinkRef) -> Result<(), Cause> {
     if carrier::is_up(kernel.route(at.ns)?, &at.name)? {
         return Ok(());
     }
-    let mut events = kernel.listen(at.ns, rtnl::GROUP_LINK).map_err(|err| err.cause)?;
+    let mut events = kernel.listen(at.ns, rtnl::GROUP_LINK)?;
     let index = kernel.index(at)?;
     if kernel.link(at)?.is_some_and(|fact| fact.oper_up) {
         return Ok(());
@@ -28,32 +28,28 @@ pub(crate) fn up(kernel: &mut Kernel, at: &LinkRef) -> Result<(), KernelError> {
         fact.is_some_and(|fact| fact.oper_up && fact.index == index)
     };
     let came_up = events.wait(UP_TIMEOUT, is_up)?;
-    if came_up { Ok(()) } else { Err(timed_out(format!("{at} is not operationally up after {UP_TIMEOUT:?}"))) }
+    let timed_out = || Cause::TimedOut { what: format!("{at} is not operationally up"), after: UP_TIMEOUT };
+    if came_up { Ok(()) } else { Err(timed_out()) }
 }
 
 /// Reads the addresses again at each notification, until none is tentative.
-pub(crate) fn dad(kernel: &mut Kernel, at: &LinkRef) -> Result<(), KernelError> {
+pub(crate) fn dad(kernel: &mut Kernel, at: &LinkRef) -> Result<(), Cause> {
     let index = kernel.index(at)?;
-    let events = kernel.listen(at.ns, rtnl::GROUP_IPV6_IFADDR);
-    let mut events = events.map_err(|err| err.cause)?;
+    let mut events = kernel.listen(at.ns, rtnl::GROUP_IPV6_IFADDR)?;
     let end = Instant::now() + DAD_TIMEOUT;
     loop {
         let addrs = addr::list(kernel.route(at.ns)?, index)?;
         let mut addrs = addrs.iter().map(|(_, fact)| fact);
         if let Some(failed) = addrs.clone().find(|fact| fact.dad_failed) {
-            let sentence = format!("address {} of {at} is used by another host", failed.net);
-            return Err(KernelError { ext_ack: Some(sentence), ..Errno::EADDRINUSE.into() });
+            return Err(Cause::Refused(format!("address {} of {at} is used by another host", failed.net)));
         }
         if !addrs.any(|fact| fact.tentative) {
             return Ok(());
         }
         let left = end.saturating_duration_since(Instant::now());
         if !events.wait(left, |message| addr::parse(&message.body).is_some_and(|(of, _)| of == index))? {
-            return Err(timed_out(format!("an address of {at} is still tentative after {DAD_TIMEOUT:?}")));
+            let what = format!("an address of {at} is still tentative");
+            return Err(Cause::TimedOut { what, after: DAD_TIMEOUT });
         }
     }
-}
-
-fn timed_out(sentence: String) -> KernelError {
-    KernelError { ext_ack: Some(sentence), ..Errno::ETIMEDOUT.into() }
 }

@@ -1,10 +1,10 @@
 //! Addresses: requests and what the kernel shows.
 
 use super::{Carrier, Effect, Head, link};
-use crate::Error;
 use crate::apply::kernel::Kernel;
 use crate::sys::netlink::{CREATE, EXCL, KernelError, Socket, attributes_of};
 use crate::sys::rtnl::{self, emit, ip_of, u32_of};
+use crate::{Doing, Error};
 use braid_core::plan::facts::{AddrFact, Facts};
 use braid_core::plan::thing::{Addr, LinkRef, Verb};
 use ipnet::IpNet;
@@ -66,9 +66,9 @@ pub fn list(socket: &mut Socket, index: u32) -> Result<Vec<(u32, AddrFact)>, Ker
 pub(super) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
     link::read(kernel, at, facts)?;
     let Some(index) = facts.link(at).map(|fact| fact.index) else { return Ok(()) };
-    let found = kernel.route(at.ns).and_then(|socket| list(socket, index));
-    let addrs = found.map_err(|cause| Error::new(format!("list addresses of {at}"), cause))?;
-    facts.addrs.insert(at.clone(), addrs.into_iter().map(|(_, fact)| fact).collect());
+    let addrs = kernel.route(at.ns).and_then(|socket| Ok(list(socket, index)?));
+    let addrs = addrs.doing(format_args!("list addresses of {at}"))?.into_iter().map(|(_, fact)| fact).collect();
+    facts.addrs.insert(at.clone(), addrs);
     Ok(())
 }
 

@@ -11,13 +11,13 @@
 
 use super::Effect;
 use super::elements::{Claim, claim};
-use crate::Error;
 use crate::apply::kernel::Kernel;
 use crate::sys::netlink::{KernelError, Socket};
 use crate::sys::nft::batch::{Batch, ETHER_ADDR, Family, IFNAME, Means};
 use crate::sys::nft::expression::{META_IIFNAME, REG_1, REG_2, Verdict};
 use crate::sys::nft::read::{Element, element, elements};
 use crate::sys::nft::{IFNAME_LEN, Spot, TABLE, del_all_in, first_that_fits, ifname, name};
+use crate::{Cause, Doing, Error};
 use braid_core::name::{IfName, Mac};
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::MacCheck;
@@ -36,30 +36,30 @@ const LINK_HEADER: u32 = 0;
 const ETHER_SOURCE: u32 = 6;
 
 impl Effect for MacCheck {
-    fn add(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+    fn add(&self, kernel: &mut Kernel) -> Result<(), Cause> {
         claim(kernel, self)
     }
 
-    fn del(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
-        del_owned(kernel.nft()?, self)
+    fn del(&self, kernel: &mut Kernel) -> Result<(), Cause> {
+        Ok(del_owned(kernel.nft()?, self)?)
     }
 }
 
 impl Claim for MacCheck {
-    fn claim(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
-        add(kernel.nft()?, self)
+    fn claim(&self, kernel: &mut Kernel) -> Result<(), Cause> {
+        Ok(add(kernel.nft()?, self)?)
     }
 
     fn claimant(&self) -> &str {
         &self.owner
     }
 
-    fn holders(&self, kernel: &mut Kernel) -> Result<Vec<String>, KernelError> {
+    fn holders(&self, kernel: &mut Kernel) -> Result<Vec<String>, Cause> {
         Ok(owner(kernel.nft()?, &self.port)?.into_iter().collect())
     }
 
-    fn clear(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
-        del(kernel.nft()?, &self.port)
+    fn clear(&self, kernel: &mut Kernel) -> Result<(), Cause> {
+        Ok(del(kernel.nft()?, &self.port)?)
     }
 }
 
@@ -123,8 +123,7 @@ pub fn owners(socket: &mut Socket) -> Result<Vec<(IfName, String)>, KernelError>
 
 #[cold]
 pub(super) fn read(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
-    let found = kernel.nft().and_then(list);
-    facts.mac_checks.extend(found.map_err(|cause| Error::new("list checked bridge ports", cause))?);
+    facts.mac_checks.extend(kernel.nft().and_then(list).doing("list checked bridge ports")?);
     Ok(())
 }
 

@@ -17,7 +17,6 @@
 
 use super::elements::{Claim, claim};
 use super::{Carrier, Effect};
-use crate::Error;
 use crate::apply::kernel::Kernel;
 use crate::sys::netlink::{KernelError, Socket};
 use crate::sys::nft::batch::{Batch, Family, Means};
@@ -25,6 +24,7 @@ use crate::sys::nft::expression::{REG_1, Verdict};
 use crate::sys::nft::ip::Ip;
 use crate::sys::nft::read::{Element, elements};
 use crate::sys::nft::{Spot, address, batch, bytes, del_all, del_of, first_that_fits, owner_of, those};
+use crate::{Cause, Doing, Error};
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::{Masquerade, Verb};
 use ipnet::IpNet;
@@ -43,31 +43,31 @@ impl Effect for Masquerade {
         verb.word(Carrier::Alone, Carrier::Elements)
     }
 
-    fn add(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+    fn add(&self, kernel: &mut Kernel) -> Result<(), Cause> {
         claim(kernel, self)
     }
 
-    fn elements(&self, kernel: &mut Kernel, all: &mut Vec<Spot>) -> Result<(), KernelError> {
+    fn elements(&self, kernel: &mut Kernel, all: &mut Vec<Spot>) -> Result<(), Cause> {
         all.extend(owned(kernel.nft()?, self)?);
         Ok(())
     }
 }
 
 impl Claim for Masquerade {
-    fn claim(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
-        add(kernel.nft()?, self)
+    fn claim(&self, kernel: &mut Kernel) -> Result<(), Cause> {
+        Ok(add(kernel.nft()?, self)?)
     }
 
     fn claimant(&self) -> &str {
         &self.owner
     }
 
-    fn holders(&self, kernel: &mut Kernel) -> Result<Vec<String>, KernelError> {
+    fn holders(&self, kernel: &mut Kernel) -> Result<Vec<String>, Cause> {
         Ok(owner(kernel.nft()?, self.source)?.into_iter().collect())
     }
 
-    fn clear(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
-        del_source(kernel.nft()?, self.source)
+    fn clear(&self, kernel: &mut Kernel) -> Result<(), Cause> {
+        Ok(del_source(kernel.nft()?, self.source)?)
     }
 }
 
@@ -134,8 +134,7 @@ pub fn list(socket: &mut Socket) -> Result<Vec<(IpAddr, String)>, KernelError> {
 
 #[cold]
 pub(super) fn read(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
-    let found = kernel.nft().and_then(list);
-    facts.masquerades.extend(found.map_err(|cause| Error::new("list masqueraded sources", cause))?);
+    facts.masquerades.extend(kernel.nft().and_then(list).doing("list masqueraded sources")?);
     Ok(())
 }
 

@@ -26,11 +26,10 @@ pub mod xsk_guard;
 
 pub(crate) use request::{Request, is_only_elements, link_of};
 
-use crate::Error;
 use crate::apply::kernel::Kernel;
 use crate::apply::{features, observe};
-use crate::sys::netlink::KernelError;
 use crate::sys::nft::Spot;
+use crate::{Cause, Error};
 use braid_core::plan::facts::{Facts, Need};
 use braid_core::plan::step::{Kind, Legacy};
 use braid_core::plan::thing::{Link, LinkRef, Shaping, Sysctl, Thing, Verb};
@@ -63,12 +62,12 @@ pub(crate) trait Effect {
     }
 
     /// Has it come.
-    fn add(&self, _kernel: &mut Kernel) -> Result<(), KernelError> {
+    fn add(&self, _kernel: &mut Kernel) -> Result<(), Cause> {
         Err(Errno::EOPNOTSUPP.into())
     }
 
     /// Has it go.
-    fn del(&self, _kernel: &mut Kernel) -> Result<(), KernelError> {
+    fn del(&self, _kernel: &mut Kernel) -> Result<(), Cause> {
         Err(Errno::EOPNOTSUPP.into())
     }
 
@@ -83,7 +82,7 @@ pub(crate) trait Effect {
     }
 
     /// Notes the elements of nf_tables that are still its owner's, to go with those of others.
-    fn elements(&self, _kernel: &mut Kernel, _all: &mut Vec<Spot>) -> Result<(), KernelError> {
+    fn elements(&self, _kernel: &mut Kernel, _all: &mut Vec<Spot>) -> Result<(), Cause> {
         Ok(())
     }
 
@@ -160,10 +159,18 @@ pub(crate) fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Resul
     }
 }
 
+/// `None` for what is not there. EINVAL: the root queue is built in, or there is no clsact.
+pub(super) fn found<T>(result: Result<T, impl Into<Cause>>) -> Result<Option<T>, Cause> {
+    match result.map_err(Into::into) {
+        Err(cause) if cause.is(&[Errno::ENOENT, Errno::ENODEV, Errno::EINVAL]) => Ok(None),
+        other => other.map(Some),
+    }
+}
+
 /// Has all of a kind go that is of one owner.
-pub(crate) fn forget(kernel: &mut Kernel, kind: Kind, owner: &str) -> Result<(), KernelError> {
+pub(crate) fn forget(kernel: &mut Kernel, kind: Kind, owner: &str) -> Result<(), Cause> {
     match kind {
-        Kind::Masquerades => masquerade::del_owner(kernel.nft()?, owner),
+        Kind::Masquerades => Ok(masquerade::del_owner(kernel.nft()?, owner)?),
         Kind::HostPorts => host_ports::del_owner(kernel, owner),
         Kind::Firewall => firewall::del_owner(kernel, owner),
         Kind::XskGuards => xsk_guard::del_of_owner(owner),
@@ -171,16 +178,16 @@ pub(crate) fn forget(kernel: &mut Kernel, kind: Kind, owner: &str) -> Result<(),
 }
 
 /// Has go what a reference plugin made.
-pub(crate) fn end_legacy(kernel: &mut Kernel, legacy: &Legacy) -> Result<(), KernelError> {
+pub(crate) fn end_legacy(kernel: &mut Kernel, legacy: &Legacy) -> Result<(), Cause> {
     match legacy {
         Legacy::Masquerade { network, container_id, ifname } => {
             let of = reference::Of { network, container_id, ifname: ifname.as_str() };
-            reference::del_masquerade(kernel.nft()?, of)
+            Ok(reference::del_masquerade(kernel.nft()?, of)?)
         }
-        Legacy::MacCheck { container_id, ifname } => reference::del_mac_check(kernel.nft()?, container_id, ifname),
+        Legacy::MacCheck { container_id, ifname } => Ok(reference::del_mac_check(kernel.nft()?, container_id, ifname)?),
         Legacy::HostPorts { network, container_id } => {
             let of = reference::Of { network, container_id, ifname: "" };
-            reference::del_ports(kernel.nft()?, of)
+            Ok(reference::del_ports(kernel.nft()?, of)?)
         }
         Legacy::Firewall { addrs, zone } => firewall::del_reference(kernel, addrs, zone),
         Legacy::Tuning { at, file } => reference_tuning::restore(kernel, at, file),

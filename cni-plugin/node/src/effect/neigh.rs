@@ -1,10 +1,10 @@
 //! Neighbours in rtnetlink's terms.
 
 use super::{Carrier, Effect, Head};
-use crate::Error;
 use crate::apply::kernel::Kernel;
 use crate::sys::netlink::{CREATE, EXCL};
 use crate::sys::rtnl::emit;
+use crate::{Doing, Error};
 use braid_core::name::Mac;
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::{LinkRef, Neigh, Verb};
@@ -44,10 +44,11 @@ impl Effect for Neigh {
 
 /// Reads the permanent neighbours at a link; what this code does not know is passed over.
 pub(super) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
-    let fail = |cause| Error::new(format!("list neighbours at {at}"), cause);
-    let Some(index) = kernel.link(at).map_err(fail)?.map(|fact| fact.index) else { return Ok(()) };
+    let link = kernel.link(at).doing(format_args!("look up link {at}"))?;
+    let Some(index) = link.map(|fact| fact.index) else { return Ok(()) };
     let all = |out: &mut Vec<u8>| emit(&NeighbourMessage::default(), out);
-    let messages = kernel.route(at.ns).and_then(|socket| socket.dump(GETNEIGH, all)).map_err(fail)?;
+    let messages = kernel.route(at.ns).and_then(|socket| Ok(socket.dump(GETNEIGH, all)?));
+    let messages = messages.doing(format_args!("list neighbours at {at}"))?;
     let neighs = messages.iter().filter_map(|message| parse(at, index, &message.body)).collect();
     facts.neighs.insert(at.clone(), neighs);
     Ok(())

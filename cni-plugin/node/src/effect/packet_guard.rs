@@ -15,7 +15,6 @@
 //! machine in the container does: at a tenth more than the rate, so that it is the queue that they meet.
 
 use super::Effect;
-use crate::Error;
 use crate::apply::kernel::Kernel;
 use crate::sys::netlink::{KernelError, Socket};
 use crate::sys::nft::batch::{Batch, Family};
@@ -23,6 +22,7 @@ use crate::sys::nft::expression::{REG_1, Verdict};
 use crate::sys::nft::ip::NETWORK_HEADER;
 use crate::sys::nft::read::{Rule, rules};
 use crate::sys::nft::{bytes, gone_is_fine};
+use crate::{Cause, Doing, Error};
 use braid_core::name::IfName;
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::packet_guard::{PacketGuardFact, PacketLimit};
@@ -40,12 +40,12 @@ const HOOK_EGRESS: u32 = 1;
 const PRIORITY: i32 = 0;
 
 impl Effect for PacketGuard {
-    fn add(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
-        add(kernel.nft_of(self.at.ns)?, self)
+    fn add(&self, kernel: &mut Kernel) -> Result<(), Cause> {
+        Ok(add(kernel.nft_of(self.at.ns)?, self)?)
     }
 
-    fn del(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
-        del(kernel.nft_of(self.at.ns)?, &self.at.name)
+    fn del(&self, kernel: &mut Kernel) -> Result<(), Cause> {
+        Ok(del(kernel.nft_of(self.at.ns)?, &self.at.name)?)
     }
 
     /// A kernel without nf_tables has none.
@@ -87,8 +87,8 @@ pub fn find(socket: &mut Socket, link: &IfName) -> Result<Option<PacketGuardFact
 
 #[cold]
 pub(super) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
-    let found = kernel.nft_of(at.ns).and_then(|socket| find(socket, &at.name));
-    let found = found.map_err(|cause| Error::new(format!("look what packet sockets may send through {at}"), cause))?;
+    let found = kernel.nft_of(at.ns).and_then(|socket| Ok(find(socket, &at.name)?));
+    let found = found.doing(format_args!("look what packet sockets may send through {at}"))?;
     facts.packet_guards.extend(found.map(|fact| (at.clone(), fact)));
     Ok(())
 }

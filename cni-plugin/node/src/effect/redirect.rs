@@ -3,8 +3,9 @@
 use super::Effect;
 use super::host_ports::ebpf;
 use super::shaping::{self, Batch};
+use crate::Cause;
 use crate::apply::kernel::Kernel;
-use crate::sys::netlink::{KernelError, attr, find, nest};
+use crate::sys::netlink::{attr, find, nest};
 use crate::sys::rtnl::tc::{TCA_OPTIONS, bpf_options, filter_at, numbers};
 use crate::sys::rtnl::{text_of, u32_of};
 use braid_core::name::{Hook, Ns};
@@ -12,11 +13,11 @@ use braid_core::plan::thing::redirect::{self as thing, Instruction};
 use braid_core::plan::thing::{LinkRef, Redirect};
 
 impl Effect for Redirect {
-    fn add(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+    fn add(&self, kernel: &mut Kernel) -> Result<(), Cause> {
         add(kernel, self)
     }
 
-    fn del(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+    fn del(&self, kernel: &mut Kernel) -> Result<(), Cause> {
         shaping::detach(kernel, &self.from, |index, out| filter(self.from.ns, index, out))
     }
 
@@ -26,7 +27,7 @@ impl Effect for Redirect {
 }
 
 /// Sends all that comes in from one link out through another.
-fn add(kernel: &mut Kernel, Redirect { from, to }: &Redirect) -> Result<(), KernelError> {
+fn add(kernel: &mut Kernel, Redirect { from, to }: &Redirect) -> Result<(), Cause> {
     let (index, to) = (kernel.index(from)?, kernel.index(to)?);
     let mut batch = Batch::on(kernel.route(from.ns)?);
     batch.clsact(index);
@@ -36,7 +37,7 @@ fn add(kernel: &mut Kernel, Redirect { from, to }: &Redirect) -> Result<(), Kern
 }
 
 /// Nothing else that hangs at the link of the host may send past the queue to which what comes in is led now.
-pub(super) fn led(kernel: &mut Kernel, from: &LinkRef) -> Result<(), KernelError> {
+pub(super) fn led(kernel: &mut Kernel, from: &LinkRef) -> Result<(), Cause> {
     if from.ns == Ns::Pod {
         return Ok(());
     }

@@ -1,10 +1,9 @@
 //! Backup that the reference `tuning` made before it changed an interface: `<dataDir>/<container>_<ifname>.json`.
 
 use super::attr::set_attrs;
-use crate::Error;
 use crate::apply::kernel::Kernel;
-use crate::sys::netlink::KernelError;
 use crate::sys::rtnl;
+use crate::{Cause, Doing};
 use braid_core::name::Mac;
 use braid_core::plan::thing::{LinkAttr, LinkRef};
 use serde::Deserialize;
@@ -33,11 +32,10 @@ impl Backup {
 
 /// Restores what `file` notes and removes it. What the kernel refuses is told and no failure, as with the plugin that
 /// wrote the file: an interface that cannot go back must not keep its container from going.
-pub(super) fn restore(kernel: &mut Kernel, at: &LinkRef, file: &str) -> Result<(), KernelError> {
-    let fail = |err: std::io::Error| Error::io(file, &err).cause;
+pub(super) fn restore(kernel: &mut Kernel, at: &LinkRef, file: &str) -> Result<(), Cause> {
     let noted = match std::fs::read(file) {
         Err(err) if err.kind() == ErrorKind::NotFound => return Ok(()),
-        read => read.map_err(fail)?,
+        read => read.doing(format_args!("read {file}"))?,
     };
     let backup: Backup = serde_json::from_slice(&noted).unwrap_or_default();
     if let Ok(index) = kernel.index(at) {
@@ -48,5 +46,5 @@ pub(super) fn restore(kernel: &mut Kernel, at: &LinkRef, file: &str) -> Result<(
             }
         }
     }
-    std::fs::remove_file(file).map_err(fail)
+    Ok(std::fs::remove_file(file).doing(format_args!("remove {file}"))?)
 }

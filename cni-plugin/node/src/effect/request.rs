@@ -1,8 +1,8 @@
 //! Steps that are one request of the route family.
 
 use super::{Effect, attr, of};
+use crate::Cause;
 use crate::apply::kernel::Kernel;
-use crate::sys::netlink::KernelError;
 use crate::sys::rtnl;
 use braid_core::plan::step::Step;
 use braid_core::plan::thing::{LinkRef, Thing, Verb};
@@ -17,7 +17,7 @@ pub(crate) struct Request {
 
 impl Request {
     /// The request that does all of `steps`, which [`in_one_request`](braid_core::plan::request::in_one_request) found to be one.
-    pub(crate) fn of(steps: &[Step], kernel: &mut Kernel) -> Result<Self, KernelError> {
+    pub(crate) fn of(steps: &[Step], kernel: &mut Kernel) -> Result<Self, Cause> {
         let mut body = Vec::with_capacity(64);
         if let Some((at, _)) = steps[0].attr() {
             attr::set_attrs(kernel.index(at)?, steps.iter().filter_map(Step::attr).map(|(_, to)| to), &mut body);

@@ -1,10 +1,10 @@
 //! Routes: requests and what the kernel shows.
 
 use super::{Carrier, Effect, Head, link};
-use crate::Error;
 use crate::apply::kernel::Kernel;
 use crate::sys::netlink::{CREATE, KernelError, Socket, attributes_of, find};
 use crate::sys::rtnl::{self, emit, ip_of, u32_of};
+use crate::{Doing, Error};
 use braid_core::name::Ns;
 use braid_core::plan::facts::{Facts, RouteFact};
 use braid_core::plan::thing::{LinkRef, Route, Verb};
@@ -87,25 +87,20 @@ pub fn list(socket: &mut Socket, v4: bool) -> Result<Vec<RouteFact>, KernelError
 #[cold]
 pub(super) fn read(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(), Error> {
     let routes = kernel.route(ns).and_then(|socket| Ok([list(socket, true)?, list(socket, false)?].concat()));
-    facts.routes.insert(ns, routes.map_err(|cause| Error::new(format!("list routes of {ns}"), cause))?);
+    facts.routes.insert(ns, routes.doing(format_args!("list routes of {ns}"))?);
     Ok(())
 }
 
 /// The link of the first default route, IPv4 before IPv6, main table.
 #[cold]
 pub(super) fn read_default_link(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(), Error> {
-    let fail = |cause| Error::new(format!("look for the default route of {ns}"), cause);
     for v4 in [true, false] {
+        let routes = kernel.route(ns).and_then(|socket| Ok(list(socket, v4)?));
+        let routes = routes.doing(format_args!("list routes of {ns}"))?;
         let is_default = |r: &RouteFact| r.dst.prefix_len() == 0 && r.table == RT_TABLE_MAIN;
-        let found = kernel
-            .route(ns)
-            .and_then(|socket| list(socket, v4))
-            .map_err(fail)?
-            .into_iter()
-            .filter(is_default)
-            .find_map(|r| r.link);
-        if let Some(index) = found {
-            let name = link::name_of(kernel, ns, index).map_err(fail)?;
+        if let Some(index) = routes.into_iter().filter(is_default).find_map(|r| r.link) {
+            let name = link::name_of(kernel, ns, index);
+            let name = name.doing(format_args!("look up the link of the default route of {ns}"))?;
             facts.default_links.insert(ns, name.clone());
             return link::read(kernel, &LinkRef { ns, name }, facts);
         }

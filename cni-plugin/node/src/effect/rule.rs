@@ -1,10 +1,10 @@
 //! Rules of policy routing in rtnetlink's terms.
 
 use super::{Carrier, Effect, Head};
-use crate::Error;
 use crate::apply::kernel::Kernel;
 use crate::sys::netlink::{CREATE, EXCL};
 use crate::sys::rtnl::emit;
+use crate::{Doing, Error};
 use braid_core::name::Ns;
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::Verb;
@@ -49,8 +49,8 @@ impl Effect for Rule {
 /// Reads the rules of a namespace that are about one address; what this code does not know is passed over.
 pub(super) fn read(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(), Error> {
     let all = |out: &mut Vec<u8>| emit(&RuleMessage::default(), out);
-    let messages = kernel.route(ns).and_then(|socket| socket.dump(GETRULE, all));
-    let messages = messages.map_err(|cause| Error::new(format!("list rules of {ns}"), cause))?;
+    let messages = kernel.route(ns).and_then(|socket| Ok(socket.dump(GETRULE, all)?));
+    let messages = messages.doing(format_args!("list rules of {ns}"))?;
     facts.rules.insert(ns, messages.iter().filter_map(|message| parse(ns, &message.body)).collect());
     Ok(())
 }

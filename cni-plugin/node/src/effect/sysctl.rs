@@ -1,13 +1,13 @@
 //! Sysctls of a namespace, written in one visit, and what is to be known before the host forwards.
 
 use super::{Carrier, Effect, link, route};
-use crate::Error;
 use crate::apply::executor::is_there_already;
 use crate::apply::kernel::Kernel;
 use crate::sys::netlink::Socket;
 use crate::sys::release::is_at_least;
 use crate::sys::rtnl::{self, netconf};
 use crate::sys::sysctl;
+use crate::{Doing, Error};
 use braid_core::name::{IfName, Ns};
 use braid_core::plan::Facts;
 use braid_core::plan::step::Step;
@@ -40,8 +40,7 @@ pub(crate) fn write(
 }
 
 pub(super) fn read(kernel: &mut Kernel, ns: Ns, key: &str, facts: &mut Facts) -> Result<(), Error> {
-    let value = kernel.run_in(ns, || sysctl::read(key))?;
-    let value = value.map_err(|err| Error::io(format!("read sysctl {key}"), &err))?;
+    let value = kernel.run_in(ns, || read_here(key))??;
     facts.sysctls.extend(value.map(|value| ((ns, key.to_owned()), value)));
     Ok(())
 }
@@ -64,14 +63,14 @@ fn forwards(kernel: &mut Kernel, ns: Ns, key: &str) -> Option<bool> {
         return None;
     }
     let ask = |socket: &mut Socket| socket.get(rtnl::GETNETCONF, |out| netconf::of_all(family, out));
-    kernel.route(ns).and_then(ask).ok().map(|message| netconf::forwards(&message.body))
+    ask(kernel.route(ns).ok()?).ok().map(|message| netconf::forwards(&message.body))
 }
 
 /// Reads whether the host forwards IPv6, and if not, its links that accept router advertisements.
 pub(super) fn read_ipv6_forwarding(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
     let is_on = match forwards(kernel, Ns::Host, Sysctl::IPV6_FORWARD) {
         Some(is_on) => Some(is_on),
-        None => read_host(Sysctl::IPV6_FORWARD)?.map(|value| value == "1"),
+        None => read_here(Sysctl::IPV6_FORWARD)?.map(|value| value == "1"),
     };
     match is_on {
         Some(true) => drop(facts.sysctls.insert((Ns::Host, Sysctl::IPV6_FORWARD.to_owned()), "1".to_owned())),
@@ -81,21 +80,20 @@ pub(super) fn read_ipv6_forwarding(kernel: &mut Kernel, facts: &mut Facts) -> Re
     Ok(())
 }
 
-fn read_host(key: &str) -> Result<Option<String>, Error> {
-    sysctl::read(key).map_err(|err| Error::io(format!("read sysctl {key}"), &err))
+/// Reads a sysctl of this thread's namespace.
+fn read_here(key: &str) -> Result<Option<String>, Error> {
+    sysctl::read(key).doing(format_args!("read sysctl {key}"))
 }
 
 #[cold]
 fn advertised(kernel: &mut Kernel) -> Result<Vec<Advertised>, Error> {
-    let fail = |cause| Error::new("list links and IPv6 routes of the host", cause);
-    let socket = kernel.route(Ns::Host).map_err(fail)?;
-    let links = link::list(socket).map_err(fail)?;
-    let routes = route::list(socket, false).map_err(fail)?;
+    let links = link::list(kernel.host()).doing("list links of the host")?;
+    let routes = route::list(kernel.host(), false).doing("list IPv6 routes of the host")?;
     let mut advertised = Vec::new();
     for (name, fact) in links {
         let Ok(name) = IfName::parse(&name) else { continue };
         let accept = [(Sysctl::accept_ra(name.as_str()), "1"), (format!("net/ipv6/conf/{name}/forwarding"), "0")];
-        if accept.iter().all(|(key, value)| read_host(key).is_ok_and(|found| found.as_deref() == Some(*value))) {
+        if accept.iter().all(|(key, value)| read_here(key).is_ok_and(|found| found.as_deref() == Some(*value))) {
             let has_route = routes.iter().any(|route| route.from_router && route.link == Some(fact.index));
             let (at, is_port) = (LinkRef::host(name), fact.master.is_some());
             advertised.push(Advertised { at, kind: fact.kind, is_port, has_route });

@@ -2,11 +2,11 @@
 
 use super::link::{self, INFO_LEN, ifla};
 use super::{Carrier, Effect, Head};
-use crate::Error;
 use crate::apply::kernel::Kernel;
 use crate::sys::netlink::{attributes_of, find};
 use crate::sys::rtnl::{self, emit, u16_of, u32_of};
-use braid_core::name::{IfName, Ns};
+use crate::{Doing, Error};
+use braid_core::name::IfName;
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::vlan::Vlan;
 use braid_core::plan::thing::{LinkRef, PortVlan, Verb};
@@ -47,9 +47,7 @@ fn write(index: u32, vlan: Vlan, out: &mut Vec<u8>) {
 
 #[cold]
 pub(super) fn read(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
-    let fail = |cause| Error::new("list VLANs of bridge ports", cause);
-    let socket = kernel.route(Ns::Host).map_err(fail)?;
-    let messages = socket.dump(rtnl::GETLINK, dump).map_err(fail)?;
+    let messages = kernel.host().dump(rtnl::GETLINK, dump).doing("list VLANs of bridge ports")?;
     for message in &messages {
         let Some((_, vlans)) = parse(&message.body) else { continue };
         let Some((name, _)) = link::parse(&message.body) else { continue };

@@ -10,9 +10,8 @@
 //!
 //! Two containers' folders may be asked for in both orders, if each is the other's dead one: both calls give up after 4 s.
 
-use crate::Error;
 use crate::sys::lock::{wait, wait_for};
-use crate::sys::netlink::KernelError;
+use crate::{Doing, Error};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -51,16 +50,11 @@ impl Lock {
             opened => opened,
         };
         let held = opened.and_then(|file| self.wait(&file).map(|()| file));
-        held.map_err(|err| Error::io(format!("lock {}", path.display()), &err))
+        held.doing(format_args!("lock {}", path.display()))
     }
 
     fn wait(self, file: &File) -> io::Result<()> {
         // On a busy node the kernel takes a second or two to take links away.
         if self == Self::Links { wait_for(file, 4) } else { wait(file) }
-    }
-
-    /// The same within a step, whose own text says what is being done.
-    pub(crate) fn hold_for_step(self) -> Result<File, KernelError> {
-        self.hold().map_err(Error::within_step)
     }
 }

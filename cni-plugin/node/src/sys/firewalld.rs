@@ -1,8 +1,6 @@
 //! firewalld's zones: which of them the packets of an address belong to (its D-Bus interface, `firewalld.dbus(5)`).
 
 use super::dbus::{Answer, Bus, Object, is_true};
-use super::netlink::KernelError;
-use nix::errno::Errno;
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 
@@ -11,13 +9,13 @@ const NAME: &str = "org.fedoraproject.FirewallD1";
 const ZONES: Object =
     Object { destination: NAME, path: "/org/fedoraproject/FirewallD1", interface: "org.fedoraproject.FirewallD1.zone" };
 
-/// True if it runs.
-pub fn is_there() -> Result<bool, KernelError> {
+/// Whether it runs.
+pub fn is_there() -> io::Result<bool> {
     Bus::connect().and_then(|bus| bus.map_or(Ok(false), |mut bus| bus.has_owner(NAME))).map_err(|err| broken(&err))
 }
 
 /// Puts the address into the zone, if it is not there.
-pub fn add_source(zone: &str, addr: IpAddr) -> Result<(), KernelError> {
+pub fn add_source(zone: &str, addr: IpAddr) -> io::Result<()> {
     match call("addSource", zone, addr).map_err(|err| broken(&err))? {
         Err(said) if !said.contains(": ZONE_ALREADY_SET") => Err(refused(&said)),
         _ => Ok(()),
@@ -25,7 +23,7 @@ pub fn add_source(zone: &str, addr: IpAddr) -> Result<(), KernelError> {
 }
 
 /// Takes the address out of the zone; success where it is not there, or firewalld does not run.
-pub fn remove_source(zone: &str, addr: IpAddr) -> Result<(), KernelError> {
+pub fn remove_source(zone: &str, addr: IpAddr) -> io::Result<()> {
     match call("removeSource", zone, addr) {
         Err(err) if err.kind() != ErrorKind::NotFound => Err(broken(&err)),
         // firewalld's own word that it is not there, or the bus's that nobody has its name, or no bus.
@@ -33,8 +31,8 @@ pub fn remove_source(zone: &str, addr: IpAddr) -> Result<(), KernelError> {
     }
 }
 
-/// True if the address is in the zone.
-pub fn has_source(zone: &str, addr: IpAddr) -> Result<bool, KernelError> {
+/// Whether the address is in the zone.
+pub fn has_source(zone: &str, addr: IpAddr) -> io::Result<bool> {
     let answer = call("querySource", zone, addr).map_err(|err| broken(&err))?;
     answer.map(|body| is_true(&body)).map_err(|said| refused(&said))
 }
@@ -45,12 +43,10 @@ fn call(member: &str, zone: &str, addr: IpAddr) -> io::Result<Answer> {
     Bus::connect()?.ok_or_else(no_bus)?.call(ZONES, member, &[zone, &source])
 }
 
-fn refused(said: &str) -> KernelError {
-    KernelError { ext_ack: Some(format!("firewalld: {said}")), ..Errno::EPROTO.into() }
+fn refused(said: &str) -> io::Error {
+    io::Error::other(format!("firewalld: {said}"))
 }
 
-fn broken(err: &io::Error) -> KernelError {
-    let is_late = matches!(err.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
-    let errno = if is_late { Errno::ETIMEDOUT } else { Errno::EPROTO };
-    KernelError { errno, ..refused(&format!("system bus: {err}")) }
+fn broken(err: &io::Error) -> io::Error {
+    io::Error::new(err.kind(), format!("firewalld: system bus: {err}"))
 }

@@ -14,30 +14,10 @@ pub struct KernelError {
     pub unanswered: bool,
 }
 
-impl KernelError {
-    /// The kernel's sentence, or what the errno means.
-    pub fn sentence(&self) -> &str {
-        self.ext_ack.as_deref().unwrap_or_else(|| self.errno.desc())
-    }
-
-    /// True if it passes by itself, so that the same call may succeed later.
-    pub fn passes(&self) -> bool {
-        const PASSING: &[Errno] = &[
-            Errno::EAGAIN,
-            Errno::EBUSY,
-            Errno::EINTR,
-            Errno::ENOBUFS,
-            Errno::ETIMEDOUT,
-            // A program that is being installed.
-            Errno::ETXTBSY,
-        ];
-        PASSING.contains(&self.errno)
-    }
-}
-
 impl fmt::Display for KernelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} (kernel: \"{}\")", self.errno, self.sentence())
+        let sentence = self.ext_ack.as_deref().unwrap_or_else(|| self.errno.desc());
+        write!(f, "{:?} (kernel: \"{sentence}\")", self.errno)
     }
 }
 

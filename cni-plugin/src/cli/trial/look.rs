@@ -5,10 +5,10 @@ use braid_core::cni::AddResult;
 use braid_core::name::Ns;
 use braid_core::plan::facts::{AddrFact, LinkFact, RouteFact};
 use braid_core::plan::step::Step;
+use braid_node::Cause;
 use braid_node::apply::executor::Timing;
 use braid_node::apply::kernel::Kernel;
 use braid_node::effect::{addr, link, route};
-use braid_node::sys::netlink::KernelError;
 use std::collections::BTreeSet;
 
 /// One link and its addresses.
@@ -34,7 +34,7 @@ pub(super) fn look(
     kernel: &mut Kernel,
     results: &[AddResult],
     timings: &[(Vec<Step>, Timing)],
-) -> Result<Sides, KernelError> {
+) -> Result<Sides, Cause> {
     let steps = timings.iter().flat_map(|(steps, _)| steps);
     let mut names: BTreeSet<String> = steps.filter_map(host_link).map(|link| link.name.to_string()).collect();
     let of_host = results.iter().flat_map(|result| &result.interfaces).filter(|interface| interface.sandbox.is_empty());
@@ -47,7 +47,7 @@ pub(super) fn look(
     Ok(Sides { pod: links(kernel, Ns::Pod)?, routes, host })
 }
 
-fn links(kernel: &mut Kernel, ns: Ns) -> Result<Vec<Seen>, KernelError> {
+fn links(kernel: &mut Kernel, ns: Ns) -> Result<Vec<Seen>, Cause> {
     let links = link::list(kernel.route(ns)?)?;
     let addrs = addr::list(kernel.route(ns)?, 0)?;
     let of = |index| addrs.iter().filter(move |(of, _)| *of == index).map(|(_, addr)| addr.clone()).collect();

@@ -1,11 +1,10 @@
 //! A model of a machine: it keeps what steps make as values, and fails where it is told to.
 
-use crate::Error;
 use crate::apply::executor::{OnError, Report, is_there_already};
 use crate::apply::host::{Host, Machine};
 use crate::store::record::{self, Folder, Record};
-use crate::sys::netlink::KernelError;
 use crate::sys::netns::NetNs;
+use crate::{Cause, Error};
 use braid_core::cni;
 use braid_core::k8s::nad::DiskFile;
 use braid_core::k8s::settings::Settings;
@@ -310,7 +309,7 @@ impl Host for Model {
         report
     }
 
-    fn link(&mut self, at: &LinkRef) -> Result<Option<LinkFact>, KernelError> {
+    fn link(&mut self, at: &LinkRef) -> Result<Option<LinkFact>, Cause> {
         Ok(self.state.borrow().facts().link(at).cloned())
     }
 

@@ -22,6 +22,7 @@ use crate::sys::nft::TABLE;
 use crate::sys::nft::batch::{Batch, Family, Place, SUBSYS};
 use crate::sys::nft::expression::{REG_1, Verdict};
 use crate::sys::nft::read::{Rule, rules};
+use crate::{Cause, Doing};
 use braid_core::plan::thing::firewall::MARK as BIT;
 use nix::errno::Errno;
 use std::net::IpAddr;
@@ -63,11 +64,11 @@ pub fn shut(socket: &mut Socket, addrs: &[IpAddr], admin: &str) -> Result<Vec<St
 }
 
 /// Opens all of them. Nobody else may do the same meanwhile, or a rule may be there twice.
-pub fn open(socket: &mut Socket, addrs: &[IpAddr], admin: &str) -> Result<(), KernelError> {
+pub fn open(socket: &mut Socket, addrs: &[IpAddr], admin: &str) -> Result<(), Cause> {
     let chains = chains(socket)?;
     for family in families(addrs).filter(|family| is_iptables(*family, &chains)) {
         let batch = open_iptables(socket, family, admin, has(family, &chains))?;
-        batch.send(socket).map_err(|err| named(&err, &format!("{} {FILTER} {FORWARD}", family.name())))?;
+        batch.send(socket).doing(format_args!("add rules to chain {} {FILTER} {FORWARD}", family.name()))?;
     }
     for (Chain { family, table, name, .. }, last) in droppers(socket, addrs, &chains)? {
         let mut batch = Batch::new(*family, table.clone());
@@ -77,16 +78,10 @@ pub fn open(socket: &mut Socket, addrs: &[IpAddr], admin: &str) -> Result<(), Ke
             Err(err) if err.errno == Errno::ENOENT => {}
             // Its owner lets nobody else change it: CHECK tells.
             Err(err) if err.errno == Errno::EPERM => {}
-            other => other.map_err(|err| named(&err, &format!("{} {table} {name}", family.name())))?,
+            other => other.doing(format_args!("add a rule to chain {} {table} {name}", family.name()))?,
         }
     }
     Ok(())
-}
-
-/// The kernel's error, with the chain that it is about.
-fn named(err: &KernelError, chain: &str) -> KernelError {
-    let said = err.ext_ack.as_deref().map(|said| format!(": {said}")).unwrap_or_default();
-    KernelError { ext_ack: Some(format!("chain {chain}{said}")), ..err.clone() }
 }
 
 fn open_iptables(socket: &mut Socket, family: Family, admin: &str, has_forward: bool) -> Result<Batch, KernelError> {

@@ -10,12 +10,11 @@ use super::host_ports::ebpf;
 use super::reference;
 use super::tables::{self, State, Table};
 use super::{Carrier, Effect};
-use crate::Error;
 use crate::apply::kernel::Kernel;
 use crate::store::lock::Lock;
 use crate::sys::firewalld;
-use crate::sys::netlink::KernelError;
 use crate::sys::nft::{Spot, del_all};
+use crate::{Cause, Doing, Error};
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::firewall::Gate;
 use braid_core::plan::thing::{Firewall, Verb};
@@ -27,15 +26,15 @@ impl Effect for Firewall {
         if is_only_elements { verb.word(Carrier::Alone, Carrier::Elements) } else { Carrier::Alone }
     }
 
-    fn add(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+    fn add(&self, kernel: &mut Kernel) -> Result<(), Cause> {
         claim(kernel, self)
     }
 
-    fn del(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+    fn del(&self, kernel: &mut Kernel) -> Result<(), Cause> {
         del(kernel, self)
     }
 
-    fn elements(&self, kernel: &mut Kernel, all: &mut Vec<Spot>) -> Result<(), KernelError> {
+    fn elements(&self, kernel: &mut Kernel, all: &mut Vec<Spot>) -> Result<(), Cause> {
         all.extend(addrs::owned(kernel.nft()?, self)?);
         Ok(())
     }
@@ -46,7 +45,7 @@ impl Effect for Firewall {
 }
 
 impl Claim for Firewall {
-    fn claim(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+    fn claim(&self, kernel: &mut Kernel) -> Result<(), Cause> {
         add(kernel, self)
     }
 
@@ -54,22 +53,22 @@ impl Claim for Firewall {
         &self.owner
     }
 
-    fn holders(&self, kernel: &mut Kernel) -> Result<Vec<String>, KernelError> {
+    fn holders(&self, kernel: &mut Kernel) -> Result<Vec<String>, Cause> {
         let socket = kernel.nft()?;
         let owners = self.addrs.iter().map(|addr| addrs::owner(socket, *addr));
         Ok(owners.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
     }
 
-    fn clear(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+    fn clear(&self, kernel: &mut Kernel) -> Result<(), Cause> {
         let socket = kernel.nft()?;
-        self.addrs.iter().try_for_each(|addr| addrs::del_addr(socket, *addr))
+        Ok(self.addrs.iter().try_for_each(|addr| addrs::del_addr(socket, *addr))?)
     }
 }
 
 /// Has the host forward for the container; what others would drop first.
-pub(super) fn add(kernel: &mut Kernel, what: &Firewall) -> Result<(), KernelError> {
+pub(super) fn add(kernel: &mut Kernel, what: &Firewall) -> Result<(), Cause> {
     let is_shut = !shut(kernel, what)?.is_empty();
-    let _held = (is_shut || what.isolation.is_some()).then(|| Lock::Rules.hold_for_step()).transpose()?;
+    let _held = (is_shut || what.isolation.is_some()).then(|| Lock::Rules.hold()).transpose()?;
     let socket = kernel.nft()?;
     isolation::add(socket, what)?;
     if what.is_within() {
@@ -84,12 +83,12 @@ pub(super) fn add(kernel: &mut Kernel, what: &Firewall) -> Result<(), KernelErro
             legacy::open(&what.legacy)
         }
         Gate::Chains { .. } => Ok(()),
-        Gate::Firewalld { zone } => what.addrs.iter().try_for_each(|addr| firewalld::add_source(zone, *addr)),
+        Gate::Firewalld { zone } => Ok(what.addrs.iter().try_for_each(|addr| firewalld::add_source(zone, *addr))?),
     }
 }
 
 /// The chains that would drop the addresses' packets, each as a sentence.
-fn shut(kernel: &mut Kernel, what: &Firewall) -> Result<Vec<String>, KernelError> {
+fn shut(kernel: &mut Kernel, what: &Firewall) -> Result<Vec<String>, Cause> {
     match &what.gate {
         Gate::Chains { admin } => {
             let mut shut = gate::shut(kernel.nft()?, &what.addrs, admin)?;
@@ -101,7 +100,7 @@ fn shut(kernel: &mut Kernel, what: &Firewall) -> Result<Vec<String>, KernelError
 }
 
 /// Ends it.
-pub(super) fn del(kernel: &mut Kernel, what: &Firewall) -> Result<(), KernelError> {
+pub(super) fn del(kernel: &mut Kernel, what: &Firewall) -> Result<(), Cause> {
     let socket = kernel.nft()?;
     if let Gate::Firewalld { zone } = &what.gate {
         for addr in &what.addrs {
@@ -113,22 +112,22 @@ pub(super) fn del(kernel: &mut Kernel, what: &Firewall) -> Result<(), KernelErro
     let own = addrs::owned(socket, what)?;
     del_all(socket, &own)?;
     if what.isolation.is_some() {
-        let _held = Lock::Rules.hold_for_step()?;
+        let _held = Lock::Rules.hold()?;
         isolation::del(socket, what)?;
     }
     Ok(())
 }
 
 /// Ends all of an owner's.
-pub(super) fn del_owner(kernel: &mut Kernel, owner: &str) -> Result<(), KernelError> {
+pub(super) fn del_owner(kernel: &mut Kernel, owner: &str) -> Result<(), Cause> {
     let socket = kernel.nft()?;
     addrs::del_owner(socket, owner)?;
-    let _held = Lock::Rules.hold_for_step()?;
-    isolation::del_owner(socket, owner)
+    let _held = Lock::Rules.hold()?;
+    Ok(isolation::del_owner(socket, owner)?)
 }
 
 /// Ends what a reference plugin made for the addresses, where no container of braid's has them now.
-pub(super) fn del_reference(kernel: &mut Kernel, addrs: &[IpAddr], zone: &str) -> Result<(), KernelError> {
+pub(super) fn del_reference(kernel: &mut Kernel, addrs: &[IpAddr], zone: &str) -> Result<(), Cause> {
     let socket = kernel.nft()?;
     reference::del_forwarding(socket, addrs)?;
     for addr in addrs {
@@ -140,7 +139,7 @@ pub(super) fn del_reference(kernel: &mut Kernel, addrs: &[IpAddr], zone: &str) -
 }
 
 /// Parts that are missing, each as a sentence.
-pub(crate) fn missing(kernel: &mut Kernel, what: &Firewall) -> Result<Vec<String>, KernelError> {
+pub(crate) fn missing(kernel: &mut Kernel, what: &Firewall) -> Result<Vec<String>, Cause> {
     let mut missing = shut(kernel, what)?;
     let socket = kernel.nft()?;
     if tables::look(socket, Table::Inet)? == State::Broken {
@@ -164,15 +163,13 @@ pub(crate) fn missing(kernel: &mut Kernel, what: &Firewall) -> Result<Vec<String
 
 #[cold]
 pub(super) fn read(kernel: &mut Kernel, what: &Firewall, facts: &mut Facts) -> Result<(), Error> {
-    let missing = missing(kernel, what);
-    let missing = missing.map_err(|cause| Error::new("look what the host forwards", cause))?;
+    let missing = missing(kernel, what).doing("look what the host forwards")?;
     facts.firewalls.insert(what.clone(), missing);
     Ok(())
 }
 
 #[cold]
 pub(super) fn read_firewalld(facts: &mut Facts) -> Result<(), Error> {
-    let found = firewalld::is_there();
-    facts.has_firewalld = found.map_err(|cause| Error::new("look whether firewalld runs", cause))?;
+    facts.has_firewalld = firewalld::is_there().doing("look whether firewalld runs")?;
     Ok(())
 }

@@ -8,14 +8,13 @@ pub mod loopback;
 pub mod nft;
 
 use super::{Carrier, Effect};
-use crate::Error;
 use crate::apply::kernel::Kernel;
 use crate::store::holder::{self, Sibling};
 use crate::store::lock::Lock;
 use crate::store::record;
 use crate::sys::conntrack;
-use crate::sys::netlink::KernelError;
 use crate::sys::nft::Spot;
+use crate::{Cause, Doing, Error};
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::host_ports::{EbpfCounts, Entrance, Holder, HostPort, HostPortFact, Protocol};
 use braid_core::plan::thing::{HostPorts, Verb};
@@ -29,11 +28,11 @@ impl Effect for HostPorts {
         verb.word(Carrier::Alone, Carrier::Elements)
     }
 
-    fn add(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+    fn add(&self, kernel: &mut Kernel) -> Result<(), Cause> {
         add(kernel, self)
     }
 
-    fn elements(&self, kernel: &mut Kernel, all: &mut Vec<Spot>) -> Result<(), KernelError> {
+    fn elements(&self, kernel: &mut Kernel, all: &mut Vec<Spot>) -> Result<(), Cause> {
         give_up(kernel, self, all)
     }
 
@@ -43,10 +42,10 @@ impl Effect for HostPorts {
 }
 
 /// Makes the ports lead to the container, for clients that have sent before as well.
-pub(super) fn add(kernel: &mut Kernel, all: &HostPorts) -> Result<(), KernelError> {
+pub(super) fn add(kernel: &mut Kernel, all: &HostPorts) -> Result<(), Cause> {
     // First, so that no flow begins in nf_tables that eBPF would then lead through another entry of conntrack.
     if let Some(way) = all.way() {
-        let has_siblings = !holder::siblings(&all.container_id, &all.owner).map_err(Error::within_step)?.is_empty();
+        let has_siblings = !holder::siblings(&all.container_id, &all.owner)?.is_empty();
         let own = if has_siblings { Cow::Owned(with(all, wanted(kernel, all, None)?)) } else { Cow::Borrowed(all) };
         ebpf::add(kernel, &own, way, None)?;
     }
@@ -59,38 +58,42 @@ pub(super) fn add(kernel: &mut Kernel, all: &HostPorts) -> Result<(), KernelErro
     forget_flows(kernel, &own)
 }
 
-fn forget_flows(kernel: &mut Kernel, all: &HostPorts) -> Result<(), KernelError> {
+fn forget_flows(kernel: &mut Kernel, all: &HostPorts) -> Result<(), Cause> {
     let of_udp = all.ports.iter().map(|port| port.at).filter(|at| at.protocol == Protocol::Udp);
-    conntrack::forget_udp(kernel.nft()?, of_udp.map(|at| (at.addr, at.port)))
+    Ok(conntrack::forget_udp(kernel.nft()?, of_udp.map(|at| (at.addr, at.port)))?)
 }
 
 /// Ends what eBPF has of them, and notes the elements of nf_tables that are still this owner's.
-pub(super) fn give_up(kernel: &mut Kernel, all: &HostPorts, elements: &mut Vec<Spot>) -> Result<(), KernelError> {
+pub(super) fn give_up(kernel: &mut Kernel, all: &HostPorts, elements: &mut Vec<Spot>) -> Result<(), Cause> {
     hand_over(kernel, &all.container_id, &all.owner)?;
     let by_ebpf = if all.way().is_some() { ebpf::del(kernel, all) } else { Ok(()) };
     let at_loopback = loopback::del(all);
     elements.extend(nft::owned(kernel.nft()?, all)?);
-    by_ebpf.and(at_loopback)
+    by_ebpf?;
+    Ok(at_loopback?)
 }
 
 /// Ends all of an owner's.
-pub(super) fn del_owner(kernel: &mut Kernel, owner: &str) -> Result<(), KernelError> {
+pub(super) fn del_owner(kernel: &mut Kernel, owner: &str) -> Result<(), Cause> {
     let handed_over = match record::container_of(owner) {
         Some(container_id) => hand_over(kernel, &container_id, owner),
         None => Ok(()),
     };
     let by_ebpf = ebpf::del_owner(kernel, owner);
     let at_loopback = loopback::del_owner(owner);
-    nft::del_owner(kernel.nft()?, owner).and(by_ebpf).and(at_loopback).and(handed_over)
+    nft::del_owner(kernel.nft()?, owner)?;
+    by_ebpf?;
+    at_loopback?;
+    handed_over
 }
 
 /// Counts the ports that eBPF leads.
-fn count_ebpf() -> Result<EbpfCounts, KernelError> {
+fn count_ebpf() -> Result<EbpfCounts, Errno> {
     Ok(EbpfCounts { ports: ebpf::owners()?.len(), at_loopback: loopback::owners()?.len() })
 }
 
 /// All owners of a port.
-pub fn owners(kernel: &mut Kernel) -> Result<Vec<String>, KernelError> {
+pub fn owners(kernel: &mut Kernel) -> Result<Vec<String>, Cause> {
     let mut owners = nft::owners(kernel.nft()?)?;
     owners.extend(ebpf::owners()?);
     owners.extend(loopback::owners()?);
@@ -100,8 +103,8 @@ pub fn owners(kernel: &mut Kernel) -> Result<Vec<String>, KernelError> {
 }
 
 /// Has the ports of an owner that goes lead to the container's other attachments that ask for them.
-fn hand_over(kernel: &mut Kernel, container_id: &str, leaving: &str) -> Result<(), KernelError> {
-    for Sibling { ports: all, is_apart } in holder::siblings(container_id, leaving).map_err(Error::within_step)? {
+fn hand_over(kernel: &mut Kernel, container_id: &str, leaving: &str) -> Result<(), Cause> {
+    for Sibling { ports: all, is_apart } in holder::siblings(container_id, leaving)? {
         let own = settle(kernel, &all, Some(leaving))?;
         if own.ports.is_empty() {
             continue;
@@ -109,7 +112,7 @@ fn hand_over(kernel: &mut Kernel, container_id: &str, leaving: &str) -> Result<(
         if let Some(way) = own.way() {
             match ebpf::add(kernel, &own, way, Some(leaving)) {
                 // It is about to go as well, and its links are gone.
-                Err(err) if err.errno == Errno::ENODEV => {}
+                Err(err) if err.is(&[Errno::ENODEV]) => {}
                 other => other?,
             }
             if is_apart {
@@ -126,11 +129,11 @@ fn hand_over(kernel: &mut Kernel, container_id: &str, leaving: &str) -> Result<(
 /// has, and then nothing else that is there already. Says which.
 ///
 /// Others who add see only what is there, so one that takes away holds off all others that do.
-fn settle(kernel: &mut Kernel, all: &HostPorts, leaving: Option<&str>) -> Result<HostPorts, KernelError> {
+fn settle(kernel: &mut Kernel, all: &HostPorts, leaving: Option<&str>) -> Result<HostPorts, Cause> {
     const ROUNDS: usize = 8;
     let dead = dead(kernel, all)?;
-    let _quiet = holder::quiet(&all.owner, dead.iter().map(String::as_str)).map_err(Error::within_step)?;
-    let _held = Lock::Rules.hold_for_step()?;
+    let _quiet = holder::quiet(&all.owner, dead.iter().map(String::as_str))?;
+    let _held = Lock::Rules.hold()?;
     for _ in 0..ROUNDS {
         kernel.forget_holders();
         let own = with(all, wanted(kernel, all, leaving)?);
@@ -142,8 +145,8 @@ fn settle(kernel: &mut Kernel, all: &HostPorts, leaving: Option<&str>) -> Result
         match nft::add_in_place_of(socket, &gone, &own) {
             // Somebody was faster: the next look shows who.
             Err(err) if [Errno::EEXIST, Errno::ENOENT].contains(&err.errno) => {}
-            Err(err) => return Err(err),
-            Ok(()) => {
+            added => {
+                added?;
                 // Before nf_tables is asked, eBPF would go on to lead to who is gone.
                 for owner in &dead {
                     ebpf::del_owner(kernel, owner)?;
@@ -161,7 +164,7 @@ fn with(all: &HostPorts, ports: Vec<HostPort>) -> HostPorts {
 }
 
 /// The owners of ports in the way who are dead.
-fn dead(kernel: &mut Kernel, all: &HostPorts) -> Result<BTreeSet<String>, KernelError> {
+fn dead(kernel: &mut Kernel, all: &HostPorts) -> Result<BTreeSet<String>, Cause> {
     let mut dead = BTreeSet::new();
     for HostPort { at, .. } in &all.ports {
         let fact = observe(kernel, at)?.filter(|fact| fact.holder == Holder::Nobody);
@@ -171,14 +174,14 @@ fn dead(kernel: &mut Kernel, all: &HostPorts) -> Result<BTreeSet<String>, Kernel
 }
 
 /// The ports that [`settle`] makes lead there.
-fn wanted(kernel: &mut Kernel, all: &HostPorts, leaving: Option<&str>) -> Result<Vec<HostPort>, KernelError> {
+fn wanted(kernel: &mut Kernel, all: &HostPorts, leaving: Option<&str>) -> Result<Vec<HostPort>, Cause> {
     let mut wanted = Vec::new();
     for port in &all.ports {
         let is_wanted = match (observe(kernel, &port.at)?, leaving) {
             (None, _) => true,
             (Some(fact), Some(leaving)) => fact.is_of(leaving),
             (Some(fact), None) => match fact.refusal(&port.at, &all.container_id, &all.owner) {
-                Some(refusal) => return Err(KernelError { ext_ack: Some(refusal), ..Errno::EEXIST.into() }),
+                Some(refusal) => return Err(Cause::Refused(refusal)),
                 None => !fact.is_siblings(&all.container_id, &all.owner),
             },
         };
@@ -188,21 +191,20 @@ fn wanted(kernel: &mut Kernel, all: &HostPorts, leaving: Option<&str>) -> Result
 }
 
 /// Owner and target of a host port; none where nobody has it.
-fn observe(kernel: &mut Kernel, at: &Entrance) -> Result<Option<HostPortFact>, KernelError> {
+fn observe(kernel: &mut Kernel, at: &Entrance) -> Result<Option<HostPortFact>, Cause> {
     let found = nft::find(kernel.nft()?, at)?;
     Ok(found.map(|Shown { to, owner }| HostPortFact { to, holder: kernel.holder(&owner), owner }))
 }
 
 #[cold]
 pub(super) fn read(kernel: &mut Kernel, at: &Entrance, facts: &mut Facts) -> Result<(), Error> {
-    let found = observe(kernel, at);
-    let found = found.map_err(|cause| Error::new(format!("look who has host port {at}"), cause))?;
+    let found = observe(kernel, at).doing(format_args!("look who has host port {at}"))?;
     facts.host_ports.extend(found.map(|fact| (*at, fact)));
     Ok(())
 }
 
 #[cold]
 pub(super) fn read_ebpf_counts(facts: &mut Facts) -> Result<(), Error> {
-    facts.ebpf_counts = count_ebpf().map_err(|cause| Error::new("count the host ports that eBPF leads", cause))?;
+    facts.ebpf_counts = count_ebpf().doing("count the host ports that eBPF leads")?;
     Ok(())
 }

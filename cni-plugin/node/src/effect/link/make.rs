@@ -1,6 +1,7 @@
 //! Making a link: a veth with both ends, a bridge, a child of another link; one request each.
 
 use super::parse;
+use crate::Cause;
 use crate::apply::kernel::Kernel;
 use crate::effect::attr::set_attrs;
 use crate::sys::netlink::{CREATE, ECHO, EXCL, KernelError, Message};
@@ -23,7 +24,7 @@ pub(crate) struct Birth {
 }
 
 /// Makes `link`.
-pub(crate) fn link(kernel: &mut Kernel, link: &Link, Birth { shared, tx_queue_len }: Birth) -> Result<(), KernelError> {
+pub(crate) fn link(kernel: &mut Kernel, link: &Link, Birth { shared, tx_queue_len }: Birth) -> Result<(), Cause> {
     let (mac, mtu, up) = (link.mac, link.mtu, link.up);
     let mut new = NewLink { name: Some(&link.at.name), mac, mtu, up, tx_queue_len, ..NewLink::default() };
     if let Some(master) = &link.master {
@@ -39,25 +40,18 @@ pub(crate) fn link(kernel: &mut Kernel, link: &Link, Birth { shared, tx_queue_le
     new.one_queue = matches!(link.kind, LinkKind::Veth { .. } | LinkKind::Ifb);
     let kind = kind(kernel, link)?;
     match kernel.route(from)?.call(rtnl::NEWLINK, CREATE | EXCL | ECHO, |out| new_link(&new, &kind, out)) {
-        Ok(echo) => {
-            learn(kernel, link, &echo);
-            Ok(())
-        }
         Err(err) if err.errno == Errno::EEXIST && shared => adopt(kernel, link, err),
         Err(err) if err.errno == Errno::EEXIST && new.netns.is_some() => renamed(kernel, link, from, &new, &kind),
-        Err(err) => Err(err),
+        made => {
+            learn(kernel, link, &made?);
+            Ok(())
+        }
     }
 }
 
 /// Makes a child under another name and gives it its own where it appears: the kernel may have refused that because a link of
 /// the parent's namespace has it (Linux 6.12 does, 6.18 does not). Who has it in the container keeps it.
-fn renamed(
-    kernel: &mut Kernel,
-    link: &Link,
-    from: Ns,
-    new: &NewLink<'_>,
-    kind: &NewKind<'_>,
-) -> Result<(), KernelError> {
+fn renamed(kernel: &mut Kernel, link: &Link, from: Ns, new: &NewLink<'_>, kind: &NewKind<'_>) -> Result<(), Cause> {
     let first = LinkRef { ns: link.at.ns, name: link.at.name.until_renamed() };
     let made = NewLink { name: Some(&first.name), up: false, ..*new };
     kernel.route(from)?.call(rtnl::NEWLINK, CREATE | EXCL, |out| new_link(&made, kind, out))?;
@@ -66,7 +60,8 @@ fn renamed(
     let socket = kernel.route(link.at.ns)?;
     let renamed = index.and_then(|index| {
         // A link that is up may not be renamed before Linux 6.2; its flags are set last.
-        socket.call(rtnl::SETLINK, 0, |out| rename(index, &link.at.name, link.up, out)).map(|_| index)
+        socket.call(rtnl::SETLINK, 0, |out| rename(index, &link.at.name, link.up, out))?;
+        Ok(index)
     });
     if renamed.is_err() {
         socket.call(rtnl::DELLINK, 0, |out| by_name(&first.name, out))?;
@@ -80,7 +75,7 @@ fn netns_of(kernel: &Kernel, ns: Ns, from: Ns) -> Option<RawFd> {
     kernel.netns().filter(|_| ns == Ns::Pod && ns != from).map(AsRawFd::as_raw_fd)
 }
 
-fn kind<'a>(kernel: &Kernel, link: &'a Link) -> Result<NewKind<'a>, KernelError> {
+fn kind<'a>(kernel: &Kernel, link: &'a Link) -> Result<NewKind<'a>, Cause> {
     Ok(match &link.kind {
         LinkKind::Veth { peer, peer_mac } => NewKind::Veth(NewLink {
             name: Some(&peer.name),
@@ -116,16 +111,13 @@ fn ipvlan_mode(mode: IpvlanMode) -> IpVlanMode {
 }
 
 /// Somebody else made the shared link meanwhile: it is fine if it is of the right kind.
-fn adopt(kernel: &mut Kernel, link: &Link, refused: KernelError) -> Result<(), KernelError> {
-    match kernel.link(&link.at)? {
-        Some(fact) if fact.kind != link.kind.name() => Err(refused),
-        Some(fact) if link.up && !fact.up => {
-            let up = |out: &mut Vec<u8>| set_attrs(fact.index, [&LinkAttr::Up(true)], out);
-            kernel.route(link.at.ns)?.call(rtnl::NEWLINK, 0, up).map(drop)
-        }
-        Some(_) => Ok(()),
-        None => Err(refused),
+fn adopt(kernel: &mut Kernel, link: &Link, refused: KernelError) -> Result<(), Cause> {
+    let fact = kernel.link(&link.at)?.filter(|fact| fact.kind == link.kind.name()).ok_or(refused)?;
+    if link.up && !fact.up {
+        let up = |out: &mut Vec<u8>| set_attrs(fact.index, [&LinkAttr::Up(true)], out);
+        kernel.route(link.at.ns)?.call(rtnl::NEWLINK, 0, up)?;
     }
+    Ok(())
 }
 
 /// Reads the indexes of a new link, and of its peer, from the kernel's echo.

@@ -5,11 +5,11 @@ pub(crate) mod make;
 pub(crate) mod unmake;
 
 use super::{Carrier, Effect};
-use crate::Error;
 use crate::apply::kernel::Kernel;
 use crate::sys::netlink::{KernelError, Socket, attributes_of, find};
 use crate::sys::rtnl::link::{by_index, link_dump};
 use crate::sys::rtnl::{self, text_of, u16_of, u32_of};
+use crate::{Cause, Doing, Error};
 use braid_core::name::{IfName, Mac, Ns};
 use braid_core::plan::facts::{Facts, LinkFact};
 use braid_core::plan::thing::{Link, LinkRef, Verb};
@@ -63,12 +63,12 @@ pub(crate) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Resu
     if facts.links.contains_key(at) {
         return Ok(());
     }
-    let fact = kernel.link(at).map_err(|cause| Error::new(format!("look up link {at}"), cause))?;
+    let fact = kernel.link(at).doing(format_args!("look up link {at}"))?;
     facts.links.extend(fact.map(|fact| (at.clone(), fact)));
     Ok(())
 }
 
-pub(super) fn name_of(kernel: &mut Kernel, ns: Ns, index: u32) -> Result<IfName, KernelError> {
+pub(super) fn name_of(kernel: &mut Kernel, ns: Ns, index: u32) -> Result<IfName, Cause> {
     let message = kernel.route(ns)?.get(rtnl::GETLINK, |out| by_index(index, out))?;
     let name = parse(&message.body).map(|(name, _)| name);
     name.and_then(|name| IfName::parse(&name).ok()).ok_or_else(|| Errno::ENODEV.into())

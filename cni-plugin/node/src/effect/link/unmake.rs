@@ -6,11 +6,12 @@
 //! the others find nothing left to do, and have not asked for the kernel's lock.
 
 use super::leaving::{Note, Notes};
+use crate::Cause;
 use crate::apply::kernel::Kernel;
 use crate::store::lock::Lock;
 use crate::sys::netlink::{KernelError, Outcome, Socket};
 use crate::sys::rtnl::{self, link};
-use braid_core::name::Ns;
+use braid_core::name::{IfName, Ns};
 use braid_core::plan::thing::LinkRef;
 use nix::errno::Errno;
 
@@ -18,7 +19,7 @@ use nix::errno::Errno;
 const GROUP: u32 = 0x00b1_a1d0;
 
 /// Takes links of one namespace away; what became of each.
-pub(crate) fn links(kernel: &mut Kernel, ns: Ns, links: &[LinkRef]) -> Vec<Result<(), KernelError>> {
+pub(crate) fn links(kernel: &mut Kernel, ns: Ns, links: &[LinkRef]) -> Vec<Result<(), Cause>> {
     for at in links {
         kernel.forget(at);
     }
@@ -36,7 +37,7 @@ pub(crate) fn links(kernel: &mut Kernel, ns: Ns, links: &[LinkRef]) -> Vec<Resul
 /// away itself: the kernel asks both of whoever has `CAP_NET_ADMIN` there, and no link of another namespace is in a group of
 /// this one. And a link that the kernel does not take away, such as `lo`, has it refuse the whole group, as if there
 /// were none.
-fn in_pod(kernel: &mut Kernel, links: &[LinkRef]) -> Result<Vec<Result<(), KernelError>>, KernelError> {
+fn in_pod(kernel: &mut Kernel, links: &[LinkRef]) -> Result<Vec<Result<(), Cause>>, Cause> {
     let socket = kernel.route(Ns::Pod)?;
     for at in links {
         socket.push(rtnl::SETLINK, 0, |out| link::into_group(&at.name, GROUP, out));
@@ -48,34 +49,31 @@ fn in_pod(kernel: &mut Kernel, links: &[LinkRef]) -> Result<Vec<Result<(), Kerne
     Ok(links.iter().zip(outcomes).map(one).collect())
 }
 
-fn by_name(kernel: &mut Kernel, links: &[LinkRef]) -> Vec<Result<(), KernelError>> {
+fn by_name(kernel: &mut Kernel, links: &[LinkRef]) -> Vec<Result<(), Cause>> {
     links.iter().map(|at| del_by_name(kernel, at)).collect()
 }
 
-fn del_by_name(kernel: &mut Kernel, at: &LinkRef) -> Result<(), KernelError> {
+fn del_by_name(kernel: &mut Kernel, at: &LinkRef) -> Result<(), Cause> {
     let socket = kernel.route(at.ns)?;
-    let deleted = socket.call(rtnl::DELLINK, 0, |out| link::by_name(&at.name, out)).map(drop);
-    match &deleted {
+    let mut del = |name: &IfName| socket.call(rtnl::DELLINK, 0, |out| link::by_name(name, out)).map(drop);
+    match del(&at.name) {
         // A call that was killed may not have come to rename it.
-        Err(err) if err.errno == Errno::ENODEV && at.ns == Ns::Pod => {
-            let first = at.name.until_renamed();
-            socket.call(rtnl::DELLINK, 0, |out| link::by_name(&first, out)).map(drop)
-        }
-        _ => deleted,
+        Err(err) if err.errno == Errno::ENODEV && at.ns == Ns::Pod => Ok(del(&at.name.until_renamed())?),
+        deleted => Ok(deleted?),
     }
 }
 
-fn by_group(kernel: &mut Kernel, links: &[LinkRef]) -> Result<Vec<Result<(), KernelError>>, KernelError> {
-    let Ok(notes) = Notes::leave(kernel.route(Ns::Host)?, links) else { return Ok(by_name(kernel, links)) };
+fn by_group(kernel: &mut Kernel, links: &[LinkRef]) -> Result<Vec<Result<(), Cause>>, Cause> {
+    let Ok(notes) = Notes::leave(kernel.host(), links) else { return Ok(by_name(kernel, links)) };
     let was_there = |note: &Option<Note>| note.as_ref().map(drop).ok_or_else(|| Errno::ENODEV.into());
     let results = notes.own.iter().map(was_there).collect();
     if notes.own.iter().all(Option::is_none) {
         // This may be a call's second try, the first of which ended before its note did.
-        notes.of_others(kernel.route(Ns::Host)?);
+        notes.of_others(kernel.host());
         return Ok(results);
     }
     if let Ok(_turn) = Lock::Links.hold()
-        && (notes.are_gone() || take(kernel.route(Ns::Host)?, &notes)?)
+        && (notes.are_gone() || take(kernel.host(), &notes)?)
     {
         return Ok(results);
     }

@@ -4,11 +4,11 @@ mod loaded;
 pub(crate) mod program;
 mod slot;
 
-use super::{Carrier, Effect, link, redirect};
-use crate::Error;
+use super::{Carrier, Effect, found, link, redirect};
 use crate::apply::kernel::Kernel;
 use crate::sys::netlink::{CREATE, ECHO, EXCL, KernelError, Message, REPLACE, Socket};
 use crate::sys::rtnl::tc::{self, Class};
+use crate::{Cause, Doing, Error};
 use braid_core::name::{Hook, Ns};
 use braid_core::plan::facts::{Facts, LinkFact};
 use braid_core::plan::ladder::Queue;
@@ -35,7 +35,7 @@ impl Effect for Shaping {
         verb.word(Carrier::Shaping(self), Carrier::Alone)
     }
 
-    fn del(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+    fn del(&self, kernel: &mut Kernel) -> Result<(), Cause> {
         del(kernel, self)
     }
 
@@ -49,18 +49,17 @@ impl Effect for Shaping {
 /// A clsact's first filter waits for an RCU grace period that began after the clsact was made (v6.12
 /// `net/sched/sch_generic.c`, `mini_qdisc_pair_swap()`). So all are made before the first filter, and one wait serves all;
 /// two where a grace period was under way already, which no wait counts.
-pub(crate) fn add(kernel: &mut Kernel, shaping: &Shaping, redirect: Option<&Redirect>) -> Result<(), KernelError> {
+pub(crate) fn add(kernel: &mut Kernel, shaping: &Shaping, redirect: Option<&Redirect>) -> Result<(), Cause> {
     make(kernel, shaping, redirect)?;
     redirect.map_or(Ok(()), |redirect| redirect::led(kernel, &redirect.from))
 }
 
-fn make(kernel: &mut Kernel, shaping: &Shaping, redirect: Option<&Redirect>) -> Result<(), KernelError> {
+fn make(kernel: &mut Kernel, shaping: &Shaping, redirect: Option<&Redirect>) -> Result<(), Cause> {
     let program = Loaded::of(shaping)?;
     let mut sides =
         [Ns::Pod, Ns::Host].map(|ns| Side::of(kernel, shaping, ns)).into_iter().collect::<Result<Vec<_>, _>>()?;
     sides.retain(|side| !side.queues.is_empty() || !side.filters.is_empty());
-    let index =
-        |redirect: &Redirect| Ok::<_, KernelError>((kernel.index(&redirect.from)?, kernel.index(&redirect.to)?));
+    let index = |redirect: &Redirect| Ok::<_, Cause>((kernel.index(&redirect.from)?, kernel.index(&redirect.to)?));
     let redirect = redirect.map(index).transpose()?;
     let Some((last, others)) = sides.split_last() else { return Ok(()) };
     for side in others {
@@ -96,7 +95,7 @@ struct Side<'a> {
 }
 
 impl<'a> Side<'a> {
-    fn of(kernel: &mut Kernel, shaping: &'a Shaping, ns: Ns) -> Result<Self, KernelError> {
+    fn of(kernel: &mut Kernel, shaping: &'a Shaping, ns: Ns) -> Result<Self, Cause> {
         let mut side = Self { ns, queues: Vec::new(), filters: Vec::new() };
         for shaper in shaping.shapers.iter().filter(|shaper| shaper.at.ns == ns) {
             let index = kernel.index(&shaper.at)?;
@@ -110,7 +109,7 @@ impl<'a> Side<'a> {
 }
 
 /// Takes away what [`add`] made; what is not there is success.
-fn del(kernel: &mut Kernel, shaping: &Shaping) -> Result<(), KernelError> {
+fn del(kernel: &mut Kernel, shaping: &Shaping) -> Result<(), Cause> {
     for shaper in &shaping.shapers {
         let Some(index) = found(kernel.index(&shaper.at))? else { continue };
         let socket = kernel.route(shaper.at.ns)?;
@@ -123,16 +122,12 @@ fn del(kernel: &mut Kernel, shaping: &Shaping) -> Result<(), KernelError> {
 /// Goes by an attachment whose container's namespace can't be entered any more: where all of its shaping is in there, that
 /// goes on as long as somebody else holds the namespace, so nobody is given its place.
 pub fn leave(shaping: &Shaping) -> Result<(), Error> {
-    let forget = || slot::forget().map_err(|err| Error::io("forget whom the program shapes", &err));
+    let forget = || slot::forget().doing("forget whom the program shapes");
     if shaping.is_all_in(Ns::Pod) { forget() } else { Ok(()) }
 }
 
 /// Takes a filter off a link, and the place where it hung when nothing else hangs there.
-pub(super) fn detach(
-    kernel: &mut Kernel,
-    at: &LinkRef,
-    filter: impl FnOnce(u32, &mut Vec<u8>),
-) -> Result<(), KernelError> {
+pub(super) fn detach(kernel: &mut Kernel, at: &LinkRef, filter: impl FnOnce(u32, &mut Vec<u8>)) -> Result<(), Cause> {
     let Some(index) = found(kernel.index(at))? else { return Ok(()) };
     let socket = kernel.route(at.ns)?;
     found(socket.call(tc::DELTFILTER, 0, |out| filter(index, out)))?;
@@ -146,7 +141,7 @@ pub(super) fn detach(
 }
 
 /// Reads how a link is shaped.
-pub fn observe(kernel: &mut Kernel, at: &LinkRef) -> Result<ShapedFact, KernelError> {
+pub fn observe(kernel: &mut Kernel, at: &LinkRef) -> Result<ShapedFact, Cause> {
     let Some(index) = found(kernel.index(at))? else { return Ok(ShapedFact::default()) };
     let socket = kernel.route(at.ns)?;
     let [root, beside] = queues(socket, index)?;
@@ -182,8 +177,7 @@ pub fn observe(kernel: &mut Kernel, at: &LinkRef) -> Result<ShapedFact, KernelEr
 
 #[cold]
 pub(super) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
-    let fact = observe(kernel, at);
-    let fact = fact.map_err(|cause| Error::new(format!("look how link {at} is shaped"), cause))?;
+    let fact = observe(kernel, at).doing(format_args!("look how link {at} is shaped"))?;
     facts.shaped.insert(at.clone(), fact);
     Ok(())
 }
@@ -206,21 +200,17 @@ fn peer_of(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<Optio
         return Ok(None);
     };
     let (index, netns) = (*index, *netns);
-    let fail = |cause| Error::new(format!("look which link of the host {at} belongs to"), cause);
-    if kernel.host_seen_from_pod().map_err(fail)? != Some(netns) {
-        return Ok(None);
-    }
-    match link::name_of(kernel, Ns::Host, index) {
-        Ok(name) => Ok(Some(LinkRef::host(name))),
-        Err(err) if err.errno == Errno::ENODEV => Ok(None),
-        Err(err) => Err(fail(err)),
-    }
+    let name = kernel.host_seen_from_pod().and_then(|host| match host {
+        Some(host) if host == netns => found(link::name_of(kernel, Ns::Host, index)),
+        _ => Ok(None),
+    });
+    Ok(name.doing(format_args!("look which link of the host {at} belongs to"))?.map(LinkRef::host))
 }
 
 /// The root queue of a link and the place beside it where filters hang; none that the kernel has built in. By
 /// their link, since there may be thousands: without `ECHO` a kernel shows one to whoever listens to changes, and not to
 /// who asks.
-fn queues(socket: &mut Socket, index: u32) -> Result<[Option<Message>; 2], KernelError> {
+fn queues(socket: &mut Socket, index: u32) -> Result<[Option<Message>; 2], Cause> {
     for place in [tc::get_root, tc::get_beside] {
         socket.push(tc::GETQDISC, ECHO, |out| place(index, out));
     }
@@ -337,14 +327,4 @@ fn free() -> Class {
     const BURST_NS: u64 = 100_000_000;
     let number = CLASS_FREE & CLASS_NUMBER;
     Class { parent: 0, number, rate: UNBOUNDED, ceil: UNBOUNDED, burst_ns: BURST_NS, prio: 0 }
-}
-
-/// `None` for what is not there.
-fn found<T>(result: Result<T, KernelError>) -> Result<Option<T>, KernelError> {
-    match result {
-        Ok(found) => Ok(Some(found)),
-        // EINVAL: the root is built in, or there is no clsact.
-        Err(err) if [Errno::ENOENT, Errno::ENODEV, Errno::EINVAL].contains(&err.errno) => Ok(None),
-        Err(err) => Err(err),
-    }
 }

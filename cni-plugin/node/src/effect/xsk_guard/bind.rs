@@ -7,12 +7,12 @@
 //! passed over on a processor where another task was preempted within it.
 
 use super::holds::{Holds, NAME};
+use crate::Cause;
 use crate::sys::bpf::btf::Btf;
 use crate::sys::bpf::made::XSK_BIND;
 use crate::sys::bpf::object::{ARRAY, HASH, Kind, Map, NO_PREALLOC, fnv, load_as, pin, pinned, program_by_id};
 use crate::sys::bpf::pins::{folder, make_folder, named, remove, remove_folder};
 use crate::sys::bpf::{link, lsm};
-use crate::sys::netlink::KernelError;
 use crate::sys::netns;
 use braid_ebpf_types::xsk::{HELD, Offsets};
 use nix::errno::Errno;
@@ -111,21 +111,18 @@ fn load(holds: &Holds) -> Result<OwnedFd, Errno> {
 }
 
 /// Tries whether the program refuses a socket of this thread's namespace: a kernel takes it, too, where nothing asks it.
-pub(crate) fn probe() -> Result<(), KernelError> {
+pub(crate) fn probe() -> Result<(), Cause> {
+    // Not root's fault: other kinds of programs were taken. And what has no number here is the kernel's ENOTSUPP.
+    const LACKING: &[Errno] = &[Errno::ENOENT, Errno::ESRCH, Errno::EINVAL, Errno::EPERM, Errno::UnknownErrno];
     let holds = Holds::create()?;
     holds.hold(netns::cookie()?, "")?;
-    let lacking = |sentence: String| KernelError { ext_ack: Some(sentence), ..Errno::EOPNOTSUPP.into() };
-    let link = load(&holds).and_then(|program| lsm::attach(&program));
-    let _link = link.map_err(|errno| match errno {
-        // Not root's fault: other kinds of programs were taken. And what has no number here is the kernel's ENOTSUPP.
-        Errno::ENOENT | Errno::ESRCH | Errno::EINVAL | Errno::EPERM | Errno::UnknownErrno => {
-            lacking(format!("{errno:?} for an LSM program"))
-        }
-        errno => errno.into(),
-    })?;
+    let _link = match load(&holds).and_then(|program| lsm::attach(&program)) {
+        Err(errno) if LACKING.contains(&errno) => return Err(Cause::Lacking(format!("{errno:?} for an LSM program"))),
+        link => link?,
+    };
     match lsm::bind_as_xdp() {
         Err(Errno::EPERM) => Ok(()),
-        answer => Err(lacking(format!("no LSM program is asked ({answer:?}); \"bpf\" must be one of lsm="))),
+        answer => Err(Cause::Lacking(format!("no LSM program is asked ({answer:?}); \"bpf\" must be one of lsm="))),
     }
 }
 
@@ -136,7 +133,7 @@ mod tests {
     #[test]
     fn the_kernel_asks_the_program_where_it_asks_any() {
         match probe() {
-            Err(err) if err.errno == Errno::EOPNOTSUPP => eprintln!("SKIP: {err}"),
+            Err(Cause::Lacking(said)) => eprintln!("SKIP: {said}"),
             known => known.expect("an answer"),
         }
         assert_ne!(lsm::bind_as_xdp(), Err(Errno::EPERM), "nobody is refused any more");

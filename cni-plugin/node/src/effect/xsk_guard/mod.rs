@@ -7,10 +7,9 @@ mod holds;
 mod sockets;
 
 use super::Effect;
-use crate::Error;
 use crate::apply::kernel::Kernel;
 use crate::store::lock::Lock;
-use crate::sys::netlink::KernelError;
+use crate::{Cause, Doing, Error};
 use braid_core::name::Ns;
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::xsk_guard::Hold;
@@ -19,11 +18,11 @@ use holds::Holds;
 use nix::errno::Errno;
 
 impl Effect for XskGuard {
-    fn add(&self, _kernel: &mut Kernel) -> Result<(), KernelError> {
+    fn add(&self, _kernel: &mut Kernel) -> Result<(), Cause> {
         add(self)
     }
 
-    fn del(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+    fn del(&self, kernel: &mut Kernel) -> Result<(), Cause> {
         del(kernel, self)
     }
 
@@ -33,51 +32,45 @@ impl Effect for XskGuard {
 }
 
 impl Effect for XskLink {
-    fn add(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+    fn add(&self, kernel: &mut Kernel) -> Result<(), Cause> {
         narrow(kernel, &self.guard, &self.at, self.was_there)
     }
 
     /// Goes with the guard.
-    fn del(&self, _kernel: &mut Kernel) -> Result<(), KernelError> {
+    fn del(&self, _kernel: &mut Kernel) -> Result<(), Cause> {
         Ok(())
     }
 }
 
 /// Holds those of the container.
-fn add(guard: &XskGuard) -> Result<(), KernelError> {
-    let _held = Lock::Ebpf.hold_for_step()?;
+fn add(guard: &XskGuard) -> Result<(), Cause> {
+    let _held = Lock::Ebpf.hold()?;
     let holds = bind::ensure_holds()?;
-    holds.hold(guard.netns, &guard.owner).map_err(|errno| match errno {
-        Errno::ENOSPC => said(errno, "no more attachments of one network namespace are held".to_owned()),
-        Errno::E2BIG => said(errno, "no more attachments are held".to_owned()),
-        _ => errno.into(),
-    })?;
-    Ok(bind::ensure_started(&holds)?)
+    match holds.hold(guard.netns, &guard.owner) {
+        Err(Errno::ENOSPC) => Err(Cause::Refused("no more attachments of one network namespace are held".to_owned())),
+        Err(Errno::E2BIG) => Err(Cause::Refused("no more attachments are held".to_owned())),
+        held => Ok(held.and_then(|()| bind::ensure_started(&holds))?),
+    }
 }
 
-fn said(errno: Errno, sentence: String) -> KernelError {
-    KernelError { ext_ack: Some(sentence), ..errno.into() }
-}
-
-/// From now on only those that ask for one link of the container; `EBUSY` where the link was there and one may have it.
-fn narrow(kernel: &mut Kernel, guard: &XskGuard, at: &LinkRef, was_there: bool) -> Result<(), KernelError> {
+/// From now on only those that ask for one link of the container; busy where the link was there and one may have it.
+fn narrow(kernel: &mut Kernel, guard: &XskGuard, at: &LinkRef, was_there: bool) -> Result<(), Cause> {
     let index = kernel.index(at)?;
     if was_there && count(kernel)? > 0 {
-        return Err(said(Errno::EBUSY, format!("an AF_XDP socket of the container may have link {at} already")));
+        return Err(Cause::Busy(format!("an AF_XDP socket of the container may have link {at} already")));
     }
-    let _held = Lock::Ebpf.hold_for_step()?;
+    let _held = Lock::Ebpf.hold()?;
     let holds = bind::holds()?.ok_or(Errno::ENOENT)?;
     Ok(holds.narrow(guard.netns, &guard.owner, index)?)
 }
 
-fn count(kernel: &Kernel) -> Result<u64, KernelError> {
-    let count = kernel.run_in(Ns::Pod, sockets::count).map_err(|err| err.cause)?;
-    count.map_err(|err| Error::io("count AF_XDP sockets of the container", &err).cause)
+fn count(kernel: &Kernel) -> Result<u64, Cause> {
+    Ok(kernel.run_in(Ns::Pod, sockets::count)?.doing("count AF_XDP sockets of the container")?)
 }
 
 /// Ends what an attachment has.
-fn del(kernel: &mut Kernel, XskGuard { below, netns, owner }: &XskGuard) -> Result<(), KernelError> {
-    let _held = Lock::Ebpf.hold_for_step()?;
+fn del(kernel: &mut Kernel, XskGuard { below, netns, owner }: &XskGuard) -> Result<(), Cause> {
+    let _held = Lock::Ebpf.hold()?;
     match below {
         Some(at) => Ok(below::release(kernel.index(at)?, *netns, owner)?),
         None => release(|holds| holds.release(*netns, owner)),
@@ -85,26 +78,26 @@ fn del(kernel: &mut Kernel, XskGuard { below, netns, owner }: &XskGuard) -> Resu
 }
 
 /// Ends all of an owner's, and what a call that was killed had begun.
-pub(super) fn del_of_owner(owner: &str) -> Result<(), KernelError> {
+pub(super) fn del_of_owner(owner: &str) -> Result<(), Cause> {
     release_begun(|holds| holds.release_all(owner))
 }
 
 /// Takes away what holds nobody.
-pub fn sweep() -> Result<(), KernelError> {
+pub fn sweep() -> Result<(), Cause> {
     release_begun(|_| Ok(()))
 }
 
 /// Ends some where there may be something to end.
-fn release_begun(some: impl Fn(&Holds) -> Result<(), Errno>) -> Result<(), KernelError> {
+fn release_begun(some: impl Fn(&Holds) -> Result<(), Errno>) -> Result<(), Cause> {
     if !bind::is_begun()? {
         return Ok(());
     }
-    let _held = Lock::Ebpf.hold_for_step()?;
+    let _held = Lock::Ebpf.hold()?;
     release(some)
 }
 
 /// Ends some, and with the last one the program and what a call that was killed had begun.
-fn release(some: impl Fn(&Holds) -> Result<(), Errno>) -> Result<(), KernelError> {
+fn release(some: impl Fn(&Holds) -> Result<(), Errno>) -> Result<(), Cause> {
     let is_idle = match bind::holds()? {
         Some(holds) => {
             some(&holds)?;
@@ -116,19 +109,18 @@ fn release(some: impl Fn(&Holds) -> Result<(), Errno>) -> Result<(), KernelError
 }
 
 /// All whose sockets are held.
-pub fn owners() -> Result<Vec<String>, KernelError> {
+pub fn owners() -> Result<Vec<String>, Cause> {
     Ok(list()?.into_iter().map(|hold| hold.owner).collect())
 }
 
 /// Attachments whose sockets are refused; none where the program is gone.
-pub fn observe() -> Result<Vec<Hold>, KernelError> {
+pub fn observe() -> Result<Vec<Hold>, Cause> {
     if bind::is_started()? { Ok(list()?) } else { Ok(Vec::new()) }
 }
 
 #[cold]
 pub(super) fn read(facts: &mut Facts) -> Result<(), Error> {
-    let found = observe();
-    facts.xsk_guards = found.map_err(|cause| Error::new("look whose AF_XDP sockets are held", cause))?;
+    facts.xsk_guards = observe().doing("look whose AF_XDP sockets are held")?;
     Ok(())
 }
 

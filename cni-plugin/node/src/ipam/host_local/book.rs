@@ -8,7 +8,7 @@ use super::Host;
 use super::index::Index;
 use super::store::{Holder, LeaseFile, Store, lease_key};
 use crate::ipam::liveness::{Clock, Death, Liveness, Recorded, death_of};
-use braid_core::cni::Error;
+use braid_core::cni::error::{Error, passes};
 use braid_core::ipam::host_local::allocator::{Span, spans};
 use braid_core::ipam::range::{RangeSet, from_bits, to_bits};
 use std::collections::HashSet;
@@ -311,7 +311,7 @@ fn scan(store: &Store) -> Result<Vec<LeaseFile>, Error> {
 }
 
 fn failed(what: &str, which: impl Display, e: &io::Error) -> Error {
-    Error::because_of(format!("{what} {which}: {e}"), e)
+    Error::because(format!("{what} {which}: {e}"), passes(e.kind()))
 }
 
 /// `error`, with what went wrong while cleaning up after it.

@@ -1,9 +1,9 @@
 //! A container's folder of records, and the lock on it.
 
 use super::{Key, ROOT, Record, list};
-use crate::Error;
 use crate::apply::within;
 use crate::sys::lock::{wait, wait_for};
+use crate::{Doing, Error};
 use base16ct::lower::encode_string;
 use sha2::{Digest, Sha256};
 use std::cell::Cell;
@@ -46,7 +46,7 @@ impl Folder {
 
     fn lock_by(root: &Path, container_id: &str, wait: impl Fn(&File) -> io::Result<()>) -> Result<Self, Error> {
         let path = root.join(part_name(container_id));
-        let fail = |err: io::Error| Error::io(format!("lock {}", path.display()), &err);
+        let fail = |err: io::Error| Error::new(format!("lock {}", path.display()), err);
         let may_be_within = within::holds(container_id);
         loop {
             let is_new = make(&path).map_err(fail)?;
@@ -95,9 +95,9 @@ impl Folder {
     pub fn store(&self, record: &Record) -> Result<(), Error> {
         let path = self.file(&record.key);
         let temp = temp_of(&path);
-        let fail = |err: io::Error| Error::io(format!("write {}", path.display()), &err);
-        let text = serde_json::to_vec(record).map_err(|err| fail(err.into()))?;
-        fs::write(&temp, text).and_then(|()| fs::rename(&temp, &path)).map_err(fail)?;
+        let write = |text| fs::write(&temp, text).and_then(|()| fs::rename(&temp, &path));
+        let written = serde_json::to_vec(record).map_err(io::Error::from).and_then(write);
+        written.doing(format_args!("write {}", path.display()))?;
         self.is_settled.set(true);
         Ok(())
     }
@@ -108,10 +108,8 @@ impl Folder {
         let path = self.file(key);
         for path in [temp_of(&path), path] {
             match fs::remove_file(&path) {
-                Err(err) if err.kind() != io::ErrorKind::NotFound => {
-                    return Err(Error::io(format!("remove {}", path.display()), &err));
-                }
-                _ => {}
+                Err(err) if err.kind() == io::ErrorKind::NotFound => {}
+                removed => removed.doing(format_args!("remove {}", path.display()))?,
             }
         }
         Ok(())
@@ -119,7 +117,7 @@ impl Folder {
 
     /// Removes the folder unless other records are in it, as dropping it does without a word.
     pub fn close(self) -> Result<(), Error> {
-        self.tidy().map_err(|err| Error::io(format!("remove {}", self.path.display()), &err))
+        self.tidy().doing(format_args!("remove {}", self.path.display()))
     }
 
     fn tidy(&self) -> io::Result<()> {

@@ -2,8 +2,8 @@
 
 use super::folder::part_name;
 use super::{Key, ROOT, Record};
-use crate::Error;
 use crate::sys::room;
+use crate::{Doing, Error};
 use braid_core::cni::Owner;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -85,9 +85,9 @@ pub fn sweep_empty_in(root: &Path) -> Result<(), Error> {
 
 /// Says whether the store can be written, for STATUS.
 pub fn probe() -> Result<(), Error> {
-    let fail = |err: io::Error| Error::io(format!("write to {ROOT}"), &err);
-    fs::create_dir_all(ROOT).map_err(fail)?;
-    room::for_a_file(Path::new(ROOT)).map_err(|errno| fail(errno.into()))
+    let doing = format_args!("write to {ROOT}");
+    fs::create_dir_all(ROOT).doing(doing)?;
+    room::for_a_file(Path::new(ROOT)).doing(doing)
 }
 
 /// The records with an attachment of this owner ([`Owner::short`]). None where one can't be read: then nobody knows.
@@ -121,8 +121,7 @@ pub(crate) fn container_of(text: &str) -> Option<String> {
 
 /// The records of a container, the oldest first.
 pub(crate) fn of_container(container_id: &str) -> Result<Vec<Record>, Error> {
-    let fail = |err| Error::io(format!("list records of container {container_id}"), &err);
-    let files = records_of(container_id).map_err(fail)?;
+    let files = records_of(container_id).doing(format_args!("list records of container {container_id}"))?;
     let written = |path: &PathBuf| fs::metadata(path).and_then(|meta| meta.modified()).ok();
     let mut dated: Vec<_> = files.iter().map(|path| (written(path), path)).collect();
     dated.sort();
@@ -161,13 +160,13 @@ impl Owners {
 fn files_in(root: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut files = Vec::new();
     for folder in folders_in(root)? {
-        files.extend(records_in(&folder).map_err(|err| Error::io(format!("list {}", folder.display()), &err))?);
+        files.extend(records_in(&folder).doing(format_args!("list {}", folder.display()))?);
     }
     Ok(files)
 }
 
 fn folders_in(root: &Path) -> Result<Vec<PathBuf>, Error> {
-    entries(root).map_err(|err| Error::io(format!("list {}", root.display()), &err))
+    entries(root).doing(format_args!("list {}", root.display()))
 }
 
 fn records_of(container_id: &str) -> io::Result<Vec<PathBuf>> {
@@ -190,9 +189,8 @@ fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
 
 fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Error> {
     match fs::read(path) {
-        Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
         Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(err) => Err(Error::io(format!("read {}", path.display()), &err)),
+        read => Ok(serde_json::from_slice(&read.doing(format_args!("read {}", path.display()))?).ok()),
     }
 }
 

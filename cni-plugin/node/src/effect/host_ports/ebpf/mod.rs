@@ -3,16 +3,16 @@
 //! The first port of a node brings the programs to all links that clients come from, the last one takes them away. In
 //! between a call brings them to its own container's link and bridge; what comes in elsewhere is led by nf_tables.
 
-use crate::Error;
 pub(super) mod programs;
 
 use crate::apply::kernel::Kernel;
 use crate::effect::link::parse;
-use crate::effect::{addr, redirect};
+use crate::effect::{addr, found, redirect};
 use crate::store::lock::Lock;
 use crate::sys::netlink::{CREATE, EXCL, KernelError, Socket};
 use crate::sys::rtnl::{self, link, tc};
-use braid_core::name::{Hook, Ns};
+use crate::{Cause, Doing, Error};
+use braid_core::name::Hook;
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::host_ports::{Entrance, HostPort, HostPortFact, MOST_BY_EBPF, Way};
 use braid_core::plan::thing::{HostPorts, LinkRef};
@@ -35,8 +35,8 @@ const HOOKS: [Hook; 2] = [Hook::Ingress, Hook::Egress];
 type Places = BTreeMap<u32, u32>;
 
 /// Makes the ports lead to the container, also those that `leaving` has.
-pub(crate) fn add(kernel: &mut Kernel, all: &HostPorts, way: &Way, leaving: Option<&str>) -> Result<(), KernelError> {
-    let _held = Lock::Ebpf.hold_for_step()?;
+pub(crate) fn add(kernel: &mut Kernel, all: &HostPorts, way: &Way, leaving: Option<&str>) -> Result<(), Cause> {
+    let _held = Lock::Ebpf.hold()?;
     let link = kernel.index(&way.link)?;
     let bridge = way.bridge.as_ref().map(|at| kernel.index(at)).transpose()?;
     let own = Places::from([(link, class_of_pod(kernel, link, bridge.is_some())?)]);
@@ -66,7 +66,7 @@ pub(crate) fn add(kernel: &mut Kernel, all: &HostPorts, way: &Way, leaving: Opti
             Err(Errno::EEXIST) => replace(kernel, &maps, at, &lead, (all, leaving))?,
             Err(Errno::E2BIG) => {
                 let full = format!("host port {at}: eBPF leads {MOST_BY_EBPF} host ports already, which is the most");
-                return Err(KernelError { ext_ack: Some(full), ..Errno::E2BIG.into() });
+                return Err(Cause::Refused(full));
             }
             other => other?,
         }
@@ -81,69 +81,69 @@ fn replace(
     at: &Entrance,
     lead: &Lead<'_>,
     (all, leaving): (&HostPorts, Option<&str>),
-) -> Result<(), KernelError> {
+) -> Result<(), Cause> {
     let fact = maps.find(at)?.map(|shown| fact(kernel, shown)).filter(|fact| Some(fact.owner.as_str()) != leaving);
     match fact.and_then(|fact| fact.refusal(at, &all.container_id, &all.owner)) {
-        Some(refusal) => Err(KernelError { ext_ack: Some(refusal), ..Errno::EEXIST.into() }),
+        Some(refusal) => Err(Cause::Refused(refusal)),
         None => Ok(maps.set(at, lead)?),
     }
 }
 
 /// Ends those that are still this owner's.
-pub(super) fn del(kernel: &mut Kernel, all: &HostPorts) -> Result<(), KernelError> {
+pub(super) fn del(kernel: &mut Kernel, all: &HostPorts) -> Result<(), Cause> {
     if Maps::pinned()?.is_none() {
         // Somebody took the pins away, and the links still run what they were pins of.
-        let _held = Lock::Ebpf.hold_for_step()?;
+        let _held = Lock::Ebpf.hold()?;
         return if Maps::pinned()?.is_none() { stop(kernel) } else { Ok(()) };
     }
     change(kernel, |maps| all.by_ebpf().try_for_each(|port| maps.del(&port.at, &all.owner)))
 }
 
 /// Ends all of an owner's.
-pub(super) fn del_owner(kernel: &mut Kernel, owner: &str) -> Result<(), KernelError> {
+pub(super) fn del_owner(kernel: &mut Kernel, owner: &str) -> Result<(), Cause> {
     change(kernel, |maps| maps.del_owner(owner))
 }
 
 /// Leads neighbours on the bridge to none of an owner's ports any more.
-pub(crate) fn keep_apart(owner: &str) -> Result<(), KernelError> {
+pub(crate) fn keep_apart(owner: &str) -> Result<(), Cause> {
     if Maps::pinned()?.is_none() {
         return Ok(());
     }
-    let _held = Lock::Ebpf.hold_for_step()?;
+    let _held = Lock::Ebpf.hold()?;
     Ok(Maps::pinned()?.map_or(Ok(()), |maps| maps.keep_apart(owner))?)
 }
 
 /// Takes something away, and all that the node has for it with the last port.
-fn change(kernel: &mut Kernel, work: impl FnOnce(&Maps) -> Result<(), Errno>) -> Result<(), KernelError> {
+fn change(kernel: &mut Kernel, work: impl FnOnce(&Maps) -> Result<(), Errno>) -> Result<(), Cause> {
     if Maps::pinned()?.is_none() {
         return Ok(());
     }
-    let _held = Lock::Ebpf.hold_for_step()?;
+    let _held = Lock::Ebpf.hold()?;
     let Some(maps) = Maps::pinned()? else { return Ok(()) };
     work(&maps)?;
     if maps.are_empty()? { stop(kernel) } else { Ok(()) }
 }
 
 /// Owner and target of a port; none where nobody has it.
-fn observe(kernel: &mut Kernel, at: &Entrance) -> Result<Option<HostPortFact>, KernelError> {
+fn observe(kernel: &mut Kernel, at: &Entrance) -> Result<Option<HostPortFact>, Cause> {
     let maps = Maps::pinned()?;
     Ok(maps.map(|maps| maps.find(at)).transpose()?.flatten().map(|shown| fact(kernel, shown)))
 }
 
 /// The owner of each port.
-pub(super) fn owners() -> Result<Vec<String>, KernelError> {
+pub(super) fn owners() -> Result<Vec<String>, Errno> {
     let maps = Maps::pinned()?;
     let all = maps.map(|maps| maps.list()).transpose()?.unwrap_or_default();
     Ok(all.into_iter().map(|shown| shown.owner).collect())
 }
 
 /// True if a link runs the programs that are pinned. A port of a bridge needs that for ingress, other links need both.
-fn is_hooked(kernel: &mut Kernel, at: &LinkRef) -> Result<bool, KernelError> {
+fn is_hooked(kernel: &mut Kernel, at: &LinkRef) -> Result<bool, Cause> {
     let (Some(programs), Some(fact)) = (Programs::pinned()?, kernel.link(at)?) else { return Ok(false) };
     let is_port = fact.kind == "veth" && fact.master.is_some();
     for (hook, id) in HOOKS.into_iter().zip(programs.ids()?) {
         let socket = kernel.route(at.ns)?;
-        let filters = missing(socket.dump(tc::GETTFILTER, |out| tc::dump_filters(fact.index, hook, out)))?;
+        let filters = found(socket.dump(tc::GETTFILTER, |out| tc::dump_filters(fact.index, hook, out)))?;
         let runs = filters.unwrap_or_default().iter().any(|filter| tc::hostport::parse(&filter.body) == Some(id));
         let need_not = is_port && hook == Hook::Egress;
         if !(runs || need_not) {
@@ -158,22 +158,22 @@ fn fact(kernel: &mut Kernel, Shown { to, owner, .. }: Shown) -> HostPortFact {
 }
 
 /// Class that the filters of a container's link give the programs.
-fn class_of_pod(kernel: &mut Kernel, index: u32, is_bridged: bool) -> Result<u32, KernelError> {
-    let filters = kernel.route(Ns::Host)?.dump(tc::GETTFILTER, |out| tc::dump_filters(index, Hook::Ingress, out));
-    let filters = missing(filters)?.unwrap_or_default();
+fn class_of_pod(kernel: &mut Kernel, index: u32, is_bridged: bool) -> Result<u32, Cause> {
+    let filters = kernel.host().dump(tc::GETTFILTER, |out| tc::dump_filters(index, Hook::Ingress, out));
+    let filters = found(filters)?.unwrap_or_default();
     let is_shaped = filters.iter().any(|filter| redirect::parse(&filter.body).is_some());
     let flags = [(is_bridged, BRIDGE_PORT), (is_shaped, SHAPED)];
     Ok(flags.into_iter().filter(|(is, _)| *is).fold(ETHERNET | POD, |class, (_, flag)| class | flag))
 }
 
 /// Tells the programs of a container's link, where it runs them, that what comes in is shaped behind them from now on.
-pub(crate) fn shape(kernel: &mut Kernel, index: u32) -> Result<(), KernelError> {
+pub(crate) fn shape(kernel: &mut Kernel, index: u32) -> Result<(), Cause> {
     if Programs::pinned()?.is_none() {
         return Ok(());
     }
-    let _held = Lock::Ebpf.hold_for_step()?;
+    let _held = Lock::Ebpf.hold()?;
     let Some(programs) = Programs::pinned()? else { return Ok(()) };
-    let filters = kernel.route(Ns::Host)?.dump(tc::GETTFILTER, |out| tc::dump_filters(index, Hook::Ingress, out))?;
+    let filters = kernel.host().dump(tc::GETTFILTER, |out| tc::dump_filters(index, Hook::Ingress, out))?;
     let mut own = filters.iter().filter(|filter| tc::hostport::parse(&filter.body).is_some());
     match own.find_map(|filter| tc::parse_program(&filter.body)) {
         Some((_, class)) => attach(kernel, &programs, &Places::from([(index, class | SHAPED)]), 0),
@@ -182,7 +182,7 @@ pub(crate) fn shape(kernel: &mut Kernel, index: u32) -> Result<(), KernelError> 
 }
 
 /// Brings the programs to all links. They are pinned last: who finds no pins begins anew.
-fn start(kernel: &mut Kernel, own: &Places) -> Result<Maps, KernelError> {
+fn start(kernel: &mut Kernel, own: &Places) -> Result<Maps, Cause> {
     let (maps, programs) = Programs::make()?;
     let mut links = client_links(kernel)?;
     // Of an earlier braid, whose programs give way to these.
@@ -197,19 +197,19 @@ fn start(kernel: &mut Kernel, own: &Places) -> Result<Maps, KernelError> {
 }
 
 /// Takes the programs from all links, and all pins away.
-fn stop(kernel: &mut Kernel) -> Result<(), KernelError> {
+fn stop(kernel: &mut Kernel) -> Result<(), Cause> {
     unpin_programs()?;
-    let socket = kernel.route(Ns::Host)?;
+    let socket = kernel.host();
     let queues = socket.dump(tc::GETQDISC, tc::dump_queues)?;
     queues.iter().filter_map(|queue| tc::hostport::parse_clsact(&queue.body)).try_for_each(|at| detach(socket, at))?;
     Ok(unpin_maps()?)
 }
 
 /// Takes the programs from a link. Where nothing else hangs, they go with the place where they hang, in one request.
-fn detach(socket: &mut Socket, index: u32) -> Result<(), KernelError> {
+fn detach(socket: &mut Socket, index: u32) -> Result<(), Cause> {
     let (mut own, mut is_shared) = (Vec::new(), false);
     for hook in HOOKS {
-        let filters = missing(socket.dump(tc::GETTFILTER, |out| tc::dump_filters(index, hook, out)))?;
+        let filters = found(socket.dump(tc::GETTFILTER, |out| tc::dump_filters(index, hook, out)))?;
         for filter in filters.iter().flatten().filter(|filter| tc::hostport::is_filter(&filter.body)) {
             match tc::hostport::parse(&filter.body) {
                 Some(_) => own.push(hook),
@@ -219,19 +219,19 @@ fn detach(socket: &mut Socket, index: u32) -> Result<(), KernelError> {
     }
     if is_shared {
         own.into_iter().try_for_each(|hook| {
-            missing(socket.call(tc::DELTFILTER, 0, |out| tc::hostport::detach(index, hook, out))).map(drop)
+            found(socket.call(tc::DELTFILTER, 0, |out| tc::hostport::detach(index, hook, out))).map(drop)
         })
     } else if own.is_empty() {
         Ok(())
     } else {
-        missing(socket.call(tc::DELQDISC, 0, |out| tc::clsact(index, out))).map(drop)
+        found(socket.call(tc::DELQDISC, 0, |out| tc::clsact(index, out))).map(drop)
     }
 }
 
 /// The links that clients come from: all that pass packets to the host itself. Not `lo`, not what has a master, and not
 /// where an `ingress` queue leaves no place for what goes out.
-fn client_links(kernel: &mut Kernel) -> Result<Places, KernelError> {
-    let socket = kernel.route(Ns::Host)?;
+fn client_links(kernel: &mut Kernel) -> Result<Places, Cause> {
+    let socket = kernel.host();
     let queues = socket.dump(tc::GETQDISC, tc::dump_queues)?;
     let mut links = Places::new();
     for message in socket.dump(rtnl::GETLINK, link::link_dump)? {
@@ -251,10 +251,10 @@ fn client_links(kernel: &mut Kernel) -> Result<Places, KernelError> {
 }
 
 /// Has the links run the programs, many in one send.
-fn attach(kernel: &mut Kernel, programs: &Programs, links: &Places, flags: u16) -> Result<(), KernelError> {
-    let socket = kernel.route(Ns::Host)?;
+fn attach(kernel: &mut Kernel, programs: &Programs, links: &Places, flags: u16) -> Result<(), Cause> {
+    let socket = kernel.host();
     let links: Vec<_> = links.iter().collect();
-    links.chunks(LINKS_IN_A_SEND).try_for_each(|links| attach_some(socket, programs, links, flags))
+    Ok(links.chunks(LINKS_IN_A_SEND).try_for_each(|links| attach_some(socket, programs, links, flags))?)
 }
 
 fn attach_some(
@@ -279,31 +279,21 @@ fn attach_some(
 }
 
 /// The host's addresses.
-fn addrs(kernel: &mut Kernel) -> Result<Vec<IpAddr>, KernelError> {
-    Ok(addr::list(kernel.route(Ns::Host)?, 0)?.into_iter().map(|(_, fact)| fact.net.addr()).collect())
-}
-
-/// `None` for what is not there. EINVAL: there is no clsact.
-fn missing<T>(result: Result<T, KernelError>) -> Result<Option<T>, KernelError> {
-    match result {
-        Ok(found) => Ok(Some(found)),
-        Err(err) if [Errno::ENOENT, Errno::ENODEV, Errno::EINVAL].contains(&err.errno) => Ok(None),
-        Err(err) => Err(err),
-    }
+fn addrs(kernel: &mut Kernel) -> Result<Vec<IpAddr>, Cause> {
+    Ok(addr::list(kernel.host(), 0)?.into_iter().map(|(_, fact)| fact.net.addr()).collect())
 }
 
 #[cold]
 pub(crate) fn read(kernel: &mut Kernel, at: &Entrance, facts: &mut Facts) -> Result<(), Error> {
-    let found =
-        observe(kernel, at).map_err(|cause| Error::new(format!("look who has host port {at} in eBPF"), cause))?;
+    let found = observe(kernel, at).doing(format_args!("look who has host port {at} in eBPF"))?;
     facts.ebpf_ports.extend(found.map(|fact| (*at, fact)));
     Ok(())
 }
 
 #[cold]
 pub(crate) fn read_hook(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
-    let fail = |cause| Error::new(format!("look whether link {at} runs the programs for host ports"), cause);
-    let is_hooked = is_hooked(kernel, at).map_err(fail)?;
+    let is_hooked = is_hooked(kernel, at);
+    let is_hooked = is_hooked.doing(format_args!("look whether link {at} runs the programs for host ports"))?;
     facts.host_port_hooks.extend(is_hooked.then(|| at.clone()));
     Ok(())
 }

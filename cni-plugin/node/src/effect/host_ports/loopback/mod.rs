@@ -1,13 +1,12 @@
 //! Host ports at `[::1]`: elements of an eBPF map, and the programs that the first one brings and the last one takes away.
 //! The owner of a port is decided by nf_tables before; here the last one to come has it.
 
-use crate::Error;
 pub(crate) mod programs;
 
 use crate::apply::kernel::Kernel;
 use crate::store::lock::Lock;
-use crate::sys::netlink::KernelError;
 use crate::sys::netns;
+use crate::{Cause, Doing, Error};
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::HostPorts;
 use braid_core::plan::thing::host_ports::{Entrance, HostPort, HostPortFact, MOST_BY_EBPF};
@@ -15,11 +14,11 @@ use nix::errno::Errno;
 use programs::{Ports, Shown, are_attached, is_started, start, stop};
 
 /// Makes the ports lead to the container.
-pub(super) fn add(all: &HostPorts) -> Result<(), KernelError> {
+pub(super) fn add(all: &HostPorts) -> Result<(), Error> {
     if all.at_loopback().next().is_none() {
         return Ok(());
     }
-    let _held = Lock::Ebpf.hold_for_step()?;
+    let _held = Lock::Ebpf.hold()?;
     set(all).map_err(said)
 }
 
@@ -33,20 +32,20 @@ fn set(all: &HostPorts) -> Result<(), Errno> {
 }
 
 /// Ends those that are still this owner's.
-pub(super) fn del(all: &HostPorts) -> Result<(), KernelError> {
+pub(super) fn del(all: &HostPorts) -> Result<(), Error> {
     if all.at_loopback().next().is_none() {
         return Ok(());
     }
-    let _held = Lock::Ebpf.hold_for_step()?;
+    let _held = Lock::Ebpf.hold()?;
     end(|ports| all.at_loopback().try_for_each(|port| ports.del(&port.at, &all.owner))).map_err(said)
 }
 
 /// Ends all of an owner's.
-pub(super) fn del_owner(owner: &str) -> Result<(), KernelError> {
+pub(super) fn del_owner(owner: &str) -> Result<(), Error> {
     if Ports::pinned().map_err(said)?.is_none() {
         return Ok(());
     }
-    let _held = Lock::Ebpf.hold_for_step()?;
+    let _held = Lock::Ebpf.hold()?;
     end(|ports| ports.del_owner(owner)).map_err(said)
 }
 
@@ -62,40 +61,32 @@ fn end(work: impl FnOnce(&Ports) -> Result<(), Errno>) -> Result<(), Errno> {
 }
 
 /// Owner and target of a port; none where nobody has it.
-fn observe(kernel: &mut Kernel, at: &Entrance) -> Result<Option<HostPortFact>, KernelError> {
-    let ports = Ports::pinned().map_err(said)?;
-    let found = ports.map(|ports| ports.find(at)).transpose().map_err(said)?.flatten();
+fn observe(kernel: &mut Kernel, at: &Entrance) -> Result<Option<HostPortFact>, Errno> {
+    let found = Ports::pinned()?.map(|ports| ports.find(at)).transpose()?.flatten();
     let fact = |Shown { to, owner }| HostPortFact { to: Some(to), holder: kernel.holder(&owner), owner };
     Ok(found.map(fact))
 }
 
 /// The owner of each port.
-pub(super) fn owners() -> Result<Vec<String>, KernelError> {
-    let ports = Ports::pinned().map_err(said)?;
-    Ok(ports.map(|ports| ports.owners()).transpose().map_err(said)?.unwrap_or_default())
+pub(super) fn owners() -> Result<Vec<String>, Errno> {
+    Ports::pinned()?.map_or_else(|| Ok(Vec::new()), |ports| ports.owners())
 }
 
 /// Nothing else of the step is about eBPF at the root of cgroup2.
-fn said(errno: Errno) -> KernelError {
-    let why = match errno {
-        Errno::E2BIG => format!("it leads {MOST_BY_EBPF} host ports from there already, which is the most"),
-        errno => errno.desc().to_owned(),
-    };
-    KernelError { ext_ack: Some(format!("at [::1], by eBPF: {why}")), ..errno.into() }
+fn said(errno: Errno) -> Error {
+    let full = || Cause::Refused(format!("it leads {MOST_BY_EBPF} host ports from there already, which is the most"));
+    Error::new("at [::1], by eBPF", if errno == Errno::E2BIG { full() } else { errno.into() })
 }
 
 #[cold]
 pub(crate) fn read(kernel: &mut Kernel, at: &Entrance, facts: &mut Facts) -> Result<(), Error> {
-    let found =
-        observe(kernel, at).map_err(|cause| Error::new(format!("look who has host port {at} at ::1"), cause))?;
+    let found = observe(kernel, at).doing(format_args!("look who has host port {at} at ::1"))?;
     facts.loopback_ports.extend(found.map(|fact| (*at, fact)));
     Ok(())
 }
 
 #[cold]
 pub(crate) fn read_programs(facts: &mut Facts) -> Result<(), Error> {
-    facts.has_loopback_programs = are_attached()
-        .map_err(said)
-        .map_err(|cause| Error::new("look for the programs at the root of cgroup2", cause))?;
+    facts.has_loopback_programs = are_attached().doing("look for the programs at the root of cgroup2")?;
     Ok(())
 }
