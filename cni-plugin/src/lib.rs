@@ -9,6 +9,8 @@
 //!
 //! braid-core decides, braid-node does. ARCHITECTURE.md has the rules.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 #[forbid(unsafe_code)]
 pub mod cli;
 pub mod entry;

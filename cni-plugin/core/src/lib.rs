@@ -3,6 +3,7 @@
 //! Nothing here reads or changes the host: no file, socket, process, thread or clock. So a plan can be printed, compared,
 //! recorded and undone without root. `clippy.toml` lists what is refused.
 
+#![deny(clippy::wildcard_enum_match_arm)]
 #![forbid(unsafe_code)]
 
 pub mod cni;

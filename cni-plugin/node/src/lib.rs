@@ -8,6 +8,8 @@
 //!  sys ─ every system call; knows no plan
 //! ```
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 #[forbid(unsafe_code)]
 pub mod apply;
 #[forbid(unsafe_code)]

@@ -36,19 +36,15 @@ pub(super) fn of(record: &Record, attached: &Attached) -> Vec<Direction> {
     let mut kernel = None;
     let mut directions = Vec::new();
     for step in attached.steps() {
-        match step {
-            Step::Add(Thing::Shaping(shaping)) => {
-                let kernel = kernel.get_or_insert_with(|| open(record));
-                directions.extend(shaping.shapers.iter().map(|shaper| direction(kernel.as_mut(), shaper)));
+        if let Step::Add(Thing::Shaping(shaping)) = step {
+            let kernel = kernel.get_or_insert_with(|| open(record));
+            directions.extend(shaping.shapers.iter().map(|shaper| direction(kernel.as_mut(), shaper)));
+        } else if let Step::Add(Thing::PacketGuard(_) | Thing::XskGuard(_)) = step {
+            let kernel = kernel.get_or_insert_with(|| open(record));
+            let sent = directions.iter_mut().find(|direction| direction.toward == toward(Toward::Network));
+            if let Some(passed) = sent.and_then(|direction| direction.passed.as_mut()) {
+                passed.guarded += kernel.as_mut().map_or(0, |kernel| held(kernel, step));
             }
-            Step::Add(Thing::PacketGuard(_) | Thing::XskGuard(_)) => {
-                let kernel = kernel.get_or_insert_with(|| open(record));
-                let sent = directions.iter_mut().find(|direction| direction.toward == toward(Toward::Network));
-                if let Some(passed) = sent.and_then(|direction| direction.passed.as_mut()) {
-                    passed.guarded += kernel.as_mut().map_or(0, |kernel| held(kernel, step));
-                }
-            }
-            _ => {}
         }
     }
     directions
@@ -81,16 +77,14 @@ fn direction(kernel: Option<&mut Kernel>, shaper: &Shaper) -> Direction {
 
 /// Number of packets that a guard beside the shaper refused.
 fn held(kernel: &mut Kernel, guard: &Step) -> u64 {
-    let found = match guard {
-        Step::Add(Thing::PacketGuard(PacketGuard { at, .. })) => {
-            let found = kernel.nft_of(at.ns).and_then(|socket| Ok(packet_guard::find(socket, &at.name)?));
-            found.map(|found| found.map(|fact| fact.dropped))
-        }
-        Step::Add(Thing::XskGuard(XskGuard { netns, owner, .. })) => {
-            let is_its = |hold: &Hold| hold.netns == *netns && hold.owner == *owner;
-            xsk_guard::observe().map(|held| held.into_iter().find(is_its).map(|hold| hold.refused))
-        }
-        _ => return 0,
+    let found = if let Step::Add(Thing::PacketGuard(PacketGuard { at, .. })) = guard {
+        let found = kernel.nft_of(at.ns).and_then(|socket| Ok(packet_guard::find(socket, &at.name)?));
+        found.map(|found| found.map(|fact| fact.dropped))
+    } else if let Step::Add(Thing::XskGuard(XskGuard { netns, owner, .. })) = guard {
+        let is_its = |hold: &Hold| hold.netns == *netns && hold.owner == *owner;
+        xsk_guard::observe().map(|held| held.into_iter().find(is_its).map(|hold| hold.refused))
+    } else {
+        return 0;
     };
     found.ok().flatten().unwrap_or_default()
 }

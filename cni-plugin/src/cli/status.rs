@@ -94,11 +94,9 @@ fn shown(record: &Record, age: Duration, netns: Netns) -> Vec<Shown> {
 
 fn addresses(attached: &Attached) -> Vec<String> {
     let own = |at: &LinkRef| at.ns == Ns::Pod && at.name == attached.ifname;
-    let address = |step: &Step| match step {
-        Step::Add(Thing::Addr(addr)) if own(&addr.at) => Some(addr.net.to_string()),
-        _ => None,
-    };
-    attached.steps().filter_map(address).collect()
+    let all =
+        attached.steps().filter_map(|step| if let Step::Add(Thing::Addr(addr)) = step { Some(addr) } else { None });
+    all.filter(|addr| own(&addr.at)).map(|addr| addr.net.to_string()).collect()
 }
 
 /// The types of a list, or the attachment's own.
@@ -118,7 +116,9 @@ pub(super) fn host_link(step: &Step) -> Option<&LinkRef> {
     let Step::Add(Thing::Link(link)) = step else { return None };
     match &link.kind {
         LinkKind::Macvlan { parent, .. } | LinkKind::Ipvlan { parent, .. } => Some(parent),
-        _ => Some(&link.at).filter(|at| at.ns == Ns::Host),
+        LinkKind::Veth { .. } | LinkKind::Bridge { .. } | LinkKind::Ifb | LinkKind::Other(_) => {
+            Some(&link.at).filter(|at| at.ns == Ns::Host)
+        }
     }
 }
 

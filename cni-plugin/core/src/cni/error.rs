@@ -55,10 +55,10 @@ const NUMBERS: [(Code, u32); 12] = [
 impl Code {
     /// The number on the wire.
     pub fn number(self) -> u32 {
-        match self {
-            Self::Foreign(number) => number,
-            named => NUMBERS.iter().find(|(code, _)| *code == named).map_or(999, |(_, number)| *number),
+        if let Self::Foreign(number) = self {
+            return number;
         }
+        NUMBERS.iter().find(|(code, _)| *code == self).map_or(999, |(_, number)| *number)
     }
 
     /// The code with this number; a number without a name becomes [`Code::Foreign`].

@@ -31,9 +31,10 @@ impl Json {
     pub fn set(&mut self, key: &str, value: impl Into<Self>) {
         self.remove(key);
         let field = (key.to_owned(), value.into());
-        match self {
-            Self::Object(fields) => fields.push(field),
-            other => *other = Self::Object(vec![field]),
+        if let Self::Object(fields) = self {
+            fields.push(field);
+        } else {
+            *self = Self::Object(vec![field]);
         }
     }
 
@@ -46,10 +47,8 @@ impl Json {
 
     /// Refuses everything but an object and `null`; `what` names the value.
     pub fn expect_object(&self, what: &str) -> Result<(), Error> {
-        match self {
-            Self::Object(_) | Self::Null => Ok(()),
-            other => Err(other.mismatch("an object").context(what)),
-        }
+        let is_one = matches!(self, Self::Object(_) | Self::Null);
+        if is_one { Ok(()) } else { Err(self.mismatch("an object").context(what)) }
     }
 
     /// A string.
@@ -132,10 +131,7 @@ impl Json {
         key: &str,
         mut read: impl FnMut(&'a Self) -> Result<T, Error>,
     ) -> Result<Vec<T>, Error> {
-        self.each(key, |item| match item {
-            Self::Object(_) => read(item),
-            other => Err(other.mismatch("an object")),
-        })
+        self.each(key, |item| if let Self::Object(_) = item { read(item) } else { Err(item.mismatch("an object")) })
     }
 
     /// A list of strings, empty where absent.
@@ -146,9 +142,9 @@ impl Json {
     /// An object whose values are strings, in the order written and with its duplicates; empty where absent.
     /// Its keys are data, so their case counts.
     pub fn string_map(&self, key: &str) -> Result<Vec<(String, String)>, Error> {
-        self.map(key, "a string", |value| match value {
-            Self::Null => Some(String::new()),
-            other => other.as_str().map(str::to_owned),
+        self.map(key, "a string", |value| {
+            let text = if let Self::Null = value { Some("") } else { value.as_str() };
+            text.map(str::to_owned)
         })
     }
 
@@ -157,7 +153,7 @@ impl Json {
         self.map(key, "true or false", |value| match value {
             Self::Null => Some(false),
             Self::Bool(b) => Some(*b),
-            _ => None,
+            Self::Number(_) | Self::String(_) | Self::Array(_) | Self::Object(_) => None,
         })
     }
 
@@ -187,7 +183,7 @@ impl Json {
                 Some(integer) => return Ok(Some(integer)),
                 None => format!("a whole number from {min} to {max}"),
             },
-            _ => "a number".to_owned(),
+            Self::Null | Self::Bool(_) | Self::String(_) | Self::Array(_) | Self::Object(_) => "a number".to_owned(),
         };
         Err(value.mismatch(&expected).context(format_args!("{key:?}")))
     }

@@ -75,7 +75,7 @@ impl Json {
                 fields.sort_by(|(a, _), (b, _)| a.cmp(b));
                 Self::Object(fields)
             }
-            plain => plain,
+            Self::Null | Self::Bool(_) | Self::Number(_) | Self::String(_) => self,
         }
     }
 
@@ -89,7 +89,7 @@ impl Json {
                     value.join_duplicate_objects();
                 }
             }
-            _ => {}
+            Self::Null | Self::Bool(_) | Self::Number(_) | Self::String(_) => {}
         }
     }
 }

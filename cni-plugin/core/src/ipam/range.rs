@@ -49,7 +49,9 @@ impl RangeSpec {
         json.each(key, |set| match set {
             Json::Null => Ok(Vec::new()),
             Json::Array(ranges) => ranges.iter().map(Self::parse).collect(),
-            other => Err(other.mismatch("a list of ranges")),
+            Json::Bool(_) | Json::Number(_) | Json::String(_) | Json::Object(_) => {
+                Err(set.mismatch("a list of ranges"))
+            }
         })
     }
 }
@@ -250,7 +252,7 @@ fn is_pair(subnet: &IpNet) -> bool {
 fn last_usable(subnet: IpNet) -> IpAddr {
     match subnet {
         IpNet::V4(net) if !is_pair(&subnet) => from_bits(u128::from(net.broadcast().to_bits()) - 1, true),
-        _ => subnet.broadcast(),
+        IpNet::V4(_) | IpNet::V6(_) => subnet.broadcast(),
     }
 }
 

@@ -244,24 +244,17 @@ impl Run<'_> {
     fn del_links(&mut self, at: usize) -> usize {
         self.flush();
         let ns = self.steps[at].ns();
-        let link = |step: &Step| match step {
-            Step::Del(Thing::Link(link)) if link.at.ns == ns => Some(link.at.clone()),
-            _ => None,
-        };
-        let links: Vec<LinkRef> = self.steps[at..].iter().map_while(link).collect();
+        let link = |thing: &Thing| if let Thing::Link(link) = thing { Some(link.at.clone()) } else { None };
+        let links = deleted(&self.steps[at..]).map_while(link);
+        let links: Vec<LinkRef> = links.take_while(|at| at.ns == ns).collect();
         self.together(at, |kernel| unmake::links(kernel, ns, &links))
     }
 
     /// Takes the elements of the step at `at` away with those behind it; returns how many steps.
     fn del_elements(&mut self, at: usize) -> usize {
         self.flush();
-        let mut things = Vec::new();
-        for step in &self.steps[at..] {
-            match step {
-                Step::Del(thing) if effect::is_only_elements(thing) => things.push(thing),
-                _ => break,
-            }
-        }
+        let things = deleted(&self.steps[at..]).take_while(|thing| effect::is_only_elements(thing));
+        let things: Vec<&Thing> = things.collect();
         self.together(at, |kernel| elements::del(kernel, &things))
     }
 
@@ -302,6 +295,11 @@ impl Run<'_> {
         };
         self.report.failed.push((at, cause));
     }
+}
+
+/// Things that the steps delete, up to the first step that does not.
+fn deleted(steps: &[Step]) -> impl Iterator<Item = &Thing> {
+    steps.iter().map_while(|step| if let Step::Del(thing) = step { Some(thing) } else { None })
 }
 
 /// True if the step takes several requests, so a failure can leave it half done.

@@ -67,28 +67,38 @@ fn lost(kernel: &mut Kernel, features: &[Feature]) -> Result<Vec<(Table, State)>
 }
 
 fn put_back(kernel: &mut Kernel, record: &Record, lost: &[(Table, State)]) -> Vec<Error> {
-    let is_lost = |table: Table| lost.iter().any(|(lost, _)| *lost == table);
     let mut errors = Vec::new();
     for step in record.steps() {
         let Step::Add(thing) = step else { continue };
-        let made = match thing {
-            Thing::MacCheck(_) if is_lost(Table::Bridge) => effect::of(thing).add(kernel),
-            thing if is_lost(Table::Inet) => put_back_inet(kernel, thing),
-            _ => Ok(()),
-        };
+        let is_gone = is_gone(kernel, thing, lost);
+        let made = is_gone.and_then(|is_gone| if is_gone { effect::of(thing).add(kernel) } else { Ok(()) });
         errors.extend(made.err().map(|cause| Error::new("put back", Error::of_steps([step], cause))));
     }
     errors
 }
 
-fn put_back_inet(kernel: &mut Kernel, thing: &Thing) -> Result<(), Cause> {
-    let is_whole = match thing {
-        Thing::Masquerade(what) => masquerade::is_there(kernel.nft()?, what)?,
-        Thing::HostPorts(what) => nft::are_there(kernel.nft()?, what)?,
-        Thing::Firewall(what) => firewall::missing(kernel, what)?.is_empty(),
-        _ => true,
-    };
-    if is_whole { Ok(()) } else { effect::of(thing).add(kernel) }
+/// True if the thing went with its table.
+fn is_gone(kernel: &mut Kernel, thing: &Thing, lost: &[(Table, State)]) -> Result<bool, Cause> {
+    let is_lost = |table: Table| lost.iter().any(|(lost, _)| *lost == table);
+    Ok(match thing {
+        Thing::MacCheck(_) => is_lost(Table::Bridge),
+        Thing::Masquerade(what) => is_lost(Table::Inet) && !masquerade::is_there(kernel.nft()?, what)?,
+        Thing::HostPorts(what) => is_lost(Table::Inet) && !nft::are_there(kernel.nft()?, what)?,
+        Thing::Firewall(what) => is_lost(Table::Inet) && !firewall::missing(kernel, what)?.is_empty(),
+        Thing::Link(_)
+        | Thing::Attr(_)
+        | Thing::Vlan(_)
+        | Thing::Addr(_)
+        | Thing::Route(_)
+        | Thing::Neigh(_)
+        | Thing::Rule(_)
+        | Thing::Sysctl(_)
+        | Thing::Shaping(_)
+        | Thing::PacketGuard(_)
+        | Thing::XskGuard(_)
+        | Thing::XskLink(_)
+        | Thing::Redirect(_) => false,
+    })
 }
 
 /// Opens the gates of all attachments where others have shut them since: an own firewall that is loaded anew.

@@ -212,11 +212,9 @@ impl Chain {
             args: attachment.map_or("", |a| &a.args),
             path: &self.path,
         };
-        match delegate::run(plugin, &conf, &call)? {
-            Json::Null => Ok(None),
-            result if command == Command::Add => AddResult::parse(&result, self.conf.version).map(Some),
-            _ => Ok(None),
-        }
+        let result = delegate::run(plugin, &conf, &call)?;
+        let is_result = command == Command::Add && !matches!(result, Json::Null);
+        is_result.then(|| AddResult::parse(&result, self.conf.version)).transpose()
     }
 }
 

@@ -1,7 +1,7 @@
 //! CHECK: every recorded step still holds, and what the result says is there.
 
 use super::add::open_host;
-use super::chain::{From, Work};
+use super::chain::{From, Item, Work};
 use super::invocation::{Invocation, Wanted};
 use super::liveness::Known;
 use super::{recorded, told};
@@ -109,11 +109,8 @@ fn is_overwritten(step: &Step, later: &[Step]) -> bool {
 /// Compares the final result with the container: its interface, addresses and routes, wherever later plugins moved them.
 fn check_result(wanted: &Wanted, prev: &AddResult, (facts, is_recorded): (&Facts, bool)) -> Result<(), Error> {
     let Wanted { attachment, chain, .. } = wanted;
-    let mut kinds = chain.items.iter().filter_map(|item| match &item.work {
-        Work::Native(plugin) => plugin.kind(),
-        _ => None,
-    });
-    let kind = kinds.next_back();
+    let kind = |item: &Item| if let Work::Native(plugin) = &item.work { plugin.kind() } else { None };
+    let kind = chain.items.iter().filter_map(kind).next_back();
     // A plugin that makes no interface checks what it did itself, if that is known.
     if kind.is_none() && is_recorded {
         return Ok(());

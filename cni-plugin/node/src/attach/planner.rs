@@ -7,6 +7,7 @@ use crate::apply::host::Host;
 use crate::apply::transaction::Part;
 use braid_core::cni::{AddResult, Error};
 use braid_core::ipam::Lease;
+use braid_core::plan::thing::LinkRef;
 use braid_core::plan::{Facts, Need, Step};
 use braid_core::plugins::{Call, Planned, Plugin, ipv6};
 
@@ -153,14 +154,12 @@ fn no_ipv6(host: &mut dyn Host, item: &Item, call: &Call<'_>, before: &mut Nativ
 /// Reads what a plugin needs and no earlier one asked for; a link that an earlier one makes is not there to be read.
 fn read_more(host: &mut dyn Host, mut needs: Vec<Need>, before: &mut Native) -> Result<(), Error> {
     if !before.parts.is_empty() {
-        let facts = &before.ahead;
-        needs.retain(|need| match need {
-            Need::Link(at) => facts.link(at).is_none(),
-            // Nobody shapes the bridge itself when its port can be.
-            Need::Shaped(at) if facts.link(at).is_some_and(|link| link.kind == "bridge") => false,
-            Need::Shaped(at) => facts.link(at).is_none() || before.observed.link(at).is_some(),
-            _ => true,
-        });
+        let ahead = |at: &LinkRef| before.ahead.link(at);
+        // Nobody shapes the bridge itself when its port can be.
+        let is_shaped =
+            |at: &LinkRef| ahead(at).is_none_or(|link| link.kind != "bridge" && before.observed.link(at).is_some());
+        needs.retain(|need| !matches!(need, Need::Link(at) if ahead(at).is_some()));
+        needs.retain(|need| !matches!(need, Need::Shaped(at) if !is_shaped(at)));
     }
     if !needs.is_empty() {
         before.read(host.observe(&needs).map_err(Error::from)?);

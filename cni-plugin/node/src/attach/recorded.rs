@@ -85,13 +85,9 @@ pub fn leased(record: &Record, network: &str, path: &Path) -> Vec<(IpAddr, Owner
     for (attached, chain) in chains(record).filter(|(attached, _)| attached.network == network) {
         let of_it = host_locals(&chain).filter(|(_, config)| config.path() == path);
         let steps = of_it.filter_map(|(at, _)| attached.parts.get(at)).flatten();
-        let address = |step: &Step| match step {
-            Step::Add(Thing::Addr(addr)) if addr.at.ns == Ns::Pod => {
-                Some((addr.net.addr(), record.lease_owner_of(attached)))
-            }
-            _ => None,
-        };
-        leased.extend(steps.filter_map(address));
+        let addrs = steps.filter_map(|step| if let Step::Add(Thing::Addr(addr)) = step { Some(addr) } else { None });
+        let addrs = addrs.filter(|addr| addr.at.ns == Ns::Pod);
+        leased.extend(addrs.map(|addr| (addr.net.addr(), record.lease_owner_of(attached))));
     }
     leased
 }

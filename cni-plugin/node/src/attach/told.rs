@@ -48,15 +48,17 @@ fn lease(prev: &AddResult, ifname: &IfName) -> Lease {
 }
 
 fn is_alike(step: &Step) -> bool {
-    match step {
-        Step::Add(Thing::Link(_) | Thing::Attr(_) | Thing::Sysctl(_))
-        | Step::Ensure(Thing::Link(_) | Thing::Attr(_) | Thing::Vlan(_) | Thing::Addr(_) | Thing::Sysctl(_))
-        | Step::Set { .. }
-        | Step::Del(Thing::Vlan(_))
-        | Step::Wait(Event::Up(_)) => true,
-        Step::Add(Thing::Route(route)) => route.at.ns == Ns::Host,
-        _ => false,
+    if let Step::Add(Thing::Route(route)) = step {
+        return route.at.ns == Ns::Host;
     }
+    matches!(
+        step,
+        Step::Add(Thing::Link(_) | Thing::Attr(_) | Thing::Sysctl(_))
+            | Step::Ensure(Thing::Link(_) | Thing::Attr(_) | Thing::Vlan(_) | Thing::Addr(_) | Thing::Sysctl(_))
+            | Step::Set { .. }
+            | Step::Del(Thing::Vlan(_))
+            | Step::Wait(Event::Up(_))
+    )
 }
 
 /// The hardware addresses that the result names on the host's side.

@@ -61,6 +61,7 @@ fn parse(at: &LinkRef, index: u32, body: &[u8]) -> Option<Neigh> {
     }
     let (mut addr, mut mac) = (None, None);
     for attribute in message.attributes {
+        #[expect(clippy::wildcard_enum_match_arm, reason = "the kernel adds more of them")]
         match attribute {
             NeighbourAttribute::Destination(NeighbourAddress::Inet(ip)) => addr = Some(ip.into()),
             NeighbourAttribute::Destination(NeighbourAddress::Inet6(ip)) => addr = Some(ip.into()),

@@ -59,6 +59,7 @@ fn parse(ns: Ns, body: &[u8]) -> Option<Rule> {
     let message = RuleMessage::parse(body).ok()?;
     let (mut of, mut table, mut priority) = (None, u32::from(message.header.table), None);
     for attribute in message.attributes {
+        #[expect(clippy::wildcard_enum_match_arm, reason = "the kernel adds more of them")]
         match attribute {
             RuleAttribute::Source(ip) => of = IpNet::new(ip, message.header.src_len).ok().map(Packets::From),
             RuleAttribute::Destination(ip) => of = IpNet::new(ip, message.header.dst_len).ok().map(Packets::To),

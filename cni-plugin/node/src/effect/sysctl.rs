@@ -30,10 +30,15 @@ pub(crate) fn write(
 ) -> Result<Vec<io::Result<bool>>, Error> {
     let held: Vec<bool> = steps.iter().map(|step| is_there_already(step, facts) || is_held(kernel, step)).collect();
     let one = |(step, held): (&&Step, &bool)| match step {
-        _ if *held => Ok(true),
-        Step::Add(Thing::Sysctl(sysctl)) => sysctl::write(&sysctl.key, &sysctl.value),
-        Step::Ensure(Thing::Sysctl(sysctl)) => sysctl::ensure(&sysctl.key, &sysctl.value),
-        _ => Ok(true),
+        Step::Add(Thing::Sysctl(sysctl)) if !held => sysctl::write(&sysctl.key, &sysctl.value),
+        Step::Ensure(Thing::Sysctl(sysctl)) if !held => sysctl::ensure(&sysctl.key, &sysctl.value),
+        Step::Add(_)
+        | Step::Ensure(_)
+        | Step::Del(_)
+        | Step::Set { .. }
+        | Step::Wait(_)
+        | Step::Forget(..)
+        | Step::Legacy(_) => Ok(true),
     };
     let all = || steps.iter().zip(&held).map(one).collect();
     if held.iter().all(|held| *held) { Ok(all()) } else { kernel.run_in(ns, all) }

@@ -181,10 +181,9 @@ impl Liveness for LibcniCache {
 
     fn netns_of(&self, owner: &Owner, leased: SystemTime) -> Netns {
         let Some((path, written)) = self.netns_path(owner, leased) else { return Netns::Unknown };
-        match netns_at(&path) {
-            Netns::Alive if mounted_at(&path).is_some_and(|since| since > written + Clock::MARGIN) => Netns::Gone,
-            known => known,
-        }
+        let is_another = || mounted_at(&path).is_some_and(|since| since > written + Clock::MARGIN);
+        let known = netns_at(&path);
+        if known == Netns::Alive && is_another() { Netns::Gone } else { known }
     }
 }
 

@@ -23,10 +23,8 @@ pub fn netns_of(record: &Record) -> Netns {
         Ok(Ok(Ok(cookie))) => record.is_of(Some(cookie)),
         _ => true,
     };
-    match netns_at(path) {
-        Netns::Alive if record.netns_cookie.is_some() && !is_it() => Netns::Gone,
-        known => known,
-    }
+    let known = netns_at(path);
+    if known == Netns::Alive && record.netns_cookie.is_some() && !is_it() { Netns::Gone } else { known }
 }
 
 /// Tells whether the container's namespace may still be in use, and nobody has begun to take the attachment back.

@@ -163,10 +163,7 @@ fn xsk_guard(call: &Call<'_>, facts: &Facts) -> Vec<Step> {
 
 fn shapers(steps: &[Step]) -> impl Iterator<Item = &Shaper> {
     fn of(step: &Step) -> &[Shaper] {
-        match step {
-            Step::Add(Thing::Shaping(shaping)) => &shaping.shapers,
-            _ => &[],
-        }
+        if let Step::Add(Thing::Shaping(shaping)) = step { &shaping.shapers } else { &[] }
     }
     steps.iter().flat_map(of)
 }
@@ -199,10 +196,8 @@ fn refuse_queued(steps: &[Step], facts: &Facts) -> Result<(), Error> {
 
 /// The warnings where a container without an end on the host's side is limited and nothing holds some of its sockets.
 fn unguarded(steps: &[Step], facts: &Facts) -> Vec<String> {
-    let is_sent_in_pod = |step: &Step| match step {
-        Step::Add(Thing::Shaping(shaping)) => shaping.is_all_in(Ns::Pod) && shaping.shaper(Toward::Network).is_some(),
-        _ => false,
-    };
+    let is_in_pod = |shaping: &Shaping| shaping.is_all_in(Ns::Pod) && shaping.shaper(Toward::Network).is_some();
+    let is_sent_in_pod = |step: &Step| matches!(step, Step::Add(Thing::Shaping(shaping)) if is_in_pod(shaping));
     if !steps.iter().any(is_sent_in_pod) {
         return Vec::new();
     }

@@ -97,7 +97,8 @@ impl Firewall {
         };
         let isolation = match self.policy {
             Policy::Open => None,
-            policy => Some(Isolation { bridge: bridge()?, within: policy == Policy::Isolated }),
+            Policy::SameBridge => Some(Isolation { bridge: bridge()?, within: false }),
+            Policy::Isolated => Some(Isolation { bridge: bridge()?, within: true }),
         };
         let gate = if facts.has_firewalld && self.backend != Backend::Chains {
             Gate::Firewalld { zone: self.zone.clone() }

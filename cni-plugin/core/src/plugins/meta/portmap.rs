@@ -151,7 +151,7 @@ impl Portmap {
                 Some(lacking) => ("ebpf", lacking),
                 None => ("ebpf", "it leads to a veth only".to_owned()),
             },
-            _ => return None,
+            Backend::Nftables | Backend::Ebpf(_) => return None,
         };
         Some(format!("\"backend\": {asked:?}: {why}, so nf_tables leads to container {}", call.owner.container_id))
     }

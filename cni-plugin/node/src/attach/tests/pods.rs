@@ -94,14 +94,12 @@ fn status(machine: &Model) -> Vec<String> {
 
 fn default_routes(machine: &Model) -> Vec<String> {
     let state = machine.state.borrow();
-    let is_default = |thing: &Thing| match thing {
-        Thing::Route(Route { at, dst, gw, priority, .. }) if at.ns == Ns::Pod && dst.prefix_len() == 0 => {
-            let gw = gw.map(|gw| format!(" via {gw}")).unwrap_or_default();
-            Some(format!("{}{gw}{}", at.name, priority.map(|metric| format!(" {metric}")).unwrap_or_default()))
-        }
-        _ => None,
+    let routes = state.own.iter().filter_map(|thing| if let Thing::Route(route) = thing { Some(route) } else { None });
+    let line = |Route { at, gw, priority, .. }: &Route| {
+        let gw = gw.map(|gw| format!(" via {gw}")).unwrap_or_default();
+        format!("{}{gw}{}", at.name, priority.map(|metric| format!(" {metric}")).unwrap_or_default())
     };
-    state.own.iter().filter_map(is_default).collect()
+    routes.filter(|route| route.at.ns == Ns::Pod && route.dst.prefix_len() == 0).map(line).collect()
 }
 
 #[test]

@@ -80,7 +80,7 @@ fn a_failure_is_told_with_verb_object_status_and_the_servers_words() {
 fn what_is_not_there_is_named_be_it_the_object_its_kind_or_its_uid() {
     let what = |ask: &Ask, failure| match ask.failed(failure, 1) {
         SourceError::NotFound { what } => what,
-        other => panic!("{other:?}"),
+        other @ (SourceError::Passing { .. } | SourceError::Lasting { .. }) => panic!("{other:?}"),
     };
     let nad = Ask::get(Kind::Nad, &name("a", "b")).unwrap();
     assert_eq!(what(&nad, answer(404, true, false)), "NetworkAttachmentDefinition a/b");
