@@ -28,7 +28,7 @@ fn refuses(node: &Node, pod: &str, annotation: &str, value: &str) {
 #[test]
 fn s8_hostile_annotations_are_refused_and_nothing_is_run() {
     let Some(node) = Node::new("hostile", &[("a", spy("a", &json!({})))]) else { return };
-    node.set_default(&spy("default", &json!({})));
+    Node::set_default(&spy("default", &json!({})));
     let long = "x".repeat(250 * 1024);
     let item = |key: &str, value: &str| json!([{"name": "a", key: value}]).to_string();
     for (number, text) in [
@@ -95,7 +95,7 @@ fn hostile_networks_are_refused_and_nothing_is_run() {
         ("list", json!("[]")),
     ];
     let Some(node) = Node::new("hostile-nads", &networks) else { return };
-    node.set_default(&spy("default", &json!({})));
+    Node::set_default(&spy("default", &json!({})));
     for (name, _) in networks {
         let pod = node.pod(name, name);
         let start = Instant::now();

@@ -41,7 +41,7 @@ impl Node {
         let node = Self { world: World::with(namespace, faults, then)? };
         node.world.kubeconfig(&json!({"token": node.world.server.token}));
         fs::create_dir_all(CONF_DIR).expect("a folder for networks");
-        node.set_default(&bridged(0));
+        Self::set_default(&bridged(0));
         for plugin in ["spy", "spy2"] {
             node.world.sandbox.script(plugin, include_str!("spy.py"));
         }
@@ -49,7 +49,7 @@ impl Node {
         Some(node)
     }
 
-    fn set_default(&self, network: &Value) {
+    fn set_default(network: &Value) {
         fs::write(DEFAULT, network.to_string()).expect("write the default network");
     }
 

@@ -42,7 +42,7 @@ fn n9_a_network_that_is_nowhere_fails_the_pod_and_nothing_is_run() {
     let Some(node) = Node::new("nowhere", &[("empty", json!(null)), ("spied", spy("spied", &json!({})))]) else {
         return;
     };
-    node.set_default(&spy("default", &json!({})));
+    Node::set_default(&spy("default", &json!({})));
     for (pod, networks, words) in [
         ("a", "spied,none,spied", "network nowhere/none: there is no such NetworkAttachmentDefinition"),
         ("b", "spied,empty", "network nowhere/empty: no configuration has the name \"empty\""),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 fn c1_c6_r8_the_default_network_comes_first_and_alone_has_what_the_runtime_offers() {
     let can = json!({"capabilities": {"portMappings": true, "mac": true}});
     let Some(node) = Node::new("first", &[("a", spy("a", &can)), ("b", spy("b", &can))]) else { return };
-    node.set_default(&spy("default", &can));
+    Node::set_default(&spy("default", &can));
     let pod = node.pod("web", r#"[{"name":"a"},{"name":"b","portMappings":[{"hostPort":1,"containerPort":2}]}]"#);
     let ports = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
     pod.call.clone().with("runtimeConfig", json!({"portMappings": ports})).add().result();
@@ -56,7 +56,7 @@ fn r1_plugins_of_every_version_are_chained_and_the_runtime_is_answered_in_its_ow
     let networks = versions.map(|version| (format!("v{version}"), list(version)));
     let networks: Vec<(&str, Value)> = networks.iter().map(|(name, list)| (name.as_str(), list.clone())).collect();
     let Some(node) = Node::new("versions", &networks) else { return };
-    node.set_default(&list("0.3.1"));
+    Node::set_default(&list("0.3.1"));
     let pod = node.pod("web", "v0.3.1,v0.4.0,v1.0.0,v1.1.0");
     let result = pod.call.clone().with("cniVersion", "0.4.0").add().result();
     assert_eq!((&result["cniVersion"], &result["ips"][0]["version"]), (&json!("0.4.0"), &json!("4")));
@@ -82,7 +82,7 @@ fn r2_r3_a_failure_ends_add_at_once_and_undoes_it_newest_first() {
         ("c", spy("c", &json!({}))),
     ];
     let Some(node) = Node::new("fails", &networks) else { return };
-    node.set_default(&spy("default", &json!({})));
+    Node::set_default(&spy("default", &json!({})));
     let pod = node.pod("web", "lan,a,bad,c");
     let error = pod.call.add().error();
     assert!(error.msg.contains("spy was told to fail"), "{error:?}");

@@ -30,7 +30,7 @@ fn c2_s26_s27_s28_s29_t15_the_default_route_is_of_the_network_that_asks() {
     let both = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
     let networks = [("lan", dual(1, &json!([]))), ("own", dual(2, &json!([{"dst": "0.0.0.0/0"}])))];
     let Some(node) = Node::new("routes", &networks) else { return };
-    node.set_default(&dual(0, &both));
+    Node::set_default(&dual(0, &both));
     let (v4, v6) = ("10.0.0.1 eth0", "fd00::1 eth0");
     for (pod, name, asked, expected, told) in [
         ("none", "lan", json!(null), vec![v4, v6], json!(null)),
@@ -67,7 +67,7 @@ fn s26_the_default_route_of_a_foreign_default_network_goes() {
         "DEL": ["link del eth0"],
     });
     let Some(node) = Node::new("foreign-routes", &[("lan", bridged(1))]) else { return };
-    node.set_default(&spy("default", &run));
+    Node::set_default(&spy("default", &run));
     let pod = node.pod("web", r#"[{"name":"lan","default-route":["10.1.0.1"]}]"#);
     pod.call.add().result();
     assert_eq!(defaults(&pod), ["10.1.0.1 net1"]);

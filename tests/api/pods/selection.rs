@@ -141,7 +141,7 @@ fn s10_s13_s20_s21_s23_s32_what_a_network_can_not_serve_fails_before_anything_ru
     let no = json!({"capabilities": {"ips": false}});
     let ips = spy("ips", &json!({"capabilities": {"ips": true}}));
     let Some(node) = Node::new("unable", &[("none", spy("none", &no)), ("ips", ips)]) else { return };
-    node.set_default(&spy("default", &json!({})));
+    Node::set_default(&spy("default", &json!({})));
     let none = |key: &str, value: &Value| json!([{"name": "none", key: value}]).to_string();
     for (pod, text, words) in [
         ("ips", none("ips", &json!(["10.0.0.1/24"])), ["\"ips\"", "capability \"ips\""]),
