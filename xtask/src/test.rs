@@ -85,15 +85,15 @@ fn lanes(args: &Args) -> Vec<Lane> {
     };
     let mut front = vec![
         stage("tools", &[], 10, |_| sh::apt(TOOLS).and_then(|()| tools::podman())),
-        stage("check", &[], 15, |_| xtask(&["check"])),
-        stage("build", &[], 15, |_| build_tests()),
+        stage("check", &[], 25, |_| xtask(&["check"])),
+        stage("build", &[], 25, |_| build_tests()),
         stage("netns", READY, 20, units_and_netns),
         stage("crash", READY, 15, crash),
         stage("e2e", READY, 10, e2e),
     ];
     let mut behind = vec![vec![stage("reference", &[], 15, |_| reference())]];
     if !args.quick {
-        front.push(stage("api", &["tools", "build", "kubernetes"], 10, |args| {
+        front.push(stage("api", &["tools", "build", "kubernetes"], 15, |args| {
             tests(args, &["--package", "braid-tests", "--test", "api"])
         }));
         front.push(stage("cluster", &["kubernetes", "release", "reference"], 20, cluster));
