@@ -25,7 +25,7 @@ pub fn status(chain: &Chain, machine: &dyn Machine) -> Result<(), Error> {
     Error::joined(&errors)
 }
 
-fn not_available(err: &crate::Error) -> Error {
+pub(super) fn not_available(err: &crate::Error) -> Error {
     Error::not_available(err.to_string())
 }
 

@@ -163,11 +163,17 @@ impl<'a> Finder<'a> {
         Ok(chain.map(|chain| (Choice::of_all(Origin::Named(name.clone())), Found::of(chain))))
     }
 
-    /// The default network as far as it is known without the API; one of no plugins where it is not.
+    /// The default network; an error where it is not known without the API.
     pub(super) fn default_conf(&mut self, prev: Option<Json>) -> Result<NetConf, Error> {
         let origin = self.settings.default_network.clone();
         let definition = self.of_origin(&origin)?;
         netconf(definition.conf(&Json::object_of([]))?, prev)
+    }
+
+    /// True if the default network may be a NetworkAttachmentDefinition, which the API alone knows.
+    pub(super) fn default_may_be_object(&self) -> bool {
+        let choice = Choice::of_all(self.settings.default_network.clone());
+        self.settings.kubeconfig.is_some() && choice.object(self.settings).is_some()
     }
 
     fn files(&mut self) -> Result<&[DiskFile], Error> {

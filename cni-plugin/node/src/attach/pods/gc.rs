@@ -15,14 +15,18 @@ use std::collections::BTreeMap;
 /// Takes back all networks of the containers that the runtime does not list, and in each network what nobody has.
 pub fn gc(request: &Request, settings: &Settings, face: &str, machine: &dyn Machine) -> Result<(), Error> {
     let path = settings.path(request.path.clone());
-    let conf = Finder::new(settings, machine).default_conf(None)?;
-    let mut default = Chain::parse(BRAID, conf, "", &path)?;
-    default.conf.valid_attachments.clone_from(&request.conf.valid_attachments);
+    let mut finder = Finder::new(settings, machine);
+    let default = match finder.default_conf(None) {
+        Ok(conf) => Some(Chain::parse(BRAID, conf, "", &path)?),
+        // The records have it, as far as anybody is attached to it.
+        Err(_) if finder.default_may_be_object() => None,
+        Err(err) => return Err(err),
+    };
     let network = &request.conf.name;
     let plugin = Chain::face_of(face, &request.conf);
     let records = machine.records().map_err(Error::from)?;
     let mut folders = leases::folders(&records);
-    folders.extend(recorded::host_locals(&default).map(|(_, config)| config.path()));
+    folders.extend(default.iter().flat_map(recorded::host_locals).map(|(_, config)| config.path()));
     let (kept, lost) = gc::split(records, network, plugin, request.conf.valid_attachments.as_deref());
     let mut errors: Vec<Error> = lost.iter().filter_map(|record| gc::collect(record, machine).err()).collect();
     let mut chains: BTreeMap<String, Chain> = BTreeMap::new();
@@ -37,7 +41,10 @@ pub fn gc(request: &Request, settings: &Settings, face: &str, machine: &dyn Mach
             chain.conf.valid_attachments = Some(own);
         }
     }
-    chains.insert(default.network().to_owned(), default);
+    if let Some(mut default) = default {
+        default.conf.valid_attachments.clone_from(&request.conf.valid_attachments);
+        chains.insert(default.network().to_owned(), default);
+    }
     let containers = |listed: &Vec<Owner>| listed.iter().map(|owner| owner.container_id.clone()).collect();
     let valid = Valid { owners, containers: request.conf.valid_attachments.as_ref().map(containers) };
     for chain in chains.values() {

@@ -96,7 +96,15 @@ fn leaving(request: Request, settings: &Settings, face: &str, machine: &dyn Mach
 /// Says whether the default network is ready and could serve an ADD.
 pub fn status(request: &Request, settings: &Settings, machine: &dyn Machine) -> Result<(), Error> {
     ready::check(settings, machine)?;
-    let conf = Finder::new(settings, machine).default_conf(None)?;
+    let mut finder = Finder::new(settings, machine);
+    let conf = match finder.default_conf(None) {
+        Ok(conf) => conf,
+        // The API knows more. STATUS does not ask it: a node must not become NotReady because of it.
+        Err(_) if finder.default_may_be_object() => {
+            return machine.probe().map_err(|err| of_network::not_available(&err));
+        }
+        Err(err) => return Err(Error::not_available(err.to_string())),
+    };
     let chain = Chain::parse(BRAID, conf, "", &settings.path(request.path.clone()))?;
     of_network::status(&chain, machine)
 }

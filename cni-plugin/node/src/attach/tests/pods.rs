@@ -245,3 +245,34 @@ fn a_del_without_a_record_goes_by_the_default_network() {
     del(&machine).expect("nothing is known of the default network");
     assert_nothing_left(&machine, "");
 }
+
+#[test]
+fn a_default_network_that_only_the_api_knows_fails_neither_status_nor_gc() {
+    let machine = cluster(Some("blue"));
+    let (name, of_file) = {
+        let mut cluster = machine.cluster.borrow_mut();
+        let (_, file) = cluster.files.remove(0);
+        (ObjectName { namespace: "kube-system".to_owned(), name: "main".to_owned() }, file.bytes)
+    };
+    let config = String::from_utf8(of_file).expect("text");
+    machine.cluster.borrow_mut().nads.push(Nad { name, config, annotations: BTreeMap::new() });
+    let of_object = |command, more: &str| {
+        let text = format!(
+            r#"{{"cniVersion":"1.1.0","name":"pods","type":"braid","kubeconfig":"/k","clusterNetwork":"main"{more}}}"#
+        );
+        let conf = NetConf::from_json(Json::parse(text.as_bytes(), "test").expect("json")).expect("a configuration");
+        let settings = Settings::of(&conf).expect("settings").expect("of pods");
+        (Request { conf, ..request(command, "").0 }, settings)
+    };
+    let (request, settings) = of_object(Command::Add, "");
+    pods::add(&request, &settings, &machine, &mut |_| Ok(())).expect("attached");
+    let asked = machine.cluster.borrow().asked;
+    let (request, settings) = of_object(Command::Status, "");
+    pods::status(&request, &settings, &machine).expect("available");
+    let (request, settings) = of_object(Command::Gc, r#","cni.dev/valid-attachments":[]"#);
+    pods::gc(&request, &settings, "braid", &machine).expect("collected");
+    assert_eq!(machine.cluster.borrow().asked, asked, "neither asks the API");
+    assert_nothing_left(&machine, "");
+    let (request, settings) = self::request(Command::Status, "");
+    assert_eq!(pods::status(&request, &settings, &machine).expect_err("no such file").code, Code::NotAvailable);
+}
