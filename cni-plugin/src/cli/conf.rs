@@ -90,7 +90,7 @@ fn call_of(confs: Vec<NetConf>, attachment: &Attachment) -> Result<Invocation, E
     Ok(call)
 }
 
-/// Where foreign plugins are looked for.
+/// The folders in which foreign plugins are looked for.
 pub(super) fn plugin_path() -> Vec<PathBuf> {
     let folders = std::env::var_os("CNI_PATH").unwrap_or_else(|| PLUGIN_FOLDERS.into());
     std::env::split_paths(&folders).filter(|folder| folder.is_absolute()).collect()

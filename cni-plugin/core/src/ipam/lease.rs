@@ -17,7 +17,7 @@ pub struct Lease {
 /// On whose behalf an attachment gets addresses: somebody who outlives containers, and holds them meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// Who holds them, in the place of a container's id.
+    /// The holder of them, in the place of a container's id.
     pub owner: String,
     /// Those that it has; none where it takes what it is given.
     pub addresses: Vec<IpAddr>,

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 pub struct DeviceFile {
     /// Its path, which no other attachment has.
     pub path: PathBuf,
-    /// What the device plugin says of the device.
+    /// The device plugin's words on the device.
     pub content: Option<Vec<u8>>,
 }
 

@@ -45,7 +45,7 @@ impl Manifests {
         &self.objects
     }
 
-    /// What was written so far.
+    /// All that was written so far.
     pub fn written(&self) -> Ref<'_, Written> {
         self.written.borrow()
     }

@@ -25,7 +25,7 @@ pub(super) fn reference<'n>(network: &'n Network, chain: &Chain) -> Option<&'n O
     network.ipam_claim.as_ref().filter(|_| host_locals(chain).next().is_some())
 }
 
-/// What the IPAM is told of a claim. Refuses one that another network or container of this node uses: they would have the
+/// The claim as the IPAM is told of it. Refuses one that another network or container of this node uses: they would have the
 /// same addresses.
 pub(super) fn of_network(
     claim: &IpamClaim,

@@ -37,7 +37,7 @@ impl Kind {
         }
     }
 
-    /// Where the objects of one namespace are, or of all.
+    /// The path of the objects of one namespace, or of all.
     fn folder(self, namespace: Option<&str>) -> String {
         let (group, resource) = match self {
             Self::Pod => ("api/v1", "pods"),

@@ -25,7 +25,7 @@ impl Clients {
         Ok(Self { config, http2, http1: OnceCell::new(), is_http2: Cell::new(true) })
     }
 
-    /// Whether the next request goes by HTTP/2.
+    /// True if the next request goes by HTTP/2.
     pub(super) fn is_http2(&self) -> bool {
         self.is_http2.get()
     }

@@ -99,7 +99,7 @@ pub(super) fn nad(name: &ObjectName, body: &[u8]) -> Result<Nad, Error> {
 /// Some of the objects of a list.
 pub(super) struct Page {
     pub(super) uids: Vec<String>,
-    /// Where the next page begins; empty behind the last one.
+    /// The start of the next page; empty behind the last one.
     pub(super) next: String,
 }
 

@@ -15,7 +15,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 use tonic_prost::ProstCodec;
 
-/// Where the kubelet listens.
+/// The socket that the kubelet listens at.
 pub const SOCKET: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
 
 const GET: &str = "/v1.PodResourcesLister/Get";

@@ -16,7 +16,7 @@ use tower::service_fn;
 
 type Devices = Result<BTreeMap<String, Vec<String>>, Error>;
 
-/// What a kubelet answers.
+/// The answer of a kubelet.
 #[derive(Clone, Default)]
 struct Kubelet {
     pods: Vec<PodResources>,
