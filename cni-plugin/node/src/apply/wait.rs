@@ -6,6 +6,7 @@ use crate::effect::{addr, link};
 use crate::sys::netlink::Message;
 use crate::sys::{carrier, rtnl};
 use braid_core::plan::thing::LinkRef;
+use braid_core::plan::thing::link::LinkFact;
 use std::time::{Duration, Instant};
 
 /// Longest time for a link to come up. The reference plugin waits 2.55 s in all, which a busy node can exceed.
@@ -20,16 +21,22 @@ pub(crate) fn up(kernel: &mut Kernel, at: &LinkRef) -> Result<(), Cause> {
     }
     let mut events = kernel.listen(at.ns, rtnl::GROUP_LINK)?;
     let index = kernel.index(at)?;
-    if kernel.link(at)?.is_some_and(|fact| fact.oper_up) {
+    if kernel.link(at)?.is_some_and(|fact| forwards(&fact)) {
         return Ok(());
     }
     let is_up = |message: &Message| {
         let fact = link::parse(&message.body).map(|(_, fact)| fact);
-        fact.is_some_and(|fact| fact.oper_up && fact.index == index)
+        fact.is_some_and(|fact| fact.index == index && forwards(&fact))
     };
     let came_up = events.wait(UP_TIMEOUT, is_up)?;
     let timed_out = || Cause::TimedOut { what: format!("{at} is not operationally up"), after: UP_TIMEOUT };
     if came_up { Ok(()) } else { Err(timed_out()) }
+}
+
+/// True if what is sent through it goes on. The kernel may never call a bridge up that has had a carrier since it was set
+/// up: Linux 6.1 sees no change that it would tell (`net/core/link_watch.c`).
+fn forwards(link: &LinkFact) -> bool {
+    link.oper_up || link.kind == "bridge" && link.running && link.carrier
 }
 
 /// Reads the addresses again at each notification, until none is tentative.

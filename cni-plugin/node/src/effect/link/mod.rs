@@ -46,6 +46,7 @@ pub(super) mod ifla {
 const AF_INET6: u16 = 10;
 const IFF_UP: u32 = 0x1;
 const IFF_RUNNING: u32 = 0x40;
+const IFF_LOWER_UP: u32 = 0x1_0000;
 const IFF_PROMISC: u32 = 0x100;
 const IFF_ALLMULTI: u32 = 0x200;
 /// `IF_OPER_UP` of RFC 2863. A link with a carrier has `IF_OPER_UNKNOWN` until the kernel has dealt with its first one.
@@ -89,6 +90,7 @@ pub(crate) fn parse(body: &[u8]) -> Option<(String, LinkFact)> {
     let mut fact = LinkFact::planned("", None, 0, flags & IFF_UP != 0);
     fact.index = index;
     fact.running = flags & IFF_RUNNING != 0;
+    fact.carrier = flags & IFF_LOWER_UP != 0;
     fact.promisc = flags & IFF_PROMISC != 0;
     fact.all_multi = flags & IFF_ALLMULTI != 0;
     for (kind, value) in attributes_of(&body[INFO_LEN..]) {

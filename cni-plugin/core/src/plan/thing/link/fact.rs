@@ -29,6 +29,8 @@ pub struct LinkFact {
     /// The same, or the kernel has seen no change of its carrier yet (`IFF_RUNNING`): a bridge without an address of its own
     /// that was set up before its first port.
     pub running: bool,
+    /// Has a carrier (`IFF_LOWER_UP`).
+    pub carrier: bool,
     /// Receives everything.
     pub promisc: bool,
     /// Receives all multicast.
@@ -75,6 +77,7 @@ impl LinkFact {
             up,
             oper_up: up,
             running: up,
+            carrier: up,
             promisc: false,
             all_multi: false,
             tx_queue_len: 1000,
