@@ -41,7 +41,7 @@ impl World {
 
     /// The first connections have `faults`, one each, and all others `then`. `None` where there is no API server.
     fn with(namespace: &str, faults: Vec<Fault>, then: Fault) -> Option<Self> {
-        let server = server::get(namespace)?;
+        let server = server::get(&format!("api::{namespace}"))?;
         let sandbox = Sandbox::new();
         server.kubectl(&["create", "namespace", namespace], None);
         Some(Self { server, proxy: Proxy::new(server, faults, then), namespace: namespace.to_owned(), sandbox })

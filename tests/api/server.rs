@@ -36,7 +36,7 @@ pub(crate) struct Server {
 pub(crate) fn get(test: &str) -> Option<&'static Server> {
     static SERVER: OnceLock<Server> = OnceLock::new();
     if let Some(why) = missing() {
-        braid_tests::feature::tell_skip(&format!("api::{test}"), &why);
+        braid_tests::feature::tell_skip(test, &why);
         return None;
     }
     Some(SERVER.get_or_init(Server::start))

@@ -1,17 +1,25 @@
 //! What a call leaves behind when it dies, or is refused something, at any one of its system calls.
 //!
 //! ```text
-//!  points ─ strace lists the system calls of one call, and runs it again with one of them going wrong
-//!  world  ─ a host on which one container comes and goes
-//!  trials ─ at each point: kill the call or fail the system call, then DEL or GC: nothing is left, ADD works again
-//!  storm  ─ many calls killed at once
+//!  points  ─ strace lists the system calls of one call, and runs it again with one of them going wrong
+//!  world   ─ a host on which one container comes and goes
+//!  cluster ─ a pod with three networks at a real API server: etcd and kube-apiserver
+//!  trials  ─ at each point: kill the call or fail the system call, then DEL or GC: nothing is left, ADD works again
+//!  storm   ─ many calls killed at once
 //! ```
 //!
 //! `BRAID_CRASH_STEP=9` tries every ninth point, from the one on that `BRAID_CRASH_OFFSET` says, the first by default.
 
 #![expect(clippy::expect_used, reason = "a helper fails its test by a panic")]
 
+mod cluster;
 mod points;
+#[path = "../api/proxy.rs"]
+#[expect(dead_code, reason = "its faults are for other tests")]
+mod proxy;
+#[path = "../api/server.rs"]
+#[expect(dead_code, reason = "it does more for other tests")]
+mod server;
 mod storm;
 mod trials;
 mod world;
@@ -93,4 +101,26 @@ fn ipvlan_add_can_stop_anywhere() {
 fn ipvlan_del_can_stop_anywhere() {
     needs!(Ipvlan);
     trials::del("ipvlan");
+}
+
+#[test]
+fn pod_with_three_networks_add_can_stop_anywhere() {
+    trials::add("pod");
+}
+
+#[test]
+fn pod_with_three_networks_del_can_stop_anywhere() {
+    trials::del("pod");
+}
+
+#[test]
+fn no_add_and_no_del_waits_for_a_disk() {
+    for plugin in ["bridge", "full-chain", "ports-by-ebpf", "shaped-macvlan", "ptp"] {
+        trials::no_sync(plugin);
+    }
+}
+
+#[test]
+fn pod_with_three_networks_waits_for_no_disk() {
+    trials::no_sync("pod");
 }

@@ -6,8 +6,8 @@ use std::fs;
 
 /// Where strace writes, in the sandbox.
 const TRACE: &str = "/run/strace";
-/// A call makes fewer, even the first one on a boot, which asks the kernel what it can.
-const MOST: usize = 700;
+/// A call makes fewer, even the first one on a boot, which asks the kernel what it can, and one for three networks.
+const MOST: usize = 1500;
 /// How long a call under strace may take; one that hangs is ended with [`HUNG`].
 const PATIENCE_S: u32 = 120;
 /// Exit code of `timeout` when it had to end its command.
@@ -52,6 +52,8 @@ impl Point {
             // The first does not return, the second is done though it fails, and std panics if it fails for a folder. No
             // kernel fails the third, by which glibc waits for a thread, in a way that glibc survives.
             "exit_group" | "close" | "futex" => &[],
+            // Nothing else can go wrong with it.
+            "epoll_wait" => &["EINTR"],
             "brk" | "mmap" => &["ENOMEM"],
             "recvfrom" => &["EIO", "ENOBUFS"],
             "sendto" | "socket" => &["EIO", "ENOMEM"],
@@ -63,6 +65,12 @@ impl Point {
     /// braid itself does when a thread can't come back from a container's namespace.
     pub(crate) fn may_end_the_process(&self) -> bool {
         self.is_start_up || matches!(self.syscall.as_str(), "brk" | "mmap" | "mremap" | "setns")
+    }
+
+    /// Whether it waits until something is on a disk.
+    pub(crate) fn waits_for_a_disk(&self) -> bool {
+        let syncs = ["fsync", "fdatasync", "sync", "syncfs", "sync_file_range", "msync"];
+        syncs.contains(&self.syscall.as_str()) || self.text.contains("O_SYNC") || self.text.contains("O_DSYNC")
     }
 
     /// Whether it writes the answer.

@@ -39,7 +39,7 @@ enum Harm {
 
 /// ADD of `plugin`: killed on a used host, killed on a new one, failing on a new one.
 pub(crate) fn add(plugin: &'static str) {
-    let world = World::new(plugin);
+    let Some(world) = World::new(plugin, "ADD") else { return };
     let passes = [
         ("ADD", Harm::Kill, Cleaner::Del, false),
         ("ADD", Harm::Kill, Cleaner::Gc, true),
@@ -50,13 +50,24 @@ pub(crate) fn add(plugin: &'static str) {
 
 /// DEL of `plugin`: killed and called again, killed and collected, failing and called again.
 pub(crate) fn del(plugin: &'static str) {
-    let world = World::new(plugin);
+    let Some(world) = World::new(plugin, "DEL") else { return };
     let passes = [
         ("DEL", Harm::Kill, Cleaner::Del, false),
         ("DEL", Harm::Kill, Cleaner::Gc, false),
         ("DEL", Harm::Fail, Cleaner::Del, false),
     ];
     all(&world, plugin, &passes);
+}
+
+/// ADD and DEL of `plugin`, both of which wait for no disk.
+pub(crate) fn no_sync(plugin: &'static str) {
+    let Some(world) = World::new(plugin, "no-sync") else { return };
+    let call = world.call("synced");
+    for verb in ["ADD", "DEL"] {
+        let waits: Vec<String> =
+            points(&call, verb).iter().filter(|point| point.waits_for_a_disk()).map(Point::to_string).collect();
+        assert_eq!(waits, [""; 0], "{verb} of {plugin}");
+    }
 }
 
 fn all(world: &World, plugin: &str, passes: &[(&'static str, Harm, Cleaner, bool)]) {
@@ -114,7 +125,8 @@ impl Pass<'_> {
     }
 
     fn trial(&mut self, point: &Point, fault: Fault) -> Result<(), String> {
-        let call = self.world.call(&format!("trial{}", self.count));
+        let id = format!("trial{}", self.count);
+        let call = self.world.call(&id);
         if self.is_fresh {
             self.world.wipe();
         }
@@ -122,7 +134,10 @@ impl Pass<'_> {
             call.add().result();
         }
         match run(&call, self.verb, point, fault) {
-            Some(answer) => self.judge(&call, point, fault, &answer)?,
+            Some(answer) => {
+                self.judge(&call, point, fault, &answer)?;
+                self.world.judge_status(&id, self.verb == "ADD" && answer.code == 0)?;
+            }
             None => self.missed += 1,
         }
         if self.count.is_multiple_of(REFERENCE_STEP) {
@@ -138,6 +153,7 @@ impl Pass<'_> {
             return Err(format!("a second ADD failed: {}", again.stdout));
         }
         self.world.attached()?;
+        self.world.judge_status(&id, true)?;
         ok("the last DEL", &call.del())
     }
 

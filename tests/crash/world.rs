@@ -1,5 +1,6 @@
 //! A host on which one container comes and goes, until something of it stays.
 
+use crate::cluster::{self, Cluster};
 use braid_tests::{Answer, Call, Ns, Sandbox, Value, json, state};
 use std::fs;
 use std::io::ErrorKind;
@@ -11,32 +12,50 @@ const LEASES: &str = "/var/lib/cni/networks";
 /// What the containers of a network share there.
 const SHARED: &[&str] = &["lock", "last_reserved_ip.0", "last_reserved_ip.1"];
 /// The link that macvlan and ipvlan are children of.
-const PARENT: &str = "up0";
+pub(crate) const PARENT: &str = "up0";
+/// Stands for a pod with three networks, in place of a plugin.
+const POD: &str = "pod";
 
 /// A host and a container's namespace.
 pub(crate) struct World {
+    /// Cluster of the pod, where the container is one. Ends before the host, in which it has a port.
+    cluster: Option<Cluster>,
     pub(crate) host: Sandbox,
     pub(crate) pod: Rc<Ns>,
     plugin: &'static str,
 }
 
 impl World {
-    /// A world for containers of this plugin.
-    pub(crate) fn new(plugin: &'static str) -> Self {
-        let host = Sandbox::new();
+    /// A world for containers of this plugin, `verb` after `verb`; `None` where it needs what there is not.
+    pub(crate) fn new(plugin: &'static str, verb: &str) -> Option<Self> {
+        let (cluster, host) = if plugin == POD {
+            let (cluster, host) = Cluster::new(&format!("{POD}-{}", verb.to_lowercase()))?;
+            (Some(cluster), host)
+        } else {
+            (None, Sandbox::new())
+        };
         host.outside(PARENT, "192.0.2.1/24", "192.0.2.2/24");
         let pod = host.pod("pod");
-        Self { host, pod, plugin }
+        Some(Self { cluster, host, pod, plugin })
     }
 
     /// A call for `eth0` of container `id`.
     pub(crate) fn call(&self, id: &str) -> Call {
-        self.host.call(face(self.plugin), &self.pod, conf(self.plugin)).container(id)
+        let call = self.host.call(face(self.plugin), &self.pod, conf(self.plugin)).container(id);
+        match &self.cluster {
+            Some(cluster) => call.args(&cluster.args()),
+            None => call,
+        }
+    }
+
+    /// Fails if what a pod is told of its container `id` is wrong, or is missing where it `is_due`.
+    pub(crate) fn judge_status(&self, id: &str, is_due: bool) -> Result<(), String> {
+        self.cluster.as_ref().map_or(Ok(()), |cluster| cluster.judge_status(id, &self.pod, is_due))
     }
 
     /// A call of the reference host-local, which shares the store.
     pub(crate) fn reference(&self) -> Call {
-        self.host.call("host-local", &self.pod, conf(self.plugin)).container("reference").reference()
+        self.host.call("host-local", &self.pod, pools(self.plugin).remove(0)).container("reference").reference()
     }
 
     /// What is left of containers that are gone.
@@ -48,23 +67,27 @@ impl World {
         left
     }
 
-    /// Fails unless the container has its interface with its address.
+    /// Fails unless the container has its interfaces, each with its address.
     pub(crate) fn attached(&self) -> Result<(), String> {
         let links = self.pod.list("ip -j -4 addr");
-        let addrs = links.iter().find(|link| link["ifname"] == "eth0").map(|link| &link["addr_info"]);
-        match addrs.and_then(Value::as_array).map(Vec::len) {
-            Some(1) => Ok(()),
-            _ => Err(format!("the container has {links:?}")),
-        }
+        let has_one = |name: &&str| {
+            let addrs = links.iter().find(|link| link["ifname"] == **name).map(|link| &link["addr_info"]);
+            addrs.and_then(Value::as_array).map(Vec::len) == Some(1)
+        };
+        let interfaces = if self.cluster.is_some() { &cluster::INTERFACES[..] } else { &["eth0"] };
+        if interfaces.iter().all(has_one) { Ok(()) } else { Err(format!("the container has {links:?}")) }
     }
 
-    /// Fails unless containers can have every address of the network. They have them when it returns.
+    /// Fails unless containers can have every address of the networks. They have them when it returns.
     pub(crate) fn all_addresses_are_free(&self) -> Result<(), String> {
-        for number in 0..ADDRESSES {
-            let call = Call::new("host-local", conf(self.plugin)).netns(self.pod.path());
-            let added = call.container(&format!("last{number}")).add();
-            if added.code != 0 {
-                return Err(format!("{number} of {ADDRESSES} addresses are free: {}", added.stdout));
+        for pool in pools(self.plugin) {
+            for number in 0..ADDRESSES {
+                let call = Call::new("host-local", pool.clone()).netns(self.pod.path());
+                let added = call.container(&format!("last{number}")).add();
+                if added.code != 0 {
+                    let network = &pool["name"];
+                    return Err(format!("{number} of {ADDRESSES} addresses of {network} are free: {}", added.stdout));
+                }
             }
         }
         Ok(())
@@ -92,11 +115,23 @@ const ADDRESSES: usize = 5;
 
 /// The type that is called: some are lists in one call.
 fn face(plugin: &str) -> &str {
-    if ["full-chain", "ports-by-ebpf", "shaped-macvlan"].contains(&plugin) { "braid" } else { plugin }
+    if ["full-chain", "ports-by-ebpf", "shaped-macvlan", POD].contains(&plugin) { "braid" } else { plugin }
+}
+
+/// Configurations of host-local by itself, one for each network.
+fn pools(plugin: &str) -> Vec<Value> {
+    if plugin != POD {
+        return vec![conf(plugin)];
+    }
+    let pool = |network: &Value| json!({"cniVersion": "1.0.0", "name": network["name"], "type": "host-local", "ipam": network["plugins"][0]["ipam"]});
+    cluster::networks().iter().map(pool).collect()
 }
 
 /// A configuration with all that has to be taken back, and few addresses, so that a lost one is soon missed.
 fn conf(plugin: &str) -> Value {
+    if plugin == POD {
+        return cluster::conf();
+    }
     let ipam = json!({"type": "host-local", "subnet": "10.1.0.0/29", "routes": [{"dst": "0.0.0.0/0"}]});
     let keys = match plugin {
         "full-chain" => {

@@ -54,6 +54,8 @@ const CHECKS: &[&[&str]] = &[&["smoke"], &["limit-check"], &["hostport-check"], 
 /// Number of crash points of which one is tried; the second is that of `--quick`.
 const CRASH_STEP: u64 = 8;
 const QUICK_CRASH_STEP: u64 = 61;
+/// Crash tests that need an API server.
+const CRASH_OF_PODS: &str = "pod_with_";
 /// Tests at once for each processor. Most of them wait for the kernel or for traffic.
 const THREADS: usize = 2;
 /// Time limit of a run. CI ends one after 90 minutes, and does not tell where it was.
@@ -93,9 +95,7 @@ fn lanes(args: &Args) -> Vec<Lane> {
     ];
     let mut behind = vec![vec![stage("reference", &[], 15, |_| reference())]];
     if !args.quick {
-        front.push(stage("api", &["tools", "build", "kubernetes"], 15, |args| {
-            tests(args, &["--package", "braid-tests", "--test", "api"])
-        }));
+        front.push(stage("api", &["tools", "build", "kubernetes"], 20, api));
         front.push(stage("cluster", &["kubernetes", "release", "reference"], 20, cluster));
         behind[0].push(stage("release", &[], 40, |_| dist::braid_or_glibc().map(drop)));
         behind.push(vec![stage("kubernetes", &[], 40, |_| xtask(&["cluster", "build"]))]);
@@ -137,7 +137,13 @@ fn e2e(args: &Args) -> Result<()> {
 fn crash(args: &Args) -> Result<()> {
     let (step, offset) = crash_points(args);
     println!("every {step}. crash point from {offset} on: BRAID_CRASH_STEP={step} BRAID_CRASH_OFFSET={offset}");
-    tests(args, &["--package", "braid-tests", "--test", "crash"])
+    tests(args, &["--package", "braid-tests", "--test", "crash", "--", "--skip", CRASH_OF_PODS])
+}
+
+/// All tests with an API server.
+fn api(args: &Args) -> Result<()> {
+    tests(args, &["--package", "braid-tests", "--test", "api"])?;
+    tests(args, &["--package", "braid-tests", "--test", "crash", "--", CRASH_OF_PODS])
 }
 
 /// Tests on this machine's kernel.

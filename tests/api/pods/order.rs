@@ -156,3 +156,21 @@ fn r7_isolation_holds_for_both_annotations() {
     call.del().ok();
     node.assert_nothing_left(&pod);
 }
+
+#[test]
+fn an_add_behind_another_one_of_foreign_networks_begins_anew() {
+    let Some(node) = Node::new("anew", &[("a", spy("a", &json!({}))), ("b", spy("b", &json!({})))]) else { return };
+    Node::set_default(&spy("default", &json!({})));
+    let pod = node.pod("web", "a");
+    pod.call.add().result();
+    let added = ["ADD default eth0 spy", "ADD a net1 spy"];
+    assert_eq!(calls(), added);
+    let annotation = format!("{NETWORKS}=a,b");
+    node.world.server.kubectl(&["annotate", "pod", "web", "-n", "anew", "--overwrite", &annotation], None);
+    pod.call.add().result();
+    let undone = ["DEL a net1 spy", "DEL default eth0 spy"];
+    assert_eq!(calls(), [&undone[..], &added[..], &["ADD b net2 spy"]].concat());
+    pod.call.del().ok();
+    assert_eq!(calls(), [&["DEL b net2 spy"][..], &undone[..]].concat());
+    node.assert_nothing_left(&pod);
+}

@@ -115,10 +115,12 @@ fn start_record(
     let record = call.record(host.pod_cookie());
     let earlier = if folder.is_new() { None } else { folder.load(&call.key).map_err(Error::from)? };
     let Some(earlier) = earlier else { return Ok(record) };
+    // Of several networks nobody goes on: they may be others by now.
+    let is_anew = call.makes_interface() || call.wanted.len() > 1 || earlier.attachments.len() > 1;
     if !earlier.is_of(record.netns_cookie) {
         end_elsewhere(earlier, call, (folder, machine))?;
-    } else if call.makes_interface() || earlier.is_leaving() {
-        if call.makes_interface() {
+    } else if is_anew || earlier.is_leaving() {
+        if is_anew {
             refuse_attached(call, call.first().netns.as_deref(), host)?;
         }
         del::take_back(earlier, call.first(), folder, host)?;
@@ -166,7 +168,7 @@ struct Run<'a> {
 impl Run<'_> {
     /// Goes through all plugins.
     fn all(&mut self, host: &mut dyn Host) -> Result<(), Error> {
-        self.write_device_files()?;
+        self.begin()?;
         let wanted = self.planner.wanted;
         let mut at = 0;
         while let Some(place) = self.places.get(at) {
@@ -185,13 +187,15 @@ impl Run<'_> {
         }
     }
 
-    /// Writes what is known of devices, for plugins to read: behind the record, which has it go again.
-    fn write_device_files(&mut self) -> Result<(), Error> {
-        let mut files = self.planner.wanted.iter().filter_map(|wanted| wanted.device_file.as_ref()).peekable();
-        if files.peek().is_some() {
+    /// Writes the record, where DEL finds what the call is about to hold by nothing else: addresses of networks that are not in
+    /// its own configuration, and files. Then writes what is known of devices, for plugins to read.
+    fn begin(&mut self) -> Result<(), Error> {
+        let wanted = self.planner.wanted;
+        let is_elsewhere = |wanted: &Wanted| wanted.object.is_some() || wanted.device_file.is_some();
+        if wanted.len() > 1 || wanted.iter().any(is_elsewhere) {
             self.transaction.note(&self.planner.results).map_err(Error::from)?;
         }
-        files.try_for_each(DeviceFile::write)
+        wanted.iter().filter_map(|wanted| wanted.device_file.as_ref()).try_for_each(DeviceFile::write)
     }
 
     /// Moves the pod's default routes behind a foreign plugin, where a network asks for them.

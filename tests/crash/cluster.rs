@@ -1,0 +1,200 @@
+//! A pod with three networks at a real API server, and what it is told there of its networks.
+
+use crate::proxy::{Fault, Proxy};
+use crate::server::{self, Server};
+use crate::world::PARENT;
+use braid_tests::{Ns, Sandbox, Value, json};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use std::fs;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+use xtask::cluster::API_SERVER;
+
+const POD: &str = "web";
+const DEFAULT: &str = "/etc/cni/default.conflist";
+const KUBECONFIG: &str = "/run/kubeconfig";
+const AUTHORITY: &str = "/run/ca.crt";
+const STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
+/// The key of an entry that names its container.
+const CONTAINER: &str = "io.braid/container";
+/// The pod's interfaces, one a network, in order.
+pub(crate) const INTERFACES: [&str; 3] = ["eth0", "net1", "net2"];
+
+/// The pod, and the way to its server.
+pub(crate) struct Cluster {
+    server: &'static Server,
+    proxy: Proxy,
+    namespace: String,
+    uid: String,
+}
+
+impl Cluster {
+    /// Makes a pod in a namespace of its own, and a host that is a node of its cluster; `None` where there is no API server.
+    pub(crate) fn new(namespace: &str) -> Option<(Self, Sandbox)> {
+        let server = server::get(&format!("api::crash-{namespace}"))?;
+        let host = Sandbox::new();
+        server.kubectl(&["create", "namespace", namespace], None);
+        for network in &networks()[1..] {
+            let [api, kind] = ["k8s.cni.cncf.io/v1", "NetworkAttachmentDefinition"];
+            let spec = json!({"config": network.to_string()});
+            create(
+                server,
+                namespace,
+                json!({"apiVersion": api, "kind": kind, "metadata": {"name": network["name"]}, "spec": spec}),
+            );
+        }
+        let annotations =
+            json!({"k8s.v1.cni.cncf.io/networks": asked().to_string(), STATUS: json!([of_others()]).to_string()});
+        let spec = json!({"containers": [{"name": "c", "image": "none"}]});
+        let metadata = json!({"name": POD, "annotations": annotations});
+        let pod =
+            create(server, namespace, json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}));
+        let uid = pod["metadata"]["uid"].as_str().expect("a uid").to_owned();
+        let cluster =
+            Self { server, proxy: Proxy::new(server, Vec::new(), Fault::None), namespace: namespace.to_owned(), uid };
+        cluster.write_files();
+        Some((cluster, host))
+    }
+
+    /// What is on the node before any pod: the default network, and credentials.
+    fn write_files(&self) {
+        fs::write(DEFAULT, networks()[0].to_string()).expect("write the default network");
+        fs::write(AUTHORITY, &self.server.authority).expect("write the authority's certificate");
+        let cluster = json!({"server": self.proxy.url(), "certificate-authority": AUTHORITY});
+        let config = json!({
+            "clusters": [{"name": "k", "cluster": cluster}],
+            "users": [{"name": "u", "user": {"token": self.server.token}}],
+            "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+            "current-context": "c",
+        });
+        fs::write(KUBECONFIG, config.to_string()).expect("write a kubeconfig");
+    }
+
+    /// `CNI_ARGS` of a call for the pod.
+    pub(crate) fn args(&self) -> String {
+        let Self { namespace, uid, .. } = self;
+        format!("IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={POD};K8S_POD_UID={uid}")
+    }
+
+    /// Fails if the pod's status is wrong about the container `id`. It is about nobody of that name, or about all its networks,
+    /// with the addresses of those interfaces that are there. It `is_due` behind an ADD that succeeded, unless it is owed.
+    pub(crate) fn judge_status(&self, id: &str, pod: &Ns, is_due: bool) -> Result<(), String> {
+        let status = self.status();
+        let wrong = |why: &str| Err(format!("network-status {why}: {}", Value::from(status.clone())));
+        if !status.contains(&of_others()) {
+            return wrong("lost what others wrote");
+        }
+        let own: Vec<&Value> = status.iter().filter(|entry| entry[CONTAINER] == id).collect();
+        if own.is_empty() {
+            return if is_due && !is_owed(id) { wrong(&format!("says nothing of container {id}")) } else { Ok(()) };
+        }
+        let there = addresses(pod);
+        let names = [String::from("net"), format!("{}/side", self.namespace), format!("{}/shaped", self.namespace)];
+        let expected = names.iter().zip(INTERFACES).map(|(name, interface)| (name.as_str(), interface));
+        let told = own.iter().map(|entry| (text(&entry["name"]), text(&entry["interface"])));
+        if !told.eq(expected) {
+            return wrong("has not all networks");
+        }
+        for entry in own {
+            let interface = text(&entry["interface"]);
+            let kernels: Vec<&str> =
+                there.iter().filter(|(link, _)| link == interface).map(|(_, ip)| ip.as_str()).collect();
+            let told: Vec<&str> = entry["ips"].as_array().into_iter().flatten().map(text).collect();
+            if told.len() != 1 || (is_due || !kernels.is_empty()) && told != kernels {
+                return wrong(&format!("is not what {interface} has: {kernels:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The pod's annotation, as the server has it.
+    fn status(&self) -> Vec<Value> {
+        let pod = self.get(&format!("/api/v1/namespaces/{}/pods/{POD}", self.namespace));
+        let status = pod["metadata"]["annotations"][STATUS].as_str().expect("a status, if only of others");
+        serde_json::from_str(status).unwrap_or_else(|err| panic!("{err}: {status}"))
+    }
+
+    /// An object, by a client that is not braid's and takes no process of its own: this is asked thousands of times.
+    fn get(&self, path: &str) -> Value {
+        let mut roots = RootCertStore::empty();
+        let authority = CertificateDer::from_pem_slice(self.server.authority.as_bytes()).expect("a certificate");
+        roots.add(authority).expect("an authority");
+        let config = ClientConfig::builder_with_provider(rustls::crypto::ring::default_provider().into());
+        let config = config.with_safe_default_protocol_versions().expect("versions");
+        let config = config.with_root_certificates(roots).with_no_client_auth();
+        let name = ServerName::from(std::net::IpAddr::from(API_SERVER));
+        let client = ClientConnection::new(Arc::new(config), name).expect("a client");
+        let mut stream = StreamOwned::new(client, self.server.connect());
+        let request = format!("GET {path} HTTP/1.0\r\nauthorization: Bearer {}\r\n\r\n", self.server.token);
+        stream.write_all(request.as_bytes()).expect("the server reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("the server answers");
+        let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
+        serde_json::from_str(body).unwrap_or_else(|err| panic!("{err}: {answer}"))
+    }
+}
+
+/// The default network and the two that the pod asks for, each with few addresses.
+pub(crate) fn networks() -> [Value; 3] {
+    let ipam = |number: u8| json!({"type": "host-local", "subnet": format!("10.{number}.0.0/29")});
+    let mut first = ipam(1);
+    first["routes"] = json!([{"dst": "0.0.0.0/0"}]);
+    let bridge = |name: &str, ipam: Value| json!({"type": "bridge", "bridge": name, "isGateway": true, "ipMasq": true, "ipam": ipam});
+    let conf = |name: &str, plugins: Value| json!({"cniVersion": "1.0.0", "name": name, "plugins": plugins});
+    let bandwidth = json!({"type": "bandwidth", "capabilities": {"bandwidth": true}});
+    let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+    [
+        conf("net", json!([bridge("br0", first)])),
+        conf("side", json!([{"type": "macvlan", "master": PARENT, "ipam": ipam(2)}])),
+        conf("shaped", json!([bridge("br1", ipam(3)), bandwidth, portmap])),
+    ]
+}
+
+/// The pod's annotation.
+fn asked() -> Value {
+    let bandwidth =
+        json!({"ingressRate": 10_000_000, "ingressBurst": 800_000, "egressRate": 10_000_000, "egressBurst": 800_000});
+    let mapping = json!({"hostPort": 8080, "containerPort": 80, "protocol": "tcp"});
+    json!([{"name": "side"}, {"name": "shaped", "bandwidth": bandwidth, "portMappings": [mapping]}])
+}
+
+/// The call's configuration.
+pub(crate) fn conf() -> Value {
+    json!({"cniVersion": "1.1.0", "name": "pods", "type": "braid", "kubeconfig": KUBECONFIG, "clusterNetwork": DEFAULT})
+}
+
+/// An entry that somebody else has written.
+fn of_others() -> Value {
+    json!({"name": "others/hot", "interface": "hot0", "ips": ["192.0.2.9"], "default": false})
+}
+
+fn create(server: &Server, namespace: &str, mut object: Value) -> Value {
+    object["metadata"]["namespace"] = namespace.into();
+    let made = server.kubectl(&["create", "-o", "json", "-f", "-"], Some(&object));
+    serde_json::from_str(&made).expect("kubectl prints JSON")
+}
+
+/// Each IPv4 address of the container, with its interface.
+fn addresses(pod: &Ns) -> Vec<(String, String)> {
+    let links = pod.list("ip -j -4 addr");
+    let of = |link: &Value| {
+        let infos = link["addr_info"].as_array().cloned().unwrap_or_default();
+        let name = text(&link["ifname"]).to_owned();
+        infos.into_iter().map(move |info| (name.clone(), text(&info["local"]).to_owned()))
+    };
+    links.iter().flat_map(of).collect()
+}
+
+/// True if the record of a container says that its status is still to be published.
+fn is_owed(id: &str) -> bool {
+    let folder = Path::new("/run/braid/attachments").join(id);
+    let records = fs::read_dir(folder).into_iter().flatten().flatten();
+    records.into_iter().any(|file| fs::read_to_string(file.path()).is_ok_and(|text| text.contains("\"owed\"")))
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
