@@ -26,6 +26,7 @@ mod locks;
 mod loopback;
 mod macvlan;
 mod masquerade;
+mod modes;
 mod mtu;
 mod networks;
 mod no_ipv6;

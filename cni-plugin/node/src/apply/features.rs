@@ -1,9 +1,10 @@
 //! Features of this kernel, asked once per boot and feature: the answers are kept in `/run/braid/kernel`.
 
 use super::probe::{Finding, PROBES, Probe, find};
+use crate::sys::private;
 use crate::sys::release::release;
 use braid_core::plan::Feature;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -98,7 +99,7 @@ fn parse(text: &str, release: &str) -> Option<Vec<(String, Option<String>)>> {
 }
 
 fn store(path: &Path, known: &Known) -> io::Result<()> {
-    fs::create_dir_all(path.parent().unwrap_or(path))?;
+    private::make_folders(path.parent().unwrap_or(path))?;
     let mut text = format!("{}\n", known.release);
     for (name, said) in &known.features {
         text.push_str(name);
@@ -110,7 +111,7 @@ fn store(path: &Path, known: &Known) -> io::Result<()> {
     }
     // In place, by one call at a time: who finds half of it asks the kernel again, and a call that is killed leaves no other
     // file. Another call writes the same.
-    let mut file = File::options().write(true).create(true).truncate(false).open(path)?;
+    let mut file = private::options().write(true).create(true).truncate(false).open(path)?;
     if file.try_lock().is_err() {
         return Ok(());
     }

@@ -11,8 +11,9 @@
 //! Two containers' folders may be asked for in both orders, if each is the other's dead one: both calls give up after 4 s.
 
 use crate::sys::lock::{wait, wait_for};
+use crate::sys::private;
 use crate::{Doing, Error};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -44,9 +45,11 @@ impl Lock {
     /// Holds off all others until it is closed; an error when somebody else holds it for too long.
     pub(crate) fn hold(self) -> Result<File, Error> {
         let path = self.file();
-        let open = || File::options().append(true).create(true).open(&path);
+        let open = || private::options().append(true).create(true).open(&path);
         let opened = match open() {
-            Err(err) if err.kind() == io::ErrorKind::NotFound => fs::create_dir_all(FOLDER).and_then(|()| open()),
+            Err(err) if err.kind() == io::ErrorKind::NotFound => {
+                private::make_folders(Path::new(FOLDER)).and_then(|()| open())
+            }
             opened => opened,
         };
         let held = opened.and_then(|file| self.wait(&file).map(|()| file));

@@ -8,7 +8,7 @@
 //!  conntrack ─ connections to forget      cgroup ─ the root of cgroup2
 //!  writers ─ who has a file open for writing          iptables ─ tables of the older iptables
 //!  lock   ─ waiting for one, with a bound             executable ─ the file that runs
-//!  stderr ─ sentences for the operator
+//!  stderr ─ sentences for the operator                private ─ folders and files of root alone
 //! ```
 
 pub mod bpf;
@@ -24,6 +24,7 @@ pub mod lock;
 pub mod netlink;
 pub mod netns;
 pub mod nft;
+pub mod private;
 pub mod release;
 pub mod room;
 pub mod rtnl;

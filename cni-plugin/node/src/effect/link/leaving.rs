@@ -5,11 +5,12 @@
 
 use crate::sys::netlink::Socket;
 use crate::sys::netns;
+use crate::sys::private;
 use braid_core::name::IfName;
 use braid_core::plan::thing::LinkRef;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, ErrorKind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const ROOT: &str = "/run/braid/leaving";
 /// Requests of a send and their refusals have to fit into the socket's buffers.
@@ -38,14 +39,13 @@ impl Note {
 
     /// Leaves it for others to read.
     fn leave(&self) -> io::Result<()> {
-        match File::create(&self.file) {
+        match private::write(&self.file, &[]) {
             Err(err) if err.kind() == ErrorKind::NotFound => {
-                fs::create_dir_all(ROOT)?;
-                File::create(&self.file)
+                private::make_folders(Path::new(ROOT))?;
+                private::write(&self.file, &[])
             }
-            created => created,
+            written => written,
         }
-        .map(drop)
     }
 
     /// Takes it away: the link is gone. Who finds it nevertheless finds no link of its index.

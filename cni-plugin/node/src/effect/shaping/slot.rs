@@ -6,6 +6,7 @@
 use crate::effect::shaping::program::{Program, VERSION};
 use crate::store::record;
 use crate::sys::lock::wait;
+use crate::sys::private;
 use braid_ebpf_types::shape::SLOTS;
 use nix::errno::Errno;
 use std::fs::File;
@@ -78,7 +79,7 @@ fn still_there(last: Last) -> Option<Program> {
 
 /// Opens it, and holds it against others until it is closed.
 fn open(path: &Path) -> io::Result<File> {
-    let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+    let file = private::options().read(true).write(true).create(true).truncate(false).open(path)?;
     wait(&file)?;
     Ok(file)
 }

@@ -3,6 +3,7 @@
 use super::{Key, ROOT, Record, list};
 use crate::apply::within;
 use crate::sys::lock::{wait, wait_for};
+use crate::sys::private;
 use crate::{Doing, Error};
 use base16ct::lower::encode_string;
 use sha2::{Digest, Sha256};
@@ -95,7 +96,7 @@ impl Folder {
     pub fn store(&self, record: &Record) -> Result<(), Error> {
         let path = self.file(&record.key);
         let temp = temp_of(&path);
-        let write = |text| fs::write(&temp, text).and_then(|()| fs::rename(&temp, &path));
+        let write = |text: Vec<u8>| private::write(&temp, &text).and_then(|()| fs::rename(&temp, &path));
         let written = serde_json::to_vec(record).map_err(io::Error::from).and_then(write);
         written.doing(format_args!("write {}", path.display()))?;
         self.is_settled.set(true);
@@ -143,8 +144,8 @@ impl Drop for Folder {
 
 /// Makes a container's folder; false where it is there.
 fn make(path: &Path) -> io::Result<bool> {
-    match fs::create_dir(path) {
-        Err(err) if err.kind() == io::ErrorKind::NotFound => fs::create_dir_all(path).map(|()| true),
+    match private::make_folder(path) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => private::make_folders(path).map(|()| true),
         Err(err) if err.kind() == io::ErrorKind::AlreadyExists => Ok(false),
         made => made.map(|()| true),
     }

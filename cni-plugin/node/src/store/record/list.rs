@@ -2,7 +2,7 @@
 
 use super::folder::part_name;
 use super::{Key, ROOT, Record};
-use crate::sys::room;
+use crate::sys::{private, room};
 use crate::{Doing, Error};
 use braid_core::cni::Owner;
 use serde::Deserialize;
@@ -86,7 +86,7 @@ pub fn sweep_empty_in(root: &Path) -> Result<(), Error> {
 /// Says whether the store can be written, for STATUS.
 pub fn probe() -> Result<(), Error> {
     let doing = format_args!("write to {ROOT}");
-    fs::create_dir_all(ROOT).doing(doing)?;
+    private::make_folders(Path::new(ROOT)).doing(doing)?;
     room::for_a_file(Path::new(ROOT)).doing(doing)
 }
 
