@@ -2,10 +2,11 @@
 
 use braid_core::k8s::source::SourceError;
 use kube::Config;
-use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError, LoadDataError};
 use serde_json::json;
 use std::fmt::Display;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -86,7 +87,16 @@ impl Access {
                 Ok(())
             }
             Err(_) if who.token.is_some() => Ok(()),
-            Err(err) => Err(self.refused(&format!("read token file {path}: {err}"))),
+            Err(err) => Err(self.unread(&format!("read token file {path}: {err}"), &err)),
+        }
+    }
+
+    /// That a file of a service account can't be read. One that is missing comes: the kubelet takes the files of a pod away with
+    /// it, and the next pod of its kind has them again.
+    fn unread(&self, why: &str, err: &io::Error) -> SourceError {
+        match err.kind() {
+            io::ErrorKind::NotFound => SourceError::Passing { why: format!("{}: {why}", self.place()) },
+            _ => self.refused(&why),
         }
     }
 
@@ -96,6 +106,9 @@ impl Access {
     }
 
     fn unusable(&self, err: &KubeconfigError) -> SourceError {
+        if let KubeconfigError::LoadCertificateAuthority(LoadDataError::ReadFile(cause, _)) = err {
+            return self.unread(&err.to_string(), cause);
+        }
         let KubeconfigError::Parse(err) = err else { return self.refused(err) };
         // The parser's own words quote the lines around, and with them tokens.
         let line = err.location().map(|place| format!(", line {}", place.line()));

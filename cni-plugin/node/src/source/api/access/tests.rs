@@ -27,6 +27,14 @@ fn why(access: &Access) -> String {
     }
 }
 
+fn passing(access: &Access) -> String {
+    match read(access) {
+        Err(SourceError::Passing { why }) => why,
+        Err(other) => panic!("{other:?}"),
+        Ok(_) => panic!("read"),
+    }
+}
+
 #[test]
 fn a_tokens_file_loses_its_newline_and_goes_before_an_inline_token() {
     let folder = TempDir::new().unwrap();
@@ -51,7 +59,19 @@ fn a_service_account_is_its_folder_and_the_server_of_the_environment() {
     assert_eq!(Access::of_pod(|_| None), None);
     let folder = TempDir::new().unwrap();
     let access = Access::ServiceAccount { folder: folder.path().into(), server };
-    assert!(why(&access).contains("ca.crt"), "{}", why(&access));
+    assert!(passing(&access).contains("ca.crt"), "{}", passing(&access));
+}
+
+#[test]
+fn files_of_a_service_account_that_are_missing_come_again() {
+    let folder = TempDir::new().unwrap();
+    let of_user = kubeconfig(&folder, "{tokenFile: missing}", "");
+    assert!(passing(&of_user).contains("missing: No such file"), "{}", passing(&of_user));
+    let of_cluster = kubeconfig(&folder, "{tokenFile: token}", "    certificate-authority: gone.crt\n");
+    assert!(passing(&of_cluster).contains("gone.crt"), "{}", passing(&of_cluster));
+    // Another reason than that they are not there stays.
+    fs::create_dir(folder.path().join("token")).unwrap();
+    assert!(why(&kubeconfig(&folder, "{tokenFile: token}", "")).contains("Is a directory"));
 }
 
 #[test]
@@ -76,5 +96,4 @@ fn what_braid_does_not_do_for_credentials_is_refused_in_its_words() {
     assert!(why(&proxied).ends_with("braid uses no proxy-url"));
     fs::write(folder.path().join("token"), "\n").unwrap();
     assert!(why(&kubeconfig(&folder, "{tokenFile: token}", "")).ends_with("token is empty"));
-    assert!(why(&kubeconfig(&folder, "{tokenFile: missing}", "")).contains("missing: No such file"));
 }
