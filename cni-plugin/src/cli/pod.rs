@@ -5,7 +5,7 @@ use super::manifests;
 use braid_core::cni::{AddResult, Attachment, Command, Error, Json, NetConf, Request};
 use braid_core::k8s::settings::{Settings, key_of_pods};
 use braid_core::k8s::{NETWORK_STATUS, ObjectName, Pod};
-use braid_node::apply::host::Machine;
+use braid_node::apply::host::{Machine, This};
 use braid_node::attach::chain::BRAID;
 use braid_node::attach::invocation::Invocation;
 use braid_node::attach::pods::{self, Publisher};
@@ -117,7 +117,7 @@ impl InCluster {
     /// Publishes the results of the call.
     pub(super) fn publish(&mut self, results: &[Option<AddResult>]) -> Result<(), Error> {
         self.publisher.verify(results)?;
-        self.publisher.publish(results, Some(&mut self.cluster));
+        self.publisher.publish(results, Some(&mut self.cluster), &This { is_timed: false });
         Ok(())
     }
 

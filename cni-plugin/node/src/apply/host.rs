@@ -55,6 +55,9 @@ pub trait Machine {
 
     /// Waits until a file is there; false where it did not appear in time.
     fn await_file(&self, file: &Path, limit: Duration) -> bool;
+
+    /// Tells the operator what is no failure of the call.
+    fn warn(&self, text: &str);
 }
 
 /// The machine that this process runs on.
@@ -107,6 +110,10 @@ impl Machine for This {
 
     fn await_file(&self, file: &Path, limit: Duration) -> bool {
         source::files::wait(file, limit)
+    }
+
+    fn warn(&self, text: &str) {
+        crate::tell!("{text}");
     }
 }
 

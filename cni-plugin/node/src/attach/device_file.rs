@@ -27,10 +27,10 @@ impl DeviceFile {
     }
 }
 
-/// Reads what the plugins say of the device; what is no device information is told of, and passed over.
-pub fn read(path: &Path) -> Option<Json> {
+/// Reads what the plugins say of the device, if they do; what is no device information is an error.
+pub fn read(path: &Path) -> Result<Option<Json>, Error> {
     let parsed = files::read(path).and_then(|files| files.first().map(|file| parse(&file.bytes)).transpose());
-    parsed.inspect_err(|err| crate::tell!("{}: {err}", path.display())).ok().flatten()
+    parsed.map_err(|err| err.context(path.display()))
 }
 
 /// Removes the file; missing is success.

@@ -9,13 +9,13 @@ use braid_core::k8s::device_info::{CNI, DP, assign, cni_file, dp_file};
 use braid_core::k8s::network::Network;
 use std::collections::BTreeMap;
 
-/// Gives each network its device, and the path of its file; returns the file of each. The kubelet is asked where a network
+/// Gives each network its device, and the path of its file; returns it with the file. The kubelet is asked where a network
 /// takes a device and the pod does not name it itself.
 pub(super) fn give(
-    networks: &mut [Network],
+    networks: Vec<Network>,
     pod: Option<&Pod>,
     (container_id, machine): (&str, &dyn Machine),
-) -> Result<Vec<Option<DeviceFile>>, Error> {
+) -> Result<Vec<(Network, Option<DeviceFile>)>, Error> {
     let resource = |network: &Network| network.resource.clone().filter(|_| network.device.is_none());
     let asked: Vec<Option<String>> = networks.iter().map(resource).collect();
     let devices = match pod.filter(|_| asked.iter().any(Option::is_some)) {
@@ -23,12 +23,13 @@ pub(super) fn give(
         None => BTreeMap::new(),
     };
     let assigned = assign(&asked.iter().map(Option::as_deref).collect::<Vec<_>>(), &devices)?;
-    let of_each = networks.iter_mut().zip(assigned);
+    let of_each = networks.into_iter().zip(assigned);
     of_each
-        .map(|(network, assigned)| {
+        .map(|(mut network, assigned)| {
             let device = network.device.clone().or(assigned);
-            file(network, device.as_deref(), (container_id, machine))
-                .map_err(|err| err.context(format_args!("network {}", network.name())))
+            let file = file(&mut network, device.as_deref(), (container_id, machine))
+                .map_err(|err| err.context(format_args!("network {}", network.name())))?;
+            Ok((network, file))
         })
         .collect()
 }

@@ -1,6 +1,6 @@
 //! Finding a pod's networks: the pod and NetworkAttachmentDefinitions by the source, other networks among the node's files.
 
-use super::publish::Publisher;
+use super::publish::{OfNetwork, Publisher};
 use super::{claims, devices, interface, netconf};
 use crate::apply::host::Machine;
 use crate::attach::chain::{BRAID, Chain};
@@ -8,11 +8,12 @@ use crate::attach::invocation::{Invocation, Wanted};
 use braid_core::cni::{Attachment, Code, Error, Json, NetConf, Request};
 use braid_core::k8s::asked::Asked;
 use braid_core::k8s::nad::{self, Definition, DiskFile, Found};
+use braid_core::k8s::network::Network;
 use braid_core::k8s::select::{self, Choice};
 use braid_core::k8s::settings::{Origin, PodRef, Settings};
 use braid_core::k8s::source::{Event, Severity, Source, SourceError};
-use braid_core::k8s::{Nad, ObjectName, Pod};
-use std::path::Path;
+use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
+use std::path::{Path, PathBuf};
 
 /// Finder of the networks of one pod.
 pub(super) struct Finder<'a> {
@@ -65,32 +66,37 @@ impl<'a> Finder<'a> {
         }
         found.extend(self.auxiliary(&request.conf)?);
         let runtime_config = request.conf.json.object("runtimeConfig")?;
-        let mut networks = select::networks(found, namespace, &attachment.ifname, runtime_config)?;
-        let files = devices::give(&mut networks, pod.as_ref(), (&attachment.container_id, self.machine))?;
-        let (mut wanted, mut claims) = (Vec::new(), Vec::new());
-        for (network, device_file) in networks.iter().zip(&files) {
-            let chain = Chain::parse(BRAID, netconf(network.conf()?, None)?, &attachment.args, &path)
-                .map_err(|err| err.context(format_args!("network {}", network.name())))?;
-            let asked = claims::reference(network, &chain);
-            let claim = asked.map(|name| self.ask()?.claim(name).map_err(|err| of_source(&err))).transpose()?;
-            let of_network =
-                |claim| claims::of_network(claim, network, &wanted, (&attachment.container_id, self.machine));
-            let claimed = claim.as_ref().map(of_network).transpose()?;
-            let attachment = interface(attachment, &network.ifname);
-            let default_route = network.default_route.clone();
-            let device_file = device_file.clone();
-            wanted.push(Wanted {
-                default_route,
-                claim: claimed,
-                object: network.object.clone(),
-                device_file,
-                ..Wanted::new(attachment, chain)
-            });
-            claims.push(claim);
+        let networks = select::networks(found, namespace, &attachment.ifname, runtime_config)?;
+        let given = devices::give(networks, pod.as_ref(), (&attachment.container_id, self.machine))?;
+        let (mut wanted, mut networks) = (Vec::new(), Vec::new());
+        for (network, file) in given {
+            let (one, claim) = self.wanted(&network, attachment, &path, &wanted)?;
+            wanted.push(Wanted { device_file: file.clone(), ..one });
+            networks.push(OfNetwork { network, claim, file });
         }
         let container_id = attachment.container_id.clone();
         let call = Invocation { key, netns_override: request.netns_override, path, wanted };
-        Ok((call, Publisher { pod, networks, claims, files, container_id, with_prefix: self.settings.status_prefix }))
+        Ok((call, Publisher { pod, networks, container_id, with_prefix: self.settings.status_prefix }))
+    }
+
+    /// A network as its attachment is wanted, behind `others`; and its claim.
+    fn wanted(
+        &mut self,
+        network: &Network,
+        attachment: &Attachment,
+        path: &[PathBuf],
+        others: &[Wanted],
+    ) -> Result<(Wanted, Option<IpamClaim>), Error> {
+        let chain = Chain::parse(BRAID, netconf(network.conf()?, None)?, &attachment.args, path)
+            .map_err(|err| err.context(format_args!("network {}", network.name())))?;
+        let asked = claims::reference(network, &chain);
+        let claim = asked.map(|name| self.ask()?.claim(name).map_err(|err| of_source(&err))).transpose()?;
+        let of_network = |claim| claims::of_network(claim, network, others, (&attachment.container_id, self.machine));
+        let claimed = claim.as_ref().map(of_network).transpose()?;
+        let default_route = network.default_route.clone();
+        let object = network.object.clone();
+        let new = Wanted::new(interface(attachment, &network.ifname), chain);
+        Ok((Wanted { default_route, claim: claimed, object, ..new }, claim))
     }
 
     /// The pod and its networks, in one round trip where its annotation asks for nothing that the settings do not name already.
@@ -196,7 +202,7 @@ impl<'a> Finder<'a> {
     fn tell(&mut self, pod: &Pod, event: &Event) {
         let told = self.ask().map(|source| source.tell(&pod.name, &pod.uid, event));
         if let Ok(Err(err)) = told {
-            crate::tell!("event of pod {}: {err}", pod.name);
+            self.machine.warn(&format!("event of pod {}: {err}", pod.name));
         }
     }
 }

@@ -41,7 +41,7 @@ pub fn add(
     attach(&call, machine, &mut |results| {
         publisher.verify(results)?;
         publisher.fill_claims(results, finder.source())?;
-        let owed = publisher.publish(results, finder.source());
+        let owed = publisher.publish(results, finder.source(), machine);
         deliver(&super::stdout(results, version)?)?;
         Ok(owed)
     })

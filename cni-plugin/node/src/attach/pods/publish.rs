@@ -1,9 +1,10 @@
 //! Publishing what a pod was attached to: its annotation `network-status`.
 
 use super::claims;
+use crate::apply::host::Machine;
 use crate::attach::device_file::{self, DeviceFile};
 use crate::store::record::Owed;
-use braid_core::cni::{AddResult, Error};
+use braid_core::cni::{AddResult, Error, Json};
 use braid_core::k8s::network::Network;
 use braid_core::k8s::source::{Source, SourceError};
 use braid_core::k8s::status::{self, Attached};
@@ -14,22 +15,30 @@ use braid_core::k8s::{IpamClaim, NETWORK_STATUS, Pod};
 pub struct Publisher {
     /// None where there is no pod to tell: a container that is none, or no API.
     pub(super) pod: Option<Pod>,
-    pub(super) networks: Vec<Network>,
-    /// The claim of each network.
-    pub(super) claims: Vec<Option<IpamClaim>>,
-    /// The file with each network's device information.
-    pub(super) files: Vec<Option<DeviceFile>>,
+    pub(super) networks: Vec<OfNetwork>,
     pub(super) container_id: String,
     pub(super) with_prefix: bool,
 }
 
+/// A network of a pod, with what else of the pod's is given to it.
+#[derive(Debug)]
+pub(super) struct OfNetwork {
+    pub(super) network: Network,
+    /// The claim whose addresses it has.
+    pub(super) claim: Option<IpamClaim>,
+    /// The file with its device information.
+    pub(super) file: Option<DeviceFile>,
+}
+
 impl Publisher {
+    /// The networks that have a result, each with it.
+    fn given<'r>(&self, results: &'r [Option<AddResult>]) -> impl Iterator<Item = (&OfNetwork, &'r AddResult)> {
+        self.networks.iter().zip(results).filter_map(|(of, result)| Some((of, result.as_ref()?)))
+    }
+
     /// Fails where a plugin passed over what the pod asked for.
     pub fn verify(&self, results: &[Option<AddResult>]) -> Result<(), Error> {
-        let given = self.networks.iter().zip(results);
-        given
-            .filter_map(|(network, result)| Some((network, result.as_ref()?)))
-            .try_for_each(|(n, result)| n.verify(result))
+        self.given(results).try_for_each(|(of, result)| of.network.verify(result))
     }
 
     /// Writes the addresses to claims that have none.
@@ -39,36 +48,42 @@ impl Publisher {
         source: Option<&mut (dyn Source + 'static)>,
     ) -> Result<(), Error> {
         let Some(source) = source else { return Ok(()) };
-        let given = self.claims.iter().zip(results);
-        given
-            .filter_map(|(claim, result)| Some((claim.as_ref()?, result.as_ref()?)))
-            .try_for_each(|(claim, result)| claims::fill(claim, result, source))
+        let mut claimed = self.given(results).filter_map(|(of, result)| Some((of.claim.as_ref()?, result)));
+        claimed.try_for_each(|(claim, result)| claims::fill(claim, result, source))
     }
 
     /// Publishes the results; what can't be published is owed, and the pod starts all the same.
-    pub fn publish(&self, results: &[Option<AddResult>], source: Option<&mut (dyn Source + 'static)>) -> Option<Owed> {
+    pub fn publish(
+        &self,
+        results: &[Option<AddResult>],
+        source: Option<&mut (dyn Source + 'static)>,
+        machine: &dyn Machine,
+    ) -> Option<Owed> {
         let (pod, source) = (self.pod.as_ref()?, source?);
-        let entry = |((network, result), file): ((&Network, &Option<AddResult>), &Option<DeviceFile>)| {
-            let device_info = file.as_ref().and_then(|file| device_file::read(&file.path));
-            let attached = Attached {
-                name: &network.name(),
-                ifname: network.ifname.as_str(),
-                is_default: network.is_default,
-                result: result.as_ref(),
-                mtu: None,
-                has_default_route: network.default_route.is_some(),
-                device_info: device_info.as_ref(),
-                container_id: &self.container_id,
-            };
-            status::entry(&attached, self.with_prefix)
-        };
-        let entries = self.networks.iter().zip(results).zip(&self.files).map(entry).collect();
-        let value = status::rewrite(pod.annotations.get(NETWORK_STATUS).map(String::as_str), entries);
+        let entries = self.networks.iter().zip(results).map(|(of, result)| self.entry(of, result.as_ref(), machine));
+        let value = status::rewrite(pod.annotations.get(NETWORK_STATUS).map(String::as_str), entries.collect());
         let told = source.annotate(&pod.name, &pod.uid, NETWORK_STATUS, &value);
         // A pod that is gone, or another one of its name, is owed nothing.
         let err = told.err().filter(|err| !matches!(err, SourceError::NotFound { .. }))?;
-        crate::tell!("pod {}: its network-status is owed: {err}", pod.name);
+        machine.warn(&format!("pod {}: its network-status is owed: {err}", pod.name));
         Some(Owed { pod: pod.name.clone(), uid: pod.uid.clone(), status: value })
+    }
+
+    fn entry(&self, of: &OfNetwork, result: Option<&AddResult>, machine: &dyn Machine) -> Json {
+        let OfNetwork { network, file, .. } = of;
+        let told = file.as_ref().and_then(|file| device_file::read(&file.path).transpose());
+        let device_info = told.and_then(|told| told.map_err(|err| machine.warn(&err.to_string())).ok());
+        let attached = Attached {
+            name: &network.name(),
+            ifname: network.ifname.as_str(),
+            is_default: network.is_default,
+            result,
+            mtu: None,
+            has_default_route: network.default_route.is_some(),
+            device_info: device_info.as_ref(),
+            container_id: &self.container_id,
+        };
+        status::entry(&attached, self.with_prefix)
     }
 }
 

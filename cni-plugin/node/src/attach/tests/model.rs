@@ -213,6 +213,10 @@ impl Machine for Model {
     fn await_file(&self, file: &Path, _limit: Duration) -> bool {
         self.files(file).is_ok_and(|files| !files.is_empty())
     }
+
+    fn warn(&self, text: &str) {
+        self.state.borrow_mut().warnings.push(text.to_owned());
+    }
 }
 
 impl State {
@@ -360,6 +364,6 @@ impl Host for Model {
     }
 
     fn warn(&mut self, text: &str) {
-        self.state.borrow_mut().warnings.push(text.to_owned());
+        Machine::warn(self, text);
     }
 }

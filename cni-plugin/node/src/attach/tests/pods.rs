@@ -165,6 +165,8 @@ fn a_status_that_can_not_be_published_is_owed_and_paid_by_gc() {
     machine.cluster.borrow_mut().fails_at = Some(2);
     add(&machine, "").expect("the pod starts");
     assert_eq!(status(&machine), [""; 0]);
+    let told = machine.state.borrow().warnings.concat();
+    assert!(told.contains("pod ns/web: its network-status is owed: no connection"), "{told}");
     machine.cluster.borrow_mut().fails_at = None;
     let listed = r#","cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}]"#;
     let (request, settings) = request(Command::Gc, listed);
@@ -190,6 +192,15 @@ fn s8_an_invalid_annotation_fails_the_pod_or_is_ignored_with_an_event() {
     add(&machine, r#","invalidAnnotation":"ignore""#).expect("attached");
     assert_eq!(status(&machine), ["default eth0 true"]);
     assert_eq!(machine.cluster.borrow().events[0].0, "InvalidAnnotation");
+}
+
+#[test]
+fn an_event_that_can_not_be_told_is_a_warning() {
+    let machine = cluster(Some("blue@"));
+    machine.cluster.borrow_mut().fails_at = Some(1);
+    let err = add(&machine, "").expect_err("invalid");
+    assert!(err.msg.contains("blue@"), "{err}");
+    assert_eq!(machine.state.borrow().warnings, ["event of pod ns/web: no connection"]);
 }
 
 #[test]
