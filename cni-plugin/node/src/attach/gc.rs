@@ -32,7 +32,7 @@ pub fn gc(request: &Request, chain: &Chain, machine: &dyn Machine) -> Result<(),
     let mut owners = listed.clone().unwrap_or_default();
     owners.extend(kept.iter().flat_map(Record::owners));
     let valid = Valid { owners, containers: listed.map(|_| HashSet::new()) };
-    errors.extend(collect_network(chain, &valid, machine).err());
+    errors.extend(collect_networks([chain], &valid, machine).err());
     errors.extend(machine.sweep_empty().map_err(Error::from).err());
     Error::joined(&errors)
 }
@@ -65,20 +65,42 @@ pub fn split(
     records.into_iter().partition(|record| !is_of(record) || is_valid(record))
 }
 
-/// Takes back what nobody valid has of one network: addresses, what foreign plugins made, links and rules.
-pub fn collect_network(chain: &Chain, valid: &Valid, machine: &dyn Machine) -> Result<(), Error> {
-    if chain.disable_gc() {
+/// Takes back what nobody valid has of some networks: addresses, what foreign plugins made, links and rules.
+pub fn collect_networks<'c>(
+    chains: impl IntoIterator<Item = &'c Chain>,
+    valid: &Valid,
+    machine: &dyn Machine,
+) -> Result<(), Error> {
+    let chains: Vec<&Chain> = chains.into_iter().filter(|chain| !chain.disable_gc()).collect();
+    if chains.is_empty() {
         return Ok(());
     }
-    let network = chain.network();
     let mut host = machine.open(None).map_err(Error::from)?;
-    mend(&chain.features(), &mut *host);
-    let mut owners: Vec<Owner> = valid.owners.iter().filter(|owner| owner.network == network).cloned().collect();
-    owners.extend(holders(chain, valid));
+    mend(&chains.iter().flat_map(|chain| chain.features()).collect::<Vec<_>>(), &mut *host);
+    let (mut errors, mut kept) = (Vec::new(), Vec::new());
+    for chain in chains {
+        let network = chain.network();
+        let mut owners: Vec<Owner> = valid.owners.iter().filter(|owner| owner.network == network).cloned().collect();
+        owners.extend(holders(chain, valid));
+        errors.extend(collect_others(chain, &owners));
+        kept.push((network, owners.iter().flat_map(|owner| [owner.short(), owner.whole()]).collect::<HashSet<_>>()));
+    }
+    let is_valid = |text: &str| Owner::parse(text).is_some_and(|owner| valid.has(&owner.container_id));
+    let is_lost = |text: &str| {
+        let mut lost =
+            kept.iter().filter(|(network, kept)| Owner::is_of_network(text, network) && !kept.contains(text));
+        lost.next().is_some() && !is_valid(text)
+    };
+    errors.extend(sweep(&is_lost, &mut *host));
+    Error::joined(&errors)
+}
+
+/// Has the IPAMs and the foreign plugins of a network take back what they gave others than these owners; all errors.
+fn collect_others(chain: &Chain, owners: &[Owner]) -> Vec<Error> {
     let mut errors = Vec::new();
     for (at, item) in chain.items.iter().enumerate() {
         errors.extend(match &item.addresses {
-            From::Ours(ipam) => ipam.gc(&owners, Known::of(network).host()).err(),
+            From::Ours(ipam) => ipam.gc(owners, Known::of(chain.network()).host()).err(),
             From::Foreign(ipam) if chain.knows_gc() => chain.delegate(ipam, at, Command::Gc, None, None).err(),
             From::Foreign(_) | From::Nobody => None,
         });
@@ -86,11 +108,7 @@ pub fn collect_network(chain: &Chain, valid: &Valid, machine: &dyn Machine) -> R
             errors.extend(chain.delegate(&item.conf.plugin, at, Command::Gc, None, None).err());
         }
     }
-    let kept: HashSet<String> = owners.iter().flat_map(|owner| [owner.short(), owner.whole()]).collect();
-    let is_valid =
-        |text: &str| kept.contains(text) || Owner::parse(text).is_some_and(|owner| valid.has(&owner.container_id));
-    errors.extend(sweep(&|text| Owner::is_of_network(text, network) && !is_valid(text), &mut *host));
-    Error::joined(&errors)
+    errors
 }
 
 /// Puts back what was flushed, and opens what was shut; warns of what it could not.

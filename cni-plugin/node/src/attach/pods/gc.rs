@@ -47,9 +47,7 @@ pub fn gc(request: &Request, settings: &Settings, face: &str, machine: &dyn Mach
     }
     let containers = |listed: &Vec<Owner>| listed.iter().map(|owner| owner.container_id.clone()).collect();
     let valid = Valid { owners, containers: request.conf.valid_attachments.as_ref().map(containers) };
-    for chain in chains.values() {
-        errors.extend(gc::collect_network(chain, &valid, machine).err());
-    }
+    errors.extend(gc::collect_networks(chains.values(), &valid, machine).err());
     errors.extend(machine.sweep_empty().map_err(Error::from).err());
     errors.extend(claims::free(&folders, settings, machine).err());
     errors.extend(pay_all(&kept, settings, machine).err());

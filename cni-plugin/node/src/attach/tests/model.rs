@@ -39,6 +39,8 @@ pub(super) struct State {
     pub(super) link_deletions: usize,
     /// A feature that the kernel has not.
     pub(super) lacks: Option<Feature>,
+    /// Number of times that rules were restored.
+    pub(super) restores: usize,
     /// Warnings to the operator.
     pub(super) warnings: Vec<String>,
 }
@@ -334,6 +336,7 @@ impl Host for Model {
     }
 
     fn restore(&mut self, _features: &[Feature]) -> Vec<Error> {
+        self.state.borrow_mut().restores += 1;
         Vec::new()
     }
 

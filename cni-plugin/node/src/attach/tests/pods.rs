@@ -204,6 +204,17 @@ fn an_event_that_can_not_be_told_is_a_warning() {
 }
 
 #[test]
+fn gc_restores_rules_once_for_all_networks() {
+    let machine = cluster(Some("blue,red"));
+    add(&machine, "").expect("attached");
+    machine.state.borrow_mut().restores = 0;
+    let (request, settings) =
+        request(Command::Gc, r#","cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}]"#);
+    pods::gc(&request, &settings, "braid", &machine).expect("collected");
+    assert_eq!(machine.state.borrow().restores, 1);
+}
+
+#[test]
 fn s26_s28_s29_the_default_route_is_of_the_network_that_asks() {
     for (annotation, routes) in [
         ("blue", vec!["eth0 via 10.1.0.1"]),
