@@ -65,6 +65,43 @@ fn a_list_of_known_types_is_one_call() {
     host.assert_nothing_left();
 }
 
+/// A container that the plugins of a conflist attached, each by its own name.
+fn attached_by_names(host: &Sandbox, pod: &Ns) {
+    let mut bridge = conf::bridge();
+    bridge["ipMasq"] = json!(true);
+    let result = host.call("bridge", pod, bridge).add().result();
+    let ports = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
+    let portmap =
+        json!({"cniVersion": "1.1.0", "name": "net", "type": "portmap", "runtimeConfig": {"portMappings": ports}});
+    host.call("portmap", pod, portmap).prev(&result).add().result();
+}
+
+#[test]
+fn del_takes_back_what_the_plugins_of_the_network_attached_by_their_own_names() {
+    let of_pods = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "clusterNetwork": "/run/default"});
+    for conf in [list(&json!([conf::bridge(), {"type": "portmap"}])), of_pods] {
+        let host = Sandbox::new();
+        fs::write("/run/default", conf::bridge().to_string()).unwrap();
+        let pod = host.pod("a");
+        attached_by_names(&host, &pod);
+        let call = host.call("braid", &pod, conf);
+        call.gc(&[("a", "eth0")]).ok();
+        assert!(pod.can_ping("10.1.0.1"), "GC keeps what is listed");
+        call.del().ok();
+        host.assert_nothing_left();
+        assert_eq!(pod.link_names(), [""; 0]);
+    }
+}
+
+#[test]
+fn gc_takes_back_what_the_plugins_of_the_network_attached_by_their_own_names() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    attached_by_names(&host, &pod);
+    host.call("braid", &pod, list(&json!([conf::bridge(), {"type": "portmap"}]))).gc(&[]).ok();
+    host.assert_nothing_left();
+}
+
 #[test]
 fn a_network_may_be_a_single_plugin_or_a_list() {
     let networks = [

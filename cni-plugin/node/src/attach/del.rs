@@ -1,7 +1,8 @@
 //! DEL: the inverses of the record, newest first; from names alone where no record is left.
 
 use super::add::refuse_own;
-use super::chain::{self, Chain};
+use super::chain::{self, BRAID, Chain};
+use super::gc::collect;
 use super::invocation::Wanted;
 use super::liveness::Known;
 use super::recorded;
@@ -62,10 +63,20 @@ pub fn detach(call: &Leaving, machine: &dyn Machine) -> Result<(), Error> {
         None if is_own => return refuse_own(&*host),
         _ => {}
     }
+    let is_recorded = record.is_some();
     let mut taking = TakeBack { wanted: &wanted, record, is_told: true };
     let errors = taking.run(&mut *host);
     Error::joined(&folder.settle(&call.key, taking.record.as_ref(), errors))?;
-    folder.close().map_err(Error::from)
+    if is_recorded { folder.close().map_err(Error::from) } else { detach_names(folder, &call.key, machine) }
+}
+
+/// Detaches what plugins of the network attached by their own names: the network has become one of type `braid` since.
+#[cold]
+pub fn detach_names(folder: Folder, key: &Key, machine: &dyn Machine) -> Result<(), Error> {
+    let others = if key.plugin == BRAID { folder.others(key).map_err(Error::from)? } else { Vec::new() };
+    folder.close().map_err(Error::from)?;
+    let errors: Vec<Error> = others.iter().filter_map(|record| collect(record, machine).err()).collect();
+    Error::joined(&errors)
 }
 
 /// Takes back what a record describes, for an ADD that begins again in a namespace, perhaps with other chains.

@@ -1,6 +1,6 @@
 //! GC: takes back what no valid attachment of the network owns: records, addresses, links and rules.
 
-use super::chain::{Chain, From, Work};
+use super::chain::{BRAID, Chain, From, Work};
 use super::del::{Leaving, detach};
 use super::liveness::Known;
 use super::recorded::host_locals;
@@ -53,14 +53,16 @@ impl Valid {
 }
 
 /// The records that are kept, of all networks, and those of calls of this network and plugin that are lost: not listed, or not
-/// alive where nothing is listed.
+/// alive where nothing is listed. A call of type `braid` may have plugins of the network behind it that were called by their own
+/// names.
 pub fn split(
     records: Vec<Record>,
     network: &str,
     plugin: &str,
     listed: Option<&[Owner]>,
 ) -> (Vec<Record>, Vec<Record>) {
-    let is_of = |record: &Record| record.key.owner.network == network && record.key.plugin == plugin;
+    let is_of =
+        |record: &Record| record.key.owner.network == network && (plugin == BRAID || record.key.plugin == plugin);
     let is_valid = |record: &Record| listed.map_or_else(|| is_alive(record), |all| all.contains(&record.key.owner));
     records.into_iter().partition(|record| !is_of(record) || is_valid(record))
 }

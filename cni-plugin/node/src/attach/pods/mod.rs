@@ -16,7 +16,7 @@ mod ready;
 use super::add::{Added, add as attach};
 use super::chain::{BRAID, Chain};
 use super::check::check_all;
-use super::del::{Leaving, detach};
+use super::del::{Leaving, detach, detach_names};
 use super::invocation::Invocation;
 use super::{recorded, status as of_network};
 use crate::apply::host::Machine;
@@ -64,7 +64,7 @@ pub fn del(request: Request, settings: &Settings, face: &str, machine: &dyn Mach
     if !is_known {
         let folder = machine.folder(&call.key.owner.container_id).map_err(Error::from)?;
         if folder.load(&call.key).map_err(Error::from)?.is_none() {
-            return Ok(());
+            return detach_names(folder, &call.key, machine);
         }
     }
     detach(&call, machine)

@@ -81,6 +81,13 @@ impl Folder {
         list::load(&self.file(key))
     }
 
+    /// The records of the same interface in the same network by other plugins.
+    pub fn others(&self, key: &Key) -> Result<Vec<Record>, Error> {
+        let files = list::records_in(&self.path).doing(format_args!("list {}", self.path.display()))?;
+        let records = files.iter().filter_map(|path| list::load(path).transpose()).collect::<Result<Vec<_>, _>>()?;
+        Ok(records.into_iter().filter(|record| record.key.owner == key.owner && record.key != *key).collect())
+    }
+
     /// Forgets a record when nothing failed, or stores what is left of it. All errors are returned.
     pub fn settle<E: From<Error>>(&self, key: &Key, left: Option<&Record>, mut errors: Vec<E>) -> Vec<E> {
         let settled = match left {

@@ -173,7 +173,7 @@ fn records_of(container_id: &str) -> io::Result<Vec<PathBuf>> {
     records_in(&Path::new(ROOT).join(part_name(container_id)))
 }
 
-fn records_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
+pub(super) fn records_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = entries(folder)?;
     files.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
     Ok(files)
