@@ -124,3 +124,15 @@ fn no_add_and_no_del_waits_for_a_disk() {
 fn pod_with_three_networks_waits_for_no_disk() {
     trials::no_sync("pod");
 }
+
+#[test]
+fn vlan_add_can_stop_anywhere() {
+    needs!(Vlan);
+    trials::add("vlan");
+}
+
+#[test]
+fn vlan_del_can_stop_anywhere() {
+    needs!(Vlan);
+    trials::del("vlan");
+}

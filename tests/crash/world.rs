@@ -11,7 +11,7 @@ use std::rc::Rc;
 const LEASES: &str = "/var/lib/cni/networks";
 /// What the containers of a network share there.
 const SHARED: &[&str] = &["lock", "last_reserved_ip.0", "last_reserved_ip.1"];
-/// The link that macvlan and ipvlan are children of.
+/// The link that macvlan, ipvlan and vlan are children of.
 pub(crate) const PARENT: &str = "up0";
 /// Stands for a pod with three networks, in place of a plugin.
 const POD: &str = "pod";
@@ -162,6 +162,7 @@ fn conf(plugin: &str) -> Value {
         }
         "bridge" => json!({"bridge": "br0", "isGateway": true, "ipMasq": true, "macspoofchk": true}),
         "ptp" => json!({"ipMasq": true}),
+        "vlan" => json!({"master": PARENT, "vlanId": 5}),
         _ => json!({"master": PARENT}),
     };
     let mut conf = json!({"cniVersion": "1.1.0", "name": "net", "type": face(plugin), "ipam": ipam});

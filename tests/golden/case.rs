@@ -103,6 +103,7 @@ fn link(at: usize, given: &Value) -> LinkFact {
     let mac = given["mac"].as_str().map(|text| Mac::parse(text).expect("a hardware address"));
     let mtu = given["mtu"].as_u64().map_or(1500, |mtu| u32::try_from(mtu).unwrap());
     let mut fact = LinkFact::planned(given["kind"].as_str().unwrap_or("veth"), mac, mtu, true);
+    fact.up = given["up"] != false;
     fact.index = u32::try_from(at).unwrap() + 2;
     let modes = ["bridge", "l2", "l3", "l3s"];
     fact.mode = given["mode"].as_str().and_then(|mode| modes.into_iter().find(|known| *known == mode));

@@ -31,6 +31,14 @@ pub(crate) fn macvlan() -> Value {
     })
 }
 
+/// VLAN 5 of the host's `lan`; 10.5.0.0/24.
+pub(crate) fn vlan() -> Value {
+    json!({
+        "cniVersion": "1.1.0", "name": "net", "type": "vlan", "master": "lan", "vlanId": 5,
+        "ipam": {"type": "host-local", "subnet": "10.5.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]},
+    })
+}
+
 /// Sysctls and attributes of an interface that is there already, of which `prevResult` tells.
 pub(crate) fn tuning() -> Value {
     json!({

@@ -43,3 +43,4 @@ mod rollback;
 mod steps;
 mod tuning;
 mod versions;
+mod vlan;

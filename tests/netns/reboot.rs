@@ -138,7 +138,7 @@ fn gc_of_the_command_line_takes_back_the_leases_of_the_dead_and_no_others() {
 fn gc_of_the_command_line_finds_the_folders_that_records_and_the_nodes_configurations_name() {
     let host = Sandbox::new();
     let ipam = |folder: &str| json!({"type": "host-local", "subnet": "10.1.0.0/29", "dataDir": folder});
-    let foreign = json!({"type": "vlan", "master": "lan", "ipam": ipam("/var/lib/cni/a")});
+    let foreign = json!({"type": "theirs", "master": "lan", "ipam": ipam("/var/lib/cni/a")});
     let list = json!({"cniVersion": "1.1.0", "name": "net", "plugins": [foreign]});
     fs::create_dir_all("/etc/cni/net.d").unwrap();
     fs::write("/etc/cni/net.d/10-net.conflist", list.to_string()).unwrap();

@@ -10,7 +10,7 @@ const DELIBERATE: &[(&str, &str)] = &[
         ".host.links.veth*.txqlen",
         "the reference makes the host end with a queue of 0 packets, which no qdisc can use later",
     ),
-    ("/conf/IF/arp_notify", "ptp announces its address too"),
+    ("/conf/IF/arp_notify", "ptp and vlan announce their addresses too"),
     ("/conf/IF/ndisc_notify", "set by every plugin, where there is an IPv6 address"),
     (
         "/conf/IF/accept_dad",
@@ -173,6 +173,25 @@ fn ipvlan() {
 }
 
 #[test]
+fn vlan() {
+    needs!(Reference, Vlan);
+    let cases = [
+        json!({}),
+        json!({"vlanId": 0}),
+        json!({"mtu": 1400}),
+        json!({"ipam": conf::dual_stack()}),
+        json!({"dns": {"domain": "example.org"}}),
+    ];
+    same("vlan", &conf::vlan(), &cases, lan);
+    every_version_of("vlan", &conf::vlan(), lan);
+    let inside = |_: &Sandbox, pod: &Ns| {
+        pod.run("ip link add lan type veth peer name lan-far");
+        pod.run("ip link set lan up");
+    };
+    same("vlan", &conf::vlan(), &[json!({"linkInContainer": true})], inside);
+}
+
+#[test]
 fn loopback() {
     needs!(Reference);
     let conf = json!({"cniVersion": "1.1.0", "name": "lo", "type": "loopback"});
@@ -211,13 +230,19 @@ fn addresses() {
     same("bridge", &merged(conf::bridge(), &json!({"isGateway": false})), &cases, nothing);
 }
 
+const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
+
+/// The result and all else that an ADD makes, in every version.
+fn every_version_of(plugin: &str, conf: &Value, prepare: impl Fn(&Sandbox, &Ns)) {
+    let cases = VERSIONS.map(|version| json!({"cniVersion": version, "dns": {"domain": "example.org"}}));
+    same(plugin, conf, &cases, prepare);
+}
+
 #[test]
 fn every_version_of_the_result() {
     needs!(Reference);
-    let versions = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
-    let cases = versions.map(|version| json!({"cniVersion": version, "dns": {"domain": "example.org"}}));
-    same("bridge", &conf::bridge(), &cases, nothing);
-    let without = versions.map(|version| json!({"cniVersion": version, "isDefaultGateway": true}));
+    every_version_of("bridge", &conf::bridge(), nothing);
+    let without = VERSIONS.map(|version| json!({"cniVersion": version, "isDefaultGateway": true}));
     same("bridge", &conf::bridge(), &without, nothing);
 }
 

@@ -111,11 +111,11 @@ fn types(attached: &Attached) -> String {
     }
 }
 
-/// The host's end of a link that is made: of a veth its other end, of a macvlan or ipvlan its parent.
+/// The host's end of a link that is made: of a veth its other end, of a child its parent.
 pub(super) fn host_link(step: &Step) -> Option<&LinkRef> {
     let Step::Add(Thing::Link(link)) = step else { return None };
     match &link.kind {
-        LinkKind::Macvlan { parent, .. } | LinkKind::Ipvlan { parent, .. } => Some(parent),
+        LinkKind::Macvlan { parent, .. } | LinkKind::Ipvlan { parent, .. } | LinkKind::Vlan { parent, .. } => Some(parent),
         LinkKind::Veth { .. } | LinkKind::Bridge { .. } | LinkKind::Ifb | LinkKind::Other(_) => {
             Some(&link.at).filter(|at| at.ns == Ns::Host)
         }

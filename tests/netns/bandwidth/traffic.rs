@@ -156,6 +156,18 @@ fn without_bpf_and_fq_codel_a_token_bucket_alone_holds_the_rate() {
 fn assert_child_is_held(main: &Value) {
     let host = Sandbox::new();
     let far = host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
+    if main["type"] == "vlan" {
+        for command in [
+            "ip link set lan name wire",
+            "ip link set wire up",
+            "ip link add link wire name lan type vlan id 5",
+            "ip addr flush dev wire",
+            "ip addr add 10.3.0.254/24 dev lan",
+            "ip link set lan up",
+        ] {
+            far.run(command);
+        }
+    }
     let pod = host.pod("a");
     let call = shaped(&host, &pod, main, &limits());
     let result = call.add().result();
@@ -194,6 +206,14 @@ fn assert_child_is_held(main: &Value) {
 #[test]
 fn a_macvlan_is_held_in_both_directions() {
     assert_child_is_held(&conf::macvlan());
+}
+
+#[test]
+fn a_vlan_is_held_in_both_directions() {
+    needs!(Vlan);
+    let mut vlan = conf::vlan();
+    vlan["ipam"] = conf::macvlan()["ipam"].clone();
+    assert_child_is_held(&vlan);
 }
 
 #[test]

@@ -98,7 +98,7 @@ pub trait Plugin: Debug {
 
 /// The types that are no IPAM and done in this process.
 pub const TYPES: &[&str] =
-    &["bridge", "ptp", "veth", "macvlan", "ipvlan", "loopback", "bandwidth", "firewall", "portmap", "tuning"];
+    &["bridge", "ptp", "veth", "macvlan", "ipvlan", "vlan", "loopback", "bandwidth", "firewall", "portmap", "tuning"];
 
 /// Parses the configuration of a known type; `None` for a foreign one.
 pub fn parse(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Error> {
@@ -107,6 +107,7 @@ pub fn parse(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Erro
         "ptp" | "veth" => boxed(|| main::ptp::Ptp::parse(conf))?,
         "macvlan" => boxed(|| main::macvlan::parse(conf, args))?,
         "ipvlan" => boxed(|| main::ipvlan::parse(conf))?,
+        "vlan" => boxed(|| main::vlan::parse(conf))?,
         "loopback" => Box::new(main::loopback::Loopback),
         "bandwidth" => boxed(|| meta::bandwidth::Bandwidth::parse(conf))?,
         "firewall" => boxed(|| meta::firewall::Firewall::parse(conf))?,
@@ -155,6 +156,7 @@ mod tests {
         assert_eq!(features(r#""type":"ptp","ipMasq":true"#), "veth, nf_tables masquerade");
         assert_eq!(features(r#""type":"macvlan""#), "macvlan");
         assert_eq!(features(r#""type":"ipvlan""#), "ipvlan");
+        assert_eq!(features(r#""type":"vlan""#), "vlan");
         assert_eq!(features(r#""type":"tuning""#), "");
     }
 }

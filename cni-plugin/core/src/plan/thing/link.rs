@@ -85,6 +85,10 @@ impl Link {
             }
             LinkKind::Macvlan { mode, .. } => self.has_mode(fact, mode.name()),
             LinkKind::Ipvlan { mode, .. } => self.has_mode(fact, mode.name()),
+            LinkKind::Vlan { id, .. } => {
+                let found = fact.vlan_id.map_or_else(|| "unknown".to_owned(), |found| found.to_string());
+                refuse_if(fact.vlan_id != Some(*id), || format!("link {} is VLAN {found}, not {id}", self.at))
+            }
             LinkKind::Bridge { .. } | LinkKind::Ifb | LinkKind::Other(_) => Ok(()),
         }
     }
@@ -141,7 +145,7 @@ impl State for Link {
         let parent = below.and_then(|below| facts.links.get(below));
         let mtu = self.mtu.or(parent.map(|parent| parent.mtu)).unwrap_or(1500);
         let mut fact = LinkFact::planned(self.kind.name(), self.mac, mtu, self.up);
-        if let (LinkKind::Macvlan { .. }, Some(parent)) = (&self.kind, parent) {
+        if let (LinkKind::Macvlan { .. } | LinkKind::Vlan { .. }, Some(parent)) = (&self.kind, parent) {
             fact.mtus = *fact.mtus.start()..=parent.mtu;
         }
         match &self.kind {
@@ -151,6 +155,7 @@ impl State for Link {
             LinkKind::Bridge { vlan_filtering } => fact.vlan_filtering = *vlan_filtering,
             LinkKind::Macvlan { mode, .. } => fact.mode = Some(mode.name()),
             LinkKind::Ipvlan { mode, .. } => fact.mode = Some(mode.name()),
+            LinkKind::Vlan { id, .. } => fact.vlan_id = Some(*id),
             LinkKind::Ifb | LinkKind::Other(_) => {}
         }
         facts.links.insert(self.at.clone(), fact);
@@ -190,6 +195,13 @@ pub enum LinkKind {
         /// At which layer it switches.
         mode: IpvlanMode,
     },
+    /// A child that is one VLAN of its parent, whose hardware address it has (802.1Q).
+    Vlan {
+        /// The link below it.
+        parent: LinkRef,
+        /// Its number, 0 to 4094; the frames of VLAN 0 have a priority alone.
+        id: u16,
+    },
     /// Gives back what is sent through it as if it had come in where it came from: a place to queue what comes in.
     Ifb,
     /// A link that an earlier plugin or the kernel made; only in facts.
@@ -200,7 +212,7 @@ impl LinkKind {
     /// The link below a child.
     pub fn parent(&self) -> Option<&LinkRef> {
         match self {
-            Self::Macvlan { parent, .. } | Self::Ipvlan { parent, .. } => Some(parent),
+            Self::Macvlan { parent, .. } | Self::Ipvlan { parent, .. } | Self::Vlan { parent, .. } => Some(parent),
             Self::Veth { .. } | Self::Bridge { .. } | Self::Ifb | Self::Other(_) => None,
         }
     }
@@ -212,6 +224,7 @@ impl LinkKind {
             Self::Bridge { .. } => "bridge",
             Self::Macvlan { .. } => "macvlan",
             Self::Ipvlan { .. } => "ipvlan",
+            Self::Vlan { .. } => "vlan",
             Self::Ifb => "ifb",
             Self::Other(kind) => kind,
         }
@@ -307,6 +320,7 @@ fn print_add(link: &Link, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             bc_queue_len.map_or(Ok(()), |len| write!(f, " bcqueuelen {len}"))
         }
         LinkKind::Ipvlan { mode, .. } => write!(f, " mode {}", mode.name()),
+        LinkKind::Vlan { id, .. } => write!(f, " id {id}"),
         LinkKind::Bridge { .. } | LinkKind::Ifb | LinkKind::Other(_) => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! A child of a link, `macvlan` or `ipvlan`: its parent by name or by default route, on the host or in the container.
+//! A child of a link, `macvlan`, `ipvlan` or `vlan`: its parent by name or by default route, on the host or in the container.
 
 use crate::cni::{AddResult, Dns, Error, Json, NetConf};
 use crate::ipam::Lease;
@@ -11,7 +11,7 @@ use crate::plan::{Facts, Feature, Need};
 use crate::plugins::interface::{self, Dad};
 use crate::plugins::{Addresses, Call, Planned, Plugin, mtu};
 
-/// A configuration of either type.
+/// A configuration of any of these types.
 #[derive(Debug)]
 pub struct Child {
     /// `master`.
@@ -35,6 +35,8 @@ pub(super) enum Kind {
     },
     /// Its parent's hardware address, and any MTU.
     Ipvlan { mode: IpvlanMode },
+    /// Its parent's hardware address, and no larger MTU than its parent's.
+    Vlan { id: u16 },
 }
 
 impl Child {
@@ -73,12 +75,24 @@ impl Child {
         Ok((at, fact))
     }
 
+    /// Refuses a VLAN of a parent that is down: unlike other children it can't come up then.
+    fn refuse_down(&self, parent: Option<IfName>, facts: &Facts) -> Result<(), Error> {
+        let (at, fact) = self.find(parent, facts)?;
+        if matches!(self.kind, Kind::Vlan { .. }) && !fact.up {
+            return Err(Error::internal(format!(
+                "master {:?} is down, so no VLAN of it can come up",
+                at.name.as_str()
+            )));
+        }
+        Ok(())
+    }
+
     /// The MTU asked for, within the bounds of the kind. A child without one of its own gets the parent's, which must do for
     /// the addresses.
     fn mtu(&self, call: &Call<'_>, lease: Option<&Lease>, facts: &Facts) -> Result<Option<u32>, Error> {
         let (at, parent) = self.find(self.parent(call)?, facts)?;
         let (bounds, whose) = match self.kind {
-            Kind::Macvlan { .. } => {
+            Kind::Macvlan { .. } | Kind::Vlan { .. } => {
                 (*ETHERNET_MTUS.start()..=parent.mtu, format!(", the MTU of master {:?}", at.name.as_str()))
             }
             Kind::Ipvlan { .. } => (ETHERNET_MTUS, String::new()),
@@ -91,7 +105,7 @@ impl Child {
     fn lease(&self, call: &Call<'_>, lease: Option<Lease>) -> Result<Option<Lease>, Error> {
         let of = |prev: &AddResult| Lease { ips: prev.ips.clone(), routes: prev.routes.clone(), ..Lease::default() };
         let given = match self.kind {
-            Kind::Macvlan { .. } => lease,
+            Kind::Macvlan { .. } | Kind::Vlan { .. } => lease,
             Kind::Ipvlan { .. } => {
                 let lease = lease.or_else(|| call.prev.filter(|prev| !prev.ips.is_empty()).map(of));
                 let none = || Error::config("\"ipam\": ipvlan needs an IPAM type or addresses in prevResult");
@@ -112,6 +126,7 @@ impl Child {
                 (Some(mac), told, LinkKind::Macvlan { parent, mode, bc_queue_len })
             }
             Kind::Ipvlan { mode } => (fact.mac, None, LinkKind::Ipvlan { parent, mode }),
+            Kind::Vlan { id } => (fact.mac, None, LinkKind::Vlan { parent, id }),
         }
     }
 }
@@ -126,7 +141,10 @@ fn only_interface(prev: &AddResult) -> Result<IfName, Error> {
 
 impl Plugin for Child {
     fn addresses(&self) -> Addresses {
-        Addresses::Optional
+        match self.kind {
+            Kind::Macvlan { .. } | Kind::Ipvlan { .. } => Addresses::Optional,
+            Kind::Vlan { .. } => Addresses::Required,
+        }
     }
 
     fn needs(&self, call: &Call<'_>) -> Vec<Need> {
@@ -136,6 +154,7 @@ impl Plugin for Child {
 
     fn refuse(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
         self.mtu(call, None, facts)?;
+        self.refuse_down(self.parent(call)?, facts)?;
         interface::refuse_taken(call, facts)
     }
 
@@ -152,7 +171,7 @@ impl Plugin for Child {
                 ip.interface = Some(0);
             }
             let dad = match self.kind {
-                Kind::Macvlan { .. } | Kind::Ipvlan { mode: IpvlanMode::L2 } => Dad::On,
+                Kind::Macvlan { .. } | Kind::Ipvlan { mode: IpvlanMode::L2 } | Kind::Vlan { .. } => Dad::On,
                 // Layer 3 modes have no neighbours, so nobody could answer.
                 Kind::Ipvlan { mode: IpvlanMode::L3 | IpvlanMode::L3s } => Dad::Off,
             };
@@ -174,6 +193,7 @@ impl Plugin for Child {
         match self.kind {
             Kind::Macvlan { .. } => vec![Feature::Macvlan],
             Kind::Ipvlan { .. } => vec![Feature::Ipvlan],
+            Kind::Vlan { .. } => vec![Feature::Vlan],
         }
     }
 
@@ -181,12 +201,13 @@ impl Plugin for Child {
         match self.kind {
             Kind::Macvlan { .. } => Some("macvlan"),
             Kind::Ipvlan { .. } => Some("ipvlan"),
+            Kind::Vlan { .. } => Some("vlan"),
         }
     }
 
     /// Without `master` the parent of an ipvlan was an interface of a result that is no more.
     fn is_told(&self) -> bool {
-        matches!(self.kind, Kind::Macvlan { .. }) || self.parent.is_some()
+        !matches!(self.kind, Kind::Ipvlan { .. }) || self.parent.is_some()
     }
 
     /// Without its parent no ADD can work. A parent in the container is not there yet.
@@ -200,7 +221,9 @@ impl Plugin for Child {
     fn status(&self, facts: &Facts) -> Result<Option<String>, Error> {
         match self.ns {
             Ns::Host => {
-                self.find(self.parent.clone(), facts).map(|_| None).map_err(|err| Error::not_available(err.msg))
+                let found = self.find(self.parent.clone(), facts).map(drop);
+                let served = found.and_then(|()| self.refuse_down(self.parent.clone(), facts));
+                served.map(|()| None).map_err(|err| Error::not_available(err.msg))
             }
             Ns::Pod => Ok(None),
         }

@@ -6,3 +6,4 @@ pub mod ipvlan;
 pub mod loopback;
 pub mod macvlan;
 pub mod ptp;
+pub mod vlan;

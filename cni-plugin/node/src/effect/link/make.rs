@@ -32,7 +32,7 @@ pub(crate) fn link(kernel: &mut Kernel, link: &Link, Birth { shared, tx_queue_le
     }
     // A child is made where its parent is, everything else where it appears.
     let mut from = link.at.ns;
-    if let LinkKind::Macvlan { parent, .. } | LinkKind::Ipvlan { parent, .. } = &link.kind {
+    if let Some(parent) = link.kind.parent() {
         from = parent.ns;
         new.parent = Some(kernel.index(parent)?);
         new.netns = netns_of(kernel, link.at.ns, from);
@@ -88,6 +88,7 @@ fn kind<'a>(kernel: &Kernel, link: &'a Link) -> Result<NewKind<'a>, Cause> {
         LinkKind::Bridge { vlan_filtering } => NewKind::Bridge { vlan_filtering: *vlan_filtering },
         LinkKind::Macvlan { mode, bc_queue_len, .. } => NewKind::Macvlan(macvlan_mode(*mode), *bc_queue_len),
         LinkKind::Ipvlan { mode, .. } => NewKind::Ipvlan(ipvlan_mode(*mode)),
+        LinkKind::Vlan { id, .. } => NewKind::Vlan(*id),
         LinkKind::Ifb => NewKind::Ifb,
         LinkKind::Other(_) => return Err(Errno::EOPNOTSUPP.into()),
     })

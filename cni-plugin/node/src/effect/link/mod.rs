@@ -148,6 +148,7 @@ fn link_info(info: &[u8], fact: &mut LinkFact) {
     match fact.kind.as_str() {
         "macvlan" => fact.mode = first.and_then(u32_of).and_then(macvlan_mode),
         "ipvlan" => fact.mode = first.and_then(u16_of).and_then(ipvlan_mode),
+        "vlan" => fact.vlan_id = first.and_then(u16_of),
         "bridge" => {
             for (kind, value) in attributes_of(data) {
                 match kind {

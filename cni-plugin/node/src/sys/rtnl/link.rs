@@ -3,7 +3,7 @@
 use super::{emit, u16_of};
 use braid_core::name::{IfName, Mac};
 use netlink_packet_route::link::{
-    InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoVeth, IpVlanMode, LinkAttribute, LinkExtentMask,
+    InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoVeth, InfoVlan, IpVlanMode, LinkAttribute, LinkExtentMask,
     LinkFlags, LinkInfo, LinkMessage, MacVlanMode,
 };
 use std::os::fd::RawFd;
@@ -45,6 +45,8 @@ pub enum NewKind<'a> {
     Macvlan(MacVlanMode, Option<u32>),
     /// An ipvlan.
     Ipvlan(IpVlanMode),
+    /// A VLAN of this number.
+    Vlan(u16),
     /// An ifb.
     Ifb,
 }
@@ -85,6 +87,7 @@ pub fn new_link(link: &NewLink<'_>, kind: &NewKind<'_>, out: &mut Vec<u8>) {
             (InfoKind::MacVlan, Some(InfoData::MacVlan(data)))
         }
         NewKind::Ipvlan(mode) => (InfoKind::IpVlan, Some(InfoData::IpVlan(vec![InfoIpVlan::Mode(*mode)]))),
+        NewKind::Vlan(id) => (InfoKind::Vlan, Some(InfoData::Vlan(vec![InfoVlan::Id(*id)]))),
     };
     let mut info = vec![LinkInfo::Kind(kind)];
     info.extend(data.map(LinkInfo::Data));

@@ -14,6 +14,8 @@ pub struct LinkFact {
     pub kind: String,
     /// Mode of a macvlan or ipvlan.
     pub mode: Option<&'static str>,
+    /// Number of a VLAN.
+    pub vlan_id: Option<u16>,
     /// Hardware address; none where all its bytes are 0, which is how `lo` and a bridge without ports show that.
     pub mac: Option<Mac>,
     /// MTU in bytes.
@@ -70,6 +72,7 @@ impl LinkFact {
             index: 0,
             kind: kind.to_owned(),
             mode: None,
+            vlan_id: None,
             mac,
             mtu,
             mtus: ETHERNET_MTUS,

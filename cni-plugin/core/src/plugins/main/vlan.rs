@@ -1,0 +1,20 @@
+//! `vlan`: a child of a link that is one VLAN of it, with its hardware address.
+
+use super::child::{Child, Kind};
+use crate::cni::{Error, Json, NetConf};
+
+const MAX: u16 = 4094;
+
+/// Reads the configuration.
+pub fn parse(conf: &NetConf) -> Result<Child, Error> {
+    Child::parse(conf, Kind::Vlan { id: id(&conf.json)? })
+}
+
+/// Reads `vlanId`; absent means 0, as for the reference plugin.
+fn id(json: &Json) -> Result<u16, Error> {
+    let id = json.i64("vlanId")?.unwrap_or(0);
+    u16::try_from(id)
+        .ok()
+        .filter(|id| *id <= MAX)
+        .ok_or_else(|| Error::config(format!("\"vlanId\": invalid VLAN ID {id} (must be between 0 and {MAX})")))
+}
