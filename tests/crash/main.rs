@@ -126,6 +126,18 @@ fn pod_with_three_networks_waits_for_no_disk() {
 }
 
 #[test]
+fn dummy_add_can_stop_anywhere() {
+    needs!(Dummy);
+    trials::add("dummy");
+}
+
+#[test]
+fn dummy_del_can_stop_anywhere() {
+    needs!(Dummy);
+    trials::del("dummy");
+}
+
+#[test]
 fn vlan_add_can_stop_anywhere() {
     needs!(Vlan);
     trials::add("vlan");

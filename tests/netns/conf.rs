@@ -39,6 +39,14 @@ pub(crate) fn vlan() -> Value {
     })
 }
 
+/// An interface for an address of 10.6.0.0/24.
+pub(crate) fn dummy() -> Value {
+    json!({
+        "cniVersion": "1.1.0", "name": "net", "type": "dummy",
+        "ipam": {"type": "host-local", "subnet": "10.6.0.0/24"},
+    })
+}
+
 /// Sysctls and attributes of an interface that is there already, of which `prevResult` tells.
 pub(crate) fn tuning() -> Value {
     json!({

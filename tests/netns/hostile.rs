@@ -70,6 +70,7 @@ const WRONG_TYPES: &[(&str, &[&str])] = &[
     ("ptp", &["ipMasq!", "ipMasqBackend", "mtu#", "ipam{}", "dns{}"]),
     ("macvlan", &["master", "mode", "mac", "mtu#", "bcqueuelen#", "linkInContainer!", "runtimeConfig{}", "ipam{}"]),
     ("ipvlan", &["master", "mode", "mtu#", "linkInContainer!"]),
+    ("dummy", &["ipam{}"]),
     ("vlan", &["master", "vlanId#", "mtu#", "linkInContainer!", "ipam{}"]),
     ("tuning", &["mac", "mtu#", "txQLen#", "promisc!", "allmulti!", "sysctl{}", "args{}"]),
     (
@@ -100,6 +101,7 @@ fn base(plugin: &str) -> Value {
         "ptp" => conf::ptp(),
         "macvlan" | "ipvlan" => conf::macvlan(),
         "vlan" => conf::vlan(),
+        "dummy" => conf::dummy(),
         "tuning" => conf::tuning(),
         "static" => json!({"cniVersion": "1.1.0", "name": "net", "type": "static", "ipam": {"type": "static"}}),
         "braid" => json!({"cniVersion": "1.1.0", "name": "net", "type": plugin, "plugins": [conf::bridge_l2()]}),

@@ -12,6 +12,7 @@ mod commands;
 mod conf;
 mod del;
 mod delivery;
+mod dummy;
 mod errors;
 mod firewall;
 mod flush;

@@ -10,11 +10,11 @@ const DELIBERATE: &[(&str, &str)] = &[
         ".host.links.veth*.txqlen",
         "the reference makes the host end with a queue of 0 packets, which no qdisc can use later",
     ),
-    ("/conf/IF/arp_notify", "ptp and vlan announce their addresses too"),
+    ("/conf/IF/arp_notify", "ptp, vlan and dummy announce their addresses too"),
     ("/conf/IF/ndisc_notify", "set by every plugin, where there is an IPv6 address"),
     (
         "/conf/IF/accept_dad",
-        "set by ptp too, whose addresses nobody else has; untouched where there is no IPv6 address",
+        "set by ptp and dummy too, whose addresses nobody else has; untouched where there is no IPv6 address",
     ),
 ];
 
@@ -189,6 +189,15 @@ fn vlan() {
         pod.run("ip link set lan up");
     };
     same("vlan", &conf::vlan(), &[json!({"linkInContainer": true})], inside);
+}
+
+#[test]
+fn dummy() {
+    needs!(Reference, Dummy);
+    let dns = json!({"type": "static", "addresses": [{"address": "10.6.0.9/32"}], "dns": {"nameservers": ["192.0.2.53"]}});
+    let cases = [json!({}), json!({"ipam": conf::dual_stack()}), json!({"ipam": dns, "dns": {"domain": "example.org"}})];
+    same("dummy", &conf::dummy(), &cases, nothing);
+    every_version_of("dummy", &conf::dummy(), nothing);
 }
 
 #[test]

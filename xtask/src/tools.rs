@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 const CNITOOL: &str = "github.com/containernetworking/cni/cnitool@v1.3.1";
 /// The release of the reference plugins that braid is compared with.
 const REFERENCE: &str = "v1.9.1";
-const REFERENCE_PLUGINS: [&str; 14] = [
+const REFERENCE_PLUGINS: [&str; 15] = [
     "main/bridge",
+    "main/dummy",
     "main/host-device",
     "main/ipvlan",
     "main/loopback",
@@ -27,7 +28,8 @@ const REFERENCE_PLUGINS: [&str; 14] = [
 /// The folder of the reference plugins.
 pub(crate) fn reference() -> Result<PathBuf> {
     let dir = sh::cache().join("reference");
-    if !dir.join("bridge").is_file() {
+    let name = |plugin: &&str| plugin.rsplit('/').next().unwrap_or(plugin).to_owned();
+    if !REFERENCE_PLUGINS.iter().all(|plugin| dir.join(name(plugin)).is_file()) {
         let package = |plugin| format!("github.com/containernetworking/plugins/plugins/{plugin}@{REFERENCE}");
         go_install(&dir, &REFERENCE_PLUGINS.map(package))?;
     }

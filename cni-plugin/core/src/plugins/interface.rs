@@ -1,8 +1,9 @@
 //! The addresses and routes of an interface, as every plugin sets them, and keys that several plugins have.
 
-use super::Call;
+use super::{Call, Planned};
 use crate::cni::args::CniArgs;
 use crate::cni::{AddResult, Dns, Error, Interface, IpConfig, Json, NetConf, Route};
+use crate::ipam::Lease;
 use crate::name::{IfName, Mac, Ns};
 use crate::plan::step::{Event, Kind, Legacy, Step};
 use crate::plan::thing::advertised::Advertised;
@@ -49,6 +50,27 @@ pub fn configure(link: &LinkRef, ips: &[IpConfig], routes: &[Route], dad: Dad) -
     steps.push(up(link));
     steps.extend(routes.iter().map(|route| Step::add(program(link, route, ips))));
     steps
+}
+
+/// The plan for the container's interface, which `steps` have come: with what the IPAM gave, or without addresses.
+pub fn attached(
+    call: &Call<'_>,
+    mac: String,
+    mut steps: Vec<Step>,
+    lease: Option<Lease>,
+    dad: Dad,
+) -> Result<Planned, Error> {
+    let mut result = AddResult { interfaces: vec![call.interface(mac)], ..AddResult::default() };
+    match lease {
+        None => steps.push(up(&call.pod())),
+        Some(Lease { mut ips, routes, .. }) => {
+            refuse_no_addresses(&ips)?;
+            ips.iter_mut().for_each(|ip| ip.interface = Some(0));
+            steps.extend(configure(&call.pod(), &ips, &routes, dad));
+            (result.ips, result.routes) = (ips, routes);
+        }
+    }
+    Ok(Planned { steps, result, warnings: Vec::new() })
 }
 
 /// A new link of the node to containers of `ips` has no duplicate address detection of its own. For a packet that it forwards

@@ -89,7 +89,7 @@ impl Link {
                 let found = fact.vlan_id.map_or_else(|| "unknown".to_owned(), |found| found.to_string());
                 refuse_if(fact.vlan_id != Some(*id), || format!("link {} is VLAN {found}, not {id}", self.at))
             }
-            LinkKind::Bridge { .. } | LinkKind::Ifb | LinkKind::Other(_) => Ok(()),
+            LinkKind::Bridge { .. } | LinkKind::Dummy | LinkKind::Ifb | LinkKind::Other(_) => Ok(()),
         }
     }
 
@@ -156,7 +156,7 @@ impl State for Link {
             LinkKind::Macvlan { mode, .. } => fact.mode = Some(mode.name()),
             LinkKind::Ipvlan { mode, .. } => fact.mode = Some(mode.name()),
             LinkKind::Vlan { id, .. } => fact.vlan_id = Some(*id),
-            LinkKind::Ifb | LinkKind::Other(_) => {}
+            LinkKind::Dummy | LinkKind::Ifb | LinkKind::Other(_) => {}
         }
         facts.links.insert(self.at.clone(), fact);
     }
@@ -202,6 +202,8 @@ pub enum LinkKind {
         /// Its number, 0 to 4094; the frames of VLAN 0 have a priority alone.
         id: u16,
     },
+    /// Leads nowhere: an interface for addresses alone.
+    Dummy,
     /// Gives back what is sent through it as if it had come in where it came from: a place to queue what comes in.
     Ifb,
     /// A link that an earlier plugin or the kernel made; only in facts.
@@ -213,7 +215,7 @@ impl LinkKind {
     pub fn parent(&self) -> Option<&LinkRef> {
         match self {
             Self::Macvlan { parent, .. } | Self::Ipvlan { parent, .. } | Self::Vlan { parent, .. } => Some(parent),
-            Self::Veth { .. } | Self::Bridge { .. } | Self::Ifb | Self::Other(_) => None,
+            Self::Veth { .. } | Self::Bridge { .. } | Self::Dummy | Self::Ifb | Self::Other(_) => None,
         }
     }
 
@@ -225,6 +227,7 @@ impl LinkKind {
             Self::Macvlan { .. } => "macvlan",
             Self::Ipvlan { .. } => "ipvlan",
             Self::Vlan { .. } => "vlan",
+            Self::Dummy => "dummy",
             Self::Ifb => "ifb",
             Self::Other(kind) => kind,
         }
@@ -321,6 +324,6 @@ fn print_add(link: &Link, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         }
         LinkKind::Ipvlan { mode, .. } => write!(f, " mode {}", mode.name()),
         LinkKind::Vlan { id, .. } => write!(f, " id {id}"),
-        LinkKind::Bridge { .. } | LinkKind::Ifb | LinkKind::Other(_) => Ok(()),
+        LinkKind::Bridge { .. } | LinkKind::Dummy | LinkKind::Ifb | LinkKind::Other(_) => Ok(()),
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod bridge;
 mod child;
+pub mod dummy;
 pub mod ipvlan;
 pub mod loopback;
 pub mod macvlan;

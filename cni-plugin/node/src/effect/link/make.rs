@@ -89,6 +89,7 @@ fn kind<'a>(kernel: &Kernel, link: &'a Link) -> Result<NewKind<'a>, Cause> {
         LinkKind::Macvlan { mode, bc_queue_len, .. } => NewKind::Macvlan(macvlan_mode(*mode), *bc_queue_len),
         LinkKind::Ipvlan { mode, .. } => NewKind::Ipvlan(ipvlan_mode(*mode)),
         LinkKind::Vlan { id, .. } => NewKind::Vlan(*id),
+        LinkKind::Dummy => NewKind::Dummy,
         LinkKind::Ifb => NewKind::Ifb,
         LinkKind::Other(_) => return Err(Errno::EOPNOTSUPP.into()),
     })

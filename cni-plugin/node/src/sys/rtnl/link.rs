@@ -47,6 +47,8 @@ pub enum NewKind<'a> {
     Ipvlan(IpVlanMode),
     /// A VLAN of this number.
     Vlan(u16),
+    /// A dummy.
+    Dummy,
     /// An ifb.
     Ifb,
 }
@@ -80,6 +82,7 @@ pub fn new_link(link: &NewLink<'_>, kind: &NewKind<'_>, out: &mut Vec<u8>) {
             let data = vlan_filtering.then(|| InfoData::Bridge(vec![InfoBridge::VlanFiltering(true)]));
             (InfoKind::Bridge, data)
         }
+        NewKind::Dummy => (InfoKind::Dummy, None),
         NewKind::Ifb => (InfoKind::Ifb, None),
         NewKind::Macvlan(mode, bc_queue_len) => {
             let mut data = vec![InfoMacVlan::Mode(*mode)];

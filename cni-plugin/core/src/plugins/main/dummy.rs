@@ -1,0 +1,50 @@
+//! `dummy`: an interface that leads nowhere and has addresses.
+
+use crate::cni::Error;
+use crate::ipam::Lease;
+use crate::plan::step::Step;
+use crate::plan::thing::{Link, LinkKind};
+use crate::plan::{Facts, Feature, Need};
+use crate::plugins::interface::{self, Dad};
+use crate::plugins::{Addresses, Call, Planned, Plugin};
+
+/// A `dummy` configuration, which has no key of its own.
+#[derive(Debug)]
+pub struct Dummy;
+
+impl Plugin for Dummy {
+    fn addresses(&self) -> Addresses {
+        Addresses::Required
+    }
+
+    fn needs(&self, call: &Call<'_>) -> Vec<Need> {
+        vec![Need::Link(call.pod())]
+    }
+
+    fn refuse(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
+        interface::refuse_taken(call, facts)
+    }
+
+    /// As with the reference plugin, name resolution is the IPAM's.
+    fn plan(&self, call: &Call<'_>, _facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error> {
+        let (at, mac) = (call.pod(), call.pod_mac());
+        let link = Link { at, mac: Some(mac), mtu: None, up: false, master: None, kind: LinkKind::Dummy };
+        let dns = lease.as_ref().map(|lease| lease.dns.clone()).unwrap_or_default();
+        // It has no neighbours who could answer.
+        let mut planned = interface::attached(call, mac.to_string(), vec![Step::add(link)], lease, Dad::Off)?;
+        planned.result.dns = dns;
+        Ok(planned)
+    }
+
+    fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
+        vec![Step::del(Link::any(call.pod()))]
+    }
+
+    fn kind(&self) -> Option<&'static str> {
+        Some("dummy")
+    }
+
+    fn features(&self) -> Vec<Feature> {
+        vec![Feature::Dummy]
+    }
+}
