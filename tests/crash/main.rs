@@ -138,6 +138,16 @@ fn dummy_del_can_stop_anywhere() {
 }
 
 #[test]
+fn tap_add_can_stop_anywhere() {
+    trials::add("tap");
+}
+
+#[test]
+fn tap_del_can_stop_anywhere() {
+    trials::del("tap");
+}
+
+#[test]
 fn vlan_add_can_stop_anywhere() {
     needs!(Vlan);
     trials::add("vlan");

@@ -47,6 +47,14 @@ pub(crate) fn dummy() -> Value {
     })
 }
 
+/// An interface whose other end is a program; 10.4.0.0/24.
+pub(crate) fn tap() -> Value {
+    json!({
+        "cniVersion": "1.1.0", "name": "net", "type": "tap",
+        "ipam": {"type": "host-local", "subnet": "10.4.0.0/24"},
+    })
+}
+
 /// Sysctls and attributes of an interface that is there already, of which `prevResult` tells.
 pub(crate) fn tuning() -> Value {
     json!({

@@ -1,7 +1,7 @@
 //! `dummy`: on kernels that have it.
 
 use crate::conf;
-use braid_tests::{Sandbox, Service, Transport, json, needs};
+use braid_tests::{Sandbox, Service, Transport, Value, json, needs};
 use std::fs;
 
 #[test]
@@ -128,24 +128,30 @@ fn limits_behind_it_come_and_go_with_it() {
     assert_eq!(pod.link_names(), Vec::<String>::new());
 }
 
-/// A port of the host leads to it where the host has a route to the container's address.
 #[test]
-fn a_port_of_the_host_leads_to_it_by_another_interface_of_the_container() {
+fn a_port_of_the_host_leads_to_its_address_by_another_interface_of_the_container() {
     needs!(Dummy);
+    assert_a_port_leads_by_another_interface(&conf::dummy());
+}
+
+/// An interface that leads nowhere has addresses all the same: a port of the host leads to one that the host has a route to.
+pub(crate) fn assert_a_port_leads_by_another_interface(main: &Value) {
     let host = Sandbox::new();
     let client = host.outside("world", "192.0.2.1/24", "192.0.2.2/24");
     let pod = host.pod("a");
     let routes = json!({"type": "host-local", "subnet": "10.2.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]});
     let first = host.call("ptp", &pod, conf::ptp()).with("name", "first").with("ipam", routes).add().result();
-    let veth = first["interfaces"][0]["name"].as_str().unwrap();
-    host.run(&format!("ip route add 10.6.0.2/32 via 10.2.0.2 dev {veth} onlink"));
     let mapping = json!({"hostPort": 8080, "containerPort": 80, "protocol": "tcp"});
     let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid",
-        "plugins": [conf::dummy(), {"type": "portmap", "capabilities": {"portMappings": true}}],
+        "plugins": [main, {"type": "portmap", "capabilities": {"portMappings": true}}],
         "runtimeConfig": {"portMappings": [mapping]}});
     let call = host.call("braid", &pod, list).ifname("net1");
     let result = call.add().result();
+    let address = pod.addrs("net1")[0].split('/').next().unwrap().to_owned();
+    let veth = first["interfaces"][0]["name"].as_str().unwrap();
+    host.run(&format!("ip route add {address}/32 via 10.2.0.2 dev {veth} onlink"));
     let _service = Service::start(&pod, Transport::Tcp, 80);
     assert_eq!(client.ask(Transport::Tcp, "192.0.2.1:8080").unwrap().to_string(), "192.0.2.2");
+    call.check(&result).ok();
     call.prev(&result).del().ok();
 }

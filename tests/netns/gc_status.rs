@@ -241,6 +241,7 @@ fn status_of_a_kernel_that_lacks_something_is_50_and_names_it() {
         ("ipvlan", ipvlan()),
         ("vlan", conf::vlan()),
         ("dummy", conf::dummy()),
+        ("tun", conf::tap()),
         ("nf_tables masquerade", with(conf::bridge(), "ipMasq", json!(true))),
         ("nf_tables bridge", with(conf::bridge(), "macspoofchk", json!(true))),
         ("bridge vlan_filtering", with(conf::bridge(), "vlan", json!(5))),

@@ -42,6 +42,7 @@ mod refused;
 mod reused;
 mod rollback;
 mod steps;
+mod tap;
 mod tuning;
 mod versions;
 mod vlan;

@@ -16,6 +16,10 @@ const DELIBERATE: &[(&str, &str)] = &[
         "/conf/IF/accept_dad",
         "set by ptp and dummy too, whose addresses nobody else has; untouched where there is no IPv6 address",
     ),
+    (
+        ".pod.links.eth0.tun.pi",
+        "one way in which the reference makes a tap leaves it on; a program that opens the tap says anew what it wants",
+    ),
 ];
 
 /// Runs one call in a sandbox of each implementation and says what differs of all that an ADD makes.
@@ -198,6 +202,27 @@ fn dummy() {
     let cases = [json!({}), json!({"ipam": conf::dual_stack()}), json!({"ipam": dns, "dns": {"domain": "example.org"}})];
     same("dummy", &conf::dummy(), &cases, nothing);
     every_version_of("dummy", &conf::dummy(), nothing);
+}
+
+#[test]
+fn tap() {
+    needs!(Reference);
+    let cases = [
+        json!({}),
+        json!({"ipam": {}}),
+        json!({"mtu": 1400, "mac": "c2:11:22:33:44:77"}),
+        json!({"multiQueue": true}),
+        json!({"owner": 1000}),
+        json!({"group": 107}),
+        json!({"owner": 0, "group": 107, "multiQueue": true}),
+        json!({"owner": 0, "group": 107}),
+        json!({"ipam": conf::dual_stack()}),
+        json!({"dns": {"domain": "example.org"}}),
+    ];
+    same("tap", &conf::tap(), &cases, nothing);
+    every_version_of("tap", &conf::tap(), nothing);
+    let bridge = |_: &Sandbox, pod: &Ns| drop(pod.run("ip link add br0 type bridge"));
+    same("tap", &conf::tap(), &[json!({"bridge": "br0"})], bridge);
 }
 
 #[test]

@@ -83,6 +83,12 @@ fn vlans(ns: &Ns) -> Vec<String> {
     vlans
 }
 
+/// What `/dev/net/tun` was told; nothing of another kind of link.
+fn tun(link: &Value) -> Value {
+    let info = &link["linkinfo"];
+    if info["info_kind"] == "tun" { info["info_data"].clone() } else { Value::Null }
+}
+
 fn link(link: &Value) -> Value {
     let has = |flag: &str| link["flags"].as_array().is_some_and(|flags| flags.iter().any(|f| f == flag));
     let port = &link["linkinfo"]["info_slave_data"];
@@ -95,6 +101,8 @@ fn link(link: &Value) -> Value {
     json!({
         "kind": link["linkinfo"]["info_kind"],
         "mode": link["linkinfo"]["info_data"]["mode"],
+        "id": link["linkinfo"]["info_data"]["id"],
+        "tun": tun(link),
         "vlan_filtering": link["linkinfo"]["info_data"]["vlan_filtering"],
         "mtu": link["mtu"],
         "txqlen": link["txqlen"],

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const CNITOOL: &str = "github.com/containernetworking/cni/cnitool@v1.3.1";
 /// The release of the reference plugins that braid is compared with.
 const REFERENCE: &str = "v1.9.1";
-const REFERENCE_PLUGINS: [&str; 15] = [
+const REFERENCE_PLUGINS: [&str; 16] = [
     "main/bridge",
     "main/dummy",
     "main/host-device",
@@ -15,6 +15,7 @@ const REFERENCE_PLUGINS: [&str; 15] = [
     "main/loopback",
     "main/macvlan",
     "main/ptp",
+    "main/tap",
     "main/vlan",
     "ipam/host-local",
     "ipam/static",

@@ -115,10 +115,15 @@ fn types(attached: &Attached) -> String {
 pub(super) fn host_link(step: &Step) -> Option<&LinkRef> {
     let Step::Add(Thing::Link(link)) = step else { return None };
     match &link.kind {
-        LinkKind::Macvlan { parent, .. } | LinkKind::Ipvlan { parent, .. } | LinkKind::Vlan { parent, .. } => Some(parent),
-        LinkKind::Veth { .. } | LinkKind::Bridge { .. } | LinkKind::Dummy | LinkKind::Ifb | LinkKind::Other(_) => {
-            Some(&link.at).filter(|at| at.ns == Ns::Host)
+        LinkKind::Macvlan { parent, .. } | LinkKind::Ipvlan { parent, .. } | LinkKind::Vlan { parent, .. } => {
+            Some(parent)
         }
+        LinkKind::Veth { .. }
+        | LinkKind::Bridge { .. }
+        | LinkKind::Dummy
+        | LinkKind::Tap(_)
+        | LinkKind::Ifb
+        | LinkKind::Other(_) => Some(&link.at).filter(|at| at.ns == Ns::Host),
     }
 }
 

@@ -98,7 +98,7 @@ pub trait Plugin: Debug {
 
 /// The types that are no IPAM and done in this process.
 pub const TYPES: &[&str] =
-    &["bridge", "ptp", "veth", "macvlan", "ipvlan", "vlan", "dummy", "loopback", "bandwidth", "firewall", "portmap", "tuning"];
+    &["bridge", "ptp", "veth", "macvlan", "ipvlan", "vlan", "dummy", "tap", "loopback", "bandwidth", "firewall", "portmap", "tuning"];
 
 /// Parses the configuration of a known type; `None` for a foreign one.
 pub fn parse(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Error> {
@@ -109,6 +109,7 @@ pub fn parse(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Erro
         "ipvlan" => boxed(|| main::ipvlan::parse(conf))?,
         "vlan" => boxed(|| main::vlan::parse(conf))?,
         "dummy" => Box::new(main::dummy::Dummy),
+        "tap" => boxed(|| main::tap::TapConf::parse(conf, args))?,
         "loopback" => Box::new(main::loopback::Loopback),
         "bandwidth" => boxed(|| meta::bandwidth::Bandwidth::parse(conf))?,
         "firewall" => boxed(|| meta::firewall::Firewall::parse(conf))?,

@@ -11,6 +11,7 @@ use crate::effect::{mac_check, masquerade, packet_guard, redirect};
 use crate::sys::netlink::{CREATE, EXCL, KernelError, Socket};
 use crate::sys::netns::{NetNs, NetNsError};
 use crate::sys::rtnl::{self, link};
+use crate::sys::tap::{Options, Tap};
 use crate::sys::{bpf, sysctl};
 use braid_core::name::{IfName, Mac, Ns};
 use braid_core::plan::Feature;
@@ -63,6 +64,8 @@ enum How {
     Sysctl(&'static str),
     /// Send `nf_tables` what an attachment sends.
     Nft(fn(&mut Socket) -> Result<(), KernelError>),
+    /// Ask the driver of taps for one.
+    Tap,
     /// Ask the bpf system call.
     Bpf(fn() -> Result<(), Cause>),
 }
@@ -105,6 +108,7 @@ pub const PROBES: &[Probe] = &[
     probe(Feature::Ipvlan, "3.19", "ipvlan", "no ipvlan attachment", How::Link("ipvlan", Extra::Parent)),
     probe(Feature::Vlan, "", "vlan", "no vlan attachment", How::Link("vlan", Extra::ParentAndNumber(&[1, 1]))),
     probe(Feature::Dummy, "", "dummy", "no dummy attachment", How::Link("dummy", Extra::None)),
+    probe(Feature::Tun, "", "tap", "no tap attachment", How::Tap),
     probe(Feature::Ifb, "", "bandwidth", NO_INGRESS, How::Link("ifb", Extra::None)),
     probe(Feature::Vxlan, "3.7", "flannel", "no vxlan overlay", How::Link("vxlan", Extra::Number(&[0, 1, 1, 0]))),
     probe(Feature::Vrf, "4.3", "vrf", "no vrf", How::Link("vrf", Extra::Number(&[0, 1, 1, 0]))),
@@ -214,6 +218,16 @@ impl Bench {
             }
             How::Sysctl(key) => sysctl::read(key)?.map(drop).ok_or_else(|| Cause::Lacking(format!("no sysctl {key}"))),
             How::Nft(send) => Ok(send(&mut Socket::netfilter()?)?),
+            How::Tap => {
+                let made =
+                    IfName::parse(&name).or(Err(Errno::EINVAL)).map(|name| Tap::make(&name, &Options::default()))?;
+                match made.map_err(Cause::from) {
+                    Ok(_) => Ok(()),
+                    // There is a device file, and no driver behind it.
+                    Err(cause) if cause.is(&[Errno::ENODEV, Errno::ENXIO]) => Err(Cause::Lacking(cause.to_string())),
+                    Err(cause) => Err(cause),
+                }
+            }
             How::Bpf(ask) => ask(),
         }
     }

@@ -9,6 +9,7 @@
 //!  writers ─ who has a file open for writing          iptables ─ tables of the older iptables
 //!  lock   ─ waiting for one, with a bound             executable ─ the file that runs
 //!  stderr ─ sentences for the operator                private ─ folders and files of root alone
+//!  tap ─ what /dev/net/tun makes
 //! ```
 
 pub mod bpf;
@@ -30,4 +31,5 @@ pub mod room;
 pub mod rtnl;
 pub mod stderr;
 pub mod sysctl;
+pub mod tap;
 pub mod writers;

@@ -1,8 +1,10 @@
 //! Links as steps name them, and what they are made of.
 
 mod fact;
+mod tap;
 
 pub use fact::LinkFact;
+pub use tap::{TAP_MTUS, Tap};
 
 use super::{State, Verb, found, refuse_if};
 use crate::name::{IfName, Mac, Ns};
@@ -89,6 +91,7 @@ impl Link {
                 let found = fact.vlan_id.map_or_else(|| "unknown".to_owned(), |found| found.to_string());
                 refuse_if(fact.vlan_id != Some(*id), || format!("link {} is VLAN {found}, not {id}", self.at))
             }
+            LinkKind::Tap(_) => self.has_mode(fact, "tap"),
             LinkKind::Bridge { .. } | LinkKind::Dummy | LinkKind::Ifb | LinkKind::Other(_) => Ok(()),
         }
     }
@@ -156,6 +159,7 @@ impl State for Link {
             LinkKind::Macvlan { mode, .. } => fact.mode = Some(mode.name()),
             LinkKind::Ipvlan { mode, .. } => fact.mode = Some(mode.name()),
             LinkKind::Vlan { id, .. } => fact.vlan_id = Some(*id),
+            LinkKind::Tap(_) => (fact.mode, fact.mtus) = (Some("tap"), TAP_MTUS),
             LinkKind::Dummy | LinkKind::Ifb | LinkKind::Other(_) => {}
         }
         facts.links.insert(self.at.clone(), fact);
@@ -204,6 +208,8 @@ pub enum LinkKind {
     },
     /// Leads nowhere: an interface for addresses alone.
     Dummy,
+    /// Frames that a program reads and writes.
+    Tap(Tap),
     /// Gives back what is sent through it as if it had come in where it came from: a place to queue what comes in.
     Ifb,
     /// A link that an earlier plugin or the kernel made; only in facts.
@@ -215,7 +221,7 @@ impl LinkKind {
     pub fn parent(&self) -> Option<&LinkRef> {
         match self {
             Self::Macvlan { parent, .. } | Self::Ipvlan { parent, .. } | Self::Vlan { parent, .. } => Some(parent),
-            Self::Veth { .. } | Self::Bridge { .. } | Self::Dummy | Self::Ifb | Self::Other(_) => None,
+            Self::Veth { .. } | Self::Bridge { .. } | Self::Dummy | Self::Tap(_) | Self::Ifb | Self::Other(_) => None,
         }
     }
 
@@ -228,6 +234,7 @@ impl LinkKind {
             Self::Ipvlan { .. } => "ipvlan",
             Self::Vlan { .. } => "vlan",
             Self::Dummy => "dummy",
+            Self::Tap(_) => "tun",
             Self::Ifb => "ifb",
             Self::Other(kind) => kind,
         }
@@ -278,15 +285,8 @@ impl IpvlanMode {
     }
 }
 
-fn print_add(link: &Link, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    f.write_str("ip link add")?;
-    if let Some(parent) = link.kind.parent() {
-        write!(f, " link {}", parent.name)?;
-        if parent.ns != link.at.ns {
-            write!(f, " # of {}\n     ", parent.ns)?;
-        }
-    }
-    write!(f, " name {}", link.at.name)?;
+/// Writes what a link of any kind may have.
+fn print_common(link: &Link, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if let Some(mac) = link.mac {
         write!(f, " address {mac}")?;
     }
@@ -296,9 +296,22 @@ fn print_add(link: &Link, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if let Some(master) = &link.master {
         write!(f, " master {master}")?;
     }
-    if link.up {
-        f.write_str(" up")?;
+    f.write_str(if link.up { " up" } else { "" })
+}
+
+fn print_add(link: &Link, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if let LinkKind::Tap(tap) = &link.kind {
+        return tap.print(link, f);
     }
+    f.write_str("ip link add")?;
+    if let Some(parent) = link.kind.parent() {
+        write!(f, " link {}", parent.name)?;
+        if parent.ns != link.at.ns {
+            write!(f, " # of {}\n     ", parent.ns)?;
+        }
+    }
+    write!(f, " name {}", link.at.name)?;
+    print_common(link, f)?;
     // Each end of a veth has one of each: see `rtnl::link`.
     let queues = " numtxqueues 1 numrxqueues 1";
     if matches!(link.kind, LinkKind::Veth { .. }) {
@@ -324,6 +337,6 @@ fn print_add(link: &Link, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         }
         LinkKind::Ipvlan { mode, .. } => write!(f, " mode {}", mode.name()),
         LinkKind::Vlan { id, .. } => write!(f, " id {id}"),
-        LinkKind::Bridge { .. } | LinkKind::Dummy | LinkKind::Ifb | LinkKind::Other(_) => Ok(()),
+        LinkKind::Bridge { .. } | LinkKind::Dummy | LinkKind::Tap(_) | LinkKind::Ifb | LinkKind::Other(_) => Ok(()),
     }
 }

@@ -7,4 +7,5 @@ pub mod ipvlan;
 pub mod loopback;
 pub mod macvlan;
 pub mod ptp;
+pub mod tap;
 pub mod vlan;

@@ -1,6 +1,6 @@
 //! Making a link: a veth with both ends, a bridge, a child of another link; one request each.
 
-use super::parse;
+use super::{parse, tap};
 use crate::Cause;
 use crate::apply::kernel::Kernel;
 use crate::effect::attr::set_attrs;
@@ -25,6 +25,9 @@ pub(crate) struct Birth {
 
 /// Makes `link`.
 pub(crate) fn link(kernel: &mut Kernel, link: &Link, Birth { shared, tx_queue_len }: Birth) -> Result<(), Cause> {
+    if let LinkKind::Tap(made) = &link.kind {
+        return tap::make(kernel, link, made);
+    }
     let (mac, mtu, up) = (link.mac, link.mtu, link.up);
     let mut new = NewLink { name: Some(&link.at.name), mac, mtu, up, tx_queue_len, ..NewLink::default() };
     if let Some(master) = &link.master {
@@ -91,7 +94,7 @@ fn kind<'a>(kernel: &Kernel, link: &'a Link) -> Result<NewKind<'a>, Cause> {
         LinkKind::Vlan { id, .. } => NewKind::Vlan(*id),
         LinkKind::Dummy => NewKind::Dummy,
         LinkKind::Ifb => NewKind::Ifb,
-        LinkKind::Other(_) => return Err(Errno::EOPNOTSUPP.into()),
+        LinkKind::Tap(_) | LinkKind::Other(_) => return Err(Errno::EOPNOTSUPP.into()),
     })
 }
 

@@ -2,6 +2,7 @@
 
 mod leaving;
 pub(crate) mod make;
+mod tap;
 pub(crate) mod unmake;
 
 use super::{Carrier, Effect};
@@ -148,6 +149,8 @@ fn link_info(info: &[u8], fact: &mut LinkFact) {
     match fact.kind.as_str() {
         "macvlan" => fact.mode = first.and_then(u32_of).and_then(macvlan_mode),
         "ipvlan" => fact.mode = first.and_then(u16_of).and_then(ipvlan_mode),
+        // `IFLA_TUN_TYPE`.
+        "tun" => fact.mode = find(3, data).and_then(|kind| tun_mode(*kind.first()?)),
         "vlan" => fact.vlan_id = first.and_then(u16_of),
         "bridge" => {
             for (kind, value) in attributes_of(data) {
@@ -179,6 +182,10 @@ fn macvlan_mode(mode: u32) -> Option<&'static str> {
         16 => "source",
         _ => return None,
     })
+}
+
+fn tun_mode(kind: u8) -> Option<&'static str> {
+    ["tun", "tap"].get(usize::from(kind).checked_sub(1)?).copied()
 }
 
 fn ipvlan_mode(mode: u16) -> Option<&'static str> {

@@ -98,11 +98,16 @@ pub fn new_link(link: &NewLink<'_>, kind: &NewKind<'_>, out: &mut Vec<u8>) {
     emit(&message, out);
 }
 
-/// Body of `RTM_SETLINK` that gives the link with this index another name, and sets it up then if asked to.
-pub fn rename(index: u32, name: &IfName, up: bool, out: &mut Vec<u8>) {
-    let mut message = message(&NewLink { name: Some(name), up, ..NewLink::default() });
+/// Body of `RTM_SETLINK` that gives the link with this index what a new one would have from the start.
+pub fn complete(index: u32, link: &NewLink<'_>, out: &mut Vec<u8>) {
+    let mut message = message(link);
     message.header.index = index;
     emit(&message, out);
+}
+
+/// Body of `RTM_SETLINK` that gives the link with this index another name, and sets it up then if asked to.
+pub fn rename(index: u32, name: &IfName, up: bool, out: &mut Vec<u8>) {
+    complete(index, &NewLink { name: Some(name), up, ..NewLink::default() }, out);
 }
 
 fn with(index: u32, attributes: Vec<LinkAttribute>, out: &mut Vec<u8>) {

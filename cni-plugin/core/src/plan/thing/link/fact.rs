@@ -12,7 +12,7 @@ pub struct LinkFact {
     pub index: u32,
     /// Kind, `""` for hardware.
     pub kind: String,
-    /// Mode of a macvlan or ipvlan.
+    /// Mode of a macvlan or ipvlan; of kind tun, whether it carries frames or packets.
     pub mode: Option<&'static str>,
     /// Number of a VLAN.
     pub vlan_id: Option<u16>,

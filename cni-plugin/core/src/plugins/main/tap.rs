@@ -1,0 +1,106 @@
+//! `tap`: an interface whose other end is a program, a virtual machine's for example.
+
+use crate::cni::{Dns, Error, NetConf};
+use crate::ipam::Lease;
+use crate::name::{IfName, Mac};
+use crate::plan::step::Step;
+use crate::plan::thing::link::{TAP_MTUS, Tap};
+use crate::plan::thing::{Link, LinkKind, LinkRef};
+use crate::plan::{Facts, Feature, Need};
+use crate::plugins::interface::{self, Dad};
+use crate::plugins::{Addresses, Call, Planned, Plugin, mtu};
+
+/// A `tap` configuration.
+#[derive(Debug)]
+pub struct TapConf {
+    tap: Tap,
+    mac: Option<Mac>,
+    mtu: Option<i64>,
+    /// The bridge in the container that it becomes a port of.
+    bridge: Option<IfName>,
+    dns: Option<Dns>,
+}
+
+impl TapConf {
+    /// Reads the configuration; config < `CNI_ARGS` < `runtimeConfig` for the hardware address.
+    pub fn parse(conf: &NetConf, args: &str) -> Result<Self, Error> {
+        let json = &conf.json;
+        let own = json.str("mac")?.filter(|mac| !mac.is_empty()).map(|text| interface::mac("mac", text)).transpose()?;
+        let from_args = interface::mac_of_args(args)?;
+        let (owner, group) = (json.u32("owner")?, json.u32("group")?);
+        let context = json.str("selinuxContext")?.filter(|context| !context.is_empty());
+        if let Some(context) = context.filter(|context| context.contains(|c: char| c.is_control() || c.is_whitespace()))
+        {
+            return Err(Error::config(format!("\"selinuxContext\": {context:?} is no SELinux context")));
+        }
+        let tap = Tap {
+            owner,
+            group,
+            multi_queue: json.bool_or("multiQueue", false)?,
+            // As the reference plugin makes it: by itself where both are given, otherwise by `ip`.
+            vnet_hdr: owner.is_some() && group.is_some() && context.is_none(),
+            context: context.map(str::to_owned),
+        };
+        Ok(Self {
+            tap,
+            mac: interface::mac_of_runtime(conf)?.or(from_args).or(own),
+            mtu: mtu::read(json)?,
+            bridge: interface::ifname(json, "bridge")?,
+            dns: conf.dns.clone(),
+        })
+    }
+
+    fn mtu(&self, lease: Option<&Lease>) -> Result<Option<u32>, Error> {
+        let mtu = self.mtu.map(|mtu| mtu::within(mtu, &TAP_MTUS, "")).transpose()?;
+        mtu::refuse_ipv6_below(mtu, lease.map_or(&[], |lease| &lease.ips)).map(|()| mtu)
+    }
+
+    fn refuse_bridge(&self, facts: &Facts) -> Result<(), Error> {
+        let Some(bridge) = &self.bridge else { return Ok(()) };
+        match facts.link(&LinkRef::pod(bridge.clone())) {
+            Some(fact) if fact.kind == "bridge" => Ok(()),
+            Some(_) => Err(Error::internal(format!("{:?} in the container is no bridge", bridge.as_str()))),
+            None => Err(Error::internal(format!("failed to get bridge {:?}: no such link in pod", bridge.as_str()))),
+        }
+    }
+}
+
+impl Plugin for TapConf {
+    fn addresses(&self) -> Addresses {
+        Addresses::Optional
+    }
+
+    fn needs(&self, call: &Call<'_>) -> Vec<Need> {
+        let bridge = self.bridge.clone().map(LinkRef::pod);
+        bridge.into_iter().chain([call.pod()]).map(Need::Link).collect()
+    }
+
+    fn refuse(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
+        self.mtu(None)?;
+        self.refuse_bridge(facts)?;
+        interface::refuse_taken(call, facts)
+    }
+
+    fn plan(&self, call: &Call<'_>, _facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error> {
+        let mtu = self.mtu(lease.as_ref())?;
+        let mac = self.mac.unwrap_or_else(|| call.pod_mac());
+        let (at, master, kind) = (call.pod(), self.bridge.clone(), LinkKind::Tap(self.tap.clone()));
+        let steps = vec![Step::add(Link { at, mac: Some(mac), mtu, up: false, master, kind })];
+        // Nobody is asked about its addresses before a program opens it, so nobody waits for the answer.
+        let mut planned = interface::attached(call, mac.to_string(), steps, lease, Dad::On)?;
+        planned.result.dns = self.dns.clone().unwrap_or_default();
+        Ok(planned)
+    }
+
+    fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
+        vec![Step::del(Link::any(call.pod()))]
+    }
+
+    fn kind(&self) -> Option<&'static str> {
+        Some("tun")
+    }
+
+    fn features(&self) -> Vec<Feature> {
+        vec![Feature::Tun]
+    }
+}

@@ -1,0 +1,69 @@
+//! Making a tap. Until it has all that it should have it ends with the process, however that ends.
+
+use crate::apply::kernel::Kernel;
+use crate::sys::netlink::Socket;
+use crate::sys::rtnl;
+use crate::sys::rtnl::link::{NewLink, by_name, complete};
+use crate::sys::tap::{Options, Tap};
+use crate::{Cause, Doing};
+use braid_core::plan::thing::link::Tap as Made;
+use braid_core::plan::thing::{Link, LinkRef};
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// The context in which this thread starts its next program.
+const NEXT_CONTEXT: &str = "/proc/thread-self/attr/exec";
+/// Folders in which `ip` is looked for: a plugin's environment may have no `PATH`.
+const FOLDERS: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
+
+pub(super) fn make(kernel: &mut Kernel, link: &Link, made: &Made) -> Result<(), Cause> {
+    if let Some(context) = &made.context {
+        kernel.run_in(link.at.ns, || by_ip(link, made, context))??;
+        return completed(kernel, link).inspect_err(|_| {
+            let socket = kernel.route(link.at.ns);
+            let _ = socket.map(|socket| socket.call(rtnl::DELLINK, 0, |out| by_name(&link.at.name, out)));
+        });
+    }
+    let Made { owner, group, multi_queue, vnet_hdr, .. } = *made;
+    let options = Options { owner, group, multi_queue, vnet_hdr };
+    let tap = kernel.run_in(link.at.ns, || Tap::make(&link.at.name, &options))?;
+    let tap = tap.doing("ask /dev/net/tun for it")?;
+    completed(kernel, link)?;
+    Ok(tap.keep().doing("have /dev/net/tun keep it")?)
+}
+
+/// Gives it what the driver is not told.
+fn completed(kernel: &mut Kernel, link: &Link) -> Result<(), Cause> {
+    let master = link.master.clone().map(|name| LinkRef { ns: link.at.ns, name });
+    let master = master.map(|bridge| kernel.index(&bridge)).transpose()?;
+    let set = NewLink { mac: link.mac, mtu: link.mtu, up: link.up, master, ..NewLink::default() };
+    let index = kernel.index(&link.at)?;
+    let result = kernel.route(link.at.ns).and_then(|socket: &mut Socket| {
+        socket.call(rtnl::SETLINK, 0, |out| complete(index, &set, out))?;
+        Ok(())
+    });
+    if result.is_err() {
+        kernel.forget(&link.at);
+    }
+    result
+}
+
+/// Has a process of that SELinux context make it, whose programs may open it then.
+fn by_ip(link: &Link, made: &Made, context: &str) -> Result<(), Cause> {
+    let path = FOLDERS.iter().map(|folder| PathBuf::from(folder).join("ip")).find(|path| path.exists());
+    let path = path.ok_or_else(|| Cause::Refused("a selinuxContext needs the program ip (iproute2)".to_owned()))?;
+    fs::write(NEXT_CONTEXT, context).doing(format_args!("write selinuxContext {context:?} to {NEXT_CONTEXT}"))?;
+    let mut ip = Command::new(&path);
+    ip.args(["tuntap", "add", "name", link.at.name.as_str()]);
+    ip.args(made.options().iter().flat_map(|option| option.split(' ')));
+    let output = ip.output();
+    // Nothing else is to be started so.
+    let ended = fs::write(NEXT_CONTEXT, "").doing(format_args!("clear {NEXT_CONTEXT}"));
+    let output = output.doing(format_args!("run {}", path.display()))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(Cause::Refused(format!("{}: {}", path.display(), said.trim().replace('\n', "; "))));
+    }
+    Ok(ended?)
+}

@@ -1,0 +1,70 @@
+//! Taps, which no request of rtnetlink makes: `/dev/net/tun` does, in the namespace of the thread that opens it.
+
+#![expect(unsafe_code, reason = "the driver is asked by ioctl")]
+
+use braid_core::name::IfName;
+use nix::errno::Errno;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+const DRIVER: &str = "/dev/net/tun";
+
+/// A tap that ends with this value, unless it is kept.
+#[derive(Debug)]
+pub struct Tap(File);
+
+/// Options of a new tap.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// The user whose programs may open it.
+    pub owner: Option<u32>,
+    /// The group whose programs may.
+    pub group: Option<u32>,
+    /// A program may open it several times.
+    pub multi_queue: bool,
+    /// Frames have a header of virtio.
+    pub vnet_hdr: bool,
+}
+
+/// `struct ifreq`, as long as the kernel copies it.
+#[repr(C)]
+struct Request {
+    name: [u8; IfName::MAX_LEN + 1],
+    flags: u16,
+    _rest: [u8; 22],
+}
+
+impl Tap {
+    /// Makes one in the namespace of this thread. A link of that name is refused.
+    pub fn make(name: &IfName, options: &Options) -> io::Result<Self> {
+        let tap = Self(File::options().read(true).write(true).open(DRIVER)?);
+        let set = |flag: libc::c_int, is_set: bool| if is_set { flag } else { 0 };
+        let flags = libc::IFF_TAP
+            | libc::IFF_NO_PI
+            | libc::IFF_TUN_EXCL
+            | set(libc::IFF_MULTI_QUEUE, options.multi_queue)
+            | set(libc::IFF_VNET_HDR, options.vnet_hdr);
+        let flags = u16::try_from(flags).unwrap_or_default();
+        let mut request = Request { name: [0; _], flags, _rest: [0; 22] };
+        let name = name.as_str().as_bytes();
+        request.name[..name.len()].copy_from_slice(name);
+        // SAFETY: the descriptor is open, and the request lives until the call returns.
+        Errno::result(unsafe { libc::ioctl(tap.0.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })?;
+        for (what, id) in [(libc::TUNSETOWNER, options.owner), (libc::TUNSETGROUP, options.group)] {
+            id.map_or(Ok(()), |id| tap.set(what, id.into()))?;
+        }
+        Ok(tap)
+    }
+
+    /// Has it stay when nobody has it open any more.
+    pub fn keep(self) -> io::Result<()> {
+        self.set(libc::TUNSETPERSIST, 1)
+    }
+
+    fn set(&self, what: libc::Ioctl, value: libc::c_ulong) -> io::Result<()> {
+        // SAFETY: the descriptor is open, and these requests take a number.
+        Errno::result(unsafe { libc::ioctl(self.0.as_raw_fd(), what, value) }).map(drop)?;
+        Ok(())
+    }
+}

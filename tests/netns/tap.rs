@@ -1,0 +1,223 @@
+//! `tap`: frames between a container and a program.
+
+use crate::conf;
+use crate::dummy::assert_a_port_leads_by_another_interface;
+use braid_tests::feature::pretend;
+use braid_tests::{Ns, Sandbox, Value, json};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+/// The other end of a tap, until it is dropped.
+struct Machine(Child);
+
+impl Machine {
+    /// Opens the tap `eth0` of the container as a program does, with more flags of `TUNSETIFF`.
+    fn plug(pod: &Ns, flags: &str) -> Self {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/netns/tap.py");
+        let mut python = Command::new("python3");
+        python.args([script, "eth0", flags]).stdout(Stdio::piped());
+        let mut child = pod.enter(|| python.spawn()).unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Self(child)
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn tun(pod: &Ns) -> Value {
+    let info = pod.the_link("eth0")["linkinfo"].clone();
+    assert_eq!(info["info_kind"], "tun");
+    info["info_data"].clone()
+}
+
+#[test]
+fn a_program_gets_what_the_container_sends_and_is_heard() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = host.call("tap", &pod, conf::tap());
+    let result = call.add().result();
+    let expected = json!({
+        "cniVersion": "1.1.0",
+        "interfaces": [{"name": "eth0", "mac": pod.the_link("eth0")["address"], "sandbox": "/run/netns/a"}],
+        "ips": [{"address": "10.4.0.2/24", "gateway": "10.4.0.1", "interface": 0}],
+    });
+    assert_eq!(result, expected);
+    assert_eq!((&tun(&pod)["type"], &tun(&pod)["persist"]), (&json!("tap"), &json!(true)));
+    call.check(&result).ok();
+    for _ in 0..2 {
+        // It stays when the program ends.
+        let machine = Machine::plug(&pod, "0");
+        assert!(pod.can_ping("10.4.0.1"));
+        call.check(&result).ok();
+        drop(machine);
+    }
+    let machine = Machine::plug(&pod, "0");
+    for _ in 0..2 {
+        call.clone().prev(&result).del().ok();
+        host.assert_nothing_left();
+        assert_eq!(pod.link_names(), Vec::<String>::new());
+    }
+    drop(machine);
+}
+
+#[test]
+fn user_group_and_queues_are_passed_on() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = host.call("tap", &pod, conf::tap());
+    call.clone().with("owner", 0).with("group", 107).with("multiQueue", true).add().result();
+    let shown = tun(&pod);
+    assert_eq!((&shown["user"], &shown["multi_queue"]), (&json!("root"), &json!(true)));
+    assert!(!shown["group"].is_null(), "{shown}");
+    // A program may open it twice.
+    let [first, second] = ["0x100", "0x100"].map(|flags| Machine::plug(&pod, flags));
+    drop((first, second));
+    call.del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn mtu_and_hardware_address_are_set_however_it_is_made() {
+    let host = Sandbox::new();
+    for (name, ids) in [("a", json!({})), ("b", json!({"owner": 0, "group": 0}))] {
+        let pod = host.pod(name);
+        let mut conf = conf::tap();
+        for (key, value) in ids.as_object().unwrap() {
+            conf[key] = value.clone();
+        }
+        let call = host.call("tap", &pod, conf).with("mtu", 1300).with("mac", "c2:11:22:33:44:55");
+        let call = call.args("IgnoreUnknown=true;MAC=c2:11:22:33:44:66");
+        call.add().result();
+        assert_eq!(
+            (&pod.the_link("eth0")["mtu"], &pod.the_link("eth0")["address"]),
+            (&json!(1300), &json!("c2:11:22:33:44:66"))
+        );
+        call.del().ok();
+        call.with("runtimeConfig", json!({"mac": "c2:11:22:33:44:77"})).add().result();
+        assert_eq!(pod.the_link("eth0")["address"], "c2:11:22:33:44:77");
+    }
+}
+
+#[test]
+fn it_becomes_a_port_of_a_bridge_in_the_container() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = host.call("tap", &pod, conf::tap()).with("bridge", "br0").with("ipam", json!({}));
+    let before = host.state();
+    call.add().refused(999, &["failed to get bridge \"br0\""]);
+    before.assert_same(&host.state());
+    pod.run("ip link add br0 type bridge");
+    pod.run("ip addr add 10.4.0.2/24 dev br0");
+    pod.run("ip link set br0 up");
+    let result = call.add().result();
+    assert_eq!(pod.the_link("eth0")["master"], "br0");
+    assert_eq!(result.get("ips"), None, "layer 2 alone");
+    let _machine = Machine::plug(&pod, "0");
+    assert!(pod.can_ping("10.4.0.1"));
+    call.check(&result).ok();
+    pod.run("ip link set eth0 nomaster");
+    call.check(&result).refused(999, &["is no port of br0"]);
+    call.prev(&result).del().ok();
+    assert_eq!(pod.link_names(), ["br0"]);
+    host.assert_nothing_left();
+}
+
+#[test]
+fn what_can_not_work_is_refused_before_anything_changes() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    pod.run("ip link add taken type veth peer name other");
+    let before = host.state();
+    let call = host.call("tap", &pod, conf::tap());
+    call.clone().with("mtu", 65_522).add().refused(7, &["\"mtu\": 65522 is outside 68-65521"]);
+    call.clone().with("bridge", "taken").add().refused(999, &["\"taken\" in the container is no bridge"]);
+    call.clone().with("mac", "nonsense").add().refused(7, &["\"mac\": \"nonsense\""]);
+    call.clone().with("owner", -1).add().error();
+    call.clone().with("selinuxContext", "a b").add().refused(7, &["\"selinuxContext\": \"a b\""]);
+    call.ifname("taken").add().refused(999, &["interface \"taken\" already exists"]);
+    before.assert_same(&host.state());
+}
+
+/// Where the kernel has SELinux the tap is made by a process of that context, as it is for the reference plugin.
+#[test]
+fn a_context_that_the_kernel_does_not_know_is_named_and_nothing_stays() {
+    if fs::exists("/sys/fs/selinux/enforce").unwrap_or(false) {
+        return;
+    }
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let before = host.state().without_marks();
+    let context = "system_u:system_r:container_t:s0";
+    host.call("tap", &pod, conf::tap()).with("selinuxContext", context).add().refused(999, &[context, "attr/exec"]);
+    before.assert_same(&host.state().without_marks());
+    assert_eq!(pod.link_names(), Vec::<String>::new());
+}
+
+#[test]
+fn check_tells_of_another_link_in_its_place() {
+    for (commands, word) in [
+        (&["ip link del eth0", "ip tuntap add name eth0 mode tun"][..], "mode"),
+        (&["ip link del eth0", "ip link add eth0 type veth peer name other"], "veth"),
+        (&["ip link del eth0"], "eth0"),
+        (&["ip link set eth0 down"], "eth0"),
+    ] {
+        let host = Sandbox::new();
+        let pod = host.pod("a");
+        let call = host.call("tap", &pod, conf::tap()).with("ipam", json!({}));
+        let result = call.add().result();
+        call.check(&result).ok();
+        for command in commands {
+            pod.run(command);
+        }
+        call.check(&result).refused(999, &[word]);
+        fs::remove_dir_all("/run/braid").unwrap();
+        call.check(&result).refused(999, &[word]);
+    }
+}
+
+#[test]
+fn status_of_a_kernel_without_taps_is_50() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = host.call("tap", &pod, conf::tap());
+    call.status().ok();
+    pretend(&[], &["tun"]);
+    call.status().refused(50, &["tap needs tun", "not here"]);
+}
+
+#[test]
+fn limits_behind_it_hold_what_the_program_gets_and_sends() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let limits =
+        json!({"ingressRate": 8_000_000, "ingressBurst": 80_000, "egressRate": 8_000_000, "egressBurst": 80_000});
+    let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid",
+        "plugins": [conf::tap(), {"type": "bandwidth", "capabilities": {"bandwidth": true}}],
+        "runtimeConfig": {"bandwidth": limits}});
+    let call = host.call("braid", &pod, list);
+    let result = call.add().result();
+    call.check(&result).ok();
+    let _machine = Machine::plug(&pod, "0");
+    assert!(pod.can_ping("10.4.0.1"));
+    // 200 echoes of 1 KB each way are 1.7 Mbit, of which the burst is a part: at 8 Mbit/s they take 0.1 s and more.
+    let start = std::time::Instant::now();
+    pod.run("ping -f -q -l 100 -c 200 -s 1000 10.4.0.1");
+    let took = start.elapsed();
+    assert!(took.as_secs_f64() > 0.15, "{took:?}");
+    call.prev(&result).del().ok();
+    host.assert_nothing_left();
+    assert_eq!(pod.link_names(), Vec::<String>::new());
+}
+
+#[test]
+fn a_port_of_the_host_leads_to_its_address_by_another_interface_of_the_container() {
+    assert_a_port_leads_by_another_interface(&conf::tap());
+}
