@@ -148,6 +148,16 @@ fn tap_del_can_stop_anywhere() {
 }
 
 #[test]
+fn host_device_add_can_stop_anywhere() {
+    trials::add("host-device");
+}
+
+#[test]
+fn host_device_del_can_stop_anywhere() {
+    trials::del("host-device");
+}
+
+#[test]
 fn vlan_add_can_stop_anywhere() {
     needs!(Vlan);
     trials::add("vlan");

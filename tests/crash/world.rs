@@ -15,6 +15,9 @@ const SHARED: &[&str] = &["lock", "last_reserved_ip.0", "last_reserved_ip.1"];
 pub(crate) const PARENT: &str = "up0";
 /// Stands for a pod with three networks, in place of a plugin.
 const POD: &str = "pod";
+/// The link that host-device moves, and its other end.
+const DEVICE: [&str; 2] = ["dev0", "far0"];
+const DEVICE_MTU: u32 = 1500;
 
 /// A host and a container's namespace.
 pub(crate) struct World {
@@ -36,7 +39,27 @@ impl World {
         };
         host.outside(PARENT, "192.0.2.1/24", "192.0.2.2/24");
         let pod = host.pod("pod");
-        Some(Self { cluster, host, pod, plugin })
+        let world = Self { cluster, host, pod, plugin };
+        world.add_device();
+        Some(world)
+    }
+
+    /// Adds the device where it is not there.
+    fn add_device(&self) {
+        let [device, far] = DEVICE;
+        if self.host.link(device).is_none() {
+            self.host.run(&format!("ip link add {device} type veth peer name {far}"));
+            self.host.run(&format!("ip link set {far} up"));
+            self.host.run(&format!("ip link set {device} up"));
+        }
+    }
+
+    /// The reason why the device is not on the host as it was; none where it is.
+    fn device_is_not_back(&self) -> Option<String> {
+        let Some(device) = self.host.link(DEVICE[0]) else { return Some("the device is not on the host".to_owned()) };
+        let is_up = device["flags"].as_array().is_some_and(|flags| flags.iter().any(|flag| flag == "UP"));
+        let is_back = is_up && device.get("ifalias").is_none() && device["mtu"] == DEVICE_MTU;
+        (!is_back).then(|| format!("the device came back as {device}"))
     }
 
     /// A call for `eth0` of container `id`.
@@ -61,6 +84,7 @@ impl World {
     /// What is left of containers that are gone.
     pub(crate) fn left(&self) -> Vec<String> {
         let mut left = self.host.leftovers();
+        left.extend(self.device_is_not_back());
         left.extend(self.pod.link_names().into_iter().map(|name| format!("link {name} in the container")));
         let files = state::tree(Path::new(LEASES)).into_keys().filter(|path| Path::new(path).is_file());
         left.extend(files.filter(|path| !SHARED.iter().any(|name| Path::new(path).ends_with(name))));
@@ -96,10 +120,11 @@ impl World {
     /// Makes the host one that never had a container.
     pub(crate) fn wipe(&self) {
         for ns in [self.host.host(), self.pod.as_ref()] {
-            for name in ns.link_names().into_iter().filter(|name| name != PARENT) {
+            for name in ns.link_names().into_iter().filter(|name| name != PARENT && !DEVICE.contains(&name.as_str())) {
                 ns.run(&format!("ip link del {name}"));
             }
         }
+        self.add_device();
         self.host.run("nft flush ruleset");
         for folder in ["/run/braid", LEASES] {
             match fs::remove_dir_all(folder) {
@@ -115,7 +140,7 @@ const ADDRESSES: usize = 5;
 
 /// The type that is called: some are lists in one call.
 fn face(plugin: &str) -> &str {
-    if ["full-chain", "ports-by-ebpf", "shaped-macvlan", POD].contains(&plugin) { "braid" } else { plugin }
+    if ["full-chain", "ports-by-ebpf", "shaped-macvlan", "host-device", POD].contains(&plugin) { "braid" } else { plugin }
 }
 
 /// Configurations of host-local by itself, one for each network.
@@ -159,6 +184,11 @@ fn conf(plugin: &str) -> Value {
         }
         "shaped-macvlan" => {
             json!({"network": {"type": "macvlan", "master": PARENT, "ipam": ipam}, "bandwidth": limits()})
+        }
+        // What a later plugin changed of the device is set back before it goes.
+        "host-device" => {
+            let device = json!({"type": plugin, "device": DEVICE[0], "ipam": ipam});
+            json!({"plugins": [device, {"type": "tuning", "mtu": 1400}]})
         }
         "bridge" => json!({"bridge": "br0", "isGateway": true, "ipMasq": true, "macspoofchk": true}),
         "ptp" => json!({"ipMasq": true}),

@@ -7,8 +7,9 @@ use braid_core::plan::facts::{AddrFact, LinkFact};
 use braid_core::plan::ladder::ASKED;
 use braid_core::plan::step::render;
 use braid_core::plan::thing::LinkRef;
+use braid_core::plan::thing::moved::{Device, DeviceFact};
 use braid_core::plan::undo::undo;
-use braid_core::plan::{Facts, Feature};
+use braid_core::plan::{Facts, Feature, Need};
 use braid_core::plugins::{self, Call, Plugin};
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -16,7 +17,7 @@ use std::path::Path;
 /// A case as it is written. All keys but `conf` may be absent.
 ///
 /// `args`: `CNI_ARGS`. `ifname`: default `eth0`. `prev`: the result before. `lease`: what the IPAM gave, as a result.
-/// `lacks`: what the kernel has not. `host` and `pod`: links by name, numbered from 2 in each; `peer` is such a number. `files`: texts by path. `sysctl`: values by `host` or `pod` and key. `default`: links of default routes.
+/// `lacks`: what the kernel has not. `host` and `pod`: links by name, numbered from 2 in each; `peer` is such a number. `files`: texts by path. `sysctl`: values by `host` or `pod` and key. `default`: links of default routes. `device`: the link of the host that is asked for in any way; `driver`: that of a program.
 pub(crate) struct Case(Value);
 
 impl Case {
@@ -35,7 +36,8 @@ impl Case {
         let prev = self.result("prev");
         let ifname = name(self.0["ifname"].as_str().unwrap_or("eth0"));
         let call = Call::new(&conf.name, "4f1c", &ifname, "/run/netns/pod", prev.as_ref());
-        let facts = self.facts();
+        let mut facts = self.facts();
+        facts.devices.extend(plugin.needs(&call).into_iter().filter_map(|need| self.device(need)));
         self.planned(plugin.as_ref(), &call, &facts, conf.version).unwrap_or_else(|error| refused(&error))
     }
 
@@ -58,6 +60,17 @@ impl Case {
             render(&plugin.remnants(call)),
             planned.result.to_stdout(version)?,
         ))
+    }
+
+    /// The device that a configuration is about.
+    fn device(&self, need: Need) -> Option<(Device, DeviceFact)> {
+        let Need::Device(device) = need else { return None };
+        let fact = match (self.0["device"].as_str(), self.0["driver"].as_str()) {
+            (Some(link), _) => DeviceFact::Link(name(link)),
+            (None, Some(driver)) => DeviceFact::Userspace(driver.to_owned()),
+            (None, None) => DeviceFact::Missing("it is not there".to_owned()),
+        };
+        Some((device, fact))
     }
 
     fn result(&self, key: &str) -> Option<AddResult> {

@@ -55,6 +55,14 @@ pub(crate) fn tap() -> Value {
     })
 }
 
+/// The host's `dev0`; 10.8.0.0/24.
+pub(crate) fn host_device() -> Value {
+    json!({
+        "cniVersion": "1.1.0", "name": "net", "type": "host-device", "device": "dev0",
+        "ipam": {"type": "host-local", "subnet": "10.8.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]},
+    })
+}
+
 /// Sysctls and attributes of an interface that is there already, of which `prevResult` tells.
 pub(crate) fn tuning() -> Value {
     json!({

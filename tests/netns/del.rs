@@ -10,11 +10,14 @@ use std::rc::Rc;
 /// Every type that makes something, ready to be attached.
 fn attachments(host: &Sandbox, pod: &Ns) -> Vec<Call> {
     host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
+    host.run("ip link add dev0 type veth peer name far0");
     let masqueraded = |plugin: &str, conf: Value| host.call(plugin, pod, conf).with("ipMasq", true);
     vec![
         masqueraded("bridge", conf::bridge()).with("macspoofchk", true),
         masqueraded("ptp", conf::ptp()).with("name", "net2").ifname("eth2"),
         host.call("macvlan", pod, conf::macvlan()).with("name", "net3").ifname("eth3"),
+        host.call("host-device", pod, conf::host_device()).with("name", "net4").ifname("eth4"),
+        host.call("tap", pod, conf::tap()).with("name", "net5").ifname("eth5"),
         host.call("loopback", pod, json!({"cniVersion": "1.1.0", "name": "lo", "type": "loopback"})).ifname("lo"),
     ]
 }
@@ -38,7 +41,7 @@ fn the_whole_host_is_as_it_was_but_for_what_the_node_shares() {
     }
     host.assert_nothing_left();
     assert_eq!(pod.link_names(), Vec::<String>::new());
-    assert_eq!(host.link_names(), ["lan", "br0"], "the bridge stays");
+    assert_eq!(host.link_names(), ["lan", "far0", "dev0", "br0"], "the bridge stays");
 }
 
 #[test]
@@ -83,7 +86,7 @@ fn succeeds_without_a_namespace_with_a_plain_file_and_with_no_path() {
         }
         if how == "empty" {
             // Nobody told where the container is, so what is in it alone may stay.
-            assert!(pod.link_names().iter().all(|name| name == "eth3"), "{:?}", pod.link_names());
+            assert!(pod.link_names().iter().all(|name| name == "eth3" || name == "eth5"), "{:?}", pod.link_names());
         }
         host.assert_nothing_left();
     }

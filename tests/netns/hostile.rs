@@ -71,7 +71,12 @@ const WRONG_TYPES: &[(&str, &[&str])] = &[
     ("macvlan", &["master", "mode", "mac", "mtu#", "bcqueuelen#", "linkInContainer!", "runtimeConfig{}", "ipam{}"]),
     ("ipvlan", &["master", "mode", "mtu#", "linkInContainer!"]),
     ("dummy", &["ipam{}"]),
-    ("tap", &["mac", "mtu#", "owner#", "group#", "multiQueue!", "selinuxContext", "bridge", "ipam{}", "runtimeConfig{}"]),
+    ("host-device", &["device", "hwaddr", "kernelpath", "pciBusID", "DPDKMode!", "runtimeConfig{}", "ipam{}"]),
+    ("host-device", &["runtimeConfig.deviceID"]),
+    (
+        "tap",
+        &["mac", "mtu#", "owner#", "group#", "multiQueue!", "selinuxContext", "bridge", "ipam{}", "runtimeConfig{}"],
+    ),
     ("vlan", &["master", "vlanId#", "mtu#", "linkInContainer!", "ipam{}"]),
     ("tuning", &["mac", "mtu#", "txQLen#", "promisc!", "allmulti!", "sysctl{}", "args{}"]),
     (
@@ -103,6 +108,7 @@ fn base(plugin: &str) -> Value {
         "macvlan" | "ipvlan" => conf::macvlan(),
         "vlan" => conf::vlan(),
         "dummy" => conf::dummy(),
+        "host-device" => conf::host_device(),
         "tap" => conf::tap(),
         "tuning" => conf::tuning(),
         "static" => json!({"cniVersion": "1.1.0", "name": "net", "type": "static", "ipam": {"type": "static"}}),

@@ -17,6 +17,7 @@ mod errors;
 mod firewall;
 mod flush;
 mod gc_status;
+mod host_device;
 mod hostile;
 mod hostport;
 mod interop;

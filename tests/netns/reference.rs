@@ -10,7 +10,7 @@ const DELIBERATE: &[(&str, &str)] = &[
         ".host.links.veth*.txqlen",
         "the reference makes the host end with a queue of 0 packets, which no qdisc can use later",
     ),
-    ("/conf/IF/arp_notify", "ptp, vlan and dummy announce their addresses too"),
+    ("/conf/IF/arp_notify", "ptp, vlan, dummy and host-device announce their addresses too"),
     ("/conf/IF/ndisc_notify", "set by every plugin, where there is an IPv6 address"),
     (
         "/conf/IF/accept_dad",
@@ -198,8 +198,10 @@ fn vlan() {
 #[test]
 fn dummy() {
     needs!(Reference, Dummy);
-    let dns = json!({"type": "static", "addresses": [{"address": "10.6.0.9/32"}], "dns": {"nameservers": ["192.0.2.53"]}});
-    let cases = [json!({}), json!({"ipam": conf::dual_stack()}), json!({"ipam": dns, "dns": {"domain": "example.org"}})];
+    let dns =
+        json!({"type": "static", "addresses": [{"address": "10.6.0.9/32"}], "dns": {"nameservers": ["192.0.2.53"]}});
+    let cases =
+        [json!({}), json!({"ipam": conf::dual_stack()}), json!({"ipam": dns, "dns": {"domain": "example.org"}})];
     same("dummy", &conf::dummy(), &cases, nothing);
     every_version_of("dummy", &conf::dummy(), nothing);
 }
@@ -223,6 +225,26 @@ fn tap() {
     every_version_of("tap", &conf::tap(), nothing);
     let bridge = |_: &Sandbox, pod: &Ns| drop(pod.run("ip link add br0 type bridge"));
     same("tap", &conf::tap(), &[json!({"bridge": "br0"})], bridge);
+}
+
+#[test]
+fn host_device() {
+    needs!(Reference);
+    let device = |host: &Sandbox, _: &Ns| {
+        host.run("ip link add dev0 type veth peer name far0");
+        host.run("ip link set dev0 address c2:00:00:00:00:01");
+        host.run("ip link set far0 up");
+    };
+    let cases = [
+        json!({}),
+        json!({"ipam": {}}),
+        json!({"ipam": conf::dual_stack()}),
+        json!({"device": "", "hwaddr": "c2:00:00:00:00:01"}),
+        json!({"device": "", "kernelpath": "/sys/devices/virtual"}),
+        json!({"dns": {"domain": "example.org"}}),
+    ];
+    same("host-device", &conf::host_device(), &cases, device);
+    every_version_of("host-device", &conf::host_device(), device);
 }
 
 #[test]

@@ -156,6 +156,9 @@ fn without_bpf_and_fq_codel_a_token_bucket_alone_holds_the_rate() {
 fn assert_child_is_held(main: &Value) {
     let host = Sandbox::new();
     let far = host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
+    if main["type"] == "host-device" {
+        host.run("ip link add dev0 link lan type macvlan mode bridge");
+    }
     if main["type"] == "vlan" {
         for command in [
             "ip link set lan name wire",
@@ -214,6 +217,13 @@ fn a_vlan_is_held_in_both_directions() {
     let mut vlan = conf::vlan();
     vlan["ipam"] = conf::macvlan()["ipam"].clone();
     assert_child_is_held(&vlan);
+}
+
+#[test]
+fn a_device_of_the_host_is_held_in_both_directions() {
+    let mut device = conf::host_device();
+    device["ipam"] = conf::macvlan()["ipam"].clone();
+    assert_child_is_held(&device);
 }
 
 #[test]

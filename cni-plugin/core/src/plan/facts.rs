@@ -5,6 +5,7 @@ use super::ladder::Queue;
 use super::step::Step;
 use super::thing::advertised::Advertised;
 use super::thing::host_ports::{EbpfCounts, Entrance, HostPortFact};
+use super::thing::moved::{Device, DeviceFact};
 use super::thing::packet_guard::PacketGuardFact;
 use super::thing::shaping::ShapedFact;
 use super::thing::vlan::Vlan;
@@ -75,6 +76,8 @@ pub enum Need {
     Features(&'static [Feature]),
     /// The number of this boot, unless the link is there with a hardware address: only what is new is named by it.
     BootIdWithout(LinkRef),
+    /// The link of the host that a configuration names in one way or another, and that link.
+    Device(Device),
 }
 
 /// The facts that were found. A link that was looked for and is not there is simply absent.
@@ -134,6 +137,8 @@ pub struct Facts {
     pub features: BTreeMap<Feature, Option<String>>,
     /// Differs between nodes and between boots.
     pub boot_id: String,
+    /// Devices that were looked for.
+    pub devices: BTreeMap<Device, DeviceFact>,
 }
 
 impl Facts {
@@ -194,6 +199,7 @@ impl Facts {
             features,
             has_firewalld,
             boot_id,
+            devices,
         } = other;
         self.links.extend(links);
         self.default_links.extend(default_links);
@@ -223,6 +229,7 @@ impl Facts {
         self.netns = netns.or(self.netns);
         self.features.extend(features);
         self.has_firewalld |= has_firewalld;
+        self.devices.extend(devices);
         if !boot_id.is_empty() {
             self.boot_id = boot_id;
         }

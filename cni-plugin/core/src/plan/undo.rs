@@ -26,13 +26,16 @@ impl Step {
         }
     }
 
-    /// The step, less what goes with these links; none where that is all of it.
-    fn without(mut self, gone: &[&LinkRef]) -> Option<Step> {
+    /// The step, less what goes with links that are deleted or leave; none where that is all of it. What leaves keeps its
+    /// attributes, so they are set back before.
+    fn without(mut self, deleted: &[&LinkRef], left: &[&LinkRef]) -> Option<Step> {
         let links = match &self {
             Self::Del(thing) => thing.state().goes_with(),
             Self::Set { at, .. } => vec![at],
             Self::Add(_) | Self::Ensure(_) | Self::Wait(_) | Self::Forget(..) | Self::Legacy(_) => Vec::new(),
         };
+        let is_set = matches!(self, Self::Set { .. });
+        let gone: Vec<&LinkRef> = deleted.iter().chain(left.iter().filter(|_| !is_set)).copied().collect();
         if !links.is_empty() && links.iter().all(|link| gone.contains(link)) {
             return None;
         }
@@ -46,8 +49,11 @@ impl Step {
 /// The steps that take `steps` back, newest first, without those that a deleted link takes along anyway.
 pub fn undo(steps: &[Step]) -> Vec<Step> {
     let new = steps.iter().filter_map(|step| if let Step::Add(Thing::Link(link)) = step { Some(link) } else { None });
-    let gone: Vec<&LinkRef> = new.flat_map(Link::ends).collect();
-    in_turn(steps.iter().rev().filter_map(Step::inverse).filter_map(|step| step.without(&gone)).collect())
+    let deleted: Vec<&LinkRef> = new.flat_map(Link::ends).collect();
+    let moved =
+        steps.iter().filter_map(|step| if let Step::Add(Thing::Moved(moved)) = step { Some(moved) } else { None });
+    let left: Vec<&LinkRef> = moved.map(|moved| &moved.to).collect();
+    in_turn(steps.iter().rev().filter_map(Step::inverse).filter_map(|step| step.without(&deleted, &left)).collect())
 }
 
 /// The order in which things go away, otherwise the given one. Links go at once when the rest is gone, those of one
@@ -65,9 +71,10 @@ pub fn in_turn(mut steps: Vec<Step>) -> Vec<Step> {
 mod tests {
     use super::*;
     use crate::name::IfName;
+    use crate::plan::facts::LinkFact;
     use crate::plan::ladder::Queue;
     use crate::plan::thing::shaping::{Rate, Shaper, Toward};
-    use crate::plan::thing::{Addr, LinkAttr, LinkKind, Masquerade, Shaping, XskGuard};
+    use crate::plan::thing::{Addr, LinkAttr, LinkKind, Masquerade, Moved, Shaping, XskGuard};
 
     fn name(text: &str) -> IfName {
         IfName::parse(text).expect("a good name")
@@ -175,6 +182,18 @@ mod tests {
         let at = LinkRef::pod(name("eth1"));
         let set = |to, from| Step::Set { at: at.clone(), to: LinkAttr::Mtu(to), from: LinkAttr::Mtu(from) };
         assert_eq!(set(1400, 1500).inverse(), Some(set(1500, 1400)));
+    }
+
+    #[test]
+    fn a_link_that_leaves_takes_its_addresses_along_and_gets_its_attributes_back_before() {
+        let at = LinkRef::pod(name("eth0"));
+        let fact = LinkFact::planned("", None, 1500, true);
+        let moved = Step::add(Moved::new(at.clone(), name("ens5"), &fact));
+        let mtu = Step::Set { at: at.clone(), to: LinkAttr::Mtu(1400), from: LinkAttr::Mtu(1500) };
+        let ifb = link(LinkRef::pod(name("ifb1")), LinkKind::Ifb);
+        let back = r#"pod  ip link set eth0 netns host name ens5 alias "" up"#;
+        let commands = ["pod  ip link set eth0 mtu 1500", back, "pod  ip link del ifb1"];
+        assert_undone(&[moved, Step::add(addr(at)), mtu, ifb], &commands);
     }
 
     #[test]

@@ -75,6 +75,11 @@ pub trait Plugin: Debug {
         None
     }
 
+    /// True if it makes the container's interface, of one kind or of any.
+    fn makes_interface(&self) -> bool {
+        self.kind().is_some()
+    }
+
     /// True if configuration and result tell what is to be there, whichever plugin made it.
     fn is_told(&self) -> bool {
         true
@@ -97,8 +102,22 @@ pub trait Plugin: Debug {
 }
 
 /// The types that are no IPAM and done in this process.
-pub const TYPES: &[&str] =
-    &["bridge", "ptp", "veth", "macvlan", "ipvlan", "vlan", "dummy", "tap", "loopback", "bandwidth", "firewall", "portmap", "tuning"];
+pub const TYPES: &[&str] = &[
+    "bridge",
+    "ptp",
+    "veth",
+    "macvlan",
+    "ipvlan",
+    "vlan",
+    "dummy",
+    "tap",
+    "host-device",
+    "loopback",
+    "bandwidth",
+    "firewall",
+    "portmap",
+    "tuning",
+];
 
 /// Parses the configuration of a known type; `None` for a foreign one.
 pub fn parse(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Error> {
@@ -110,6 +129,7 @@ pub fn parse(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Erro
         "vlan" => boxed(|| main::vlan::parse(conf))?,
         "dummy" => Box::new(main::dummy::Dummy),
         "tap" => boxed(|| main::tap::TapConf::parse(conf, args))?,
+        "host-device" => boxed(|| main::host_device::HostDevice::parse(conf))?,
         "loopback" => Box::new(main::loopback::Loopback),
         "bandwidth" => boxed(|| meta::bandwidth::Bandwidth::parse(conf))?,
         "firewall" => boxed(|| meta::firewall::Firewall::parse(conf))?,
@@ -123,6 +143,9 @@ pub fn parse(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Erro
 /// can't be read counts as whatever leaves the most behind. Nothing that was refused may keep a container from going.
 pub fn parse_for_release(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Error> {
     parse(conf, args).or_else(|_| {
+        if conf.plugin == "host-device" {
+            return Ok(Some(Box::new(main::host_device::HostDevice::default())));
+        }
         let most = match conf.plugin.as_str() {
             "bridge" => r#"{"ipMasq":true,"macspoofchk":true}"#,
             "ptp" | "veth" => r#"{"ipMasq":true}"#,

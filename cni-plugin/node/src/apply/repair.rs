@@ -86,6 +86,7 @@ fn is_gone(kernel: &mut Kernel, thing: &Thing, lost: &[(Table, State)]) -> Resul
         Thing::HostPorts(what) => is_lost(Table::Inet) && !nft::are_there(kernel.nft()?, what)?,
         Thing::Firewall(what) => is_lost(Table::Inet) && !firewall::missing(kernel, what)?.is_empty(),
         Thing::Link(_)
+        | Thing::Moved(_)
         | Thing::Attr(_)
         | Thing::Vlan(_)
         | Thing::Addr(_)

@@ -146,7 +146,7 @@ impl Chain {
 
     /// True if any plugin makes an interface of its own.
     pub fn makes_interface(&self) -> bool {
-        self.items.iter().any(|item| matches!(&item.work, Work::Native(plugin) if plugin.kind().is_some()))
+        self.items.iter().any(|item| matches!(&item.work, Work::Native(plugin) if plugin.makes_interface()))
     }
 
     /// The types of plugins and IPAMs that are other programs.

@@ -112,19 +112,24 @@ fn check_result(wanted: &Wanted, prev: &AddResult, (facts, is_recorded): (&Facts
     let kind = |item: &Item| if let Work::Native(plugin) = &item.work { plugin.kind() } else { None };
     let kind = chain.items.iter().filter_map(kind).next_back();
     // A plugin that makes no interface checks what it did itself, if that is known.
-    if kind.is_none() && is_recorded {
+    let is_made = chain.makes_interface();
+    if !is_made && is_recorded {
         return Ok(());
     }
     let name = attachment.ifname.as_str();
     let sandbox = wanted.sandbox();
     let own = prev.interfaces.iter().find(|interface| interface.name == name && interface.sandbox == sandbox);
-    if kind.is_none() && own.is_none() {
+    if !is_made && own.is_none() {
         return Ok(());
     }
     let own = own.ok_or_else(|| {
         Error::config(format!("Sandbox in prevResult doesn't match configured netns: {sandbox}, interface {name:?}"))
     })?;
     let at = LinkRef::pod(attachment.ifname.clone());
+    if is_made && kind.is_none() && own.mac.is_empty() && facts.link(&at).is_none() {
+        // A program drives the device, and the addresses are its own.
+        return Ok(());
+    }
     let fact = facts.link(&at).ok_or_else(|| Error::internal(format!("link {at} does not exist")))?;
     if let Some(kind) = kind.filter(|kind| fact.kind != *kind) {
         return Err(Error::internal(format!("link {at} is of kind {:?}, not {kind}", fact.kind)));

@@ -12,6 +12,8 @@ use crate::store::record::{Folder, Key, Record};
 use crate::sys::netns::{NetNs, NetNsError};
 use braid_core::cni::{Attachment, Error, NetConf, Request};
 use braid_core::name::Ns;
+use braid_core::plan::step::Step;
+use braid_core::plan::thing::Thing;
 use braid_core::plan::undo::undo;
 use std::path::PathBuf;
 
@@ -51,6 +53,9 @@ pub fn detach(call: &Leaving, machine: &dyn Machine) -> Result<(), Error> {
     let is_own = !call.netns_override && host.own_netns().map_err(Error::from)?.is_some();
     let folder = machine.folder(&call.key.owner.container_id).map_err(Error::from)?;
     let record = folder.load(&call.key).map_err(Error::from)?;
+    if let Some(netns) = record.as_ref().filter(|_| !host.has_pod()).and_then(|record| netns_of_moved(record, call)) {
+        host = machine.open(Some(netns)).map_err(Error::from)?;
+    }
     let mut wanted = recorded::wanted(record.as_ref(), call)?;
     match &record {
         // ADD would have refused the own one: the container's is gone, and the path leads elsewhere.
@@ -100,6 +105,13 @@ fn is_others(record: &Record, wanted: &[Wanted], host: &mut dyn Host) -> bool {
     let enters = || undo(&record.steps().cloned().collect::<Vec<_>>()).iter().any(|step| step.ns() == Ns::Pod);
     let has_foreign = || wanted.iter().any(|wanted| wanted.chain.has_foreign());
     host.has_pod() && (has_foreign() || enters()) && !record.is_of(host.pod_cookie())
+}
+
+/// The recorded namespace, where the runtime names none and the host is to get a link back from there.
+fn netns_of_moved(record: &Record, call: &Leaving) -> Option<NetNs> {
+    let has_moved = || record.steps().any(|step| matches!(step, Step::Add(Thing::Moved(_))));
+    let path = record.netns.as_deref().filter(|_| call.attachment.netns.is_none() && has_moved())?;
+    NetNs::open(path).ok()
 }
 
 /// The container's namespace; `None` where it is gone.

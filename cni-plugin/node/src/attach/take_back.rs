@@ -133,14 +133,14 @@ impl TakeBack<'_> {
         wanted.chain.conf.prev_result.as_ref().filter(|_| self.is_told)
     }
 
-    /// True if a link of the plugin at a place could not be deleted.
+    /// True if a link of the plugin at a place could not be deleted or given back.
     fn has_link(&self, place: Place, failed: &[Step]) -> bool {
         match self.attached(place.wanted) {
             Some(attached) => {
                 let left = attached.parts.get(place.item).into_iter().flatten();
-                left.into_iter().any(|step| matches!(step, Step::Add(Thing::Link(_))))
+                left.into_iter().any(|step| matches!(step, Step::Add(Thing::Link(_) | Thing::Moved(_))))
             }
-            None => failed.iter().any(|step| matches!(step, Step::Del(Thing::Link(_)))),
+            None => failed.iter().any(|step| matches!(step, Step::Del(Thing::Link(_) | Thing::Moved(_)))),
         }
     }
 

@@ -10,6 +10,7 @@ pub mod host_ports;
 pub mod link;
 pub mod mac_check;
 pub mod masquerade;
+pub(crate) mod moved;
 mod neigh;
 pub mod packet_guard;
 pub(crate) mod redirect;
@@ -101,6 +102,7 @@ pub(crate) trait Effect {
 pub(crate) fn of(thing: &Thing) -> &dyn Effect {
     match thing {
         Thing::Link(link) => link,
+        Thing::Moved(moved) => moved,
         Thing::Attr(attr) => attr,
         Thing::Vlan(vlan) => vlan,
         Thing::Addr(addr) => addr,
@@ -155,6 +157,7 @@ pub(crate) fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Resul
             facts.features.extend(features::known(wanted));
             Ok(())
         }
+        Need::Device(device) => moved::device::read(kernel, device, facts),
         Need::MacChecks => mac_check::read(kernel, facts),
     }
 }

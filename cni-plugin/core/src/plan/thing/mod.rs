@@ -12,6 +12,7 @@ pub mod host_ports;
 pub mod link;
 pub mod mac_check;
 pub mod masquerade;
+pub mod moved;
 pub mod neigh;
 pub mod packet_guard;
 pub mod redirect;
@@ -29,6 +30,7 @@ pub use host_ports::HostPorts;
 pub use link::{Link, LinkKind, LinkRef};
 pub use mac_check::MacCheck;
 pub use masquerade::Masquerade;
+pub use moved::Moved;
 pub use neigh::Neigh;
 pub use packet_guard::PacketGuard;
 pub use redirect::Redirect;
@@ -134,6 +136,7 @@ macro_rules! things {
 
 things! {
     Link(Link), "A link; a veth with its peer.";
+    Moved(Moved), "A link of the host that is in the container.";
     Attr(Attr), "An attribute of a link.";
     Vlan(PortVlan), "A VLAN on a bridge port.";
     Addr(Addr), "An address.";

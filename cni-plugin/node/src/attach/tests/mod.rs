@@ -40,7 +40,23 @@ fn containers() -> Vec<Vec<String>> {
     let child = |kind: &str, subnet| format!(r#"{{"type":"{kind}","master":"lan",{}}}"#, ipam(subnet));
     let shaped =
         |kind, subnet| child(kind, subnet) + r#",{"type":"bandwidth","egressRate":8000000,"egressBurst":800000}"#;
-    let single = [bridge(), ptp(1), child("macvlan", 1), child("ipvlan", 1), child("vlan", 1), child("dummy", 1), child("tap", 1), shaped("macvlan", 1), shaped("ipvlan", 1)];
+    let device = format!(r#"{{"type":"host-device","device":"lan",{}}}"#, ipam(1));
+    let changed = format!(
+        r#"{device},{{"type":"tuning","mtu":1400}},{{"type":"bandwidth","egressRate":8000000,"egressBurst":800000}}"#
+    );
+    let single = [
+        bridge(),
+        ptp(1),
+        child("macvlan", 1),
+        child("ipvlan", 1),
+        child("vlan", 1),
+        child("dummy", 1),
+        child("tap", 1),
+        shaped("macvlan", 1),
+        shaped("ipvlan", 1),
+        device,
+        changed,
+    ];
     let mut all: Vec<Vec<String>> = single.map(|plugins| vec![plugins]).into();
     let second = format!(r#"{{"type":"bridge","bridge":"cni0",{}}}"#, ipam(2));
     all.push(vec![bridge(), second, shaped("macvlan", 3)]);

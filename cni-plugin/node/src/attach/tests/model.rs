@@ -12,6 +12,7 @@ use braid_core::k8s::source::{Event, Source, SourceError};
 use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
 use braid_core::name::IfName;
 use braid_core::plan::facts::{Facts, LinkFact, Need};
+use braid_core::plan::thing::moved::{Device, DeviceFact};
 use braid_core::plan::thing::{Link, LinkKind, LinkRef, Shaping, Thing};
 use braid_core::plan::{Feature, Step};
 use nix::errno::Errno;
@@ -254,6 +255,9 @@ impl State {
                     (there, thing) => there == thing,
                 };
                 self.own.retain(|there| !is_it(there));
+                if let Thing::Moved(moved) = thing {
+                    self.own.retain(|there| !there.state().goes_with().contains(&&moved.to));
+                }
                 return Ok(self.own.len() < before);
             }
             Step::Set { .. } | Step::Wait(_) | Step::Forget(..) | Step::Legacy(_) => {}
@@ -287,6 +291,9 @@ impl Host for Model {
         for need in needs {
             if let Need::Features(wanted) = need {
                 facts.features.extend(wanted.iter().map(|feature| (*feature, None)));
+            }
+            if let Need::Device(device @ Device { name: Some(name), .. }) = need {
+                facts.devices.insert(device.clone(), DeviceFact::Link(name.clone()));
             }
         }
         Ok(facts)

@@ -3,8 +3,8 @@
 use super::{emit, u16_of};
 use braid_core::name::{IfName, Mac};
 use netlink_packet_route::link::{
-    InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoVeth, InfoVlan, IpVlanMode, LinkAttribute, LinkExtentMask,
-    LinkFlags, LinkInfo, LinkMessage, MacVlanMode,
+    InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoVeth, InfoVlan, IpVlanMode, LinkAttribute,
+    LinkExtentMask, LinkFlags, LinkInfo, LinkMessage, MacVlanMode,
 };
 use std::os::fd::RawFd;
 
@@ -108,6 +108,15 @@ pub fn complete(index: u32, link: &NewLink<'_>, out: &mut Vec<u8>) {
 /// Body of `RTM_SETLINK` that gives the link with this index another name, and sets it up then if asked to.
 pub fn rename(index: u32, name: &IfName, up: bool, out: &mut Vec<u8>) {
     complete(index, &NewLink { name: Some(name), up, ..NewLink::default() }, out);
+}
+
+/// Body of `RTM_SETLINK` that moves the link with this index to a namespace, or leaves it where it is, and gives it a name and
+/// an alias there. It is set up then if asked to: what is moved is down.
+pub fn moved(index: u32, netns: Option<RawFd>, (name, alias): (&IfName, &str), up: bool, out: &mut Vec<u8>) {
+    let mut message = message(&NewLink { name: Some(name), netns, up, ..NewLink::default() });
+    message.header.index = index;
+    message.attributes.push(LinkAttribute::IfAlias(alias.to_owned()));
+    emit(&message, out);
 }
 
 fn with(index: u32, attributes: Vec<LinkAttribute>, out: &mut Vec<u8>) {

@@ -1,0 +1,194 @@
+//! A link of the host that is in the container for a while.
+
+use super::{LinkRef, State, Verb, found, refuse_if};
+use crate::name::{IfName, Mac, Ns};
+use crate::plan::facts::{Facts, LinkFact, Need};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::ops::Not;
+
+/// A link that comes from the host and goes back there, with the name and the state that it had. What braid and others
+/// put on it in the container goes when it leaves: addresses, routes, queues.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moved {
+    /// The link in the container.
+    pub to: LinkRef,
+    /// Its name on the host. None where neither a record nor a configuration tells it: then its alias does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<IfName>,
+    /// Its state there; none where no record tells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub was: Option<Was>,
+}
+
+/// State of a link on the host before it was moved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Was {
+    /// Kind, `""` for hardware.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub kind: String,
+    /// Hardware address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<Mac>,
+    /// Its alias, which meanwhile tells its name.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub alias: String,
+    /// It was administratively up.
+    #[serde(default, skip_serializing_if = "Not::not")]
+    pub up: bool,
+}
+
+impl Moved {
+    /// The link `from` of the host, as `fact` shows it, on its way to `to`.
+    pub fn new(to: LinkRef, from: IfName, fact: &LinkFact) -> Self {
+        let was = Was { kind: fact.kind.clone(), mac: fact.mac, alias: fact.alias.clone(), up: fact.up };
+        Self { to, from: Some(from), was: Some(was) }
+    }
+
+    /// A link of which no record is left, to be given back: under the name in its alias, otherwise under that of the
+    /// configuration.
+    pub fn any(to: LinkRef, from: Option<IfName>) -> Self {
+        Self { to, from, was: None }
+    }
+
+    /// The link on the host.
+    pub fn origin(&self) -> Option<LinkRef> {
+        self.from.clone().map(LinkRef::host)
+    }
+}
+
+impl Was {
+    /// True if a link that tells the name `from` by its alias, or has its hardware address, is the one that was moved.
+    pub fn is_it(&self, from: &IfName, fact: &LinkFact) -> bool {
+        let told = fact.alias == from.as_str();
+        fact.kind == self.kind && (told || self.mac.is_some() && fact.mac == self.mac)
+    }
+
+    /// True if a link of the host is the one that was moved. The kernel brings hardware back when its namespace ends, under
+    /// any name, and down; what else has the hardware address may be another link.
+    pub fn is_back(&self, from: &IfName, fact: &LinkFact) -> bool {
+        let is_idle = self.kind.is_empty() && !fact.up && fact.master.is_none();
+        self.is_it(from, fact) && (fact.alias == from.as_str() || is_idle)
+    }
+}
+
+impl State for Moved {
+    fn ns(&self) -> Ns {
+        self.to.ns
+    }
+
+    fn print(&self, verb: Verb, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let to = &self.to.name;
+        match (verb, &self.from) {
+            (Verb::Add, Some(from)) => {
+                write!(
+                    f,
+                    "ip link set {from} # of host\n      netns {} name {to} alias {:?}",
+                    self.to.ns,
+                    from.as_str()
+                )
+            }
+            (Verb::Del, Some(from)) => {
+                write!(f, "ip link set {to} netns host name {from}")?;
+                let was = self.was.iter();
+                was.clone().try_for_each(|was| write!(f, " alias {:?}", was.alias))?;
+                f.write_str(if was.clone().any(|was| was.up) { " up" } else { "" })
+            }
+            (Verb::Add | Verb::Del, None) => write!(f, "# give {to} back to the host under the name in its alias"),
+        }
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        vec![Need::Link(self.to.clone())]
+    }
+
+    fn holds(&self, facts: &Facts) -> Result<(), String> {
+        let fact = found(&self.to, facts)?;
+        let kind = self.was.as_ref().map_or(fact.kind.as_str(), |was| &was.kind);
+        refuse_if(fact.kind != kind, || format!("link {} is of kind {:?}, not {kind:?}", self.to, fact.kind))
+    }
+
+    fn is_gone(&self, facts: &Facts) -> Result<(), String> {
+        refuse_if(facts.link(&self.to).is_some(), || format!("link {} is still there", self.to))
+    }
+
+    fn foresee(&self, facts: &mut Facts) {
+        let Some(origin) = self.origin() else { return };
+        let Some(fact) = facts.links.remove(&origin) else { return };
+        let alias = origin.name.to_string();
+        let there = LinkFact { up: false, oper_up: false, running: false, master: None, alias, ..fact };
+        facts.links.insert(self.to.clone(), there);
+    }
+}
+
+/// Ways to find a link of the host; the first that is set counts, but for the last.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Device {
+    /// Its name.
+    pub name: Option<IfName>,
+    /// Its hardware address.
+    pub mac: Option<Mac>,
+    /// A folder below `/sys/devices`.
+    pub path: Option<String>,
+    /// The number of a PCI device.
+    pub pci: Option<String>,
+    /// The number of a PCI device, instead of `pci`, or the name of a device of the auxiliary bus.
+    pub id: Option<String>,
+}
+
+/// A [`Device`] as the host has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeviceFact {
+    /// A link.
+    Link(IfName),
+    /// No link: a program drives it, by this driver.
+    Userspace(String),
+    /// Nothing, and why.
+    Missing(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> IfName {
+        IfName::parse(text).expect("a good name")
+    }
+
+    fn link(kind: &str, mac: u8, alias: &str) -> LinkFact {
+        LinkFact { alias: alias.to_owned(), ..LinkFact::planned(kind, Some(Mac([mac; 6])), 1500, false) }
+    }
+
+    #[test]
+    fn a_link_is_known_again_by_its_alias_or_its_hardware_address() {
+        let from = name("ens5");
+        let hardware = Moved::new(LinkRef::pod(name("net1")), from.clone(), &link("", 2, "")).was.expect("its state");
+        let veth = Moved::new(LinkRef::pod(name("net1")), from.clone(), &link("veth", 2, "")).was.expect("its state");
+        for (fact, is_it, is_back) in [
+            (link("", 2, "ens5"), true, true),
+            (link("", 4, "ens5"), true, true),
+            (link("", 2, ""), true, true),
+            (link("", 4, ""), false, false),
+            (link("veth", 2, "ens5"), false, false),
+        ] {
+            assert_eq!((hardware.is_it(&from, &fact), hardware.is_back(&from, &fact)), (is_it, is_back), "{fact:?}");
+        }
+        // Two links of a bond have one address.
+        let of_a_bond = LinkFact { up: true, master: Some(3), ..link("", 2, "") };
+        assert!(!hardware.is_back(&from, &of_a_bond));
+        // The kernel ends it with its namespace, so what has its address on the host is another.
+        let other = link("veth", 2, "");
+        assert_eq!((veth.is_it(&from, &other), veth.is_back(&from, &other)), (true, false));
+    }
+
+    #[test]
+    fn what_is_planned_behind_it_finds_the_link_in_the_container() {
+        let (from, to) = (LinkRef::host(name("ens5")), LinkRef::pod(name("net1")));
+        let mut facts = Facts::default();
+        facts.links.insert(from.clone(), link("", 2, ""));
+        Moved::new(to.clone(), from.name.clone(), &facts.links[&from]).foresee(&mut facts);
+        let there = facts.link(&to).expect("it is there");
+        assert_eq!((there.mac, there.up, there.alias.as_str()), (Some(Mac([2; 6])), false, "ens5"));
+        assert_eq!(facts.link(&from), None);
+    }
+}

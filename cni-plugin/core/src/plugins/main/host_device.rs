@@ -1,0 +1,160 @@
+//! `host-device`: a link of the host that the container has while it lives.
+
+use crate::cni::{AddResult, Dns, Error, Json, NetConf};
+use crate::ipam::Lease;
+use crate::name::IfName;
+use crate::plan::facts::LinkFact;
+use crate::plan::step::Step;
+use crate::plan::thing::moved::{Device, DeviceFact};
+use crate::plan::thing::{LinkRef, Moved};
+use crate::plan::{Facts, Need};
+use crate::plugins::interface::{self, Dad};
+use crate::plugins::{Addresses, Call, Planned, Plugin, mtu};
+
+/// Folder of all devices.
+const DEVICES: &str = "/sys/devices/";
+
+/// A `host-device` configuration.
+#[derive(Debug, Default)]
+pub struct HostDevice {
+    device: Device,
+    /// A program drives it, whatever its driver is called: `DPDKMode`.
+    is_userspace: bool,
+    dns: Option<Dns>,
+}
+
+/// The device on this host.
+enum Found<'a> {
+    Link(IfName, &'a LinkFact),
+    Userspace,
+}
+
+impl HostDevice {
+    /// Reads the configuration.
+    pub fn parse(conf: &NetConf) -> Result<Self, Error> {
+        let json = &conf.json;
+        let runtime = json.object("runtimeConfig")?;
+        let device = Device {
+            name: interface::ifname(json, "device")?,
+            mac: text(json, "hwaddr")?.map(|text| interface::mac("hwaddr", text)).transpose()?,
+            path: text(json, "kernelpath")?.map(path).transpose()?,
+            pci: text(json, "pciBusID")?.map(|id| of_bus("pciBusID", id)).transpose()?,
+            id: match runtime {
+                Some(runtime) => text(runtime, "deviceID")?.map(|id| of_bus("deviceID", id)).transpose()?,
+                None => None,
+            },
+        };
+        if device == Device::default() {
+            let sentence = "specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\"";
+            return Err(Error::config(sentence));
+        }
+        Ok(Self { device, is_userspace: json.bool_or("DPDKMode", false)?, dns: conf.dns.clone() })
+    }
+
+    fn find<'a>(&self, facts: &'a Facts) -> Result<Found<'a>, Error> {
+        let missing = |why: &str| Error::internal(format!("failed to find host device: {why}"));
+        match facts.devices.get(&self.device) {
+            Some(DeviceFact::Userspace(_)) => Ok(Found::Userspace),
+            Some(DeviceFact::Link(_)) if self.is_userspace && !self.has_bus() => Ok(Found::Userspace),
+            Some(DeviceFact::Link(name)) => match facts.link(&LinkRef::host(name.clone())) {
+                Some(fact) => Ok(Found::Link(name.clone(), fact)),
+                None => Err(missing(&format!("no such link in host: {:?}", name.as_str()))),
+            },
+            Some(DeviceFact::Missing(why)) => Err(missing(why)),
+            None => Err(missing("nobody looked for it")),
+        }
+    }
+
+    /// The driver of a device of the PCI bus says who drives it.
+    fn has_bus(&self) -> bool {
+        self.device.pci.is_some() || self.device.id.is_some()
+    }
+
+    fn refuse_mtu(fact: &LinkFact, lease: Option<&Lease>) -> Result<(), Error> {
+        mtu::refuse_ipv6_below(Some(fact.mtu), lease.map_or(&[], |lease| &lease.ips))
+    }
+
+    /// The plan for a device that a program drives: the addresses are the program's to use.
+    fn driven_by_program(call: &Call<'_>, lease: Option<Lease>) -> Result<Planned, Error> {
+        let mut result = AddResult { interfaces: vec![call.interface(String::new())], ..AddResult::default() };
+        if let Some(Lease { mut ips, routes, .. }) = lease {
+            interface::refuse_no_addresses(&ips)?;
+            ips.iter_mut().for_each(|ip| ip.interface = Some(0));
+            (result.ips, result.routes) = (ips, routes);
+        }
+        Ok(Planned { result, ..Planned::default() })
+    }
+}
+
+fn text<'a>(json: &'a Json, key: &str) -> Result<Option<&'a str>, Error> {
+    Ok(json.str(key)?.filter(|text| !text.is_empty()))
+}
+
+/// A folder below `/sys/devices/`, and no way out of it.
+fn path(text: &str) -> Result<String, Error> {
+    let is_below = text.starts_with(DEVICES) && !text.contains('\0') && text.split('/').all(|part| part != "..");
+    let sentence = || format!("kernel device path {text:?} must be absolute and begin with {DEVICES}");
+    if is_below { Ok(text.to_owned()) } else { Err(Error::config(format!("\"kernelpath\": {}", sentence()))) }
+}
+
+/// The name of a device in the folder of its bus.
+fn of_bus(key: &str, text: &str) -> Result<String, Error> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || ":._-".contains(c);
+    let fits = text.chars().all(is_name) && text != "." && text != "..";
+    if fits { Ok(text.to_owned()) } else { Err(Error::config(format!("{key:?}: {text:?} is no device of a bus"))) }
+}
+
+impl Plugin for HostDevice {
+    fn addresses(&self) -> Addresses {
+        Addresses::Optional
+    }
+
+    fn makes_interface(&self) -> bool {
+        true
+    }
+
+    fn needs(&self, call: &Call<'_>) -> Vec<Need> {
+        vec![Need::Device(self.device.clone()), Need::Link(call.pod())]
+    }
+
+    fn refuse(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
+        match self.find(facts)? {
+            Found::Link(..) => interface::refuse_taken(call, facts),
+            Found::Userspace => Ok(()),
+        }
+    }
+
+    fn plan(&self, call: &Call<'_>, facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error> {
+        let mut planned = match self.find(facts)? {
+            Found::Userspace => Self::driven_by_program(call, lease)?,
+            Found::Link(name, fact) => {
+                Self::refuse_mtu(fact, lease.as_ref())?;
+                let steps = vec![Step::add(Moved::new(call.pod(), name, fact))];
+                let mac = fact.mac.map(|mac| mac.to_string()).unwrap_or_default();
+                let planned = interface::attached(call, mac, steps, lease, Dad::On)?;
+                let settle = interface::settle(&call.pod(), &planned.result.ips, Dad::On);
+                Planned { steps: planned.steps.into_iter().chain(settle).collect(), ..planned }
+            }
+        };
+        planned.result.dns = self.dns.clone().unwrap_or_default();
+        Ok(planned)
+    }
+
+    fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
+        vec![Step::del(Moved::any(call.pod(), self.device.name.clone()))]
+    }
+
+    /// Where the device was is not where it is.
+    fn is_told(&self) -> bool {
+        false
+    }
+
+    /// A container may have it at this moment.
+    fn status_needs(&self) -> Vec<Need> {
+        vec![Need::Device(self.device.clone())]
+    }
+
+    fn status(&self, facts: &Facts) -> Result<Option<String>, Error> {
+        Ok(self.find(facts).err().map(|err| err.msg))
+    }
+}

@@ -1,0 +1,102 @@
+//! The link that a configuration names by its place in the machine: sysfs knows both.
+
+use crate::apply::kernel::Kernel;
+use crate::effect::link;
+use crate::{Doing, Error};
+use braid_core::name::{IfName, Mac};
+use braid_core::plan::facts::Facts;
+use braid_core::plan::thing::LinkRef;
+use braid_core::plan::thing::moved::{Device, DeviceFact};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const PCI: &str = "/sys/bus/pci/devices";
+const AUXILIARY: &str = "/sys/bus/auxiliary/devices";
+/// Drivers that leave a device to a program.
+const USERSPACE: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
+
+/// Finds the device, and reads its link.
+pub(crate) fn read(kernel: &mut Kernel, device: &Device, facts: &mut Facts) -> Result<(), Error> {
+    let found = match on_bus(device) {
+        Ok(Bus { driver: Some(driver), .. }) => DeviceFact::Userspace(driver),
+        Ok(bus) => match name_of(kernel, device, &bus)? {
+            Ok(name) => DeviceFact::Link(name),
+            Err(why) => DeviceFact::Missing(why),
+        },
+        Err(why) => DeviceFact::Missing(why),
+    };
+    if let DeviceFact::Link(name) = &found {
+        link::read(kernel, &LinkRef::host(name.clone()), facts)?;
+    }
+    facts.devices.insert(device.clone(), found);
+    Ok(())
+}
+
+/// The device's place on a bus.
+#[derive(Default)]
+struct Bus {
+    folder: Option<PathBuf>,
+    /// The driver that leaves it to a program.
+    driver: Option<String>,
+}
+
+fn on_bus(device: &Device) -> Result<Bus, String> {
+    let pci = match &device.id {
+        None => device.pci.as_ref().map(|id| Path::new(PCI).join(id)),
+        Some(id) => match [PCI, AUXILIARY].map(|bus| Path::new(bus).join(id)) {
+            [pci, _] if pci.exists() => Some(pci),
+            [_, auxiliary] if auxiliary.exists() => {
+                return Ok(Bus { folder: Some(auxiliary), driver: None });
+            }
+            _ => return Err(format!("runtime config DeviceID {id} not found or unsupported")),
+        },
+    };
+    let Some(folder) = pci else { return Ok(Bus::default()) };
+    let driver = fs::canonicalize(folder.join("driver"));
+    let driver = driver.map_err(|err| format!("error with host device: {}: {err}", folder.join("driver").display()))?;
+    let driver = driver.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    Ok(Bus { driver: Some(driver).filter(|driver| USERSPACE.contains(&driver.as_str())), folder: Some(folder) })
+}
+
+/// The name of the device's link; or why it has none.
+fn name_of(kernel: &mut Kernel, device: &Device, bus: &Bus) -> Result<Result<IfName, String>, Error> {
+    Ok(match (device, &bus.folder) {
+        (Device { name: Some(name), .. }, _) => Ok(name.clone()),
+        (Device { mac: Some(mac), .. }, _) => return by_mac(kernel, *mac),
+        (Device { path: Some(path), .. }, _) => first_below(&Path::new(path).join("net")),
+        (_, Some(folder)) => first_below(&net_folder(folder)),
+        (_, None) => Err("no key says which".to_owned()),
+    })
+}
+
+/// Of several links with the address, such as a VLAN beside its parent, the oldest.
+fn by_mac(kernel: &mut Kernel, mac: Mac) -> Result<Result<IfName, String>, Error> {
+    let mut links = link::list(kernel.host()).doing("list links of the host")?;
+    links.sort_by_key(|(_, fact)| fact.index);
+    let name = links.iter().find(|(_, fact)| fact.mac == Some(mac)).and_then(|(name, _)| IfName::parse(name).ok());
+    Ok(name.ok_or_else(|| format!("no link of the host has hardware address {mac}")))
+}
+
+/// A virtio device has its own folder below that of the PCI device.
+fn net_folder(folder: &Path) -> PathBuf {
+    let own = folder.join("net");
+    if own.exists() {
+        return own;
+    }
+    let below = entries(folder).unwrap_or_default().into_iter().find(|name| name.starts_with("virtio"));
+    below.map_or(own, |virtio| folder.join(virtio).join("net"))
+}
+
+fn first_below(folder: &Path) -> Result<IfName, String> {
+    let names = entries(folder).map_err(|err| format!("failed to read directory {}: {err}", folder.display()))?;
+    let first = names.first().and_then(|name| IfName::parse(name).ok());
+    first.ok_or_else(|| format!("failed to find network device in path {}", folder.display()))
+}
+
+/// The names in a folder, sorted.
+fn entries(folder: &Path) -> std::io::Result<Vec<String>> {
+    let entries = fs::read_dir(folder)?;
+    let mut names: Vec<String> = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    Ok(names)
+}

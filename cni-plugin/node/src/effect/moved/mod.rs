@@ -1,0 +1,140 @@
+//! Links that a container has for a while: how they get there, and how they come back.
+//!
+//! Either way is one request: a call that is killed has moved the link or has not. The kernel does the parts of the request
+//! one after the other, so one that it refuses may be done in part; the way back takes the link from wherever it is.
+
+pub(crate) mod device;
+
+use super::{Effect, link};
+use crate::Cause;
+use crate::apply::kernel::Kernel;
+use crate::sys::netlink::Socket;
+use crate::sys::rtnl::link::moved;
+use crate::sys::{netns, rtnl};
+use braid_core::name::{IfName, Ns};
+use braid_core::plan::facts::LinkFact;
+use braid_core::plan::thing::moved::Was;
+use braid_core::plan::thing::{LinkRef, Moved};
+use nix::errno::Errno;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+/// Longest time for the kernel to end a namespace, which brings hardware back.
+const END_TIMEOUT: Duration = Duration::from_secs(3);
+
+impl Effect for Moved {
+    fn add(&self, kernel: &mut Kernel) -> Result<(), Cause> {
+        let origin = self.origin().ok_or(Errno::ENODEV)?;
+        let index = kernel.index(&origin)?;
+        let netns = kernel.netns().ok_or(Errno::ENOENT)?.as_raw_fd();
+        let (name, alias) = (&self.to.name, origin.name.as_str());
+        let body = |out: &mut Vec<u8>| moved(index, Some(netns), (name, alias), false, out);
+        kernel.host().call(rtnl::SETLINK, 0, body)?;
+        kernel.forget(&origin);
+        Ok(())
+    }
+
+    fn del(&self, kernel: &mut Kernel) -> Result<(), Cause> {
+        let there = if kernel.has_pod() { in_pod(kernel, self)? } else { None };
+        kernel.forget(&self.to);
+        match there {
+            Some((index, name)) => give_back(kernel, index, &name, self),
+            None => name_again(kernel, self),
+        }
+    }
+
+    fn is_several(&self) -> bool {
+        true
+    }
+
+    /// What is gone is found out before anything is asked for.
+    fn is_gone(&self, _errno: Errno) -> bool {
+        false
+    }
+}
+
+/// The link in the container, and the name that it gets on the host. None where there is none to give back.
+fn in_pod(kernel: &mut Kernel, of: &Moved) -> Result<Option<(u32, IfName)>, Cause> {
+    let found = kernel.link(&of.to)?;
+    let (Some(from), Some(was)) = (&of.from, &of.was) else {
+        return found.map_or(Ok(None), |fact| untold(kernel, of, &fact));
+    };
+    if let Some(own) = found.filter(|fact| fact.kind == was.kind) {
+        return Ok(Some((own.index, from.clone())));
+    }
+    // The container renamed it, or the kernel refused to when it had moved it.
+    let links = link::list(kernel.route(Ns::Pod)?)?;
+    let own = links.iter().find(|(_, fact)| was.is_it(from, fact));
+    Ok(own.map(|(_, fact)| (fact.index, from.clone())))
+}
+
+/// The same without a record: the alias tells the name, as the reference plugin writes it, or the configuration does.
+/// Hardware keeps its name where neither does: nobody but the host can have made it.
+fn untold(kernel: &mut Kernel, of: &Moved, fact: &LinkFact) -> Result<Option<(u32, IfName)>, Cause> {
+    if let Ok(name) = IfName::parse(&fact.alias) {
+        return Ok(Some((fact.index, name)));
+    }
+    let Some(name) = of.from.as_ref().or(Some(&of.to.name).filter(|_| fact.kind.is_empty())) else {
+        let what = format!("neither a record, nor an alias, nor \"device\" says what {} was called", of.to);
+        return Err(Cause::Refused(format!("failed to find original ifname: {what}")));
+    };
+    // The device of this name never left, so the link is another.
+    let is_there = kernel.host().index_of(name.as_str())?.is_some();
+    Ok(Some((fact.index, name.clone())).filter(|_| !is_there))
+}
+
+/// The state that it had on the host; as the reference plugin leaves it where no record tells more.
+fn state(of: &Moved) -> (&str, bool) {
+    of.was.as_ref().map_or(("", false), |was| (was.alias.as_str(), was.up))
+}
+
+/// Gives the link its name and its state where it is on the host and has another: the kernel brought it back when its
+/// namespace ended, or refused the name when it had moved it.
+fn name_again(kernel: &mut Kernel, of: &Moved) -> Result<(), Cause> {
+    let (Some(from), Some(was)) = (&of.from, &of.was) else { return Ok(()) };
+    if kernel.host().index_of(from.as_str())?.is_some() {
+        let is_other = |(name, fact): &(String, LinkFact)| name != from.as_str() && fact.alias == from.as_str();
+        let is_elsewhere = link::list(kernel.host())?.iter().any(is_other);
+        return if is_elsewhere { Err(taken(from)) } else { Ok(()) };
+    }
+    let Some(index) = returned(kernel, from, was)? else { return Ok(()) };
+    let (alias, up) = state(of);
+    kernel.host().call(rtnl::SETLINK, 0, |out| moved(index, None, (from, alias), up, out))?;
+    kernel.forget(&LinkRef::host(from.clone()));
+    Ok(())
+}
+
+fn taken(name: &IfName) -> Cause {
+    Cause::Refused(format!("the host has another link called {:?}", name.as_str()))
+}
+
+/// Moves a link of the container back. Nothing is changed while the host has another link of its name: the container's stays
+/// as it is, and up.
+fn give_back(kernel: &mut Kernel, index: u32, name: &IfName, of: &Moved) -> Result<(), Cause> {
+    if kernel.host().index_of(name.as_str())?.is_some() {
+        return Err(taken(name));
+    }
+    let home = netns::of_socket(kernel.host())?;
+    let (alias, up) = state(of);
+    let body = |out: &mut Vec<u8>| moved(index, Some(home.as_raw_fd()), (name, alias), up, out);
+    kernel.route(Ns::Pod)?.call(rtnl::SETLINK, 0, body)?;
+    kernel.forget(&LinkRef::host(name.clone()));
+    Ok(())
+}
+
+/// The index of the link on the host. The kernel may still be busy with the end of the namespace of hardware.
+fn returned(kernel: &mut Kernel, from: &IfName, was: &Was) -> Result<Option<u32>, Cause> {
+    let find = |socket: &mut Socket| -> Result<Option<u32>, Cause> {
+        let links = link::list(socket)?;
+        Ok(links.iter().find(|(_, fact)| was.is_back(from, fact)).map(|(_, fact)| fact.index))
+    };
+    if !was.kind.is_empty() || kernel.has_pod() {
+        return find(kernel.host());
+    }
+    let mut events = kernel.listen(Ns::Host, rtnl::GROUP_LINK)?;
+    if let Some(index) = find(kernel.host())? {
+        return Ok(Some(index));
+    }
+    events.wait(END_TIMEOUT, |message| link::parse(&message.body).is_some_and(|(_, fact)| was.is_back(from, &fact)))?;
+    find(kernel.host())
+}

@@ -1,0 +1,491 @@
+//! `host-device`: a link of the host that a container has for a while.
+
+use crate::conf;
+use braid_tests::{Call, Ns, Sandbox, Service, Transport, Value, json, needs};
+use std::fs;
+use std::path::Path;
+use std::rc::Rc;
+
+/// A host link `dev0` with a machine at its other end, 10.8.0.1.
+fn device(host: &Sandbox) -> Rc<Ns> {
+    let far = host.outside("dev0", "192.0.2.9/32", "10.8.0.1/24");
+    host.run("ip addr flush dev dev0");
+    far
+}
+
+fn attach(host: &Sandbox, pod: &Ns) -> Call {
+    host.call("host-device", pod, conf::host_device())
+}
+
+/// Fails unless the device is on the host as it was: under its name, up, without an alias.
+#[track_caller]
+fn assert_back(host: &Sandbox, before: &Value) {
+    let now = host.the_link("dev0");
+    for key in ["address", "mtu", "ifalias", "ifindex"] {
+        assert_eq!(now[key], before[key], "{key}");
+    }
+    assert!(now["flags"].as_array().unwrap().contains(&json!("UP")), "{now}");
+}
+
+#[test]
+fn the_container_has_the_device_and_gives_it_back_as_it_was() {
+    let host = Sandbox::new();
+    let far = device(&host);
+    let before = host.the_link("dev0");
+    let pod = host.pod("a");
+    let call = attach(&host, &pod);
+    let result = call.add().result();
+    let expected = json!({
+        "cniVersion": "1.1.0",
+        "interfaces": [{"name": "eth0", "mac": before["address"], "sandbox": "/run/netns/a"}],
+        "ips": [{"address": "10.8.0.2/24", "gateway": "10.8.0.1", "interface": 0}],
+        "routes": [{"dst": "0.0.0.0/0"}],
+    });
+    assert_eq!(result, expected);
+    assert_eq!(host.link_names(), Vec::<String>::new());
+    let link = pod.the_link("eth0");
+    assert_eq!((&link["address"], &link["ifalias"]), (&before["address"], &json!("dev0")));
+    assert_eq!(pod.seen_by(&far, "10.8.0.1").to_string(), "10.8.0.2");
+    call.check(&result).ok();
+    for _ in 0..2 {
+        call.clone().prev(&result).del().ok();
+        assert_back(&host, &before);
+        assert_eq!(pod.link_names(), Vec::<String>::new());
+        host.assert_nothing_left();
+    }
+}
+
+#[test]
+fn without_an_ipam_it_is_layer_2_alone() {
+    let host = Sandbox::new();
+    let far = device(&host);
+    let before = host.the_link("dev0");
+    let pod = host.pod("a");
+    let call = attach(&host, &pod).with("ipam", json!({}));
+    let result = call.add().result();
+    assert_eq!((pod.addrs("eth0"), result.get("ips")), (Vec::new(), None));
+    pod.run("ip addr add 10.8.0.7/24 dev eth0");
+    assert!(far.can_ping("10.8.0.7"));
+    call.check(&result).ok();
+    call.prev(&result).del().ok();
+    assert_back(&host, &before);
+    host.assert_nothing_left();
+}
+
+/// A machine whose buses have these devices; `dev0` is the link of each, and its driver's name comes with it.
+fn buses(devices: &[(&str, &str, &str)]) {
+    let none: Option<&str> = None;
+    nix::mount::mount(Some("tmpfs"), "/sys/bus", Some("tmpfs"), nix::mount::MsFlags::empty(), none).unwrap();
+    for bus in ["pci", "auxiliary"] {
+        fs::create_dir_all(format!("/sys/bus/{bus}/devices")).unwrap();
+    }
+    for (device, net, driver) in devices {
+        let folder = Path::new("/sys/bus").join(device);
+        fs::create_dir_all(folder.join(net)).unwrap();
+        let driver = Path::new("/run/drivers").join(driver);
+        fs::create_dir_all(&driver).unwrap();
+        std::os::unix::fs::symlink(driver, folder.join("driver")).unwrap();
+    }
+}
+
+#[test]
+fn every_key_finds_the_device() {
+    let keys = [
+        json!({"device": "dev0"}),
+        json!({"hwaddr": "C2:00:00:00:00:01"}),
+        json!({"kernelpath": "/sys/devices/virtual"}),
+        json!({"pciBusID": "0000:03:00.1"}),
+        json!({"pciBusID": "0000:04:00.0"}),
+        json!({"runtimeConfig": {"deviceID": "0000:03:00.1"}}),
+        json!({"runtimeConfig": {"deviceID": "mlx5_core.sf.4"}}),
+        // The first that is set counts, and the runtime's before the configuration's.
+        json!({"device": "dev0", "hwaddr": "c2:00:00:00:00:09"}),
+        json!({"pciBusID": "0000:05:00.0", "runtimeConfig": {"deviceID": "0000:03:00.1"}}),
+        json!({"pciBusID": "0000:05:00.0", "runtimeConfig": {"deviceID": "mlx5_core.sf.4"}}),
+    ];
+    for more in keys {
+        let host = Sandbox::new();
+        buses(&[
+            ("pci/devices/0000:03:00.1", "net/dev0", "mlx5_core"),
+            ("pci/devices/0000:04:00.0", "virtio3/net/dev0", "virtio-pci"),
+            ("pci/devices/0000:05:00.0", "net/other", "vfio-pci"),
+            ("auxiliary/devices/mlx5_core.sf.4", "net/dev0", "mlx5_core.sf"),
+        ]);
+        device(&host);
+        host.run("ip link set dev0 address c2:00:00:00:00:01");
+        let before = host.the_link("dev0");
+        let pod = host.pod("a");
+        let mut conf = conf::host_device();
+        conf.as_object_mut().unwrap().remove("device");
+        for (key, value) in more.as_object().unwrap() {
+            conf[key] = value.clone();
+        }
+        let call = host.call("host-device", &pod, conf);
+        let result = call.add().result();
+        assert_eq!(pod.the_link("eth0")["address"], "c2:00:00:00:00:01", "{more}");
+        call.check(&result).ok();
+        call.prev(&result).del().ok();
+        assert_back(&host, &before);
+        host.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_device_that_a_program_drives_is_left_alone_and_has_its_addresses() {
+    let host = Sandbox::new();
+    buses(&[("pci/devices/0000:03:00.1", "net/dev0", "vfio-pci")]);
+    device(&host);
+    let pod = host.pod("a");
+    let mut conf = conf::host_device();
+    conf.as_object_mut().unwrap().remove("device");
+    let by_key = host.call("host-device", &pod, conf.clone()).with("pciBusID", "0000:03:00.1");
+    let by_runtime = host.call("host-device", &pod, conf).with("runtimeConfig", json!({"deviceID": "0000:03:00.1"}));
+    for call in [by_key, by_runtime, attach(&host, &pod).with("DPDKMode", true)] {
+        let before = host.state().of_network();
+        let result = call.add().result();
+        let interface = json!({"name": "eth0", "sandbox": "/run/netns/a"});
+        assert_eq!(result["interfaces"], json!([interface]));
+        assert_eq!(result["ips"][0]["interface"], 0);
+        assert_eq!(result["routes"], json!([{"dst": "0.0.0.0/0"}]));
+        before.assert_same(&host.state().of_network());
+        call.check(&result).ok();
+        call.clone().prev(&result).del().ok();
+        call.clone().prev(&result).del().ok();
+        before.assert_same(&host.state().of_network());
+        host.assert_nothing_left();
+        let result = call.clone().with("ipam", json!({})).add().result();
+        assert_eq!(result, json!({"cniVersion": "1.1.0", "interfaces": [interface]}));
+        call.with("ipam", json!({})).prev(&result).del().ok();
+        host.assert_nothing_left();
+    }
+}
+
+#[test]
+fn what_can_not_work_is_refused_before_anything_changes() {
+    let host = Sandbox::new();
+    buses(&[]);
+    device(&host);
+    let pod = host.pod("a");
+    pod.run("ip link add taken type veth peer name other");
+    let before = host.state();
+    let none = |key: &str, value: &str| {
+        let mut conf = conf::host_device();
+        conf.as_object_mut().unwrap().remove("device");
+        conf[key] = json!(value);
+        host.call("host-device", &pod, conf)
+    };
+    let either = "specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\"";
+    none("device", "").add().refused(7, &[either]);
+    none("device", "none").add().refused(999, &["failed to find host device", "\"none\""]);
+    none("hwaddr", "c2:00:00:00:00:09").add().refused(999, &["failed to find host device", "c2:00:00:00:00:09"]);
+    none("hwaddr", "nonsense").add().refused(7, &["\"hwaddr\": \"nonsense\""]);
+    for path in ["devices/virtual", "/sys/class", "/sys/devices/../class"] {
+        none("kernelpath", path).add().refused(7, &[path, "must be absolute and begin with /sys/devices/"]);
+    }
+    none("kernelpath", "/sys/devices/none").add().refused(999, &["failed to read directory /sys/devices/none/net"]);
+    for id in ["../../class", "..", "0000:03:00.1/net"] {
+        none("pciBusID", id).add().refused(7, &["\"pciBusID\"", "is no device of a bus"]);
+        let by_runtime = attach(&host, &pod).with("runtimeConfig", json!({"deviceID": id}));
+        by_runtime.add().refused(7, &["\"deviceID\"", "is no device of a bus"]);
+    }
+    none("pciBusID", "0000:03:00.1").add().refused(999, &["error with host device", "0000:03:00.1/driver"]);
+    let unknown = attach(&host, &pod).with("runtimeConfig", json!({"deviceID": "0000:03:00.1"}));
+    unknown.add().refused(999, &["runtime config DeviceID 0000:03:00.1 not found or unsupported"]);
+    attach(&host, &pod).ifname("taken").add().refused(999, &["interface \"taken\" already exists"]);
+    before.assert_same(&host.state());
+}
+
+#[test]
+fn an_add_that_fails_gives_the_device_back_as_it_was() {
+    let host = Sandbox::new();
+    device(&host);
+    let pod = host.pod("a");
+    let before = host.state().without_marks();
+    let routes = json!([{"dst": "192.0.2.0/24", "gw": "203.0.113.1"}]);
+    let ipam = json!({"type": "host-local", "subnet": "10.8.0.0/24", "routes": routes});
+    attach(&host, &pod).with("ipam", ipam).add().refused(999, &["192.0.2.0/24"]);
+    before.assert_same(&host.state().without_marks());
+    host.assert_nothing_left();
+}
+
+#[test]
+fn del_fails_while_another_link_has_the_name_and_leaves_the_container_as_it_is() {
+    let host = Sandbox::new();
+    let far = device(&host);
+    let before = host.the_link("dev0");
+    let pod = host.pod("a");
+    let call = attach(&host, &pod);
+    let result = call.add().result();
+    host.run("ip link add dev0 type veth peer name other");
+    for _ in 0..2 {
+        call.clone().prev(&result).del().refused(999, &["the host has another link called \"dev0\""]);
+        assert!(pod.can_ping("10.8.0.1"));
+        assert!(Path::new("/var/lib/cni/networks/net/10.8.0.2").exists(), "the address is still in use");
+    }
+    host.run("ip link del dev0");
+    call.prev(&result).del().ok();
+    assert_back(&host, &before);
+    host.assert_nothing_left();
+    drop(far);
+}
+
+#[test]
+fn the_container_may_have_a_link_of_the_devices_name() {
+    let host = Sandbox::new();
+    device(&host);
+    let before = host.the_link("dev0");
+    let pod = host.pod("a");
+    pod.run("ip link add dev0 type veth peer name other");
+    let call = attach(&host, &pod);
+    let result = call.add().result();
+    call.check(&result).ok();
+    call.prev(&result).del().ok();
+    assert_back(&host, &before);
+    assert_eq!(pod.link_names(), ["other", "dev0"]);
+    host.assert_nothing_left();
+}
+
+#[test]
+fn the_host_may_have_a_link_of_the_interfaces_name() {
+    let host = Sandbox::new();
+    device(&host);
+    host.run("ip link add eth0 type veth peer name other");
+    let before = host.the_link("dev0");
+    let pod = host.pod("a");
+    let call = attach(&host, &pod);
+    let result = call.add().result();
+    call.check(&result).ok();
+    call.prev(&result).del().ok();
+    assert_back(&host, &before);
+    host.assert_nothing_left();
+}
+
+#[test]
+fn whatever_the_container_does_to_it_the_device_comes_back() {
+    for commands in [
+        &["ip link set eth0 alias other"][..],
+        &["ip link set eth0 address c2:00:00:00:00:99"],
+        &["ip link set eth0 down", "ip link set eth0 name other"],
+        &["ip link set eth0 down", "ip link set eth0 name other", "ip link set other alias other"],
+        &["ip link set eth0 down", "ip link set eth0 name dev0", "ip link add eth0 type bridge"],
+    ] {
+        let host = Sandbox::new();
+        device(&host);
+        let pod = host.pod("a");
+        let call = attach(&host, &pod);
+        let result = call.add().result();
+        for command in commands {
+            pod.run(command);
+        }
+        call.prev(&result).del().ok();
+        assert_eq!(host.link_names(), ["dev0"], "{commands:?}");
+        assert!(host.the_link("dev0")["flags"].as_array().unwrap().contains(&json!("UP")), "{commands:?}");
+        host.assert_nothing_left();
+    }
+}
+
+#[test]
+fn without_a_record_its_alias_or_the_configuration_tells_its_name() {
+    for is_told in [true, false] {
+        let host = Sandbox::new();
+        device(&host);
+        let pod = host.pod("a");
+        let call = attach(&host, &pod).with("hwaddr", host.the_link("dev0")["address"].clone());
+        let result = call.add().result();
+        fs::remove_dir_all("/run/braid").unwrap();
+        if !is_told {
+            pod.run("ip link set eth0 alias /");
+            call.clone()
+                .with("device", "")
+                .prev(&result)
+                .del()
+                .refused(999, &["failed to find original ifname", "eth0"]);
+        }
+        call.prev(&result).del().ok();
+        assert_eq!(host.link_names(), ["dev0"]);
+        host.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_namespace_that_ends_first_does_not_keep_the_device_from_its_name() {
+    let host = Sandbox::new();
+    device(&host);
+    let before = host.the_link("dev0");
+    let pod = host.pod("a");
+    let call = attach(&host, &pod);
+    let result = call.add().result();
+    // As the kernel does with hardware, which it does not end.
+    let (process, thread) = (std::process::id(), nix::unistd::gettid());
+    pod.run(&format!("ip link set eth0 netns /proc/{process}/task/{thread}/ns/net name dev7"));
+    host.end(&pod);
+    for _ in 0..2 {
+        call.clone().prev(&result).del().ok();
+        assert_back(&host, &before);
+        host.assert_nothing_left();
+    }
+}
+
+#[test]
+fn del_without_a_namespace_finds_the_recorded_one() {
+    let host = Sandbox::new();
+    device(&host);
+    let before = host.the_link("dev0");
+    let pod = host.pod("a");
+    let call = attach(&host, &pod);
+    let result = call.add().result();
+    call.prev(&result).env("CNI_NETNS", None).del().ok();
+    assert_back(&host, &before);
+    assert_eq!(pod.link_names(), Vec::<String>::new());
+    host.assert_nothing_left();
+}
+
+#[test]
+fn del_needs_no_device() {
+    for gone in ["link", "namespace"] {
+        let host = Sandbox::new();
+        device(&host);
+        let pod = host.pod("a");
+        let call = attach(&host, &pod);
+        let result = call.add().result();
+        if gone == "link" {
+            pod.run("ip link del eth0");
+        } else {
+            host.end(&pod);
+        }
+        for _ in 0..2 {
+            call.clone().prev(&result).del().ok();
+            host.assert_nothing_left();
+        }
+    }
+}
+
+#[test]
+fn state_alias_and_what_later_plugins_changed_come_back() {
+    let host = Sandbox::new();
+    device(&host);
+    host.run("ip link set dev0 alias of.the.host");
+    host.run("ip link set dev0 down");
+    let before = host.the_link("dev0");
+    let pod = host.pod("a");
+    let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [conf::host_device(),
+        {"type": "tuning", "mtu": 1300, "promisc": true, "mac": "c2:00:00:00:00:77", "txQLen": 7}]});
+    let call = host.call("braid", &pod, list);
+    let result = call.add().result();
+    let link = pod.the_link("eth0");
+    assert_eq!(
+        (&link["mtu"], &link["address"], &link["txqlen"]),
+        (&json!(1300), &json!("c2:00:00:00:00:77"), &json!(7))
+    );
+    assert_eq!(result["interfaces"][0]["mac"], "c2:00:00:00:00:77");
+    call.check(&result).ok();
+    call.prev(&result).del().ok();
+    let now = host.the_link("dev0");
+    for key in ["address", "mtu", "txqlen", "ifalias", "flags", "promiscuity"] {
+        assert_eq!(now[key], before[key], "{key}");
+    }
+    host.assert_nothing_left();
+}
+
+#[test]
+fn each_implementation_gives_back_what_the_other_took() {
+    needs!(Reference);
+    for braid_adds in [true, false] {
+        let host = Sandbox::new();
+        device(&host);
+        let pod = host.pod("a");
+        let call = attach(&host, &pod);
+        let (first, second) =
+            if braid_adds { (call.clone(), call.reference()) } else { (call.clone().reference(), call) };
+        let result = first.add().result();
+        if !braid_adds {
+            second.check(&result).ok();
+        }
+        second.prev(&result).del().ok();
+        assert_eq!(host.link_names(), ["dev0"]);
+        assert_eq!(host.the_link("dev0").get("ifalias"), None);
+        assert_eq!(pod.link_names(), Vec::<String>::new());
+        assert!(!Path::new("/var/lib/cni/networks/net/10.8.0.2").exists());
+    }
+}
+
+#[test]
+fn check_tells_what_is_not_as_it_was() {
+    for (command, word) in [
+        ("ip addr del 10.8.0.2/24 dev eth0", "10.8.0.2/24"),
+        ("ip link set eth0 address c2:00:00:00:00:99", "c2:00:00:00:00:99"),
+        ("ip link del eth0", "eth0"),
+        ("ip link set eth0 down", "eth0"),
+    ] {
+        let host = Sandbox::new();
+        device(&host);
+        let pod = host.pod("a");
+        let call = attach(&host, &pod);
+        let result = call.add().result();
+        pod.run(command);
+        call.check(&result).refused(999, &[word]);
+    }
+}
+
+#[test]
+fn gc_gives_back_the_devices_of_containers_that_nobody_lists() {
+    let host = Sandbox::new();
+    device(&host);
+    let before = host.the_link("dev0");
+    let pod = host.pod("a");
+    let call = attach(&host, &pod);
+    call.add().result();
+    call.gc(&[("a", "eth0")]).ok();
+    assert_eq!(pod.link_names(), ["eth0"]);
+    call.gc(&[]).ok();
+    assert_back(&host, &before);
+    host.assert_nothing_left();
+}
+
+#[test]
+fn status_is_no_worse_while_a_container_has_the_device() {
+    let host = Sandbox::new();
+    device(&host);
+    let pod = host.pod("a");
+    let call = attach(&host, &pod);
+    call.status().ok();
+    call.add().result();
+    let answer = call.status();
+    answer.ok();
+    assert!(answer.stderr.contains("failed to find host device"), "{}", answer.stderr);
+}
+
+#[test]
+fn ipv6_addresses_are_ready_when_add_returns() {
+    let host = Sandbox::new();
+    device(&host);
+    let pod = host.pod("a");
+    let ipam = json!({"type": "host-local", "subnet": "fd00:8::/64"});
+    attach(&host, &pod).with("ipam", ipam).add().result();
+    let infos = pod.json("ip -j -6 addr show dev eth0 scope global")[0]["addr_info"].clone();
+    assert_ne!(infos[0]["tentative"], true, "{infos}");
+    assert_eq!(infos[0]["local"], "fd00:8::2");
+}
+
+#[test]
+fn a_port_of_the_host_leads_to_a_container_behind_the_devices_other_end() {
+    let host = Sandbox::new();
+    let client = host.outside("world", "192.0.2.1/24", "192.0.2.2/24");
+    host.run("ip link add dev0 type veth peer name far0");
+    host.run("ip addr add 10.8.0.1/24 dev far0");
+    host.run("ip link set far0 up");
+    host.set_sysctl("net/ipv4/ip_forward", "1");
+    let pod = host.pod("a");
+    let mapping = json!({"hostPort": 8080, "containerPort": 80, "protocol": "tcp"});
+    let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid",
+        "plugins": [conf::host_device(), {"type": "portmap", "capabilities": {"portMappings": true}}],
+        "runtimeConfig": {"portMappings": [mapping]}});
+    let call = host.call("braid", &pod, list);
+    let result = call.add().result();
+    let _service = Service::start(&pod, Transport::Tcp, 80);
+    assert_eq!(client.ask(Transport::Tcp, "192.0.2.1:8080").unwrap().to_string(), "192.0.2.2");
+    call.check(&result).ok();
+    call.prev(&result).del().ok();
+    assert!(host.link("dev0").is_some());
+    host.assert_nothing_left();
+}
