@@ -11,8 +11,10 @@ use std::path::{Path, PathBuf};
 /// Folders of the plugins' state, empty in a new node. `/run` comes first, since the others' overlays are kept on it.
 const STATE: [&str; 2] = ["/run", "/var/lib/cni"];
 
-/// The node's uplink and the parent for macvlan and ipvlan.
+/// The node's uplink and the parent for macvlan, ipvlan and vlan.
 const UPLINK: &str = "eth0";
+/// The link that host-device moves, and its other end.
+const DEVICE: [&str; 2] = ["dev0", "far0"];
 /// The uplink's other end.
 pub(crate) const OUTSIDE: &str = "outside";
 // TEST-NET-1, which no configuration should give to pods.
@@ -129,6 +131,8 @@ fn add_uplink() -> Result<()> {
     const LOOPBACK: u32 = 1;
     let mut socket = Socket::open()?;
     let (uplink, peer) = netlink::made(&socket.run([netlink::add_veth(UPLINK, None, OUTSIDE, None)])?)?;
+    let (_, far) = netlink::made(&socket.run([netlink::add_veth(DEVICE[0], None, DEVICE[1], None)])?)?;
+    socket.run([netlink::set_up(far)])?;
     socket.run([
         netlink::set_up(LOOPBACK),
         netlink::set_up(peer),
