@@ -106,8 +106,8 @@ fn side_by_side(kernels: &[Kernel], at_once: usize, run: impl Fn(&Kernel) -> Res
 /// Builds braid and its tests, and returns the command that runs the tests that depend on the kernel.
 ///
 /// These are the network namespace tests without those of input and the comparison with the reference plugins, and the
-/// crash points of ipvlan. An emulated machine tries every ninth crash point. With `lacking`, only features that
-/// kernels implement in their own ways are tested; with `skipped`, the tests of these notes.
+/// crash points of the kinds of links that not every kernel has. An emulated machine tries every ninth crash point. With
+/// `lacking`, only features that kernels implement in their own ways are tested; with `skipped`, the tests of these notes.
 fn tests(args: &Args) -> Result<Vec<String>> {
     const TESTS: &[&str] = &["test", "--no-run", "--message-format", "json", "--package", "braid-tests"];
     // An emulated machine needs seconds for what the compiler could have made short.
@@ -117,16 +117,21 @@ fn tests(args: &Args) -> Result<Vec<String>> {
     let (netns, crash) = (find("netns")?, find("crash")?);
     let reference = sh::cache().join("reference");
     let crash = format!("BRAID_CRASH_STEP=9 {crash}");
+    let kinds = ["ipvlan", "vlan", "dummy"];
+    let points = kinds.map(|kind| format!("{kind}_add_can_stop_anywhere {kind}_del_can_stop_anywhere")).join(" ");
     let run = if let Some(notes) = &args.skipped {
         format!("{} && {}", exactly(&netns, notes, "netns")?, exactly(&crash, notes, "crash")?)
     } else if args.lacking {
         let host_ports = "of_a_bridge_by_ebpf by_ebpf_a_client beside_the_bridge in_a_vlan of_sctp";
         let neighbours = "bridge::neighbours bridge::a_container";
-        let lacking = format!("ipvlan ports:: bridge_with_vlans bandwidth:: {host_ports} {neighbours} doctor_finds");
-        format!("{netns} {lacking} && {crash} ipvlan")
+        let lacking = format!(
+            "ipvlan vlan:: dummy:: ports:: bridge_with_vlans bandwidth:: {host_ports} {neighbours} doctor_finds"
+        );
+        format!("{netns} {lacking} && {crash} --exact {points}")
     } else {
         let all = format!("{netns} --skip hostile:: --skip parallel:: --skip reference::");
-        format!("{all} && {netns} reference::ipvlan && {crash} ipvlan")
+        let reference = kinds.map(|kind| format!("reference::{kind}")).join(" ");
+        format!("{all} && {netns} --exact {reference} && {crash} --exact {points}")
     };
     let script = format!("export BRAID_BIN={} BRAID_REFERENCE={}; {run}", braid.display(), reference.display());
     Ok(["sh", "-c", &script].map(String::from).to_vec())
