@@ -111,7 +111,7 @@ fn types(attached: &Attached) -> String {
     }
 }
 
-/// The host's end of a link that is made: of a veth its other end, of a child its parent.
+/// The host's end of a link that is made: of a veth or netkit its other end, of a child its parent.
 pub(super) fn host_link(step: &Step) -> Option<&LinkRef> {
     let Step::Add(Thing::Link(link)) = step else { return None };
     match &link.kind {
@@ -119,6 +119,7 @@ pub(super) fn host_link(step: &Step) -> Option<&LinkRef> {
             Some(parent)
         }
         LinkKind::Veth { .. }
+        | LinkKind::Netkit { .. }
         | LinkKind::Bridge { .. }
         | LinkKind::Dummy
         | LinkKind::Tap(_)

@@ -10,6 +10,7 @@ use crate::effect::xsk_guard::bind;
 use crate::effect::{mac_check, masquerade, packet_guard, redirect};
 use crate::sys::netlink::{CREATE, EXCL, KernelError, Socket};
 use crate::sys::netns::{NetNs, NetNsError};
+use crate::sys::rtnl::link::{NewKind, NewLink, new_link};
 use crate::sys::rtnl::{self, link};
 use crate::sys::tap::{Options, Tap};
 use crate::sys::{bpf, sysctl};
@@ -20,6 +21,7 @@ use braid_core::plan::thing::firewall::Gate;
 use braid_core::plan::thing::host_ports::{Entrance, HostPort, Protocol, Rewrite, Target};
 use braid_core::plan::thing::packet_guard::PacketLimit;
 use braid_core::plan::thing::{Firewall, HostPorts, LinkRef, MacCheck, Masquerade, PacketGuard};
+use netlink_packet_route::link::NetkitMode;
 use nix::errno::Errno;
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -52,6 +54,8 @@ pub struct Probe {
 enum How {
     /// Make a link of this kind, with the kind's own attributes.
     Link(&'static str, Extra),
+    /// Make a netkit in this mode. In mode l2 it gets hardware addresses, which the first kernels with netkits refuse.
+    Netkit(NetkitMode),
     /// Make a bridge that filters; kernels without it pass over the attribute.
     Filtering,
     /// Put this qdisc, without options, on a link: at its root, or beside it.
@@ -112,7 +116,14 @@ pub const PROBES: &[Probe] = &[
     probe(Feature::Ifb, "", "bandwidth", NO_INGRESS, How::Link("ifb", Extra::None)),
     probe(Feature::Vxlan, "3.7", "flannel", "no vxlan overlay", How::Link("vxlan", Extra::Number(&[0, 1, 1, 0]))),
     probe(Feature::Vrf, "4.3", "vrf", "no vrf", How::Link("vrf", Extra::Number(&[0, 1, 1, 0]))),
-    probe(Feature::Netkit, "6.7", "nothing yet", "nothing", How::Link("netkit", Extra::None)),
+    probe(Feature::Netkit, "6.7", "netkit; ptp: device", "no netkit attachment", How::Netkit(NetkitMode::L3)),
+    probe(
+        Feature::NetkitL2,
+        "6.10",
+        "netkit: mode l2; bridge: device",
+        "a netkit is no port of a bridge",
+        How::Netkit(NetkitMode::L2),
+    ),
     probe(Feature::Ipv6, "", "IPv6 addresses", "no IPv6 address", How::Sysctl("net/ipv6/conf/all/forwarding")),
     probe(Feature::NfTables, "3.13", "ipMasq, portmap, firewall, macspoofchk", "none of those", How::Nft(nf_tables)),
     probe(
@@ -199,6 +210,7 @@ impl Bench {
                 Err(err) if err.is(&[Errno::EBUSY]) => Ok(()),
                 other => other,
             },
+            How::Netkit(mode) => self.new_netkit(&name, *mode),
             How::Filtering => {
                 self.new_bridge(&name)?;
                 let filters = self.link(&name)?.vlan_filtering;
@@ -257,6 +269,16 @@ impl Bench {
         let parent = if needs_parent { Some(self.parent()?) } else { None };
         let data = number.map(|number| attribute(1, number)).unwrap_or_default();
         Ok(self.make(kind, name, parent, &data)?)
+    }
+
+    /// Makes a netkit as an ADD does.
+    fn new_netkit(&mut self, name: &str, mode: NetkitMode) -> Result<(), Cause> {
+        let mac = |last| Some(Mac([2, 0, 0, 0, 0, last])).filter(|_| mode == NetkitMode::L2);
+        let name = IfName::parse(name).or(Err(Errno::EINVAL))?;
+        let new = NewLink { name: Some(&name), mac: mac(1), ..NewLink::default() };
+        let kind = NewKind::Netkit(NewLink { mac: mac(2), ..NewLink::default() }, mode);
+        self.socket()?.call(rtnl::NEWLINK, CREATE | EXCL, |out| new_link(&new, &kind, out))?;
+        Ok(())
     }
 
     fn new_bridge(&mut self, name: &str) -> Result<(), KernelError> {

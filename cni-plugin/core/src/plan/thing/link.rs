@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::RangeInclusive;
 
-/// MTUs that a veth, a bridge and the children of a link can have, in bytes (`ETH_MIN_MTU` and `ETH_MAX_MTU`).
+/// MTUs that a veth, a netkit, a bridge and the children of a link can have, in bytes (`ETH_MIN_MTU` and `ETH_MAX_MTU`).
 pub const ETHERNET_MTUS: RangeInclusive<u32> = 68..=65_535;
 
 /// A link by namespace and name; its index is looked up while applying.
@@ -69,21 +69,18 @@ impl Link {
         Self { at, mac: None, mtu: None, up: false, master: None, kind: LinkKind::Other(String::new()) }
     }
 
-    /// The links that come and go with it: itself, and the peer of a veth.
+    /// The links that come and go with it: itself, and its peer.
     pub fn ends(&self) -> impl Iterator<Item = &LinkRef> {
-        let peer = if let LinkKind::Veth { peer, .. } = &self.kind { Some(peer) } else { None };
-        std::iter::once(&self.at).chain(peer)
+        std::iter::once(&self.at).chain(self.kind.peer())
     }
 
     /// `Ok` where it is what it should be; otherwise what differs.
     fn is_kind(&self, fact: &LinkFact, facts: &Facts) -> Result<(), String> {
-        let kind = self.kind.name();
         match &self.kind {
-            LinkKind::Veth { peer, .. } => {
-                let other = found(peer, facts)?;
-                refuse_if(other.kind != kind, || format!("link {peer} is of kind {:?}, not {kind}", other.kind))?;
-                let paired = fact.parent == Some(other.index) && other.parent == Some(fact.index);
-                refuse_if(!paired, || format!("links {} and {peer} are no pair", self.at))
+            LinkKind::Veth { peer, .. } => self.is_paired(fact, peer, facts),
+            LinkKind::Netkit { peer, mode, .. } => {
+                self.is_paired(fact, peer, facts)?;
+                self.has_mode(fact, mode.name())
             }
             LinkKind::Macvlan { mode, .. } => self.has_mode(fact, mode.name()),
             LinkKind::Ipvlan { mode, .. } => self.has_mode(fact, mode.name()),
@@ -94,6 +91,13 @@ impl Link {
             LinkKind::Tap(_) => self.has_mode(fact, "tap"),
             LinkKind::Bridge { .. } | LinkKind::Dummy | LinkKind::Ifb | LinkKind::Other(_) => Ok(()),
         }
+    }
+
+    fn is_paired(&self, fact: &LinkFact, peer: &LinkRef, facts: &Facts) -> Result<(), String> {
+        let (kind, other) = (self.kind.name(), found(peer, facts)?);
+        refuse_if(other.kind != kind, || format!("link {peer} is of kind {:?}, not {kind}", other.kind))?;
+        let paired = fact.parent == Some(other.index) && other.parent == Some(fact.index);
+        refuse_if(!paired, || format!("links {} and {peer} are no pair", self.at))
     }
 
     fn has_mode(&self, fact: &LinkFact, mode: &str) -> Result<(), String> {
@@ -155,6 +159,11 @@ impl State for Link {
             LinkKind::Veth { peer, peer_mac } => {
                 facts.links.insert(peer.clone(), LinkFact::planned("veth", *peer_mac, fact.mtu, false));
             }
+            LinkKind::Netkit { peer, peer_mac, mode } => {
+                fact.mode = Some(mode.name());
+                let other = LinkFact { mode: fact.mode, ..LinkFact::planned("netkit", *peer_mac, fact.mtu, false) };
+                facts.links.insert(peer.clone(), other);
+            }
             LinkKind::Bridge { vlan_filtering } => fact.vlan_filtering = *vlan_filtering,
             LinkKind::Macvlan { mode, .. } => fact.mode = Some(mode.name()),
             LinkKind::Ipvlan { mode, .. } => fact.mode = Some(mode.name()),
@@ -176,6 +185,16 @@ pub enum LinkKind {
         /// Its hardware address.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         peer_mac: Option<Mac>,
+    },
+    /// The same, whose ends run programs of eBPF. This end is the primary one: the other's owner can't change them.
+    Netkit {
+        /// The other end.
+        peer: LinkRef,
+        /// Its hardware address; none in mode l3.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        peer_mac: Option<Mac>,
+        /// At which layer it works.
+        mode: NetkitMode,
     },
     /// A bridge.
     Bridge {
@@ -221,7 +240,28 @@ impl LinkKind {
     pub fn parent(&self) -> Option<&LinkRef> {
         match self {
             Self::Macvlan { parent, .. } | Self::Ipvlan { parent, .. } | Self::Vlan { parent, .. } => Some(parent),
-            Self::Veth { .. } | Self::Bridge { .. } | Self::Dummy | Self::Tap(_) | Self::Ifb | Self::Other(_) => None,
+            Self::Veth { .. }
+            | Self::Netkit { .. }
+            | Self::Bridge { .. }
+            | Self::Dummy
+            | Self::Tap(_)
+            | Self::Ifb
+            | Self::Other(_) => None,
+        }
+    }
+
+    /// The other end of a pair.
+    pub fn peer(&self) -> Option<&LinkRef> {
+        match self {
+            Self::Veth { peer, .. } | Self::Netkit { peer, .. } => Some(peer),
+            Self::Bridge { .. }
+            | Self::Macvlan { .. }
+            | Self::Ipvlan { .. }
+            | Self::Vlan { .. }
+            | Self::Dummy
+            | Self::Tap(_)
+            | Self::Ifb
+            | Self::Other(_) => None,
         }
     }
 
@@ -229,6 +269,7 @@ impl LinkKind {
     pub fn name(&self) -> &str {
         match self {
             Self::Veth { .. } => "veth",
+            Self::Netkit { .. } => "netkit",
             Self::Bridge { .. } => "bridge",
             Self::Macvlan { .. } => "macvlan",
             Self::Ipvlan { .. } => "ipvlan",
@@ -285,6 +326,26 @@ impl IpvlanMode {
     }
 }
 
+/// Modes of a netkit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NetkitMode {
+    /// Its ends have hardware addresses, and ask for those of others.
+    L2,
+    /// Its ends have none, and ask nobody.
+    L3,
+}
+
+impl NetkitMode {
+    /// The word in configurations and in `ip link`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::L2 => "l2",
+            Self::L3 => "l3",
+        }
+    }
+}
+
 /// Writes what a link of any kind may have.
 fn print_common(link: &Link, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if let Some(mac) = link.mac {
@@ -320,15 +381,12 @@ fn print_add(link: &Link, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(f, " type {}", link.kind.name())?;
     match &link.kind {
         LinkKind::Veth { peer, peer_mac } => {
-            write!(f, " peer name {}", peer.name)?;
-            if let Some(mac) = peer_mac {
-                write!(f, " address {mac}")?;
-            }
-            if let Some(mtu) = link.mtu {
-                write!(f, " mtu {mtu}")?;
-            }
-            f.write_str(queues)?;
-            if peer.ns == link.at.ns { Ok(()) } else { write!(f, " netns {}", peer.ns) }
+            f.write_str(" peer")?;
+            print_peer(link, peer, *peer_mac, queues, f)
+        }
+        LinkKind::Netkit { peer, peer_mac, mode } => {
+            write!(f, " mode {} forward peer forward", mode.name())?;
+            print_peer(link, peer, *peer_mac, "", f)
         }
         LinkKind::Bridge { vlan_filtering: true } => f.write_str(" vlan_filtering 1"),
         LinkKind::Macvlan { mode, bc_queue_len, .. } => {
@@ -339,4 +397,16 @@ fn print_add(link: &Link, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         LinkKind::Vlan { id, .. } => write!(f, " id {id}"),
         LinkKind::Bridge { .. } | LinkKind::Dummy | LinkKind::Tap(_) | LinkKind::Ifb | LinkKind::Other(_) => Ok(()),
     }
+}
+
+fn print_peer(link: &Link, peer: &LinkRef, mac: Option<Mac>, queues: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(f, " name {}", peer.name)?;
+    if let Some(mac) = mac {
+        write!(f, " address {mac}")?;
+    }
+    if let Some(mtu) = link.mtu {
+        write!(f, " mtu {mtu}")?;
+    }
+    f.write_str(queues)?;
+    if peer.ns == link.at.ns { Ok(()) } else { write!(f, " netns {}", peer.ns) }
 }

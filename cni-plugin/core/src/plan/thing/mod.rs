@@ -135,7 +135,7 @@ macro_rules! things {
 }
 
 things! {
-    Link(Link), "A link; a veth with its peer.";
+    Link(Link), "A link; of a pair both ends.";
     Moved(Moved), "A link of the host that is in the container.";
     Attr(Attr), "An attribute of a link.";
     Vlan(PortVlan), "A VLAN on a bridge port.";

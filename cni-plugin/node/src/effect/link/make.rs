@@ -1,4 +1,4 @@
-//! Making a link: a veth with both ends, a bridge, a child of another link; one request each.
+//! Making a link: a veth or netkit with both ends, a bridge, a child of another link; one request each.
 
 use super::{parse, tap};
 use crate::Cause;
@@ -7,9 +7,10 @@ use crate::effect::attr::set_attrs;
 use crate::sys::netlink::{CREATE, ECHO, EXCL, KernelError, Message};
 use crate::sys::rtnl;
 use crate::sys::rtnl::link::{NewKind, NewLink, by_name, new_link, rename};
-use braid_core::name::Ns;
-use braid_core::plan::thing::link::{IpvlanMode, MacvlanMode};
+use braid_core::name::{Mac, Ns};
+use braid_core::plan::thing::link::{IpvlanMode, MacvlanMode, NetkitMode};
 use braid_core::plan::thing::{Link, LinkAttr, LinkKind, LinkRef};
+use netlink_packet_route::link as packet;
 use netlink_packet_route::link::{IpVlanMode, MacVlanMode};
 use nix::errno::Errno;
 use std::os::fd::{AsRawFd, RawFd};
@@ -80,14 +81,12 @@ fn netns_of(kernel: &Kernel, ns: Ns, from: Ns) -> Option<RawFd> {
 
 fn kind<'a>(kernel: &Kernel, link: &'a Link) -> Result<NewKind<'a>, Cause> {
     Ok(match &link.kind {
-        LinkKind::Veth { peer, peer_mac } => NewKind::Veth(NewLink {
-            name: Some(&peer.name),
-            mac: *peer_mac,
-            mtu: link.mtu,
-            netns: netns_of(kernel, peer.ns, link.at.ns),
-            one_queue: true,
-            ..NewLink::default()
-        }),
+        LinkKind::Veth { peer, peer_mac } => {
+            NewKind::Veth(NewLink { one_queue: true, ..other_end(kernel, link, peer, *peer_mac) })
+        }
+        LinkKind::Netkit { peer, peer_mac, mode } => {
+            NewKind::Netkit(other_end(kernel, link, peer, *peer_mac), netkit_mode(*mode))
+        }
         LinkKind::Bridge { vlan_filtering } => NewKind::Bridge { vlan_filtering: *vlan_filtering },
         LinkKind::Macvlan { mode, bc_queue_len, .. } => NewKind::Macvlan(macvlan_mode(*mode), *bc_queue_len),
         LinkKind::Ipvlan { mode, .. } => NewKind::Ipvlan(ipvlan_mode(*mode)),
@@ -96,6 +95,19 @@ fn kind<'a>(kernel: &Kernel, link: &'a Link) -> Result<NewKind<'a>, Cause> {
         LinkKind::Ifb => NewKind::Ifb,
         LinkKind::Tap(_) | LinkKind::Other(_) => return Err(Errno::EOPNOTSUPP.into()),
     })
+}
+
+/// The other end of a pair, which has the same MTU.
+fn other_end<'a>(kernel: &Kernel, link: &Link, peer: &'a LinkRef, mac: Option<Mac>) -> NewLink<'a> {
+    let netns = netns_of(kernel, peer.ns, link.at.ns);
+    NewLink { name: Some(&peer.name), mac, mtu: link.mtu, netns, ..NewLink::default() }
+}
+
+fn netkit_mode(mode: NetkitMode) -> packet::NetkitMode {
+    match mode {
+        NetkitMode::L2 => packet::NetkitMode::L2,
+        NetkitMode::L3 => packet::NetkitMode::L3,
+    }
 }
 
 fn macvlan_mode(mode: MacvlanMode) -> MacVlanMode {
@@ -132,7 +144,7 @@ fn learn(kernel: &mut Kernel, link: &Link, echo: &[Message]) {
         return;
     }
     kernel.learn(link.at.clone(), fact.index);
-    if let (LinkKind::Veth { peer, .. }, Some(index)) = (&link.kind, fact.parent) {
+    if let (Some(peer), Some(index)) = (link.kind.peer(), fact.parent) {
         kernel.learn(peer.clone(), index);
     }
 }

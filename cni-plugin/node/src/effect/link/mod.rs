@@ -40,6 +40,7 @@ pub(super) mod ifla {
     pub(super) const BR_VLAN_FILTERING: u16 = 7;
     pub(super) const BR_BRIDGE_ID: u16 = 11;
     pub(super) const BR_VLAN_DEFAULT_PVID: u16 = 39;
+    pub(super) const NETKIT_MODE: u16 = 5;
     pub(super) const BRPORT_MODE: u16 = 4;
     pub(super) const BRPORT_ISOLATED: u16 = 33;
 }
@@ -152,6 +153,7 @@ fn link_info(info: &[u8], fact: &mut LinkFact) {
         // `IFLA_TUN_TYPE`.
         "tun" => fact.mode = find(3, data).and_then(|kind| tun_mode(*kind.first()?)),
         "vlan" => fact.vlan_id = first.and_then(u16_of),
+        "netkit" => fact.mode = find(ifla::NETKIT_MODE, data).and_then(u32_of).and_then(netkit_mode),
         "bridge" => {
             for (kind, value) in attributes_of(data) {
                 match kind {
@@ -186,6 +188,10 @@ fn macvlan_mode(mode: u32) -> Option<&'static str> {
 
 fn tun_mode(kind: u8) -> Option<&'static str> {
     ["tun", "tap"].get(usize::from(kind).checked_sub(1)?).copied()
+}
+
+fn netkit_mode(mode: u32) -> Option<&'static str> {
+    ["l2", "l3"].get(usize::try_from(mode).ok()?).copied()
 }
 
 fn ipvlan_mode(mode: u16) -> Option<&'static str> {

@@ -3,8 +3,8 @@
 use super::{emit, u16_of};
 use braid_core::name::{IfName, Mac};
 use netlink_packet_route::link::{
-    InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoVeth, InfoVlan, IpVlanMode, LinkAttribute,
-    LinkExtentMask, LinkFlags, LinkInfo, LinkMessage, MacVlanMode,
+    InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoNetkit, InfoVeth, InfoVlan, IpVlanMode, LinkAttribute,
+    LinkExtentMask, LinkFlags, LinkInfo, LinkMessage, MacVlanMode, NetkitMode, NetkitPolicy,
 };
 use std::os::fd::RawFd;
 
@@ -36,6 +36,8 @@ pub struct NewLink<'a> {
 pub enum NewKind<'a> {
     /// A pair; the other end.
     Veth(NewLink<'a>),
+    /// A pair whose ends run programs; the end that is not the primary one.
+    Netkit(NewLink<'a>, NetkitMode),
     /// A bridge.
     Bridge {
         /// Ports are separated by VLAN.
@@ -78,6 +80,7 @@ pub fn new_link(link: &NewLink<'_>, kind: &NewKind<'_>, out: &mut Vec<u8>) {
     let mut message = message(link);
     let (kind, data) = match kind {
         NewKind::Veth(peer) => (InfoKind::Veth, Some(InfoData::Veth(InfoVeth::Peer(self::message(peer))))),
+        NewKind::Netkit(peer, mode) => (InfoKind::Netkit, Some(InfoData::Netkit(netkit(peer, *mode)))),
         NewKind::Bridge { vlan_filtering } => {
             let data = vlan_filtering.then(|| InfoData::Bridge(vec![InfoBridge::VlanFiltering(true)]));
             (InfoKind::Bridge, data)
@@ -103,6 +106,14 @@ pub fn complete(index: u32, link: &NewLink<'_>, out: &mut Vec<u8>) {
     let mut message = message(link);
     message.header.index = index;
     emit(&message, out);
+}
+
+/// What a netkit alone has. Without a program either end lets all pass. What it takes off a packet that goes to another
+/// namespace, and how much space it leaves before one, are the kernel's choice: it is the same as for a veth.
+fn netkit(peer: &NewLink<'_>, mode: NetkitMode) -> Vec<InfoNetkit> {
+    let pass = NetkitPolicy::Pass;
+    let peer = InfoNetkit::Peer(message(peer));
+    vec![InfoNetkit::Mode(mode), InfoNetkit::Policy(pass), InfoNetkit::PeerPolicy(pass), peer]
 }
 
 /// Body of `RTM_SETLINK` that gives the link with this index another name, and sets it up then if asked to.
@@ -163,4 +174,53 @@ pub fn link_dump(out: &mut Vec<u8>) {
 /// Reads `RTM_NEWLINK`: what the link's frames begin with, as `ARPHRD_*`.
 pub fn hardware(body: &[u8]) -> Option<u16> {
     u16_of(body.get(2..4)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::netlink::find;
+    use crate::sys::rtnl::{text_of, u32_of};
+
+    /// Numbers of `include/uapi/linux/if_link.h`.
+    const ADDRESS: u16 = 1;
+    const IFNAME: u16 = 3;
+    const LINKINFO: u16 = 18;
+    const NUM_TX_QUEUES: u16 = 31;
+    const NETNS_FD: u16 = 28;
+    const KIND: u16 = 1;
+    const DATA: u16 = 2;
+    const PEER_INFO: u16 = 1;
+    const PRIMARY: u16 = 2;
+    const POLICY: u16 = 3;
+    const PEER_POLICY: u16 = 4;
+    const MODE: u16 = 5;
+    /// Length of `struct ifinfomsg`.
+    const HEAD: usize = 16;
+
+    #[test]
+    fn a_netkit_is_asked_for_as_the_kernel_numbers_it() {
+        let [name, peer] = ["nk1", "eth0"].map(|text| IfName::parse(text).expect("a name"));
+        let mac = |last| Some(Mac([2, 0, 0, 0, 0, last]));
+        let new = NewLink { name: Some(&name), mac: mac(1), ..NewLink::default() };
+        let other = NewLink { name: Some(&peer), mac: mac(2), netns: Some(7), ..NewLink::default() };
+        for (mode, number) in [(NetkitMode::L2, 0), (NetkitMode::L3, 1)] {
+            let mut body = Vec::new();
+            new_link(&new, &NewKind::Netkit(other, mode), &mut body);
+            let of = |kind| find(kind, &body[HEAD..]);
+            assert_eq!(of(IFNAME).map(text_of).as_deref(), Some("nk1"));
+            assert_eq!(of(ADDRESS), Some(&[2, 0, 0, 0, 0, 1][..]));
+            assert_eq!(of(NUM_TX_QUEUES), None, "a netkit has one queue unless it is told");
+            let info = of(LINKINFO).expect("a kind");
+            assert_eq!(find(KIND, info).map(text_of).as_deref(), Some("netkit"));
+            let data = find(DATA, info).expect("what a netkit alone has");
+            assert_eq!(find(MODE, data).and_then(u32_of), Some(number));
+            assert_eq!([POLICY, PEER_POLICY].map(|of| find(of, data).and_then(u32_of)), [Some(0); 2]);
+            assert_eq!(find(PRIMARY, data), None, "the kernel refuses who sets it");
+            let peer = find(PEER_INFO, data).expect("the other end");
+            assert_eq!(find(IFNAME, &peer[HEAD..]).map(text_of).as_deref(), Some("eth0"));
+            assert_eq!(find(ADDRESS, &peer[HEAD..]), Some(&[2, 0, 0, 0, 0, 2][..]));
+            assert_eq!(find(NETNS_FD, &peer[HEAD..]).and_then(u32_of), Some(7));
+        }
+    }
 }

@@ -12,7 +12,7 @@ pub struct LinkFact {
     pub index: u32,
     /// Kind, `""` for hardware.
     pub kind: String,
-    /// Mode of a macvlan or ipvlan; of kind tun, whether it carries frames or packets.
+    /// Mode of a macvlan, ipvlan or netkit; of kind tun, whether it carries frames or packets.
     pub mode: Option<&'static str>,
     /// Number of a VLAN.
     pub vlan_id: Option<u16>,
@@ -66,6 +66,11 @@ pub struct LinkFact {
 }
 
 impl LinkFact {
+    /// True if it is one end of a pair, whose other end may be in another namespace.
+    pub fn is_end(&self) -> bool {
+        matches!(self.kind.as_str(), "veth" | "netkit")
+    }
+
     /// A link that does not exist yet.
     pub fn planned(kind: &str, mac: Option<Mac>, mtu: u32, up: bool) -> Self {
         Self {
