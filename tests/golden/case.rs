@@ -82,7 +82,11 @@ impl Case {
     fn facts(&self) -> Facts {
         let lacks: Vec<&str> = self.0["lacks"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let said = |feature: &Feature| lacks.contains(&feature.name()).then(|| "not here".to_owned());
-        let features = ASKED.iter().chain(&[Feature::CgroupBpf]).map(|feature| (*feature, said(feature))).collect();
+        let features = ASKED
+            .iter()
+            .chain(&[Feature::CgroupBpf, Feature::Netkit, Feature::NetkitL2])
+            .map(|feature| (*feature, said(feature)))
+            .collect();
         let mut facts = Facts { boot_id: "a boot".to_owned(), netns: Some(7), features, ..Facts::default() };
         let files = self.entries(&["files"]).into_iter();
         facts.files.extend(files.map(|(path, text)| (path, text.as_str().unwrap().to_owned())));

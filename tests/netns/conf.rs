@@ -23,6 +23,14 @@ pub(crate) fn ptp() -> Value {
     })
 }
 
+/// A netkit that the host routes to; 10.2.0.0/24.
+pub(crate) fn netkit() -> Value {
+    json!({
+        "cniVersion": "1.1.0", "name": "net", "type": "netkit",
+        "ipam": {"type": "host-local", "subnet": "10.2.0.0/24"},
+    })
+}
+
 /// A child of the host's `lan`; 10.3.0.0/24.
 pub(crate) fn macvlan() -> Value {
     json!({

@@ -1,7 +1,7 @@
 //! DEL: succeeds whatever is already gone, and leaves nothing.
 
 use crate::conf;
-use braid_tests::{Call, Ns, Sandbox, Value, json};
+use braid_tests::{Call, Feature, Ns, Sandbox, Value, json};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -12,14 +12,17 @@ fn attachments(host: &Sandbox, pod: &Ns) -> Vec<Call> {
     host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
     host.run("ip link add dev0 type veth peer name far0");
     let masqueraded = |plugin: &str, conf: Value| host.call(plugin, pod, conf).with("ipMasq", true);
-    vec![
+    let netkit =
+        Feature::Netkit.is_here().then(|| masqueraded("netkit", conf::netkit()).with("name", "net4").ifname("eth4"));
+    let others = vec![
         masqueraded("bridge", conf::bridge()).with("macspoofchk", true),
         masqueraded("ptp", conf::ptp()).with("name", "net2").ifname("eth2"),
         host.call("macvlan", pod, conf::macvlan()).with("name", "net3").ifname("eth3"),
         host.call("host-device", pod, conf::host_device()).with("name", "net4").ifname("eth4"),
         host.call("tap", pod, conf::tap()).with("name", "net5").ifname("eth5"),
         host.call("loopback", pod, json!({"cniVersion": "1.1.0", "name": "lo", "type": "loopback"})).ifname("lo"),
-    ]
+    ];
+    others.into_iter().chain(netkit).collect()
 }
 
 fn attached(host: &Sandbox) -> (Rc<Ns>, Vec<(Call, Value)>) {

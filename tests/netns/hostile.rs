@@ -63,11 +63,12 @@ fn what_is_too_deep_or_too_large() {
 
 /// Each key of each plugin with values of a wrong type; the path of the key is in dots.
 const WRONG_TYPES: &[(&str, &[&str])] = &[
-    ("bridge", &["bridge", "ipMasqBackend"]),
+    ("bridge", &["bridge", "device", "ipMasqBackend"]),
     ("bridge", &["isGateway!", "isDefaultGateway!", "forceAddress!", "ipMasq!", "hairpinMode!", "promiscMode!"]),
     ("bridge", &["preserveDefaultVlan!", "macspoofchk!", "disableContainerInterface!", "enabledad!", "portIsolation!"]),
     ("bridge", &["mtu#", "vlan#", "vlanTrunk[]", "runtimeConfig{}", "args{}", "ipam{}", "dns{}", "prevResult{}"]),
-    ("ptp", &["ipMasq!", "ipMasqBackend", "mtu#", "ipam{}", "dns{}"]),
+    ("ptp", &["ipMasq!", "ipMasqBackend", "mtu#", "device", "ipam{}", "dns{}"]),
+    ("netkit", &["ipMasq!", "ipMasqBackend", "mtu#", "mode", "mac", "runtimeConfig{}", "args{}", "ipam{}", "dns{}"]),
     ("macvlan", &["master", "mode", "mac", "mtu#", "bcqueuelen#", "linkInContainer!", "runtimeConfig{}", "ipam{}"]),
     ("ipvlan", &["master", "mode", "mtu#", "linkInContainer!"]),
     ("dummy", &["ipam{}"]),
@@ -105,6 +106,7 @@ fn wrong(key: &str) -> Vec<Value> {
 fn base(plugin: &str) -> Value {
     match plugin {
         "ptp" => conf::ptp(),
+        "netkit" => conf::netkit(),
         "macvlan" | "ipvlan" => conf::macvlan(),
         "vlan" => conf::vlan(),
         "dummy" => conf::dummy(),

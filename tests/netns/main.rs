@@ -30,6 +30,7 @@ mod macvlan;
 mod masquerade;
 mod modes;
 mod mtu;
+mod netkit;
 mod networks;
 mod no_ipv6;
 mod parallel;

@@ -131,6 +131,23 @@ fn ptp() {
 }
 
 #[test]
+fn a_bridge_and_a_ptp_of_netkits_but_for_the_kind() {
+    needs!(Reference, Netkit);
+    let of =
+        |sign, kind: &str| [".host.links.veth*", ".pod.links.eth0"].map(|at| format!("{sign} {at}.kind: {kind:?}"));
+    let kinds = [of("-", "veth"), of("+", "netkit")].concat();
+    for conf in [conf::bridge(), conf::ptp()] {
+        for more in [json!({}), json!({"mtu": 1400}), json!({"ipam": conf::dual_stack()})] {
+            // The reference plugins do not look at these keys.
+            let more = merged(more, &json!({"device": "netkit", "mode": "l2"}));
+            let plugin = conf["type"].as_str().unwrap();
+            let lines = compare(plugin, &conf, &more, nothing);
+            assert_eq!(lines, kinds.iter().map(|line| format!("{plugin} {more}: {line}")).collect::<Vec<_>>());
+        }
+    }
+}
+
+#[test]
 fn macvlan() {
     needs!(Reference);
     let cases = [

@@ -33,6 +33,8 @@ fn mistakes() -> Vec<Mistake> {
         Mistake("ptp", "", json!({"mtu": -1})),
         Mistake("ptp", "", masquerade),
         Mistake("ptp", "", json!({"ipam": {}})),
+        Mistake("bridge", "", json!({"device": "netkit", "mode": "l3"})),
+        Mistake("ptp", "", json!({"device": "tap"})),
         Mistake("macvlan", "MAC=00:00:5e:00:53:01:02:03", json!({})),
         Mistake("macvlan", "", json!({"mode": "magic"})),
         Mistake("macvlan", "", mac),

@@ -18,6 +18,8 @@ pub enum Feature {
     Vlan,
     /// Links of kind dummy.
     Dummy,
+    /// Links of kind netkit.
+    Netkit,
     /// Queues of kind `fq_codel`.
     FqCodel,
     /// Queues of kind `fq`.
@@ -48,7 +50,7 @@ impl Feature {
 
     /// Why a test that needs it can't run here; `None` where it can.
     pub fn missing(self) -> Option<String> {
-        static KERNEL: [OnceLock<bool>; 6] = [const { OnceLock::new() }; 6];
+        static KERNEL: [OnceLock<bool>; 7] = [const { OnceLock::new() }; 7];
         let run_by = "run by cargo xtask vm 6.12";
         let kernel = |at: usize, what: &str, thing: &'static str| {
             let has = *KERNEL[at].get_or_init(|| can_add(thing));
@@ -61,6 +63,7 @@ impl Feature {
             Self::Dummy => kernel(3, "dummy", "name probe type dummy"),
             Self::FqCodel => kernel(4, "fq_codel", "qdisc add dev lo root fq_codel"),
             Self::Fq => kernel(5, "fq", "qdisc add dev lo root fq"),
+            Self::Netkit => kernel(6, "netkit", "name probe type netkit"),
             Self::Sctp => socket(AddressFamily::Inet, SockType::Stream, SockFlag::empty(), SockProtocol::Sctp)
                 .is_err()
                 .then(|| format!("needs sctp, {run_by}")),

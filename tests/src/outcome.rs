@@ -15,8 +15,8 @@ const POD_SYSCTLS: &[&str] = &[
 /// Sysctls of the node.
 const HOST_SYSCTLS: &[&str] = &["ipv4/ip_forward", "ipv6/conf/all/forwarding"];
 
-/// The result, then the links, addresses, routes and sysctls of the container and of the host. Host ends of veths are
-/// called `veth*`, hardware addresses `mac`.
+/// The result, then the links, addresses, routes and sysctls of the container and of the host. Host ends of veths and
+/// netkits are called `veth*`, hardware addresses `mac`.
 pub fn outcome(host: &Ns, pod: &Ns, result: &Value) -> Value {
     json!({
         "result": without_choices(result),
@@ -41,7 +41,7 @@ pub fn without_choices(result: &Value) -> Value {
 
 /// Names that are chosen at random or by hash.
 fn general(name: &str) -> String {
-    let is_chosen = name.len() > 8 && name.starts_with("veth");
+    let is_chosen = name.len() > 8 && (name.starts_with("veth") || name.starts_with("nk"));
     if is_chosen { "veth*".to_owned() } else { name.to_owned() }
 }
 

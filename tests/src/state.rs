@@ -187,10 +187,11 @@ pub fn filters(host: &Ns) -> Vec<String> {
     found
 }
 
-/// A veth whose other end is in another namespace, and that is not the test's own way outside.
+/// A veth or netkit whose other end is in another namespace, and that is not the test's own way outside.
 fn is_pod_side(link: &Value) -> bool {
     let name = link["ifname"].as_str().unwrap_or_default();
-    link["linkinfo"]["info_kind"] == "veth" && link["link_netnsid"].is_number() && name.starts_with("veth")
+    let is_named = |kind, prefix| link["linkinfo"]["info_kind"] == kind && name.starts_with(prefix);
+    link["link_netnsid"].is_number() && (is_named("veth", "veth") || is_named("netkit", "nk"))
 }
 
 fn is_lease(path: &Path) -> bool {

@@ -3,6 +3,7 @@
 mod guard;
 mod inside;
 mod lifecycle;
+mod netkit;
 mod order;
 mod traffic;
 mod xsk_bind;
@@ -40,7 +41,7 @@ fn list(main: &Value, limits: &Value) -> Value {
 fn host_link(result: &Value) -> String {
     let interfaces = result["interfaces"].as_array().unwrap();
     let veth = interfaces.iter().map(|interface| interface["name"].as_str().unwrap());
-    veth.into_iter().find(|name| name.starts_with("veth")).unwrap().to_owned()
+    veth.into_iter().find(|name| name.starts_with("veth") || name.starts_with("nk")).unwrap().to_owned()
 }
 
 /// The ifb of the host that has what the container sends, or of the container that has what it receives.

@@ -182,6 +182,28 @@ fn everybody_reaches_a_port_of_a_limited_container_by_ebpf() {
 }
 
 #[test]
+fn everybody_reaches_a_port_of_a_netkit() {
+    needs!(Netkit);
+    for plugin in ["netkit", "netkit l2"] {
+        Matrix { plugin, ..PLAIN }.assert(&ROUTED);
+        Matrix { plugin, limited: true, ..PLAIN }.assert(&ROUTED);
+    }
+    let seen = Seen { sibling: ["10.1.0.1", "fd00:1::1"], ..ROUTED };
+    Matrix { plugin: "bridge of netkits", ..PLAIN }.assert(&seen);
+}
+
+#[test]
+fn everybody_reaches_a_port_of_a_netkit_by_ebpf() {
+    needs!(Netkit);
+    let by_ebpf = Matrix { backend: "ebpf", others: Others::Before, ..PLAIN };
+    for plugin in ["bridge of netkits", "netkit l2"] {
+        let seen = Seen { sibling: ["10.1.0.2", "fd00:1::2"], ..BY_EBPF };
+        Matrix { plugin, ..by_ebpf }.assert(&seen);
+        Matrix { plugin, others: Others::After, limited: true, ..by_ebpf }.assert(&ROUTED);
+    }
+}
+
+#[test]
 fn neighbours_keep_their_address_where_the_hosts_nat_sees_what_a_bridge_carries() {
     needs!(BridgeNf);
     Matrix { bridge_nf: true, ..PLAIN }.assert(&ROUTED);

@@ -25,7 +25,15 @@ fn network(plugin: &str, name: &str, of: u8) -> Value {
     let ipam = json!({"type": "host-local",
         "ranges": [[{"subnet": format!("10.{of}.0.0/24")}], [{"subnet": format!("fd00:{of}::/64")}]],
         "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]});
-    let mut main = if plugin == "bridge" { conf::bridge() } else { conf::ptp() };
+    let mut main = match plugin {
+        "bridge" | "bridge of netkits" => conf::bridge(),
+        "netkit" | "netkit l2" => conf::netkit(),
+        _ => conf::ptp(),
+    };
+    if plugin.contains("netkit") {
+        main["device"] = json!("netkit");
+        main["mode"] = json!(if plugin == "netkit" { "l3" } else { "l2" });
+    }
     main["ipam"] = ipam;
     main["bridge"] = json!(format!("br{of}"));
     json!({"cniVersion": "1.1.0", "name": name, "type": "braid",

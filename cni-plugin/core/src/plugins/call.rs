@@ -28,7 +28,7 @@ pub struct Call<'a> {
     pub prev: Option<&'a AddResult>,
     /// Of container id and interface: what their names are made of.
     digest: [u8; 32],
-    /// The host end of the container's veth where it has another name and address.
+    /// The host end of the container's pair of links where it has another name and address.
     host_end: Option<(IfName, Mac)>,
 }
 
@@ -69,6 +69,11 @@ impl<'a> Call<'a> {
     /// The host end of the container's veth.
     pub fn host_veth(&self) -> IfName {
         self.host_end.as_ref().map_or_else(|| veth_name(&self.digest[..8]), |(name, _)| name.clone())
+    }
+
+    /// The host end of the container's netkit.
+    pub fn host_netkit(&self) -> IfName {
+        self.host_end.as_ref().map_or_else(|| named("nk", &self.digest[..8]), |(name, _)| name.clone())
     }
 
     /// The host end's hardware address. Its first byte is high, so that a bridge, which takes the lowest address of

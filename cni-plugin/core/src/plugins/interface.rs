@@ -180,10 +180,10 @@ pub fn masquerade(call: &Call<'_>, ips: &[IpConfig]) -> Vec<Step> {
     ips.iter().map(one).collect()
 }
 
-/// The steps that take away a veth of which no record is left, and what masqueraded its container's addresses.
-pub fn del_veth(call: &Call<'_>, ip_masq: bool) -> impl Iterator<Item = Step> {
+/// The steps that take away a pair of links of which no record is left, and what masqueraded its container's addresses.
+pub fn del_pair(call: &Call<'_>, host: IfName, ip_masq: bool) -> impl Iterator<Item = Step> {
     let masquerade = ip_masq.then(|| del_masquerade(call));
-    let ends = [LinkRef::host(call.host_veth()), call.pod()].map(|at| Step::del(Link::any(at)));
+    let ends = [LinkRef::host(host), call.pod()].map(|at| Step::del(Link::any(at)));
     masquerade.into_iter().flatten().chain(ends)
 }
 

@@ -106,6 +106,7 @@ pub const TYPES: &[&str] = &[
     "bridge",
     "ptp",
     "veth",
+    "netkit",
     "macvlan",
     "ipvlan",
     "vlan",
@@ -124,6 +125,7 @@ pub fn parse(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Erro
     Ok(Some(match conf.plugin.as_str() {
         "bridge" => boxed(|| main::bridge::Bridge::parse(conf, args))?,
         "ptp" | "veth" => boxed(|| main::ptp::Ptp::parse(conf))?,
+        "netkit" => boxed(|| main::netkit::Netkit::parse(conf, args))?,
         "macvlan" => boxed(|| main::macvlan::parse(conf, args))?,
         "ipvlan" => boxed(|| main::ipvlan::parse(conf))?,
         "vlan" => boxed(|| main::vlan::parse(conf))?,
@@ -148,7 +150,7 @@ pub fn parse_for_release(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Pl
         }
         let most = match conf.plugin.as_str() {
             "bridge" => r#"{"ipMasq":true,"macspoofchk":true}"#,
-            "ptp" | "veth" => r#"{"ipMasq":true}"#,
+            "ptp" | "veth" | "netkit" => r#"{"ipMasq":true}"#,
             "tuning" => r#"{"mtu":1500}"#,
             _ => "{}",
         };
@@ -179,6 +181,9 @@ mod tests {
         assert_eq!(all, "veth, bridge, bridge vlan_filtering, nf_tables masquerade, nf_tables bridge");
         assert_eq!(features(r#""type":"bridge","vlanTrunk":[{"id":7}]"#), "veth, bridge, bridge vlan_filtering");
         assert_eq!(features(r#""type":"ptp","ipMasq":true"#), "veth, nf_tables masquerade");
+        assert_eq!(features(r#""type":"ptp","device":"netkit""#), "netkit");
+        assert_eq!(features(r#""type":"bridge","device":"netkit""#), "netkit l2, bridge");
+        assert_eq!(features(r#""type":"netkit","mode":"l2","ipMasq":true"#), "netkit l2, nf_tables masquerade");
         assert_eq!(features(r#""type":"macvlan""#), "macvlan");
         assert_eq!(features(r#""type":"ipvlan""#), "ipvlan");
         assert_eq!(features(r#""type":"vlan""#), "vlan");

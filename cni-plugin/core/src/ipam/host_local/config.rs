@@ -77,7 +77,7 @@ fn path(ipam: &Json, key: &str) -> Result<Option<PathBuf>, Error> {
 /// True if the plugin that asks gives the node the gateway's address, on whichever link it makes.
 fn needs_gateway(conf: &Json) -> Result<bool, Error> {
     Ok(match conf.str_or("type", "")? {
-        "ptp" | "veth" => true,
+        "ptp" | "veth" | "netkit" => true,
         "bridge" => conf.bool_or("isGateway", false)? || conf.bool_or("isDefaultGateway", false)?,
         _ => false,
     })

@@ -1,13 +1,14 @@
-//! `bridge`: a veth whose host end is a port of a bridge, which may be the containers' gateway.
+//! `bridge`: a veth or netkit whose host end is a port of a bridge, which may be the containers' gateway.
 
 mod vlan;
 
+use super::device::{Device, Ends};
 use crate::cni::{AddResult, Dns, Error, Interface, IpConfig, NetConf, Route};
 use crate::ipam::Lease;
 use crate::name::{IfName, Mac};
 use crate::plan::facts::LinkFact;
 use crate::plan::step::{Event, Legacy, Step};
-use crate::plan::thing::link::ETHERNET_MTUS;
+use crate::plan::thing::link::{ETHERNET_MTUS, NetkitMode};
 use crate::plan::thing::{Addr, Attr, Link, LinkAttr, LinkKind, LinkRef, MacCheck};
 use crate::plan::{Facts, Feature, Need};
 use crate::plugins::call::bridge_mac;
@@ -32,6 +33,8 @@ pub struct Bridge {
     force_address: bool,
     ip_masq: bool,
     mtu: Option<u32>,
+    /// `device`, default veth.
+    device: Device,
     hairpin: bool,
     promisc: bool,
     vlan: vlan::Vlans,
@@ -60,6 +63,7 @@ impl Bridge {
             force_address: json.bool_or("forceAddress", false)?,
             ip_masq: interface::ip_masq(json)?,
             mtu: mtu::read(json)?.map(|mtu| mtu::within(mtu, &ETHERNET_MTUS, "")).transpose()?,
+            device: Device::parse(json, NetkitMode::L2)?,
             hairpin: json.bool_or("hairpinMode", false)?,
             promisc: json.bool_or("promiscMode", false)?,
             vlan: vlan::Vlans::parse(json)?,
@@ -75,6 +79,10 @@ impl Bridge {
         }
         if bridge.disable_container && !conf.ipam.is_empty() {
             return Err(Error::config("cannot use IPAM when DisableContainerInterface flag is set"));
+        }
+        if bridge.device == Device::Netkit(NetkitMode::L3) {
+            let sentence = "has no hardware address, so it can't be a port of a bridge; mode l2 can";
+            return Err(Error::config(format!("\"mode\": a netkit of mode l3 {sentence}")));
         }
         let from_args = interface::mac_of_args(args)?;
         let mac = interface::mac_of_runtime(conf)?.or(interface::mac_of_cni_args(conf)?).or(from_args);
@@ -124,17 +132,10 @@ impl Bridge {
         steps
     }
 
-    /// The veth, with its host end in the bridge.
+    /// The pair of links, with its host end in the bridge.
     fn add_port(&self, call: &Call<'_>, facts: &Facts) -> Vec<Step> {
-        let port = LinkRef::host(call.host_veth());
-        let mut steps = vec![Step::add(Link {
-            at: port.clone(),
-            mac: Some(call.host_mac()),
-            mtu: self.mtu,
-            up: false,
-            master: Some(self.bridge.clone()),
-            kind: LinkKind::Veth { peer: call.pod(), peer_mac: Some(self.pod_mac(call)) },
-        })];
+        let (port, pod_mac) = (self.port(call), self.pod_mac(call));
+        let mut steps = vec![self.device.add(call, Ends { mtu: self.mtu, master: Some(&self.bridge), pod_mac })];
         // A new port has both off.
         let attrs = [(self.hairpin, LinkAttr::Hairpin(true)), (self.port_isolation, LinkAttr::Isolated(true))];
         steps.extend(
@@ -143,7 +144,7 @@ impl Bridge {
         let default_pvid = facts.link(&self.at()).map_or(1, |fact| fact.default_pvid);
         steps.extend(self.vlan.on_port(&port, default_pvid));
         if self.mac_spoof_check {
-            let check = MacCheck { port: port.name, mac: self.pod_mac(call), owner: call.owner.short() };
+            let check = MacCheck { port: port.name, mac: pod_mac, owner: call.owner.short() };
             steps.push(Step::add(check));
         }
         steps
@@ -152,8 +153,8 @@ impl Bridge {
     /// Lets frames through the port, when all that decides about them is there. It comes last for speed as well: what
     /// the kernel does about a new carrier would hold up every later step.
     fn open_port(&self, call: &Call<'_>, facts: &Facts, ips: &[IpConfig]) -> Vec<Step> {
-        let port = LinkRef::host(call.host_veth());
-        let mut steps = vec![call.mark(LinkRef::host(call.host_veth())), interface::up(&port)];
+        let port = self.port(call);
+        let mut steps = vec![call.mark(port.clone()), interface::up(&port)];
         if self.disable_container {
             return steps;
         }
@@ -183,6 +184,11 @@ impl Bridge {
 
     fn dad(&self) -> Dad {
         if self.enable_dad { Dad::On } else { Dad::Off }
+    }
+
+    /// The host end of the pair.
+    fn port(&self, call: &Call<'_>) -> LinkRef {
+        LinkRef::host(self.device.host(call))
     }
 
     fn pod_mac(&self, call: &Call<'_>) -> Mac {
@@ -252,11 +258,8 @@ impl Bridge {
     }
 
     fn interfaces(&self, call: &Call<'_>, facts: &Facts) -> Vec<Interface> {
-        vec![
-            interface::of_host(&self.bridge, self.mac(facts)),
-            interface::of_host(&call.host_veth(), call.host_mac()),
-            call.interface(self.pod_mac(call).to_string()),
-        ]
+        let bridge = interface::of_host(&self.bridge, self.mac(facts));
+        [bridge].into_iter().chain(self.device.interfaces(call, self.pod_mac(call))).collect()
     }
 }
 
@@ -267,6 +270,7 @@ impl Plugin for Bridge {
 
     fn needs(&self, call: &Call<'_>) -> Vec<Need> {
         let mut needs = vec![Need::BootIdWithout(self.at()), Need::Link(call.pod())];
+        needs.extend(self.device.need());
         if self.is_gateway {
             let gateway = self.gateway_link().ok();
             needs.extend(gateway.into_iter().flat_map(|at| [Need::BootIdWithout(at.clone()), Need::Addrs(at)]));
@@ -284,6 +288,7 @@ impl Plugin for Bridge {
     }
 
     fn refuse(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
+        self.device.refuse(facts)?;
         match facts.link(&self.at()) {
             Some(fact) if fact.kind != "bridge" => {
                 let name = self.bridge.as_str();
@@ -328,11 +333,11 @@ impl Plugin for Bridge {
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
         let mut steps = Vec::new();
         if self.mac_spoof_check {
-            let check = MacCheck { port: call.host_veth(), mac: self.pod_mac(call), owner: call.owner.short() };
+            let check = MacCheck { port: self.device.host(call), mac: self.pod_mac(call), owner: call.owner.short() };
             let (container_id, ifname) = (call.owner.container_id.clone(), call.ifname.clone());
             steps.extend([Step::del(check), Step::Legacy(Legacy::MacCheck { container_id, ifname })]);
         }
-        steps.extend(interface::del_veth(call, self.ip_masq));
+        steps.extend(self.device.remnants(call, self.ip_masq));
         steps
     }
 
@@ -343,11 +348,11 @@ impl Plugin for Bridge {
             (Feature::MacCheck, self.mac_spoof_check),
         ];
         let asked = asked.into_iter().filter_map(|(feature, is_asked)| is_asked.then_some(feature));
-        [Feature::Veth, Feature::Bridge].into_iter().chain(asked).collect()
+        [self.device.feature(), Feature::Bridge].into_iter().chain(asked).collect()
     }
 
     fn kind(&self) -> Option<&'static str> {
-        Some("veth")
+        Some(self.device.kind())
     }
 }
 

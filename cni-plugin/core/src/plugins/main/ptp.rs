@@ -1,10 +1,12 @@
-//! `ptp`, also reached as `veth`: a veth whose host end routes to the container, without a bridge.
+//! `ptp`, also reached as `veth`: a veth or netkit whose host end routes to the container, without a bridge.
 
+use super::device::{Device, Ends};
 use crate::cni::{AddResult, Dns, Error, IpConfig, NetConf};
 use crate::ipam::Lease;
+use crate::name::Mac;
 use crate::plan::step::{Event, Step};
-use crate::plan::thing::link::ETHERNET_MTUS;
-use crate::plan::thing::{Addr, Link, LinkKind, LinkRef, Route, Thing};
+use crate::plan::thing::link::{ETHERNET_MTUS, NetkitMode};
+use crate::plan::thing::{Addr, LinkRef, Route, Thing};
 use crate::plan::{Facts, Feature, Need};
 use crate::plugins::interface::{self, Dad};
 use crate::plugins::{Addresses, Call, Planned, Plugin, mtu};
@@ -20,8 +22,12 @@ const CONTAINER: usize = 1;
 #[derive(Debug)]
 pub struct Ptp {
     ip_masq: bool,
-    mtu: Option<u32>,
-    dns: Option<Dns>,
+    pub(super) mtu: Option<u32>,
+    pub(super) dns: Option<Dns>,
+    /// `device`, default veth.
+    pub(super) device: Device,
+    /// Hardware address of the container's end, where one is asked for.
+    pub(super) mac: Option<Mac>,
 }
 
 impl Ptp {
@@ -29,7 +35,12 @@ impl Ptp {
     pub fn parse(conf: &NetConf) -> Result<Self, Error> {
         let json = &conf.json;
         let mtu = mtu::read(json)?.map(|mtu| mtu::within(mtu, &ETHERNET_MTUS, "")).transpose()?;
-        Ok(Self { ip_masq: interface::ip_masq(json)?, mtu, dns: conf.dns.clone() })
+        let device = Device::parse(json, NetkitMode::L3)?;
+        Ok(Self { ip_masq: interface::ip_masq(json)?, mtu, dns: conf.dns.clone(), device, mac: None })
+    }
+
+    pub(super) fn pod_mac(&self, call: &Call<'_>) -> Mac {
+        self.mac.unwrap_or_else(|| call.pod_mac())
     }
 
     /// The container's side: no route for the prefix but through the gateway, which is one hop away.
@@ -66,11 +77,11 @@ impl Ptp {
         Ok(steps)
     }
 
-    /// The host's side: the gateway address on the veth, and the way to the container.
+    /// The host's side: the gateway address on its end, and the way to the container.
     fn host(call: &Call<'_>, port: &LinkRef, ips: &[IpConfig]) -> Result<Vec<Step>, Error> {
         let mut steps = vec![Step::add(interface::without_advertisements(port))];
         steps.extend(interface::without_detection(port, ips).map(Step::add));
-        steps.extend([call.mark(LinkRef::host(call.host_veth())), interface::up(port)]);
+        steps.extend([call.mark(port.clone()), interface::up(port)]);
         for ip in ips {
             let net = IpNet::from(gateway(ip)?);
             steps.push(Step::ensure(Addr { at: port.clone(), net, no_prefix_route: false, no_dad: true }));
@@ -91,7 +102,8 @@ impl Ptp {
 }
 
 fn gateway(ip: &IpConfig) -> Result<IpAddr, Error> {
-    ip.gateway.ok_or_else(|| Error::internal(format!("ptp needs a gateway for {}: the IPAM gave none", ip.address)))
+    ip.gateway
+        .ok_or_else(|| Error::internal(format!("a routed link needs a gateway for {}: the IPAM gave none", ip.address)))
 }
 
 impl Plugin for Ptp {
@@ -100,11 +112,11 @@ impl Plugin for Ptp {
     }
 
     fn needs(&self, call: &Call<'_>) -> Vec<Need> {
-        vec![Need::Link(call.pod())]
+        [Need::Link(call.pod())].into_iter().chain(self.device.need()).collect()
     }
 
     fn gateway_at(&self, call: &Call<'_>) -> Option<LinkRef> {
-        Some(LinkRef::host(call.host_veth()))
+        Some(LinkRef::host(self.device.host(call)))
     }
 
     fn needs_of(&self, lease: &Lease) -> Vec<Need> {
@@ -112,6 +124,7 @@ impl Plugin for Ptp {
     }
 
     fn refuse(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
+        self.device.refuse(facts)?;
         interface::refuse_taken(call, facts)
     }
 
@@ -123,16 +136,9 @@ impl Plugin for Ptp {
         for ip in &mut ips {
             ip.interface = Some(CONTAINER);
         }
-        let port = LinkRef::host(call.host_veth());
+        let (port, pod_mac) = (LinkRef::host(self.device.host(call)), self.pod_mac(call));
         let mut steps = interface::forwarding(&ips, facts);
-        steps.push(Step::add(Link {
-            at: port.clone(),
-            mac: Some(call.host_mac()),
-            mtu: self.mtu,
-            up: false,
-            master: None,
-            kind: LinkKind::Veth { peer: call.pod(), peer_mac: Some(call.pod_mac()) },
-        }));
+        steps.push(self.device.add(call, Ends { mtu: self.mtu, master: None, pod_mac }));
         steps.extend(Self::host(call, &port, &ips)?);
         if self.ip_masq {
             steps.extend(interface::masquerade(call, &ips));
@@ -140,23 +146,22 @@ impl Plugin for Ptp {
         // The container's end comes up last: nothing passes before all that decides about it is there, and what the
         // kernel does about a new carrier holds up no step but the look at it.
         steps.extend(Self::container(call, &ips, &lease)?);
-        steps.push(Step::Wait(Event::Up(port.clone())));
-        let interfaces =
-            vec![interface::of_host(&port.name, call.host_mac()), call.interface(call.pod_mac().to_string())];
+        steps.push(Step::Wait(Event::Up(port)));
+        let interfaces = self.device.interfaces(call, pod_mac).into();
         let dns = interface::dns(self.dns.as_ref(), lease.dns);
         Ok(Planned { steps, result: AddResult { interfaces, ips, routes: lease.routes, dns }, warnings: Vec::new() })
     }
 
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
-        interface::del_veth(call, self.ip_masq).collect()
+        self.device.remnants(call, self.ip_masq).collect()
     }
 
     fn features(&self) -> Vec<Feature> {
         let masquerade = self.ip_masq.then_some(Feature::Masquerade);
-        [Feature::Veth].into_iter().chain(masquerade).collect()
+        [self.device.feature()].into_iter().chain(masquerade).collect()
     }
 
     fn kind(&self) -> Option<&'static str> {
-        Some("veth")
+        Some(self.device.kind())
     }
 }

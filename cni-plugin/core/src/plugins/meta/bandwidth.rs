@@ -29,8 +29,8 @@ const PACKETS: u32 = 1000;
 
 /// The place that can hold up the container's packets.
 enum Place {
-    /// A veth: on either end.
-    Veth {
+    /// A pair of links, a veth or a netkit: on the host's end.
+    Pair {
         /// The end on the host's side.
         host: LinkRef,
     },
@@ -40,21 +40,22 @@ enum Place {
 
 fn place(call: &Call<'_>, prev: &AddResult, facts: &Facts, pod: &LinkFact) -> Result<Place, Error> {
     let name = call.ifname.as_str();
-    match pod.kind.as_str() {
-        "veth" => {}
-        _ if pod.index == LOOPBACK => {
-            return Err(Error::config(format!("container interface {name:?} is the loopback: nothing shapes it")));
-        }
-        _ => return Ok(Place::Pod),
+    if pod.index == LOOPBACK {
+        return Err(Error::config(format!("container interface {name:?} is the loopback: nothing shapes it")));
     }
+    if !pod.is_end() {
+        return Ok(Place::Pod);
+    }
+    let own = [call.host_veth(), call.host_netkit()].map(LinkRef::host);
     let is_end = |at: &LinkRef| {
-        let is_peer = |index: u32| pod.parent.map_or(*at == LinkRef::host(call.host_veth()), |peer| peer == index);
-        facts.link(at).is_some_and(|fact| fact.kind == "veth" && is_peer(fact.index))
+        let is_peer = |index: u32| pod.parent.map_or(own.contains(at), |peer| peer == index);
+        facts.link(at).is_some_and(|fact| fact.kind == pod.kind && is_peer(fact.index))
     };
     let host = host_links(prev).find(is_end).or_else(|| facts.peers.get(&call.pod()).cloned());
-    let host =
-        host.ok_or_else(|| Error::internal(format!("no veth peer of container interface {name:?} found in host ns")))?;
-    Ok(Place::Veth { host })
+    let kind = &pod.kind;
+    let host = host
+        .ok_or_else(|| Error::internal(format!("no {kind} peer of container interface {name:?} found in host ns")))?;
+    Ok(Place::Pair { host })
 }
 
 impl Bandwidth {
@@ -65,9 +66,9 @@ impl Bandwidth {
         Some(if serves || !has(Feature::Htb) { best } else { Queue::Htb })
     }
 
-    /// The shaping of a veth: all on the host's end, so that both the root queue of the container's end and the place of its
+    /// The shaping of a pair: all on the host's end, so that both the root queue of the container's end and the place of its
     /// filters are the container's own. What comes in from it is sent through an ifb.
-    fn of_veth(&self, call: &Call<'_>, queue: Queue, facts: &Facts, host: LinkRef, mtu: u32) -> Vec<Step> {
+    fn of_pair(&self, call: &Call<'_>, queue: Queue, facts: &Facts, host: LinkRef, mtu: u32) -> Vec<Step> {
         let to_pod = self.ingress.map(|rate| {
             let queue = with_room(queue, &host, facts);
             Shaper { at: host.clone(), toward: Toward::Pod, queue, rate, mtu }
@@ -258,7 +259,7 @@ impl Plugin for Bandwidth {
         self.refuse_l3s(call, pod)?;
         let mut result = prev;
         let steps = match place(call, &result, facts, pod)? {
-            Place::Veth { host } => self.of_veth(call, queue, facts, host, pod.mtu),
+            Place::Pair { host } => self.of_pair(call, queue, facts, host, pod.mtu),
             Place::Pod => self.of_pod(call, queue, facts, pod.mtu),
         };
         self.refuse_shaping_all(&steps)?;

@@ -3,6 +3,7 @@
 use crate::cni::{AddResult, Error, NetConf};
 use crate::ipam::Lease;
 use crate::name::IfName;
+use crate::plan::facts::LinkFact;
 use crate::plan::step::{Kind, Legacy, Step};
 use crate::plan::thing::firewall::{Gate, Isolation, LegacyTable};
 use crate::plan::thing::{Attr, Firewall as Rules, LinkAttr};
@@ -184,7 +185,7 @@ impl Plugin for Firewall {
         let Some(rules) = self.rules(call, facts)? else {
             return Ok(Planned { result, ..Planned::default() });
         };
-        let port = || host_links(&result).find(|at| facts.link(at).is_some_and(|fact| fact.kind == "veth"));
+        let port = || host_links(&result).find(|at| facts.link(at).is_some_and(LinkFact::is_end));
         let is_within = rules.isolation.as_ref().is_some_and(|isolation| isolation.within);
         let isolate = |at| Step::ensure(Attr { at, to: LinkAttr::Isolated(true) });
         let mut steps: Vec<Step> = is_within.then(port).flatten().map(isolate).into_iter().collect();

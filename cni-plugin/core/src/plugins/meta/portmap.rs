@@ -5,6 +5,7 @@ mod conditions;
 use crate::cni::{AddResult, Error, Interface, Json, NetConf, Owner};
 use crate::ipam::Lease;
 use crate::name::{Mac, Ns};
+use crate::plan::facts::LinkFact;
 use crate::plan::step::{Kind, Legacy, Step};
 use crate::plan::thing::condition::Conditions;
 use crate::plan::thing::host_ports::{
@@ -108,15 +109,15 @@ impl Portmap {
     }
 
     /// The backend that redirects clients to the container. eBPF rewrites only sources whose answer would go astray, tests
-    /// no conditions, and redirects only to a veth.
+    /// no conditions, and redirects only to a veth, or to a netkit with a hardware address.
     fn backend(&self, call: &Call<'_>, prev: &AddResult, facts: &Facts) -> Backend {
         if self.asked != Asked::Ebpf || self.masq_all || !self.conditions.is_empty() || lacking(facts).is_some() {
             return Backend::Nftables;
         }
         let is_own = |interface: &&Interface| interface.name == call.ifname.as_str() && !interface.sandbox.is_empty();
         let mac = prev.interfaces.iter().find(is_own).and_then(|own| Mac::parse(&own.mac));
-        let veth = host_links(prev).find_map(|at| facts.link(&at).filter(|fact| fact.kind == "veth").map(|f| (at, f)));
-        let (Some(mac), Some((link, fact))) = (mac, veth) else { return Backend::Nftables };
+        let end = host_links(prev).find_map(|at| facts.link(&at).filter(|fact| fact.is_end()).map(|f| (at, f)));
+        let (Some(mac), Some((link, fact))) = (mac, end) else { return Backend::Nftables };
         Backend::Ebpf(Way {
             neighbours: !fact.isolated,
             link,
@@ -149,7 +150,7 @@ impl Portmap {
             Backend::Nftables if self.asked == Asked::Ebpf && !self.masq_all => match lacking(facts) {
                 _ if !self.conditions.is_empty() => ("ebpf", "it asks for no conditions".to_owned()),
                 Some(lacking) => ("ebpf", lacking),
-                None => ("ebpf", "it leads to a veth only".to_owned()),
+                None => ("ebpf", "it leads only to a veth, or a netkit of mode l2".to_owned()),
             },
             Backend::Nftables | Backend::Ebpf(_) => return None,
         };
@@ -286,7 +287,7 @@ fn hairpin(prev: &AddResult, facts: &Facts, targets: &[Target]) -> Option<Step> 
     bridge(prev, facts)?;
     let is_carried = |target: &&Target| facts.sysctl_is(Ns::Host, bridge_nf(target.addr.into()), "1");
     targets.iter().find(is_carried)?;
-    let at = host_links(prev).find(|at| facts.link(at).is_some_and(|fact| fact.kind == "veth"))?;
+    let at = host_links(prev).find(|at| facts.link(at).is_some_and(LinkFact::is_end))?;
     Some(Step::ensure(Attr { at, to: LinkAttr::Hairpin(true) }))
 }
 

@@ -5,6 +5,7 @@ use crate::ipam::Lease;
 use crate::name::{Mac, Ns};
 use crate::plan::facts::LinkFact;
 use crate::plan::step::{Legacy, Step};
+use crate::plan::thing::link::NetkitMode;
 use crate::plan::thing::{Attr, LinkAttr, Sysctl};
 use crate::plan::{Facts, Need};
 use crate::plugins::{Call, Planned, Plugin, interface, mtu};
@@ -64,6 +65,18 @@ impl Tuning {
         let (Some(mtu), Some(fact)) = (mtu, facts.link(&call.pod())) else { return Ok(()) };
         mtu::within(mtu.into(), &fact.mtus, &format!(", the bounds of link {}", call.pod()))?;
         mtu::refuse_ipv6_below(Some(mtu), call.prev.map_or(&[], |prev| &prev.ips))
+    }
+
+    /// Refuses a hardware address for a link that has none.
+    fn refuse_mac(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
+        let is_without = |fact: &LinkFact| fact.kind == "netkit" && fact.mode == Some(NetkitMode::L3.name());
+        match self.mac().filter(|_| facts.link(&call.pod()).is_some_and(is_without)) {
+            Some(mac) => {
+                let sentence = "a netkit of mode l3 has no hardware address";
+                Err(Error::config(format!("\"mac\": {mac} can't be set on {}: {sentence}", call.pod())))
+            }
+            None => Ok(()),
+        }
     }
 
     fn refuse_unlisted(&self, facts: &Facts) -> Result<(), Error> {
@@ -131,6 +144,7 @@ impl Plugin for Tuning {
     fn refuse(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
         self.refuse_unlisted(facts)?;
         self.refuse_mtu(call, facts)?;
+        self.refuse_mac(call, facts)?;
         self.sysctls.iter().try_for_each(|(key, _)| path(key, call.ifname.as_str()).map(drop))
     }
 

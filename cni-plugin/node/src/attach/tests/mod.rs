@@ -61,6 +61,9 @@ fn containers() -> Vec<Vec<String>> {
     let second = format!(r#"{{"type":"bridge","bridge":"cni0",{}}}"#, ipam(2));
     all.push(vec![bridge(), second, shaped("macvlan", 3)]);
     all.push(vec![ptp(1), masquerading("bridge", r#""bridge":"cni1","#, 2), masquerading("ptp", "", 3)]);
+    let netkit = |kind, more: &str, subnet| masquerading(kind, &format!(r#""device":"netkit",{more}"#), subnet);
+    all.push(vec![masquerading("netkit", r#""mode":"l2","#, 1), r#"{"type":"netkit"}"#.to_owned()]);
+    all.push(vec![netkit("ptp", "", 1), netkit("bridge", r#""bridge":"cni1","macspoofchk":true,"#, 2)]);
     all
 }
 

@@ -191,11 +191,11 @@ pub(super) fn read_peer(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) ->
     Ok(())
 }
 
-/// The link of the host that a link of the container names as its peer, if it is a veth.
+/// The link of the host that a link of the container names as its peer, if both are a pair.
 fn peer_of(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<Option<LinkRef>, Error> {
     link::read(kernel, at, facts)?;
     let Some(LinkFact { parent: Some(index), parent_netns: Some(netns), .. }) =
-        facts.link(at).filter(|link| link.kind == "veth")
+        facts.link(at).filter(|link| link.is_end())
     else {
         return Ok(None);
     };

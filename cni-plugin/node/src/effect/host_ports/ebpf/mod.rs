@@ -140,7 +140,7 @@ pub(super) fn owners() -> Result<Vec<String>, Errno> {
 /// True if a link runs the programs that are pinned. A port of a bridge needs that for ingress, other links need both.
 fn is_hooked(kernel: &mut Kernel, at: &LinkRef) -> Result<bool, Cause> {
     let (Some(programs), Some(fact)) = (Programs::pinned()?, kernel.link(at)?) else { return Ok(false) };
-    let is_port = fact.kind == "veth" && fact.master.is_some();
+    let is_port = fact.is_end() && fact.master.is_some();
     for (hook, id) in HOOKS.into_iter().zip(programs.ids()?) {
         let socket = kernel.route(at.ns)?;
         let filters = found(socket.dump(tc::GETTFILTER, |out| tc::dump_filters(fact.index, hook, out)))?;

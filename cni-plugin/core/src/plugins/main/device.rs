@@ -1,0 +1,131 @@
+//! The pair of links between node and container that `bridge`, `ptp` and `netkit` make: a veth, or a netkit.
+
+use crate::cni::{Error, Interface, Json};
+use crate::name::{IfName, Mac};
+use crate::plan::step::Step;
+use crate::plan::thing::link::NetkitMode;
+use crate::plan::thing::{Link, LinkKind, LinkRef};
+use crate::plan::{Facts, Feature, Need};
+use crate::plugins::{Call, interface};
+
+/// The kind of the pair.
+///
+/// Of a netkit the node has the primary end. Only from there can its settings and programs be changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Device {
+    Veth,
+    Netkit(NetkitMode),
+}
+
+/// The settings of a pair besides its names.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ends<'a> {
+    /// MTU of both ends in bytes; the kernel's choice where unset.
+    pub(super) mtu: Option<u32>,
+    /// The bridge that the node's end becomes a port of.
+    pub(super) master: Option<&'a IfName>,
+    /// Hardware address of the container's end, if it has one.
+    pub(super) pod_mac: Mac,
+}
+
+impl Device {
+    /// Reads `device`, and of a netkit `mode`.
+    pub(super) fn parse(json: &Json, default: NetkitMode) -> Result<Self, Error> {
+        match json.str_or("device", "")? {
+            "" | "veth" => Ok(Self::Veth),
+            "netkit" => Self::netkit(json, default),
+            other => Err(Error::config(format!("unknown device: {other:?}"))),
+        }
+    }
+
+    /// Reads `mode` of a netkit.
+    pub(super) fn netkit(json: &Json, default: NetkitMode) -> Result<Self, Error> {
+        Ok(Self::Netkit(match json.str_or("mode", "")? {
+            "" => default,
+            "l2" => NetkitMode::L2,
+            "l3" => NetkitMode::L3,
+            other => return Err(Error::config(format!("unknown netkit mode: {other:?}"))),
+        }))
+    }
+
+    /// The name of the node's end.
+    pub(super) fn host(self, call: &Call<'_>) -> IfName {
+        match self {
+            Self::Veth => call.host_veth(),
+            Self::Netkit(_) => call.host_netkit(),
+        }
+    }
+
+    /// `mac` where the ends have hardware addresses.
+    fn addressed(self, mac: Mac) -> Option<Mac> {
+        match self {
+            Self::Veth | Self::Netkit(NetkitMode::L2) => Some(mac),
+            Self::Netkit(NetkitMode::L3) => None,
+        }
+    }
+
+    /// The step that makes the pair, both ends down.
+    pub(super) fn add(self, call: &Call<'_>, ends: Ends<'_>) -> Step {
+        let (peer, peer_mac) = (call.pod(), self.addressed(ends.pod_mac));
+        Step::add(Link {
+            at: LinkRef::host(self.host(call)),
+            mac: self.addressed(call.host_mac()),
+            mtu: ends.mtu,
+            up: false,
+            master: ends.master.cloned(),
+            kind: match self {
+                Self::Veth => LinkKind::Veth { peer, peer_mac },
+                Self::Netkit(mode) => LinkKind::Netkit { peer, peer_mac, mode },
+            },
+        })
+    }
+
+    /// Both ends in a result, the node's first. Those without a hardware address are named without.
+    pub(super) fn interfaces(self, call: &Call<'_>, pod_mac: Mac) -> [Interface; 2] {
+        let text = |mac| self.addressed(mac).map(|mac| mac.to_string()).unwrap_or_default();
+        let host = Interface { name: self.host(call).to_string(), mac: text(call.host_mac()), ..Interface::default() };
+        [host, call.interface(text(pod_mac))]
+    }
+
+    /// The steps that take away a pair of which no record is left, and what masqueraded its container's addresses.
+    pub(super) fn remnants(self, call: &Call<'_>, ip_masq: bool) -> impl Iterator<Item = Step> {
+        interface::del_pair(call, self.host(call), ip_masq)
+    }
+
+    /// The feature that the kernel makes it by.
+    pub(super) fn feature(self) -> Feature {
+        match self {
+            Self::Veth => Feature::Veth,
+            Self::Netkit(NetkitMode::L2) => Feature::NetkitL2,
+            Self::Netkit(NetkitMode::L3) => Feature::Netkit,
+        }
+    }
+
+    /// The fact needed before [`Self::refuse`]. Every kernel that braid runs on has veths.
+    pub(super) fn need(self) -> Option<Need> {
+        match self {
+            Self::Veth => None,
+            Self::Netkit(NetkitMode::L2) => Some(Need::Features(&[Feature::NetkitL2])),
+            Self::Netkit(NetkitMode::L3) => Some(Need::Features(&[Feature::Netkit])),
+        }
+    }
+
+    /// Refuses a kernel that can't make it.
+    pub(super) fn refuse(self, facts: &Facts) -> Result<(), Error> {
+        let feature = self.feature();
+        match facts.features.get(&feature) {
+            Some(Some(said)) => {
+                Err(Error::internal(format!("this kernel lacks {}: {said}; see `braid doctor`", feature.name())))
+            }
+            Some(None) | None => Ok(()),
+        }
+    }
+
+    /// The kernel's word for its kind.
+    pub(super) fn kind(self) -> &'static str {
+        match self {
+            Self::Veth => "veth",
+            Self::Netkit(_) => "netkit",
+        }
+    }
+}
