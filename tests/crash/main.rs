@@ -82,6 +82,30 @@ fn ptp_del_can_stop_anywhere() {
 }
 
 #[test]
+fn netkit_add_can_stop_anywhere() {
+    needs!(Netkit);
+    trials::add("netkit");
+}
+
+#[test]
+fn netkit_del_can_stop_anywhere() {
+    needs!(Netkit);
+    trials::del("netkit");
+}
+
+#[test]
+fn shaped_bridge_of_netkits_add_can_stop_anywhere() {
+    needs!(Netkit);
+    trials::add("shaped-netkit");
+}
+
+#[test]
+fn shaped_bridge_of_netkits_del_can_stop_anywhere() {
+    needs!(Netkit);
+    trials::del("shaped-netkit");
+}
+
+#[test]
 fn macvlan_add_can_stop_anywhere() {
     trials::add("macvlan");
 }

@@ -140,7 +140,11 @@ const ADDRESSES: usize = 5;
 
 /// The type that is called: some are lists in one call.
 fn face(plugin: &str) -> &str {
-    if ["full-chain", "ports-by-ebpf", "shaped-macvlan", "host-device", POD].contains(&plugin) { "braid" } else { plugin }
+    if ["full-chain", "ports-by-ebpf", "shaped-macvlan", "shaped-netkit", "host-device", POD].contains(&plugin) {
+        "braid"
+    } else {
+        plugin
+    }
 }
 
 /// Configurations of host-local by itself, one for each network.
@@ -185,13 +189,17 @@ fn conf(plugin: &str) -> Value {
         "shaped-macvlan" => {
             json!({"network": {"type": "macvlan", "master": PARENT, "ipam": ipam}, "bandwidth": limits()})
         }
+        "shaped-netkit" => {
+            let main = json!({"type": "bridge", "bridge": "br0", "device": "netkit", "isGateway": true, "ipam": ipam});
+            json!({"network": main, "bandwidth": limits()})
+        }
         // What a later plugin changed of the device is set back before it goes.
         "host-device" => {
             let device = json!({"type": plugin, "device": DEVICE[0], "ipam": ipam});
             json!({"plugins": [device, {"type": "tuning", "mtu": 1400}]})
         }
         "bridge" => json!({"bridge": "br0", "isGateway": true, "ipMasq": true, "macspoofchk": true}),
-        "ptp" => json!({"ipMasq": true}),
+        "ptp" | "netkit" => json!({"ipMasq": true}),
         "vlan" => json!({"master": PARENT, "vlanId": 5}),
         _ => json!({"master": PARENT}),
     };

@@ -118,20 +118,24 @@ fn tests(args: &Args) -> Result<Vec<String>> {
     let reference = sh::cache().join("reference");
     let crash = format!("BRAID_CRASH_STEP=9 {crash}");
     let kinds = ["ipvlan", "vlan", "dummy"];
-    let points = kinds.map(|kind| format!("{kind}_add_can_stop_anywhere {kind}_del_can_stop_anywhere")).join(" ");
+    let points = kinds.iter().chain(&["netkit", "shaped_bridge_of_netkits"]);
+    let points = points.map(|kind| format!("{kind}_add_can_stop_anywhere {kind}_del_can_stop_anywhere"));
+    let points = points.collect::<Vec<_>>().join(" ");
     let run = if let Some(notes) = &args.skipped {
         format!("{} && {}", exactly(&netns, notes, "netns")?, exactly(&crash, notes, "crash")?)
     } else if args.lacking {
         let host_ports = "of_a_bridge_by_ebpf by_ebpf_a_client beside_the_bridge in_a_vlan of_sctp";
         let neighbours = "bridge::neighbours bridge::a_container";
         let lacking = format!(
-            "ipvlan vlan:: dummy:: ports:: bridge_with_vlans bandwidth:: {host_ports} {neighbours} doctor_finds"
+            "ipvlan vlan:: dummy:: netkit ports:: bridge_with_vlans bandwidth:: {host_ports} {neighbours} doctor_finds"
         );
         format!("{netns} {lacking} && {crash} --exact {points}")
     } else {
         let all = format!("{netns} --skip hostile:: --skip parallel:: --skip reference::");
         let reference = kinds.map(|kind| format!("reference::{kind}")).join(" ");
-        format!("{all} && {netns} --exact {reference} && {crash} --exact {points}")
+        format!(
+            "{all} && {netns} --exact {reference} reference::a_bridge_and_a_ptp_of_netkits_but_for_the_kind && {crash} --exact {points}"
+        )
     };
     let script = format!("export BRAID_BIN={} BRAID_REFERENCE={}; {run}", braid.display(), reference.display());
     Ok(["sh", "-c", &script].map(String::from).to_vec())
