@@ -66,7 +66,21 @@ pub(super) fn budgets(runs: usize, reference: &Path, braid: &Path, out: &Path) -
     let options = [&BESIDE_ANOTHER[..], &["--ports", &ports]].concat();
     let report = run("ports", &options, &[("braid", braid)], &[conflist("full-braid")])?;
     budgets.extend(judged(&report, &[many_ports()])?);
+
+    if !has_netkit() {
+        eprintln!("SKIP ptp-netkit: needs netkit, which this kernel lacks");
+        return Ok(budgets);
+    }
+    let plugins = [("ref", reference), ("veth", braid), ("netkit", braid)];
+    let report = run("netkit", &[], &plugins, &[with_own("ptp", &[("netkit", conflist_path("ptp-netkit"))])])?;
+    budgets.extend(judged(&report, &netkit())?);
     Ok(budgets)
+}
+
+/// True if the kernel makes a netkit, in a namespace that is thrown away.
+fn has_netkit() -> bool {
+    let add = ["--net", "ip", "link", "add", "name", "probe", "type", "netkit"];
+    sh::read(&mut sh::cmd("unshare", add)).is_ok()
 }
 
 fn plain() -> Vec<Ratio<'static>> {
@@ -84,6 +98,22 @@ fn plain() -> Vec<Ratio<'static>> {
         ratios.push(Ratio { what, of: many, over: none("ADD", "braid"), at_most: 1.2 });
     }
     ratios
+}
+
+/// A netkit beside a veth, beside the reference's veth, and its deletion beside that of a veth.
+fn netkit() -> [Ratio<'static>; 3] {
+    let calls = |verb, plugins| ("ptp", NONE, verb, plugins);
+    let ratio = |what: &str, verb, over, at_most| Ratio {
+        what: what.to_owned(),
+        of: calls(verb, "netkit"),
+        over: calls(verb, over),
+        at_most,
+    };
+    [
+        ratio("ADD ptp by netkit / by veth", "ADD", "veth", 1.2),
+        ratio("ADD ptp by netkit / reference", "ADD", "ref", 1.0 / 6.0),
+        ratio("DEL ptp by netkit / floor", "DEL", "floor", 1.2),
+    ]
 }
 
 /// An attachment with a limit beside the same without, and beside the reference.
@@ -190,6 +220,19 @@ mod tests {
         let budgets = judged(&report, &limited()).unwrap();
         let ratios: Vec<_> = budgets.iter().map(|budget| (budget.ratio, budget.ratio <= budget.at_most)).collect();
         assert_eq!(ratios, [(1.5, false), (0.125, true), (0.25, false)]);
+    }
+
+    #[test]
+    fn a_netkit_is_judged_beside_a_veth_and_the_floor() {
+        let mut rows = Vec::new();
+        for (plugins, add, del) in
+            [("ref", 12.0, 40.0), ("veth", 1.5, 20.0), ("netkit", 1.8, 25.0), ("floor", 0.5, 20.0)]
+        {
+            rows.extend([row("ptp", 0, "ADD", plugins, add), row("ptp", 0, "DEL", plugins, del)]);
+        }
+        let budgets = judged(&json!({"rows": rows}), &netkit()).unwrap();
+        let kept: Vec<bool> = budgets.iter().map(|budget| budget.ratio <= budget.at_most + 1e-9).collect();
+        assert_eq!(kept, [true, true, false], "{budgets:?}");
     }
 
     #[test]
