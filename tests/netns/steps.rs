@@ -55,7 +55,7 @@ fn a_route_comes_and_goes() {
 #[test]
 fn a_rule_comes_and_goes() {
     let net = |text: &str| text.parse().unwrap();
-    let rule = |of, priority| Rule { ns: Place::Pod, of, table: 100, priority };
+    let rule = |of, priority| Rule { ns: Place::Pod, of, table: 100, iif: None, suppress: None, priority };
     let shown = "1000:\tfrom all to 192.0.2.0/24 lookup 100";
     comes_and_goes(rule(Packets::To(net("192.0.2.0/24")), Some(1000)), "ip rule", shown);
     comes_and_goes(rule(Packets::From(net("10.1.0.2/32")), None), "ip rule", "32765:\tfrom 10.1.0.2 lookup 100");

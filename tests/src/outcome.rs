@@ -67,7 +67,13 @@ fn side(ns: &Ns, sysctls: &[&str]) -> Value {
     let mut routes: Vec<String> = ["-4", "-6"].iter().flat_map(|family| ns.routes(family)).map(|r| route(&r)).collect();
     routes.sort();
     routes.dedup();
-    json!({"links": seen, "routes": routes, "sysctls": node, "vlans": vlans(ns)})
+    json!({"links": seen, "routes": routes, "rules": rules(ns), "sysctls": node, "vlans": vlans(ns)})
+}
+
+/// The rules of policy routing, as text.
+fn rules(ns: &Ns) -> Vec<String> {
+    let all = ["-4", "-6"].iter().flat_map(|family| ns.list(&format!("ip {family} -j rule")));
+    all.map(|rule| rule.to_string()).collect()
 }
 
 /// The VLANs of bridge ports, as text; on a kernel without them there are none.

@@ -124,6 +124,7 @@ pub(super) fn host_link(step: &Step) -> Option<&LinkRef> {
         | LinkKind::Dummy
         | LinkKind::Tap(_)
         | LinkKind::Ifb
+        | LinkKind::Vrf { .. }
         | LinkKind::Other(_) => Some(&link.at).filter(|at| at.ns == Ns::Host),
     }
 }

@@ -10,7 +10,7 @@ use super::thing::packet_guard::PacketGuardFact;
 use super::thing::shaping::ShapedFact;
 use super::thing::vlan::Vlan;
 use super::thing::xsk_guard::Hold;
-use super::thing::{Firewall, LinkRef, Neigh, Rule};
+use super::thing::{Firewall, LinkRef, Neigh, Route, Rule};
 use crate::name::{IfName, Mac, Ns};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -30,10 +30,12 @@ pub enum Need {
     Addrs(LinkRef),
     /// All unicast routes of a namespace, in all tables.
     Routes(Ns),
-    /// The rules of policy routing of a namespace that are about one address.
+    /// The rules of policy routing of a namespace; one that is about neither address counts as one from everywhere.
     Rules(Ns),
     /// The permanent neighbours at a link.
     Neighs(LinkRef),
+    /// The tables of the container's VRFs.
+    Vrfs,
     /// One sysctl, by its path below `/proc/sys`.
     Sysctl(Ns, String),
     /// The host's IPv6 forwarding; if it is off, also the links that accept router advertisements.
@@ -95,6 +97,10 @@ pub struct Facts {
     pub rules: BTreeMap<Ns, Vec<Rule>>,
     /// Permanent neighbours by link.
     pub neighs: BTreeMap<LinkRef, Vec<Neigh>>,
+    /// Tables by VRF of the container.
+    pub vrfs: BTreeMap<IfName, u32>,
+    /// Routes that the plan makes, with those that the kernel makes for its addresses.
+    pub planned_routes: Vec<Route>,
     /// Sysctls; a kernel without one has no entry.
     pub sysctls: BTreeMap<(Ns, String), String>,
     /// Links of the host that accept router advertisements until it forwards IPv6.
@@ -152,6 +158,23 @@ impl Facts {
         self.addrs.get(at).map_or(&[], Vec::as_slice)
     }
 
+    /// The routes through the link at `at`, of all tables: those of the kernel, then those that the plan makes.
+    pub fn routes_through(&self, at: &LinkRef) -> Vec<Route> {
+        let index = self.link(at).map(|link| link.index).filter(|index| *index != 0);
+        let is_its = |fact: &&RouteFact| index.is_some() && fact.link == index;
+        let there = self.routes.get(&at.ns).into_iter().flatten().filter(is_its);
+        let planned = self.planned_routes.iter().filter(|route| route.at == *at).cloned();
+        there.map(|fact| Route::of_fact(at, fact)).chain(planned).collect()
+    }
+
+    /// True if a route, a rule or a VRF of the container has to do with the table.
+    pub fn is_table_used(&self, table: u32) -> bool {
+        let routes = self.routes.get(&Ns::Pod).into_iter().flatten().map(|route| route.table);
+        let planned = self.planned_routes.iter().filter(|route| route.at.ns == Ns::Pod).map(|route| route.table);
+        let rules = self.rules.get(&Ns::Pod).into_iter().flatten().map(|rule| rule.table);
+        routes.chain(planned).chain(rules).chain(self.vrfs.values().copied()).any(|used| used == table)
+    }
+
     /// True if the sysctl has the value.
     pub fn sysctl_is(&self, ns: Ns, key: &str, value: &str) -> bool {
         self.sysctls.get(&(ns, key.to_owned())).is_some_and(|found| found == value)
@@ -178,6 +201,8 @@ impl Facts {
             routes,
             rules,
             neighs,
+            vrfs,
+            planned_routes,
             sysctls,
             advertised,
             files,
@@ -207,6 +232,8 @@ impl Facts {
         self.routes.extend(routes);
         self.rules.extend(rules);
         self.neighs.extend(neighs);
+        self.vrfs.extend(vrfs);
+        self.planned_routes.extend(planned_routes);
         self.sysctls.extend(sysctls);
         self.advertised.extend(advertised);
         self.files.extend(files);

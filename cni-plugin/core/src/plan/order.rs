@@ -5,7 +5,7 @@ use super::thing::{Attr, Link, LinkAttr, LinkKind, LinkRef, Redirect, Shaping, T
 
 /// In the order in which they are carried out.
 pub fn ordered(steps: Vec<Step>) -> Vec<Step> {
-    hold_first(shape_before_up(steps))
+    hold_first(shape_before_up(enslave_first(steps)))
 }
 
 /// Has the container's sockets held before there is anything to send through.
@@ -14,6 +14,18 @@ fn hold_first(steps: Vec<Step>) -> Vec<Step> {
         steps.into_iter().partition(|step| matches!(step, Step::Add(Thing::XskGuard(_))));
     first.extend(others);
     first
+}
+
+/// Puts a new link into its VRF before it comes up. One that is up the kernel takes down and up again (v6.12
+/// `drivers/net/vrf.c`, `cycle_netdev()`): it waits for an RCU grace period, and forgets the routes.
+fn enslave_first(mut steps: Vec<Step>) -> Vec<Step> {
+    for at in 0..steps.len() {
+        let Step::Add(Thing::VrfMember(member)) = &steps[at] else { continue };
+        if let Some(made) = steps[..at].iter().position(|step| made_by(step).any(|link| *link == member.at)) {
+            steps[made + 1..=at].rotate_right(1);
+        }
+    }
+    steps
 }
 
 /// Moves the shaping of links that `steps` make to the front, before they come up. To change the queue of a link that is

@@ -96,6 +96,15 @@ pub enum Legacy {
         /// The zone of firewalld that they may be in.
         zone: String,
     },
+    /// Rules of policy routing about an attachment.
+    Rules {
+        /// The link that has its addresses, or by which its packets come in.
+        at: LinkRef,
+        /// Addresses that are known.
+        addrs: Vec<IpAddr>,
+        /// The table that the rules are for; any where unset.
+        table: Option<u32>,
+    },
     /// Attributes of a link that is still there, which get the values back that a file notes, and the file.
     Tuning {
         /// The link.
@@ -136,7 +145,7 @@ impl Step {
             Self::Add(thing) | Self::Ensure(thing) | Self::Del(thing) => thing.state().ns(),
             Self::Set { at, .. }
             | Self::Wait(Event::Up(at) | Event::Dad(at))
-            | Self::Legacy(Legacy::Tuning { at, .. }) => at.ns,
+            | Self::Legacy(Legacy::Tuning { at, .. } | Legacy::Rules { at, .. }) => at.ns,
             Self::Forget(..) | Self::Legacy(_) => Ns::Host,
         }
     }
@@ -214,6 +223,12 @@ fn print_legacy(legacy: &Legacy, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Legacy::Firewall { addrs, .. } => {
             let addrs: Vec<String> = addrs.iter().map(ToString::to_string).collect();
             write!(f, "{made} forward {}", addrs.join(" and "))
+        }
+        Legacy::Rules { at, addrs, table } => {
+            let mut about: Vec<String> = addrs.iter().map(ToString::to_string).collect();
+            about.push(at.name.to_string());
+            let table = table.map_or(String::new(), |table| format!(" for table {table}"));
+            write!(f, "delete every rule{table} about {} and its addresses", about.join(", "))
         }
         Legacy::Tuning { at, file } => write!(f, "give {} back what {file} notes", at.name),
     }

@@ -320,6 +320,7 @@ fn is_moot(step: &Step, cause: &Cause, on_error: OnError) -> bool {
         Step::Del(thing) => effect::of(thing).is_gone(*errno),
         Step::Forget(..) => NOT_THERE.contains(errno),
         Step::Ensure(Thing::Addr(_)) => *errno == Errno::EEXIST,
+        Step::Add(Thing::NoRoute(_)) if *errno == Errno::ESRCH => true,
         // Going back to an old value on a link that is gone.
         Step::Add(_) | Step::Ensure(_) | Step::Set { .. } | Step::Wait(_) | Step::Legacy(_) => {
             on_error == OnError::GoOn && NOT_THERE.contains(errno)

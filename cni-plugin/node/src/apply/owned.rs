@@ -6,7 +6,7 @@ use crate::effect::{host_ports, link, mac_check, masquerade, xsk_guard};
 use crate::{Doing, Error};
 use braid_core::cni::Owner;
 use braid_core::name::{IfName, Mac};
-use braid_core::plan::step::{Kind, Step};
+use braid_core::plan::step::{Kind, Legacy, Step};
 use braid_core::plan::thing::{Link, LinkRef, MacCheck};
 
 /// The steps that take away all links, masqueraded sources, host ports, forwarding, guards and held bridge ports whose
@@ -16,7 +16,10 @@ pub(crate) fn steps(kernel: &mut Kernel, is_lost: &dyn Fn(&str) -> bool) -> Resu
     for (name, fact) in link::list(kernel.host()).doing("list links of the host")? {
         let Ok(name) = IfName::parse(&name) else { continue };
         if fact.alias.strip_prefix(Owner::ALIAS_PREFIX).is_some_and(is_lost) {
-            steps.push(Step::del(Link::any(LinkRef::host(name))));
+            let at = LinkRef::host(name);
+            let rules = Legacy::Rules { at: at.clone(), addrs: Vec::new(), table: None };
+            steps.push(Step::Legacy(rules));
+            steps.push(Step::del(Link::any(at)));
         }
     }
     let masqueraded = kernel.nft().and_then(masquerade::list).unwrap_or_default();

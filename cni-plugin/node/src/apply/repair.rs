@@ -91,14 +91,17 @@ fn is_gone(kernel: &mut Kernel, thing: &Thing, lost: &[(Table, State)]) -> Resul
         | Thing::Vlan(_)
         | Thing::Addr(_)
         | Thing::Route(_)
+        | Thing::NoRoute(_)
         | Thing::Neigh(_)
         | Thing::Rule(_)
+        | Thing::VrfMember(_)
         | Thing::Sysctl(_)
         | Thing::Shaping(_)
         | Thing::PacketGuard(_)
         | Thing::XskGuard(_)
         | Thing::XskLink(_)
-        | Thing::Redirect(_) => false,
+        | Thing::Redirect(_)
+        | Thing::Note(_) => false,
     })
 }
 

@@ -53,7 +53,7 @@ fn is_alike(step: &Step) -> bool {
     }
     matches!(
         step,
-        Step::Add(Thing::Link(_) | Thing::Attr(_) | Thing::Sysctl(_))
+        Step::Add(Thing::Link(_) | Thing::Attr(_) | Thing::Sysctl(_) | Thing::VrfMember(_))
             | Step::Ensure(Thing::Link(_) | Thing::Attr(_) | Thing::Vlan(_) | Thing::Addr(_) | Thing::Sysctl(_))
             | Step::Set { .. }
             | Step::Del(Thing::Vlan(_))

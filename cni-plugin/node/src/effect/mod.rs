@@ -12,6 +12,8 @@ pub mod mac_check;
 pub mod masquerade;
 pub(crate) mod moved;
 mod neigh;
+mod no_route;
+mod note;
 pub mod packet_guard;
 pub(crate) mod redirect;
 mod reference;
@@ -19,10 +21,12 @@ mod reference_tuning;
 mod request;
 pub mod route;
 mod rule;
+mod rules;
 pub mod shaping;
 pub(crate) mod sysctl;
 pub mod tables;
 mod vlan;
+mod vrf_member;
 pub mod xsk_guard;
 
 pub(crate) use request::{Request, is_only_elements, link_of};
@@ -107,8 +111,10 @@ pub(crate) fn of(thing: &Thing) -> &dyn Effect {
         Thing::Vlan(vlan) => vlan,
         Thing::Addr(addr) => addr,
         Thing::Route(route) => route,
+        Thing::NoRoute(absence) => absence,
         Thing::Neigh(neigh) => neigh,
         Thing::Rule(rule) => rule,
+        Thing::VrfMember(member) => member,
         Thing::Sysctl(sysctl) => sysctl,
         Thing::Masquerade(masquerade) => masquerade,
         Thing::MacCheck(check) => check,
@@ -119,6 +125,7 @@ pub(crate) fn of(thing: &Thing) -> &dyn Effect {
         Thing::XskGuard(guard) => guard,
         Thing::XskLink(link) => link,
         Thing::Redirect(redirect) => redirect,
+        Thing::Note(note) => note,
     }
 }
 
@@ -131,6 +138,7 @@ pub(crate) fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Resul
         Need::Routes(ns) => route::read(kernel, *ns, facts),
         Need::Neighs(at) => neigh::read(kernel, at, facts),
         Need::Rules(ns) => rule::read(kernel, *ns, facts),
+        Need::Vrfs => vrf_member::read(kernel, facts),
         Need::Sysctl(ns, key) => sysctl::read(kernel, *ns, key, facts),
         Need::Ipv6Forwarding => sysctl::read_ipv6_forwarding(kernel, facts),
         Need::File(path) => observe::read_file(path, facts),
@@ -193,6 +201,7 @@ pub(crate) fn end_legacy(kernel: &mut Kernel, legacy: &Legacy) -> Result<(), Cau
             Ok(reference::del_ports(kernel.nft()?, of)?)
         }
         Legacy::Firewall { addrs, zone } => firewall::del_reference(kernel, addrs, zone),
+        Legacy::Rules { at, addrs, table } => rules::del(kernel, at, addrs, *table),
         Legacy::Tuning { at, file } => reference_tuning::restore(kernel, at, file),
     }
 }

@@ -19,6 +19,7 @@ const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const RTA_PRIORITY: u16 = 6;
+const RTA_PREFSRC: u16 = 7;
 const RTA_METRICS: u16 = 8;
 const RTA_MULTIPATH: u16 = 9;
 const RTA_TABLE: u16 = 15;
@@ -43,19 +44,19 @@ impl Effect for Route {
     /// As with the reference plugins: without `EXCL` two routes to one destination both stay, and without `APPEND` the kernel
     /// takes the newest one of IPv4. It spreads packets over those of IPv6 either way.
     fn request(&self, verb: Verb, index: u32, body: &mut Vec<u8>) -> Option<Head> {
-        write(index, self, body);
+        write(index, self, RouteProtocol::Boot, body);
         Some(verb.word((rtnl::NEWROUTE, CREATE), (rtnl::DELROUTE, 0)))
     }
 }
 
-/// Body of `RTM_NEWROUTE` or `RTM_DELROUTE`.
-fn write(index: u32, route: &Route, out: &mut Vec<u8>) {
+/// Body of `RTM_NEWROUTE` or `RTM_DELROUTE`; the kernel deletes only what the same protocol made, and of `Unspec` any.
+pub(super) fn write(index: u32, route: &Route, protocol: RouteProtocol, out: &mut Vec<u8>) {
     let mut message = RouteMessage::default();
     let header = &mut message.header;
     header.address_family = if route.dst.addr().is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     header.destination_prefix_length = route.dst.prefix_len();
     header.table = u8::try_from(route.table).unwrap_or(RouteHeader::RT_TABLE_UNSPEC);
-    header.protocol = RouteProtocol::Boot;
+    header.protocol = protocol;
     header.scope = RouteScope::from(route.scope);
     header.kind = RouteType::Unicast;
     let attributes = &mut message.attributes;
@@ -144,6 +145,7 @@ fn parse_all(body: &[u8]) -> Option<(RouteFact, Vec<Hop>)> {
     let mut fact = RouteFact {
         dst: IpNet::new(unspecified, 0).ok()?,
         gw: None,
+        src: None,
         link: None,
         table: u32::from(head[4]),
         scope: head[6],
@@ -160,6 +162,7 @@ fn parse_all(body: &[u8]) -> Option<(RouteFact, Vec<Hop>)> {
             RTA_MULTIPATH => several = hops(value),
             RTA_GATEWAY => fact.gw = ip_of(value),
             RTA_PRIORITY => fact.priority = u32_of(value),
+            RTA_PREFSRC => fact.src = ip_of(value),
             RTA_TABLE => fact.table = u32_of(value)?,
             RTA_METRICS => {
                 for (metric, value) in attributes_of(value) {

@@ -5,7 +5,7 @@ use crate::apply::kernel::Kernel;
 use crate::sys::netlink::{CREATE, EXCL};
 use crate::sys::rtnl::emit;
 use crate::{Doing, Error};
-use braid_core::name::Ns;
+use braid_core::name::{IfName, Ns};
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::Verb;
 use braid_core::plan::thing::rule::{Packets, Rule};
@@ -13,6 +13,7 @@ use ipnet::IpNet;
 use netlink_packet_core::Parseable;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 const NEWRULE: u16 = 32;
 const DELRULE: u16 = 33;
@@ -30,6 +31,8 @@ impl Effect for Rule {
         message.header.action = RuleAction::ToTable;
         message.attributes.push(RuleAttribute::Table(self.table));
         message.attributes.extend(self.priority.map(RuleAttribute::Priority));
+        message.attributes.extend(self.iif.as_ref().map(|iif| RuleAttribute::Iifname(iif.to_string())));
+        message.attributes.extend(self.suppress.map(RuleAttribute::SuppressPrefixLen));
         let len = net.prefix_len();
         match self.of {
             Packets::From(net) => {
@@ -46,7 +49,7 @@ impl Effect for Rule {
     }
 }
 
-/// Reads the rules of a namespace that are about one address; what this code does not know is passed over.
+/// Reads the rules of a namespace; what this code does not know is passed over.
 pub(super) fn read(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(), Error> {
     let all = |out: &mut Vec<u8>| emit(&RuleMessage::default(), out);
     let messages = kernel.route(ns).and_then(|socket| Ok(socket.dump(GETRULE, all)?));
@@ -57,16 +60,26 @@ pub(super) fn read(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(),
 
 fn parse(ns: Ns, body: &[u8]) -> Option<Rule> {
     let message = RuleMessage::parse(body).ok()?;
-    let (mut of, mut table, mut priority) = (None, u32::from(message.header.table), None);
+    let unspecified: IpAddr = match message.header.family {
+        AddressFamily::Inet => Ipv4Addr::UNSPECIFIED.into(),
+        AddressFamily::Inet6 => Ipv6Addr::UNSPECIFIED.into(),
+        _ => return None,
+    };
+    let everywhere = Packets::From(IpNet::new(unspecified, 0).ok()?);
+    let (mut of, mut table) = (everywhere, u32::from(message.header.table));
+    let (mut priority, mut iif, mut suppress) = (None, None, None);
     for attribute in message.attributes {
         #[expect(clippy::wildcard_enum_match_arm, reason = "the kernel adds more of them")]
         match attribute {
-            RuleAttribute::Source(ip) => of = IpNet::new(ip, message.header.src_len).ok().map(Packets::From),
-            RuleAttribute::Destination(ip) => of = IpNet::new(ip, message.header.dst_len).ok().map(Packets::To),
+            RuleAttribute::Source(ip) => of = Packets::From(IpNet::new(ip, message.header.src_len).ok()?),
+            RuleAttribute::Destination(ip) => of = Packets::To(IpNet::new(ip, message.header.dst_len).ok()?),
             RuleAttribute::Table(number) => table = number,
             RuleAttribute::Priority(number) => priority = Some(number),
+            RuleAttribute::Iifname(name) => iif = IfName::parse(&name).ok(),
+            // All bits set stand for none.
+            RuleAttribute::SuppressPrefixLen(len) => suppress = Some(len).filter(|len| *len != u32::MAX),
             _ => {}
         }
     }
-    Some(Rule { ns, of: of?, table, priority })
+    Some(Rule { ns, of, table, iif, suppress, priority })
 }

@@ -93,6 +93,7 @@ mod tests {
         let route = RouteFact {
             dst: "0.0.0.0/0".parse().expect("a net"),
             gw: "10.1.0.1".parse().ok(),
+            src: None,
             link: None,
             table: TABLE_MAIN,
             scope: 0,

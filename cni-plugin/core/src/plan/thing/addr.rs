@@ -1,6 +1,6 @@
 //! An address on a link.
 
-use super::{LinkRef, State, Verb, refuse_if};
+use super::{LinkRef, Route, State, Verb, refuse_if};
 use crate::name::Ns;
 use crate::plan::facts::{Facts, Need};
 use ipnet::IpNet;
@@ -8,6 +8,11 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::ops::Not;
+
+/// Main routing table.
+const MAIN: u32 = 254;
+/// Scope of a route to the link's own network, as the kernel numbers it.
+const SCOPE_LINK: u8 = 253;
 
 /// An address on a link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +36,20 @@ impl Addr {
             IpNet::V4(net) if net.prefix_len() <= 30 => Some(net.broadcast()),
             IpNet::V4(_) | IpNet::V6(_) => None,
         }
+    }
+
+    /// The route to its network that the kernel makes with the first address there; none for an IPv4 address alone.
+    fn route_of_kernel(&self) -> Option<Route> {
+        /// Metric of the kernel's own routes of IPv6 (`IP6_RT_PRIO_ADDRCONF`).
+        const ADDRCONF: u32 = 256;
+        let (src, scope, priority) = match self.net {
+            IpNet::V4(net) if net.prefix_len() == net.max_prefix_len() => return None,
+            IpNet::V4(net) => (Some(net.addr().into()), SCOPE_LINK, None),
+            IpNet::V6(_) => (None, 0, Some(ADDRCONF)),
+        };
+        let (at, dst) = (self.at.clone(), self.net.trunc());
+        let route = Route { at, dst, gw: None, src, table: MAIN, scope, priority, mtu: None, advmss: None };
+        (!self.no_prefix_route).then_some(route)
     }
 }
 
@@ -68,6 +87,11 @@ impl State for Addr {
     fn foresee(&self, facts: &mut Facts) {
         let fact = AddrFact { net: self.net, tentative: false, dad_failed: false, scope: 0 };
         facts.addrs.entry(self.at.clone()).or_default().push(fact);
+        let of_kernel = self.route_of_kernel().filter(|new| {
+            let is_same = |there: &Route| there.at == new.at && there.dst == new.dst && there.gw.is_none();
+            !facts.planned_routes.iter().any(is_same)
+        });
+        facts.planned_routes.extend(of_kernel);
     }
 }
 

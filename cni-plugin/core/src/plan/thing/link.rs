@@ -89,6 +89,12 @@ impl Link {
                 refuse_if(fact.vlan_id != Some(*id), || format!("link {} is VLAN {found}, not {id}", self.at))
             }
             LinkKind::Tap(_) => self.has_mode(fact, "tap"),
+            LinkKind::Vrf { table } => {
+                let found = fact.vrf_table;
+                refuse_if(found.is_some_and(|found| found != *table), || {
+                    format!("VRF {} has no table {table}", self.at)
+                })
+            }
             LinkKind::Bridge { .. } | LinkKind::Dummy | LinkKind::Ifb | LinkKind::Other(_) => Ok(()),
         }
     }
@@ -169,6 +175,7 @@ impl State for Link {
             LinkKind::Ipvlan { mode, .. } => fact.mode = Some(mode.name()),
             LinkKind::Vlan { id, .. } => fact.vlan_id = Some(*id),
             LinkKind::Tap(_) => (fact.mode, fact.mtus) = (Some("tap"), TAP_MTUS),
+            LinkKind::Vrf { table } => fact.vrf_table = Some(*table),
             LinkKind::Dummy | LinkKind::Ifb | LinkKind::Other(_) => {}
         }
         facts.links.insert(self.at.clone(), fact);
@@ -231,6 +238,11 @@ pub enum LinkKind {
     Tap(Tap),
     /// Gives back what is sent through it as if it had come in where it came from: a place to queue what comes in.
     Ifb,
+    /// A routing table of its own for the links that are in it.
+    Vrf {
+        /// The table.
+        table: u32,
+    },
     /// A link that an earlier plugin or the kernel made; only in facts.
     Other(String),
 }
@@ -246,6 +258,7 @@ impl LinkKind {
             | Self::Dummy
             | Self::Tap(_)
             | Self::Ifb
+            | Self::Vrf { .. }
             | Self::Other(_) => None,
         }
     }
@@ -261,6 +274,7 @@ impl LinkKind {
             | Self::Dummy
             | Self::Tap(_)
             | Self::Ifb
+            | Self::Vrf { .. }
             | Self::Other(_) => None,
         }
     }
@@ -277,6 +291,7 @@ impl LinkKind {
             Self::Dummy => "dummy",
             Self::Tap(_) => "tun",
             Self::Ifb => "ifb",
+            Self::Vrf { .. } => "vrf",
             Self::Other(kind) => kind,
         }
     }
@@ -395,6 +410,7 @@ fn print_add(link: &Link, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         }
         LinkKind::Ipvlan { mode, .. } => write!(f, " mode {}", mode.name()),
         LinkKind::Vlan { id, .. } => write!(f, " id {id}"),
+        LinkKind::Vrf { table } => write!(f, " table {table}"),
         LinkKind::Bridge { .. } | LinkKind::Dummy | LinkKind::Tap(_) | LinkKind::Ifb | LinkKind::Other(_) => Ok(()),
     }
 }

@@ -14,6 +14,8 @@ pub mod mac_check;
 pub mod masquerade;
 pub mod moved;
 pub mod neigh;
+pub mod no_route;
+pub mod note;
 pub mod packet_guard;
 pub mod redirect;
 pub mod route;
@@ -21,6 +23,7 @@ pub mod rule;
 pub mod shaping;
 pub mod sysctl;
 pub mod vlan;
+pub mod vrf_member;
 pub mod xsk_guard;
 
 pub use addr::Addr;
@@ -32,6 +35,8 @@ pub use mac_check::MacCheck;
 pub use masquerade::Masquerade;
 pub use moved::Moved;
 pub use neigh::Neigh;
+pub use no_route::NoRoute;
+pub use note::Note;
 pub use packet_guard::PacketGuard;
 pub use redirect::Redirect;
 pub use route::Route;
@@ -39,6 +44,7 @@ pub use rule::Rule;
 pub use shaping::Shaping;
 pub use sysctl::Sysctl;
 pub use vlan::PortVlan;
+pub use vrf_member::VrfMember;
 pub use xsk_guard::{XskGuard, XskLink};
 
 use super::facts::{Facts, LinkFact, Need};
@@ -141,8 +147,10 @@ things! {
     Vlan(PortVlan), "A VLAN on a bridge port.";
     Addr(Addr), "An address.";
     Route(Route), "A route.";
+    NoRoute(NoRoute), "The absence of a route.";
     Neigh(Neigh), "A neighbour.";
     Rule(Rule), "A rule of policy routing.";
+    VrfMember(VrfMember), "The membership of a link in a VRF.";
     Sysctl(Sysctl), "A sysctl.";
     Masquerade(Masquerade), "Masquerading of one source.";
     MacCheck(MacCheck), "The only hardware address of a bridge port.";
@@ -152,6 +160,7 @@ things! {
     PacketGuard(PacketGuard), "A limit of what packet sockets send.";
     XskGuard(XskGuard), "A hold on `AF_XDP` sockets.";
     XskLink(XskLink), "The only link that held `AF_XDP` sockets can't have.";
+    Note(Note), "A file for another program.";
     Redirect(Redirect), "The way of what comes in at one link out through another.";
 }
 

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::IpAddr;
 
+/// Main routing table.
+const MAIN: u32 = 254;
+
 /// A route through a link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
@@ -42,7 +45,6 @@ impl State for Route {
     }
 
     fn print(&self, verb: Verb, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const MAIN: u32 = 254;
         write!(f, "ip route {} {}", verb.word("prepend", "del"), self.dst)?;
         if let Some(gw) = self.gw {
             write!(f, " via {gw}")?;
@@ -72,23 +74,46 @@ impl State for Route {
         vec![Need::Link(self.at.clone()), Need::Routes(self.at.ns)]
     }
 
+    /// A later plugin may have moved the container's routes to a table of its own (`sbr`, `vrf`), where a default route may have
+    /// another gateway.
     fn holds(&self, facts: &Facts) -> Result<(), String> {
         let index = found(&self.at, facts)?.index;
-        let same = |fact: &RouteFact| {
-            fact.dst.trunc() == self.dst.trunc()
-                && fact.link == Some(index)
-                && fact.table == self.table
-                && (self.gw.is_none() || fact.gw == self.gw)
-                && (self.priority.is_none() || fact.priority == self.priority)
-                && (self.mtu.is_none() || fact.mtu == self.mtu)
-                && (self.advmss.is_none() || fact.advmss == self.advmss)
-        };
+        let may_move = self.at.ns == Ns::Pod && self.table == MAIN;
+        let moved = Self { gw: self.gw.filter(|_| self.dst.prefix_len() > 0), ..self.clone() };
+        let is_moved = |fact: &RouteFact| fact.table != MAIN && moved.is_but_for_table(fact, index);
+        let same = |fact: &RouteFact| self.is(fact, index) || (may_move && is_moved(fact));
         let there = facts.routes.get(&self.at.ns).is_some_and(|routes| routes.iter().any(same));
         refuse_if(!there, || format!("route {} through {} is missing in table {}", self.dst, self.at, self.table))
     }
 
     fn goes_with(&self) -> Vec<&LinkRef> {
         vec![&self.at]
+    }
+
+    fn foresee(&self, facts: &mut Facts) {
+        facts.planned_routes.push(self.clone());
+    }
+}
+
+impl Route {
+    /// The route that the kernel shows at the link `at`.
+    pub fn of_fact(at: &LinkRef, fact: &RouteFact) -> Self {
+        let RouteFact { dst, gw, src, table, scope, priority, mtu, advmss, link: _, from_router: _ } = *fact;
+        Self { at: at.clone(), dst: dst.trunc(), gw, src, table, scope, priority, mtu, advmss }
+    }
+
+    /// True if the kernel shows it through the link of this index.
+    pub(super) fn is(&self, fact: &RouteFact, index: u32) -> bool {
+        fact.table == self.table && self.is_but_for_table(fact, index)
+    }
+
+    fn is_but_for_table(&self, fact: &RouteFact, index: u32) -> bool {
+        fact.dst.trunc() == self.dst.trunc()
+            && fact.link == Some(index)
+            && (self.gw.is_none() || fact.gw == self.gw)
+            && (self.priority.is_none() || fact.priority == self.priority)
+            && (self.mtu.is_none() || fact.mtu == self.mtu)
+            && (self.advmss.is_none() || fact.advmss == self.advmss)
     }
 }
 
@@ -99,6 +124,8 @@ pub struct RouteFact {
     pub dst: IpNet,
     /// Next hop.
     pub gw: Option<IpAddr>,
+    /// Source address to prefer.
+    pub src: Option<IpAddr>,
     /// Index of the link.
     pub link: Option<u32>,
     /// Table.

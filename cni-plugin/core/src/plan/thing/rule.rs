@@ -1,7 +1,7 @@
 //! A rule of policy routing.
 
 use super::{State, Verb, refuse_if};
-use crate::name::Ns;
+use crate::name::{IfName, Ns};
 use crate::plan::facts::{Facts, Need};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -16,6 +16,12 @@ pub struct Rule {
     pub of: Packets,
     /// The table.
     pub table: u32,
+    /// The link by which they came in; any where unset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iif: Option<IfName>,
+    /// Routes of the table with a prefix of this length or a shorter one don't count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suppress: Option<u32>,
     /// Its place among the rules; the kernel's choice where unset: before the first one but that of table local.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u32>,
@@ -42,7 +48,10 @@ impl State for Rule {
             Packets::To(net) => ("to", net),
         };
         let family = if net.addr().is_ipv4() { "" } else { " -6" };
-        write!(f, "ip{family} rule {} {which} {net} table {}", verb.word("add", "del"), self.table)?;
+        write!(f, "ip{family} rule {} {which} {net}", verb.word("add", "del"))?;
+        self.iif.as_ref().map_or(Ok(()), |iif| write!(f, " iif {iif}"))?;
+        write!(f, " table {}", self.table)?;
+        self.suppress.map_or(Ok(()), |len| write!(f, " suppress_prefixlength {len}"))?;
         self.priority.map_or(Ok(()), |priority| write!(f, " priority {priority}"))
     }
 
@@ -54,9 +63,15 @@ impl State for Rule {
         let is_it = |fact: &Self| {
             fact.of == self.of
                 && fact.table == self.table
+                && fact.iif == self.iif
+                && fact.suppress == self.suppress
                 && (self.priority.is_none() || fact.priority == self.priority)
         };
         let there = facts.rules.get(&self.ns).is_some_and(|rules| rules.iter().any(is_it));
         refuse_if(!there, || format!("rule {:?} for table {} is missing in {}", self.of, self.table, self.ns))
+    }
+
+    fn foresee(&self, facts: &mut Facts) {
+        facts.rules.entry(self.ns).or_default().push(self.clone());
     }
 }

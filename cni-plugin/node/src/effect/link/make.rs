@@ -93,6 +93,7 @@ fn kind<'a>(kernel: &Kernel, link: &'a Link) -> Result<NewKind<'a>, Cause> {
         LinkKind::Vlan { id, .. } => NewKind::Vlan(*id),
         LinkKind::Dummy => NewKind::Dummy,
         LinkKind::Ifb => NewKind::Ifb,
+        LinkKind::Vrf { table } => NewKind::Vrf(*table),
         LinkKind::Tap(_) | LinkKind::Other(_) => return Err(Errno::EOPNOTSUPP.into()),
     })
 }

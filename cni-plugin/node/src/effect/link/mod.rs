@@ -41,6 +41,7 @@ pub(super) mod ifla {
     pub(super) const BR_BRIDGE_ID: u16 = 11;
     pub(super) const BR_VLAN_DEFAULT_PVID: u16 = 39;
     pub(super) const NETKIT_MODE: u16 = 5;
+    pub(super) const VRF_TABLE: u16 = 1;
     pub(super) const BRPORT_MODE: u16 = 4;
     pub(super) const BRPORT_ISOLATED: u16 = 33;
 }
@@ -154,6 +155,7 @@ fn link_info(info: &[u8], fact: &mut LinkFact) {
         "tun" => fact.mode = find(3, data).and_then(|kind| tun_mode(*kind.first()?)),
         "vlan" => fact.vlan_id = first.and_then(u16_of),
         "netkit" => fact.mode = find(ifla::NETKIT_MODE, data).and_then(u32_of).and_then(netkit_mode),
+        "vrf" => fact.vrf_table = find(ifla::VRF_TABLE, data).and_then(u32_of),
         "bridge" => {
             for (kind, value) in attributes_of(data) {
                 match kind {

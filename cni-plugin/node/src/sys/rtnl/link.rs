@@ -3,8 +3,8 @@
 use super::{emit, u16_of};
 use braid_core::name::{IfName, Mac};
 use netlink_packet_route::link::{
-    InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoNetkit, InfoVeth, InfoVlan, IpVlanMode, LinkAttribute,
-    LinkExtentMask, LinkFlags, LinkInfo, LinkMessage, MacVlanMode, NetkitMode, NetkitPolicy,
+    InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoNetkit, InfoVeth, InfoVlan, InfoVrf, IpVlanMode,
+    LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo, LinkMessage, MacVlanMode, NetkitMode, NetkitPolicy,
 };
 use std::os::fd::RawFd;
 
@@ -53,6 +53,8 @@ pub enum NewKind<'a> {
     Dummy,
     /// An ifb.
     Ifb,
+    /// A VRF of this table.
+    Vrf(u32),
 }
 
 fn message(link: &NewLink<'_>) -> LinkMessage {
@@ -87,6 +89,7 @@ pub fn new_link(link: &NewLink<'_>, kind: &NewKind<'_>, out: &mut Vec<u8>) {
         }
         NewKind::Dummy => (InfoKind::Dummy, None),
         NewKind::Ifb => (InfoKind::Ifb, None),
+        NewKind::Vrf(table) => (InfoKind::Vrf, Some(InfoData::Vrf(vec![InfoVrf::TableId(*table)]))),
         NewKind::Macvlan(mode, bc_queue_len) => {
             let mut data = vec![InfoMacVlan::Mode(*mode)];
             data.extend(bc_queue_len.map(InfoMacVlan::BcQueueLen));
@@ -154,6 +157,11 @@ pub fn get_by_name(name: &IfName, out: &mut Vec<u8>) {
 /// Body of `RTM_DELLINK` by name.
 pub fn by_name(name: &IfName, out: &mut Vec<u8>) {
     with(0, vec![named(name)], out);
+}
+
+/// Body of `RTM_NEWLINK` that puts the link with this index under a master, or under none (0).
+pub fn set_master(index: u32, master: u32, out: &mut Vec<u8>) {
+    with(index, vec![LinkAttribute::Controller(master)], out);
 }
 
 /// Body of `RTM_SETLINK` that puts a link into a group.

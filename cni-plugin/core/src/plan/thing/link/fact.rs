@@ -41,7 +41,7 @@ pub struct LinkFact {
     pub tx_queue_len: u32,
     /// Largest packet that the stack hands over in one piece, in bytes.
     pub gso_max_size: u32,
-    /// Index of the bridge it is a port of.
+    /// Index of the bridge it is a port of, or of the VRF it is in.
     pub master: Option<u32>,
     /// Index of its parent or peer.
     pub parent: Option<u32>,
@@ -61,6 +61,8 @@ pub struct LinkFact {
     pub hairpin: bool,
     /// Bridge port: no frames between isolated ports.
     pub isolated: bool,
+    /// VRF: its table.
+    pub vrf_table: Option<u32>,
     /// Text that tells whose it is.
     pub alias: String,
 }
@@ -99,6 +101,7 @@ impl LinkFact {
             default_pvid: 1,
             hairpin: false,
             isolated: false,
+            vrf_table: None,
             alias: String::new(),
         }
     }

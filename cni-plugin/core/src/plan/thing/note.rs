@@ -1,0 +1,33 @@
+//! A file that tells another program how an attachment was made.
+
+use super::{State, Verb, refuse_if};
+use crate::plan::facts::{Facts, Need};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A file of one attachment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Note {
+    /// Its path.
+    pub path: String,
+    /// Its content.
+    pub text: String,
+}
+
+impl State for Note {
+    fn print(&self, verb: Verb, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match verb {
+            Verb::Add => write!(f, "# write {}: {}", self.path, self.text),
+            Verb::Del => write!(f, "rm {}", self.path),
+        }
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        vec![Need::File(self.path.clone())]
+    }
+
+    /// Another interface of the container may have overwritten it.
+    fn holds(&self, facts: &Facts) -> Result<(), String> {
+        refuse_if(!facts.files.contains_key(&self.path), || format!("file {} is missing", self.path))
+    }
+}

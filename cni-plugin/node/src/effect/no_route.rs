@@ -1,0 +1,43 @@
+//! Routes that are taken away, and come back.
+
+use super::{Carrier, Effect, Head, route};
+use crate::sys::rtnl;
+use braid_core::plan::thing::{LinkRef, NoRoute, Verb};
+use netlink_packet_route::route::RouteProtocol;
+use nix::errno::Errno;
+
+impl Effect for NoRoute {
+    fn carrier(&self, _verb: Verb) -> Carrier<'_> {
+        Carrier::Request
+    }
+
+    fn link(&self) -> Option<&LinkRef> {
+        Some(&self.route.at)
+    }
+
+    fn request(&self, verb: Verb, index: u32, body: &mut Vec<u8>) -> Option<Head> {
+        match verb {
+            Verb::Add => {
+                // Whoever made it: the kernel itself, perhaps.
+                route::write(index, &self.route, RouteProtocol::Unspec, body);
+                Some((rtnl::DELROUTE, 0))
+            }
+            Verb::Del => self.route.request(Verb::Add, index, body),
+        }
+    }
+
+    /// It is no loss that a route does not come back which leads nowhere any more: its link is down, or lost the address.
+    fn is_gone(&self, errno: Errno) -> bool {
+        const NOT_NEEDED: &[Errno] = &[
+            Errno::ENODEV,
+            Errno::ENOENT,
+            Errno::ENXIO,
+            Errno::EEXIST,
+            Errno::EINVAL,
+            Errno::ENETDOWN,
+            Errno::ENETUNREACH,
+            Errno::EHOSTUNREACH,
+        ];
+        NOT_NEEDED.contains(&errno)
+    }
+}

@@ -1,0 +1,34 @@
+//! Files that tell another program how an attachment was made.
+
+use super::Effect;
+use crate::apply::kernel::Kernel;
+use crate::{Cause, Doing};
+use braid_core::plan::thing::Note;
+use std::fs::{self, DirBuilder, File};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+impl Effect for Note {
+    /// In place, as the other program does: a call that is killed leaves no file of another name.
+    fn add(&self, _kernel: &mut Kernel) -> Result<(), Cause> {
+        let path = Path::new(&self.path);
+        let folder = path.parent().unwrap_or(Path::new("/"));
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.doing(format_args!("make folder {}", folder.display()))?;
+        let open = || File::options().write(true).create(true).truncate(true).mode(0o600).open(path);
+        let written = open().and_then(|mut file| file.write_all(self.text.as_bytes()));
+        Ok(written.doing(format_args!("write {}", self.path))?)
+    }
+
+    fn del(&self, _kernel: &mut Kernel) -> Result<(), Cause> {
+        match fs::remove_file(&self.path) {
+            Err(err) if [ErrorKind::NotFound, ErrorKind::NotADirectory].contains(&err.kind()) => Ok(()),
+            removed => Ok(removed.doing(format_args!("remove {}", self.path))?),
+        }
+    }
+
+    fn is_several(&self) -> bool {
+        true
+    }
+}
