@@ -3,6 +3,7 @@
 use braid_core::cni::{AddResult, Json, NetConf, Version};
 use braid_core::ipam::Lease;
 use braid_core::name::{IfName, Mac, Ns};
+use braid_core::plan::facts::RouteFact;
 use braid_core::plan::facts::{AddrFact, LinkFact};
 use braid_core::plan::ladder::ASKED;
 use braid_core::plan::step::render;
@@ -17,7 +18,8 @@ use std::path::Path;
 /// A case as it is written. All keys but `conf` may be absent.
 ///
 /// `args`: `CNI_ARGS`. `ifname`: default `eth0`. `prev`: the result before. `lease`: what the IPAM gave, as a result.
-/// `lacks`: what the kernel has not. `host` and `pod`: links by name, numbered from 2 in each; `peer` is such a number. `files`: texts by path. `sysctl`: values by `host` or `pod` and key. `default`: links of default routes. `device`: the link of the host that is asked for in any way; `driver`: that of a program.
+/// `lacks`: what the kernel has not. `host` and `pod`: links by name, numbered from 2 in each; `peer` is such a number. `files`: texts by path. `sysctl`: values by `host` or `pod` and key. `default`: links of default routes. `device`: the link of the host that is asked for in any way; `driver`: that of a program. `routes`:
+/// of the container, each with its link as `dev`.
 pub(crate) struct Case(Value);
 
 impl Case {
@@ -103,6 +105,11 @@ impl Case {
                 facts.sysctls.insert((ns, sysctl), value.as_str().unwrap().to_owned());
             }
         }
+        let routes: Vec<RouteFact> =
+            self.0["routes"].as_array().into_iter().flatten().map(|given| route(given, &facts)).collect();
+        facts.routes.insert(Ns::Pod, routes);
+        let vrfs = facts.links.iter().filter_map(|(at, link)| Some((at.name.clone(), link.vrf_table?)));
+        facts.vrfs = vrfs.collect();
         facts
     }
 
@@ -125,8 +132,26 @@ fn link(at: usize, given: &Value) -> LinkFact {
     let modes = ["bridge", "l2", "l3", "l3s"];
     fact.mode = given["mode"].as_str().and_then(|mode| modes.into_iter().find(|known| *known == mode));
     fact.parent = given["peer"].as_u64().map(|peer| u32::try_from(peer).unwrap());
+    fact.vrf_table = given["table"].as_u64().map(|table| u32::try_from(table).unwrap());
     fact.vlan_filtering = given["vlan_filtering"] == true;
     fact
+}
+
+fn route(given: &Value, facts: &Facts) -> RouteFact {
+    let text = |key: &str| given[key].as_str().map(|text| text.parse().unwrap());
+    let number = |key: &str| given[key].as_u64().map(|number| u32::try_from(number).unwrap());
+    RouteFact {
+        dst: given["dst"].as_str().unwrap().parse().unwrap(),
+        gw: text("gw"),
+        src: text("src"),
+        link: Some(facts.links[&LinkRef::pod(name(given["dev"].as_str().unwrap()))].index),
+        table: number("table").unwrap_or(254),
+        scope: given["scope"].as_u64().map_or(0, |scope| u8::try_from(scope).unwrap()),
+        from_router: false,
+        priority: number("metric"),
+        mtu: None,
+        advmss: None,
+    }
 }
 
 fn addrs(given: &Value) -> Vec<AddrFact> {

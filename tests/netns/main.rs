@@ -43,6 +43,7 @@ mod reference;
 mod refused;
 mod reused;
 mod rollback;
+mod sbr;
 mod steps;
 mod tap;
 mod tuning;

@@ -117,6 +117,7 @@ pub const TYPES: &[&str] = &[
     "bandwidth",
     "firewall",
     "portmap",
+    "sbr",
     "tuning",
 ];
 
@@ -136,6 +137,7 @@ pub fn parse(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Erro
         "bandwidth" => boxed(|| meta::bandwidth::Bandwidth::parse(conf))?,
         "firewall" => boxed(|| meta::firewall::Firewall::parse(conf))?,
         "portmap" => boxed(|| meta::portmap::Portmap::parse(conf))?,
+        "sbr" => boxed(|| meta::sbr::Sbr::parse(conf))?,
         "tuning" => boxed(|| meta::tuning::Tuning::parse(conf, args))?,
         _ => return Ok(None),
     }))

@@ -3,4 +3,5 @@
 pub mod bandwidth;
 pub mod firewall;
 pub mod portmap;
+pub mod sbr;
 pub mod tuning;

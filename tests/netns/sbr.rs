@@ -1,0 +1,259 @@
+//! `sbr`: what a container sends from an address of an interface leaves by that interface.
+
+use crate::conf;
+use braid_tests::{Call, Ns, Sandbox, Value, json};
+use std::rc::Rc;
+
+/// A world behind the host's `lan`: gateways of both families, and what is beyond them.
+fn lan(host: &Sandbox) -> Rc<Ns> {
+    let far = host.outside("lan", "10.3.0.254/24", "10.3.0.1/24");
+    for addr in ["fd00:3::1/64", "198.51.100.9/32", "2001:db8::9/128"] {
+        far.run(&format!("ip addr add {addr} dev lan nodad"));
+    }
+    far
+}
+
+fn ipam() -> Value {
+    json!({"type": "host-local", "ranges": [[{"subnet": "10.3.0.0/24", "rangeStart": "10.3.0.2"}], [{"subnet": "fd00:3::/64"}]],
+        "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]})
+}
+
+fn macvlan(host: &Sandbox, pod: &Ns) -> Call {
+    host.call("macvlan", pod, conf::macvlan()).with("ipam", ipam()).ifname("net1")
+}
+
+/// The plugin behind another, with keys of its own.
+fn behind(host: &Sandbox, pod: &Ns, prev: &Value, keys: &Value) -> Call {
+    let mut call = host.call("sbr", pod, json!({"cniVersion": "1.1.0", "name": "net", "type": "sbr"})).ifname("net1");
+    for (key, value) in keys.as_object().into_iter().flatten() {
+        call = call.with(key, value.clone());
+    }
+    call.prev(prev)
+}
+
+fn in_one_call(host: &Sandbox, pod: &Ns, keys: &Value) -> Call {
+    let mut macvlan = conf::macvlan();
+    macvlan["ipam"] = ipam();
+    let mut sbr = json!({"type": "sbr"});
+    for (key, value) in keys.as_object().into_iter().flatten() {
+        sbr[key] = value.clone();
+    }
+    let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [macvlan, sbr]});
+    host.call("braid", pod, list).ifname("net1")
+}
+
+/// Each rule about an address as its words, those of the kernel left out.
+fn rules(pod: &Ns) -> Vec<String> {
+    let all = ["-4", "-6"].iter().flat_map(|family| pod.list(&format!("ip {family} -j rule")));
+    let own = all.filter(|rule| rule["src"] != "all");
+    own.map(|rule| format!("{} {} {}", rule["src"], rule["table"], rule["priority"])).collect()
+}
+
+/// The routes of a table that packets can take, without the kernel's own of each link.
+fn table(pod: &Ns, table: &str) -> Vec<String> {
+    let all = ["-4", "-6"].iter().flat_map(|family| {
+        // A table that never had a route is an error.
+        let shown = pod.try_run(&format!("ip {family} -j route show table {table}")).unwrap_or_default();
+        serde_json::from_str::<Vec<Value>>(&shown).unwrap_or_default()
+    });
+    let own = all.filter(|route| route["dst"] != "fe80::/64" && route["dst"] != "ff00::/8");
+    let mut all: Vec<String> =
+        own.map(|route| format!("{} {} {}", route["dst"], route["gateway"], route["prefsrc"])).collect();
+    all.sort();
+    all
+}
+
+const RULES: [&str; 2] = [r#""10.3.0.2" "100" 32765"#, r#""fd00:3::2" "101" 32765"#];
+const TABLE_100: [&str; 2] = [r#""10.3.0.0/24" null "10.3.0.2""#, r#""default" "10.3.0.1" null"#];
+const TABLE_101: [&str; 2] = [r#""default" "fd00:3::1" null"#, r#""fd00:3::/64" null null"#];
+
+#[test]
+fn each_address_has_a_table_of_its_own_and_nothing_is_in_the_main_one() {
+    for is_one in [true, false] {
+        let host = Sandbox::new();
+        let _far = lan(&host);
+        let pod = host.pod("a");
+        let main = macvlan(&host, &pod);
+        let prev = if is_one { Value::Null } else { main.add().result() };
+        let call = if is_one { in_one_call(&host, &pod, &json!({})) } else { behind(&host, &pod, &prev, &json!({})) };
+        let result = call.add().result();
+        assert_eq!(rules(&pod), RULES, "in one call: {is_one}");
+        assert_eq!(
+            (table(&pod, "100"), table(&pod, "101")),
+            (TABLE_100.map(str::to_owned).into(), TABLE_101.map(str::to_owned).into())
+        );
+        assert_eq!(table(&pod, "main"), Vec::<String>::new());
+        call.check(&result).ok();
+        if !is_one {
+            assert_eq!(result, prev);
+            // The one before it accepts that its routes are elsewhere.
+            main.check(&prev).ok();
+        }
+        call.del().ok();
+        assert_eq!(rules(&pod), Vec::<String>::new());
+        call.del().ok();
+        main.del().ok();
+        host.assert_nothing_left();
+        assert_eq!(pod.link_names(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn the_source_decides_by_which_interface_a_packet_leaves() {
+    let host = Sandbox::new();
+    let far = lan(&host);
+    let pod = host.pod("a");
+    let bridge = host.call("bridge", &pod, conf::bridge()).with("isDefaultGateway", true);
+    let attached = bridge.add().result();
+    let call = in_one_call(&host, &pod, &json!({}));
+    let result = call.add().result();
+    let ways = |from: &str| {
+        let way = pod.list(&format!("ip -j route get 198.51.100.9 from {from}")).remove(0);
+        (way["gateway"].clone(), way["dev"].clone())
+    };
+    assert_eq!(ways("10.3.0.2"), (json!("10.3.0.1"), json!("net1")));
+    assert_eq!(ways("10.1.0.2"), (json!("10.1.0.1"), json!("eth0")));
+    pod.run("ping -c 1 -w 5 -I 10.3.0.2 198.51.100.9");
+    pod.run("ping -6 -c 1 -w 5 -I fd00:3::2 2001:db8::9");
+    drop(far);
+    call.check(&result).ok();
+    bridge.check(&attached).ok();
+    call.del().ok();
+    assert_eq!(ways("10.1.0.2"), (json!("10.1.0.1"), json!("eth0")));
+    bridge.del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn static_gateways_stand_in_for_those_of_the_addresses() {
+    let host = Sandbox::new();
+    let _far = lan(&host);
+    let pod = host.pod("a");
+    let call = in_one_call(&host, &pod, &json!({"gateways": ["fd00:3::99", "10.3.0.99"]}));
+    let result = call.add().result();
+    assert!(table(&pod, "100").contains(&r#""default" "10.3.0.99" null"#.to_owned()), "{:?}", table(&pod, "100"));
+    assert!(table(&pod, "101").contains(&r#""default" "fd00:3::99" null"#.to_owned()), "{:?}", table(&pod, "101"));
+    call.check(&result).ok();
+    for (gateways, word) in [
+        (json!(["10.3.0.1", "10.3.0.3"]), "gateways list contains multiple IPv4 addresses: 10.3.0.1 and 10.3.0.3"),
+        (json!(["10.3.0.1", "fd00::1", "fd00::2"]), "gateways list cannot contain more than 2 entries"),
+        (json!(["10.3.0.256"]), "invalid static gateway IP address"),
+    ] {
+        behind(&host, &pod, &result, &json!({"gateways": gateways})).add().refused(7, &[word]);
+    }
+}
+
+#[test]
+fn source_hints_keep_the_networks_in_the_main_table() {
+    let host = Sandbox::new();
+    let _far = lan(&host);
+    let pod = host.pod("a");
+    let call = in_one_call(&host, &pod, &json!({"addSourceHints": true}));
+    let result = call.add().result();
+    let hints = [r#""10.3.0.0/24" null "10.3.0.2""#, r#""fd00:3::/64" null "fd00:3::2""#];
+    assert_eq!((rules(&pod), table(&pod, "main")), (RULES.map(str::to_owned).into(), hints.map(str::to_owned).into()));
+    // Who names no source reaches the network, and nothing beyond.
+    assert!(pod.can_ping("10.3.0.1") && pod.can_ping("fd00:3::1"));
+    assert!(pod.try_run("ip route get 198.51.100.9").is_err());
+    call.check(&result).ok();
+    call.del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn a_table_that_others_fill_gets_only_rules() {
+    let host = Sandbox::new();
+    let _far = lan(&host);
+    let pod = host.pod("a");
+    let prev = macvlan(&host, &pod).add().result();
+    let before = table(&pod, "main");
+    // The other keys mean nothing then, whatever they are.
+    let call = behind(&host, &pod, &prev, &json!({"table": 5000, "gateways": ["x"], "addSourceHints": true}));
+    let result = call.add().result();
+    assert_eq!(rules(&pod), [r#""10.3.0.2" "5000" 32765"#, r#""fd00:3::2" "5000" 32765"#]);
+    assert_eq!(table(&pod, "main"), before);
+    call.check(&result).ok();
+    pod.run("ip rule del from 10.3.0.2");
+    call.check(&result).refused(999, &["10.3.0.2", "5000"]);
+    call.del().ok();
+    assert_eq!(rules(&pod), Vec::<String>::new());
+    behind(&host, &pod, &prev, &json!({"table": 0})).add().refused(7, &["\"table\""]);
+}
+
+#[test]
+fn a_table_that_holds_a_route_or_has_a_rule_is_not_free() {
+    let host = Sandbox::new();
+    let _far = lan(&host);
+    let pod = host.pod("a");
+    pod.run("ip link set lo up");
+    pod.run("ip route add 192.0.2.0/24 dev lo table 100");
+    pod.run("ip rule add fwmark 7 lookup 101");
+    pod.run("ip -6 rule add to 2001:db8:1::/64 lookup 102");
+    in_one_call(&host, &pod, &json!({})).add().result();
+    assert_eq!(rules(&pod), [r#""10.3.0.2" "103" 32764"#, r#""fd00:3::2" "104" 32764"#]);
+}
+
+#[test]
+fn without_a_result_or_addresses_there_is_nothing_to_route_by() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let before = host.state();
+    let bare = json!({"cniVersion": "1.1.0", "name": "net", "type": "sbr"});
+    host.call("sbr", &pod, bare).add().refused(7, &["This plugin must be called as chained plugin"]);
+    let prev = json!({"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "/run/netns/a"}]});
+    behind(&host, &pod, &prev, &json!({})).add().refused(7, &["No IP addresses supplied on interface: net1"]);
+    let ips = json!([{"address": "10.3.0.2/24"}]);
+    let prev = json!({"cniVersion": "1.1.0", "ips": ips});
+    behind(&host, &pod, &prev, &json!({})).add().refused(999, &["Cannot find network interface net1"]);
+    before.assert_same(&host.state());
+}
+
+#[test]
+fn an_add_that_fails_gives_the_main_table_its_routes_back() {
+    let host = Sandbox::new();
+    let _far = lan(&host);
+    let pod = host.pod("a");
+    let mut prev = macvlan(&host, &pod).add().result();
+    let before = (table(&pod, "main"), table(&pod, "100"), rules(&pod));
+    // No route can be from an address that the interface has not: that fails when all others are done.
+    prev["ips"] = json!([{"address": "10.3.0.77/24", "gateway": "10.3.0.1", "interface": 0}]);
+    behind(&host, &pod, &prev, &json!({"addSourceHints": true})).add().refused(999, &["10.3.0.77"]);
+    assert_eq!((table(&pod, "main"), table(&pod, "100"), rules(&pod)), before);
+}
+
+#[test]
+fn del_finds_the_rules_without_a_record_and_bears_what_is_gone() {
+    let host = Sandbox::new();
+    let _far = lan(&host);
+    let pod = host.pod("a");
+    let addresses = [("10.3.0.2/24", "10.3.0.1"), ("fd00:3::2/64", "fd00:3::1")];
+    let addresses = addresses.map(|(address, gateway)| json!({"address": address, "gateway": gateway}));
+    let main = macvlan(&host, &pod).with("ipam", json!({"type": "static", "addresses": addresses}));
+    let prev = main.add().result();
+    let call = behind(&host, &pod, &prev, &json!({}));
+    let again = || {
+        main.del().ok();
+        main.add().result();
+    };
+    for told in [true, false] {
+        again();
+        call.add().result();
+        host.run("rm -r /run/braid/attachments/a");
+        let call = if told { call.clone() } else { call.clone().with("prevResult", Value::Null) };
+        call.del().ok();
+        assert_eq!(rules(&pod), Vec::<String>::new(), "told the result: {told}");
+    }
+    again();
+    call.add().result();
+    pod.run("ip link del net1");
+    call.del().ok();
+    assert_eq!(rules(&pod), Vec::<String>::new());
+    call.clone().env("CNI_NETNS", None).del().ok();
+    host.end(&pod);
+    call.del().ok();
+    assert!(!std::fs::exists("/run/netns/nowhere").unwrap());
+    call.env("CNI_NETNS", "/run/netns/nowhere").del().ok();
+    assert!(!std::fs::exists("/run/netns/nowhere").unwrap(), "no file is made");
+    main.del().ok();
+    host.assert_nothing_left();
+}
