@@ -49,3 +49,4 @@ mod tap;
 mod tuning;
 mod versions;
 mod vlan;
+mod vrf;

@@ -20,6 +20,8 @@ pub enum Feature {
     Dummy,
     /// Links of kind netkit.
     Netkit,
+    /// Links of kind vrf.
+    Vrf,
     /// Queues of kind `fq_codel`.
     FqCodel,
     /// Queues of kind `fq`.
@@ -61,6 +63,7 @@ impl Feature {
             Self::VlanFiltering => kernel(1, "bridge VLAN filtering", "name probe type bridge vlan_filtering 1"),
             Self::Vlan => kernel(2, "vlan", "link lo name probe type vlan id 5"),
             Self::Dummy => kernel(3, "dummy", "name probe type dummy"),
+            Self::Vrf => kernel(7, "vrf", "name probe type vrf table 7"),
             Self::FqCodel => kernel(4, "fq_codel", "qdisc add dev lo root fq_codel"),
             Self::Fq => kernel(5, "fq", "qdisc add dev lo root fq"),
             Self::Netkit => kernel(6, "netkit", "name probe type netkit"),

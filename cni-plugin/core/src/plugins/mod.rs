@@ -64,6 +64,11 @@ pub trait Plugin: Debug {
         Vec::new()
     }
 
+    /// Changes what earlier plugins of the network are about to do in the same plan; says if it did.
+    fn amend(&self, _call: &Call<'_>, _facts: &Facts, _earlier: &mut [Step]) -> bool {
+        false
+    }
+
     /// Decides what to do.
     fn plan(&self, call: &Call<'_>, facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error>;
 
@@ -119,6 +124,7 @@ pub const TYPES: &[&str] = &[
     "portmap",
     "sbr",
     "tuning",
+    "vrf",
 ];
 
 /// Parses the configuration of a known type; `None` for a foreign one.
@@ -139,6 +145,7 @@ pub fn parse(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Erro
         "portmap" => boxed(|| meta::portmap::Portmap::parse(conf))?,
         "sbr" => boxed(|| meta::sbr::Sbr::parse(conf))?,
         "tuning" => boxed(|| meta::tuning::Tuning::parse(conf, args))?,
+        "vrf" => boxed(|| meta::vrf::Vrf::parse(conf))?,
         _ => return Ok(None),
     }))
 }
@@ -154,6 +161,8 @@ pub fn parse_for_release(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Pl
             "bridge" => r#"{"ipMasq":true,"macspoofchk":true}"#,
             "ptp" | "veth" | "netkit" => r#"{"ipMasq":true}"#,
             "tuning" => r#"{"mtu":1500}"#,
+            // Of a VRF without a name nothing is known.
+            "vrf" => r#"{"vrfname":"vrf"}"#,
             _ => "{}",
         };
         let json = Json::parse(most.as_bytes(), "what leaves the most behind")?;

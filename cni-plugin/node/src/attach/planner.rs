@@ -41,6 +41,17 @@ impl Native {
         self.ahead = self.parts.iter().fold(self.observed.clone(), |facts, part| facts.after(&part.steps));
     }
 
+    /// Has a plugin change the steps of the ones before it in its network.
+    fn amend(&mut self, attachment: usize, amend: impl Fn(&Facts, &mut [Step]) -> bool) {
+        let mut is_changed = false;
+        for part in self.parts.iter_mut().filter(|part| part.attachment == attachment) {
+            is_changed |= amend(&self.ahead, &mut part.steps);
+        }
+        if is_changed {
+            self.read(Facts::default());
+        }
+    }
+
     /// Takes over what a plugin will do, less what it shares with a network before.
     fn push(&mut self, mut part: Part) {
         let before = || self.parts.iter().filter(|before| before.attachment != part.attachment);
@@ -110,6 +121,7 @@ impl<'a> Planner<'a> {
         if let Some(needs) = needs {
             read_more(host, needs, before)?;
         }
+        before.amend(place.wanted, |facts, steps| plugin.amend(&call, facts, steps));
         let mut planned = plugin.plan(&call, &before.ahead, lease)?;
         planned.warnings.extend(warning);
         planned.result.convertible(wanted.chain.conf.version).map(|()| planned)

@@ -5,3 +5,4 @@ pub mod firewall;
 pub mod portmap;
 pub mod sbr;
 pub mod tuning;
+pub mod vrf;
