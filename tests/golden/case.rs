@@ -11,6 +11,7 @@ use braid_core::plan::thing::LinkRef;
 use braid_core::plan::thing::moved::{Device, DeviceFact};
 use braid_core::plan::undo::undo;
 use braid_core::plan::{Facts, Feature, Need};
+use braid_core::plugins::meta::flannel;
 use braid_core::plugins::{self, Call, Plugin};
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -19,7 +20,7 @@ use std::path::Path;
 ///
 /// `args`: `CNI_ARGS`. `ifname`: default `eth0`. `prev`: the result before. `lease`: what the IPAM gave, as a result.
 /// `lacks`: what the kernel has not. `host` and `pod`: links by name, numbered from 2 in each; `peer` is such a number. `files`: texts by path. `sysctl`: values by `host` or `pod` and key. `default`: links of default routes. `device`: the link of the host that is asked for in any way; `driver`: that of a program. `routes`:
-/// of the container, each with its link as `dev`.
+/// of the container, each with its link as `dev`. Of `flannel` the file of flanneld is told by `files`.
 pub(crate) struct Case(Value);
 
 impl Case {
@@ -31,7 +32,24 @@ impl Case {
     /// The plan, what takes it back, what takes it back without a record, and the result; or why it is refused.
     pub(crate) fn text(&self) -> String {
         let conf = NetConf::parse(self.0["conf"].to_string().as_bytes()).unwrap();
-        let plugin = match plugins::parse(&conf, self.0["args"].as_str().unwrap_or_default()) {
+        if conf.plugin == flannel::FLANNEL {
+            return self.flannel(&conf).unwrap_or_else(|error| refused(&error));
+        }
+        self.text_of(&conf)
+    }
+
+    /// The configuration that is made, and the plans of the plugin that it is for and of the file.
+    fn flannel(&self, conf: &NetConf) -> Result<String, braid_core::cni::Error> {
+        let file = flannel::subnet_file(conf)?;
+        let made = flannel::delegate(conf, &file, self.0["files"][&file].as_str().unwrap_or_default())?;
+        let pretty = made.clone().sorted().pretty();
+        let parts =
+            [NetConf::from_json(made.clone())?, flannel::with_made(conf, &made)].map(|conf| self.text_of(&conf));
+        Ok(format!("# made\n{pretty}\n\n{}", parts.join("\n")))
+    }
+
+    fn text_of(&self, conf: &NetConf) -> String {
+        let plugin = match plugins::parse(conf, self.0["args"].as_str().unwrap_or_default()) {
             Ok(plugin) => plugin.expect("a type of braid's own"),
             Err(error) => return refused(&error),
         };

@@ -250,4 +250,11 @@ fn install_takes_the_names_and_gives_them_back() {
     said("install --bin-dir /run/bin --remove");
     assert!(fs::read_to_string("/run/bin/bridge").unwrap().contains("echo reference"));
     assert!(!fs::exists("/run/bin/ptp").unwrap());
+    said("install --bin-dir /run/bin");
+    let has = |name: &str| fs::exists(format!("/run/bin/{name}")).unwrap();
+    assert_eq!(["sbr", "vrf", "flannel"].map(has), [true, true, false], "flannel's own DaemonSet writes to that name");
+    said("install --bin-dir /run/bin --names flannel");
+    assert!(has("flannel"));
+    said("install --bin-dir /run/bin --remove");
+    assert!(!has("flannel") && !has("braid"));
 }

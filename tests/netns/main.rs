@@ -15,6 +15,7 @@ mod delivery;
 mod dummy;
 mod errors;
 mod firewall;
+mod flannel;
 mod flush;
 mod gc_status;
 mod host_device;

@@ -38,6 +38,8 @@ pub enum Feature {
     IptablesLegacy,
     /// The reference plugins.
     Reference,
+    /// flannel's own plugin, of any release.
+    ReferenceFlannel,
 }
 
 impl Feature {
@@ -77,6 +79,8 @@ impl Feature {
             Self::IptablesLegacy => {
                 (!has_iptables_legacy()).then(|| "needs iptables-legacy, and its tables".to_owned())
             }
+            Self::ReferenceFlannel => (!binary::reference().is_some_and(|folder| folder.join("flannel").is_file()))
+                .then(|| "needs flannel's plugin in $BRAID_REFERENCE, built by cargo xtask bench".to_owned()),
             Self::Reference => binary::reference()
                 .is_none()
                 .then(|| "needs the reference plugins in $BRAID_REFERENCE, built by cargo xtask bench".to_owned()),

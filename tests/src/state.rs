@@ -162,10 +162,21 @@ pub(crate) fn leftovers(host: &Ns) -> Vec<String> {
         let files = entries(&network).into_iter();
         left.extend(files.filter(|path| is_lease(path)).map(|path| path.display().to_string()));
     }
+    let notes = entries(Path::new("/var/lib/cni/flannel"));
+    left.extend(notes.into_iter().map(|path| path.display().to_string()));
+    left.extend(rules(host));
     let records = tree(Path::new("/run/braid/attachments")).into_keys();
     let others = tree(Path::new("/run/cni")).into_keys().filter(|path| Path::new(path).is_file());
     left.extend(records.chain(others));
     left
+}
+
+/// Every rule of policy routing for what comes in by a veth, or came.
+fn rules(host: &Ns) -> Vec<String> {
+    let all = ["-4", "-6"].iter().flat_map(|family| host.list(&format!("ip {family} -j rule")));
+    all.filter(|rule| rule["iif"].as_str().is_some_and(|iif| iif.starts_with("veth")))
+        .map(|rule| rule.to_string())
+        .collect()
 }
 
 /// Every program that a filter of the host runs, as `link side: name`, and every place of filters where none is.

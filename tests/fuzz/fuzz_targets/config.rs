@@ -2,7 +2,8 @@
 #![no_main]
 
 use braid_node::attach::chain::Chain;
-use braid_core::cni::{Injected, NetConfList, Request, Version};
+use braid_core::cni::{Injected, NetConf, NetConfList, Request, Version};
+use braid_core::plugins::meta::flannel::delegate;
 use libfuzzer_sys::fuzz_target;
 
 fn is_plain(name: &str) -> bool {
@@ -37,6 +38,12 @@ fuzz_target!(|stdin: &[u8]| {
     }
     if let Ok(list) = NetConfList::parse(stdin) {
         complete(&list);
+    }
+    // What flanneld writes.
+    if let (Ok(text), Ok(conf)) = (str::from_utf8(stdin), NetConf::parse(br#"{"name":"n"}"#))
+        && let Ok(made) = delegate(&conf, "subnet.env", text)
+    {
+        assert!(NetConf::from_json(made).is_ok_and(|made| made.plugin == "bridge"));
     }
 });
 

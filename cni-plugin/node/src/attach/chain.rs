@@ -1,5 +1,6 @@
 //! The plugins of one call, in order: done here, run as foreign programs, or an IPAM called by itself.
 
+use super::flannel::Reader;
 use crate::apply::delegate;
 use crate::ipam::{self, Ipam};
 use crate::store::record::Key;
@@ -23,6 +24,8 @@ pub struct Chain {
     pub items: Vec<Item>,
     /// The list that they came from, where there is one.
     list: Option<NetConfList>,
+    /// Reason why no ADD can work now.
+    unready: Option<Error>,
     /// The call's configuration.
     pub conf: NetConf,
     path: Vec<PathBuf>,
@@ -33,6 +36,8 @@ pub struct Chain {
 pub struct Item {
     /// Its configuration, without a `prevResult` where it comes from a list.
     pub conf: NetConf,
+    /// Its place in the list, which has the configuration that it is called with; none where that was made of another's.
+    listed: Option<usize>,
     /// Program that does the work.
     pub work: Work,
     /// Source of the addresses.
@@ -64,23 +69,56 @@ pub enum From {
 impl Chain {
     /// Reads the configuration of a call under the name `face`; `braid` itself does what `type` says.
     pub fn parse(face: &str, conf: NetConf, args: &str, path: &[PathBuf]) -> Result<Self, Error> {
-        Self::read(face, conf, args, path, Reading::Strict)
+        Self::read(face, conf, (args, path), Reading::Strict, None)
     }
 
     /// [`Chain::parse`] for DEL of what no longer parses: only what it takes to give back.
     pub fn parse_for_release(face: &str, conf: NetConf, args: &str, path: &[PathBuf]) -> Result<Self, Error> {
-        Self::read(face, conf, args, path, Reading::ForRelease)
+        Self::read(face, conf, (args, path), Reading::ForRelease, None)
     }
 
-    fn read(face: &str, conf: NetConf, args: &str, path: &[PathBuf], reading: Reading) -> Result<Self, Error> {
+    /// Reads the configuration of an attachment that is there; files that were written with it tell how it was made.
+    pub fn parse_told(face: &str, conf: NetConf, of: &Attachment, path: &[PathBuf]) -> Result<Self, Error> {
+        Self::read(face, conf, (&of.args, path), Reading::Strict, Some(&of.container_id))
+    }
+
+    /// [`Chain::parse_told`] for DEL without a record: only what it takes to give back, where this braid refuses it.
+    pub fn parse_left(face: &str, conf: &NetConf, of: &Attachment, path: &[PathBuf]) -> Result<Self, Error> {
+        let for_release =
+            || Self::read(face, conf.clone(), (&of.args, path), Reading::ForRelease, Some(&of.container_id));
+        Self::parse_told(face, conf.clone(), of, path).or_else(|_| for_release())
+    }
+
+    fn read(
+        face: &str,
+        mut conf: NetConf,
+        (args, path): (&str, &[PathBuf]),
+        reading: Reading,
+        container_id: Option<&str>,
+    ) -> Result<Self, Error> {
         let face = Self::face_of(face, &conf).to_owned();
         let list = if face == BRAID { Some(list_of(&conf)?) } else { None };
         let confs = match &list {
             Some(list) => (0..list.plugins.len()).map(|at| list.plugin_conf(at, &injected(&conf, None)?)).collect(),
             None => Ok(vec![NetConf { plugin: face.clone(), ..conf.clone() }]),
         };
-        let items = confs?.into_iter().map(|conf| Item::parse(conf, args, reading)).collect::<Result<_, _>>()?;
-        Ok(Self { face, items, list, conf, path: path.to_vec() })
+        let (mut items, mut unready) = (Vec::new(), None);
+        let mut reader = Reader { whole: &mut conf, args, reading, container_id };
+        for (at, conf) in confs?.into_iter().enumerate() {
+            match reader.items(at, &conf)? {
+                Some((made, why)) => {
+                    items.extend(made);
+                    unready = unready.or(why);
+                }
+                None => items.push(Item { listed: Some(at), ..Item::parse(conf, args, reading)? }),
+            }
+        }
+        Ok(Self { face, items, list, unready, conf, path: path.to_vec() })
+    }
+
+    /// Says why no ADD can work now.
+    pub fn ready(&self) -> Result<(), Error> {
+        self.unready.clone().map_or(Ok(()), Err)
     }
 
     /// The network's name.
@@ -165,6 +203,7 @@ impl Chain {
 
     /// Refuses a foreign plugin or IPAM that is not there, or would start this program again, before anything is changed.
     pub fn find_foreign(&self, attachment: &Attachment) -> Result<(), Error> {
+        self.ready()?;
         let owner = self.owner(attachment);
         self.foreign().try_for_each(|plugin| delegate::find(plugin, &self.path, &owner).map(drop))
     }
@@ -176,20 +215,22 @@ impl Chain {
 
     /// [`Chain::circle`] of any of them.
     pub fn refuse_circles(&self, attachment: &Attachment) -> Result<(), Error> {
+        self.ready()?;
         self.foreign().find_map(|plugin| self.circle(plugin, attachment, false)).map_or(Ok(()), Err)
     }
 
     /// The configuration that item `at` is called with as a foreign program.
     pub fn conf_for(&self, at: usize, prev: Option<&AddResult>) -> Result<Json, Error> {
-        match (&self.list, self.items.get(at)) {
-            (Some(list), _) => Ok(Rc::unwrap_or_clone(list.plugin_conf(at, &injected(&self.conf, prev)?)?.json)),
-            (None, Some(item)) => {
-                let mut json = Json::clone(&item.conf.json);
-                set_valid_attachments(&mut json, self.conf.valid_attachments.as_deref());
-                Ok(json)
-            }
-            (None, None) => Err(Error::internal(format!("no plugin {at} in the chain"))),
+        let item = self.items.get(at).ok_or_else(|| Error::internal(format!("no plugin {at} in the chain")))?;
+        if let (Some(list), Some(listed)) = (&self.list, item.listed) {
+            return Ok(Rc::unwrap_or_clone(list.plugin_conf(listed, &injected(&self.conf, prev)?)?.json));
         }
+        let mut json = Json::clone(&item.conf.json);
+        set_valid_attachments(&mut json, self.conf.valid_attachments.as_deref());
+        if let (None, Some(prev)) = (item.listed, prev) {
+            json.set("prevResult", prev.to_json(item.conf.version)?);
+        }
+        Ok(json)
     }
 
     /// Runs a foreign plugin or IPAM for a container.
@@ -239,7 +280,7 @@ fn injected<'a>(conf: &'a NetConf, prev: Option<&'a AddResult>) -> Result<Inject
 
 /// Strictness in reading a configuration.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Reading {
+pub(super) enum Reading {
     /// Anything that can't be read, or can't work, is an error.
     Strict,
     /// Only who has something to give back matters.
@@ -263,12 +304,12 @@ impl Reading {
 }
 
 impl Item {
-    fn parse(conf: NetConf, args: &str, reading: Reading) -> Result<Self, Error> {
+    pub(super) fn parse(conf: NetConf, args: &str, reading: Reading) -> Result<Self, Error> {
         if let Some(ipam) = reading.ipam(&conf.plugin, &conf, args)? {
-            return Ok(Self { conf, work: Work::Ipam, addresses: From::Ours(ipam) });
+            return Ok(Self { conf, listed: Some(0), work: Work::Ipam, addresses: From::Ours(ipam) });
         }
         let Some(plugin) = reading.plugin(&conf, args)? else {
-            return Ok(Self { conf, work: Work::Foreign, addresses: From::Nobody });
+            return Ok(Self::foreign(conf, 0));
         };
         let addresses = match (plugin.addresses(), conf.ipam.as_str()) {
             (Addresses::Never, _) | (Addresses::Optional, "") => From::Nobody,
@@ -285,7 +326,17 @@ impl Item {
                 None => From::Foreign(ipam.to_owned()),
             },
         };
-        Ok(Self { conf, work: Work::Native(plugin), addresses })
+        Ok(Self { conf, listed: Some(0), work: Work::Native(plugin), addresses })
+    }
+
+    /// A plugin at `at` of a list that is another program.
+    pub(super) fn foreign(conf: NetConf, at: usize) -> Self {
+        Self { conf, listed: Some(at), work: Work::Foreign, addresses: From::Nobody }
+    }
+
+    /// The same with a configuration that no list has.
+    pub(super) fn made(self) -> Self {
+        Self { listed: None, ..self }
     }
 }
 

@@ -5,7 +5,7 @@ use super::del::Leaving;
 use super::device_file::DeviceFile;
 use crate::ipam::host_local::claimed;
 use crate::store::record::{Attached, Key, Record};
-use braid_core::cni::{Attachment, Error, Owner, Request};
+use braid_core::cni::{Attachment, Command, Error, Owner, Request};
 use braid_core::ipam::Claim;
 use braid_core::k8s::ObjectName;
 use braid_core::plan::Feature;
@@ -55,9 +55,13 @@ impl Invocation {
     /// The call that a runtime makes of the plugin `face`: one attachment.
     pub fn of(request: Request, face: &str) -> Result<Self, Error> {
         let verb = request.command.as_str();
-        let Request { attachment, path, netns_override, conf, .. } = request;
+        let Request { command, attachment, path, netns_override, conf } = request;
         let attachment = attachment.ok_or_else(|| Error::env(format!("{verb} needs a container")))?;
-        let chain = Chain::parse(face, conf, &attachment.args, &path)?;
+        let chain = if command == Command::Add {
+            Chain::parse(face, conf, &attachment.args, &path)?
+        } else {
+            Chain::parse_told(face, conf, &attachment, &path)?
+        };
         Ok(Self { key: chain.key(&attachment), netns_override, path, wanted: vec![Wanted::new(attachment, chain)] })
     }
 

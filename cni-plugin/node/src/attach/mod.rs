@@ -15,6 +15,7 @@ pub mod check;
 pub mod del;
 pub mod device_file;
 mod families;
+mod flannel;
 pub mod gc;
 pub mod invocation;
 pub mod leases;

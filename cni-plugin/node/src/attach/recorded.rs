@@ -2,6 +2,7 @@
 
 use super::chain::{Chain, From};
 use super::del::Leaving;
+use super::flannel;
 use super::invocation::Wanted;
 use crate::ipam::host_local;
 use crate::store::record::{Attached, Record};
@@ -21,7 +22,7 @@ pub(super) const PREV_RESULT: &str = "prevResult";
 pub fn wanted(record: Option<&Record>, call: &Leaving) -> Result<Vec<Wanted>, Error> {
     let Leaving { key, attachment, conf, path, .. } = call;
     let own = || {
-        let chain = parse(&key.plugin, conf.clone(), &attachment.args, path)?;
+        let chain = Chain::parse_left(&key.plugin, conf, attachment, path)?;
         Ok(vec![Wanted::new(attachment.clone(), chain)])
     };
     let Some(record) = record else { return own() };
@@ -58,6 +59,7 @@ pub fn chains(record: &Record) -> impl Iterator<Item = (&Attached, Chain)> {
 fn chain(attached: &Attached, prev: Option<&Json>, path: &[PathBuf]) -> Result<Chain, Error> {
     let mut json = Json::clone(&attached.conf);
     json.remove(PREV_RESULT);
+    flannel::is_of_record(&mut json);
     let mut conf = NetConf::from_json(json)?;
     if let Some(prev) = prev {
         // The networks of a pod have versions of their own.

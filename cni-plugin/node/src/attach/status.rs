@@ -18,7 +18,9 @@ pub fn status(chain: &Chain, machine: &dyn Machine) -> Result<(), Error> {
         Ok(mut host) => {
             errors.extend(lacks(chain, &mut *host));
             mend(&chain.features(), &mut *host);
-            errors.extend((0..chain.items.len()).filter_map(|at| of_item(chain, at, &mut *host).err()));
+            errors.extend(chain.ready().err().map(|err| Error::not_available(err.msg)));
+            let items = if errors.is_empty() { chain.items.len() } else { 0 };
+            errors.extend((0..items).filter_map(|at| of_item(chain, at, &mut *host).err()));
         }
         Err(err) => errors.push(not_available(&err)),
     }

@@ -18,6 +18,9 @@ use std::path::{Path, PathBuf};
 pub(super) const DEFAULT_BIN_DIR: &str = "/opt/cni/bin";
 /// The program's own name.
 pub(super) const PROGRAM: &str = "braid";
+/// Names under which a DaemonSet of others copies its plugin whenever it starts. Through a link the copy would replace this
+/// program itself.
+const WRITTEN_BY_OTHERS: &[&str] = &["flannel"];
 
 /// Put this program into a runtime's plugin folder, under the names of the plugins it replaces
 #[derive(Debug, Args)]
@@ -69,7 +72,8 @@ fn say(lines: Vec<String>) -> u8 {
 }
 
 fn wants(arguments: &Arguments, name: &str) -> bool {
-    arguments.names.is_empty() || arguments.names.iter().any(|wanted| wanted == name)
+    let is_asked_for = arguments.names.iter().any(|wanted| wanted == name);
+    is_asked_for || arguments.names.is_empty() && (arguments.remove || !WRITTEN_BY_OTHERS.contains(&name))
 }
 
 /// Reads the entries of the plugin folder under the names that matter.

@@ -2,6 +2,7 @@
 
 pub mod bandwidth;
 pub mod firewall;
+pub mod flannel;
 pub mod portmap;
 pub mod sbr;
 pub mod tuning;

@@ -1,0 +1,100 @@
+//! Plugins of type `flannel` in a chain: each is the plugin that it stands for, and behind it the file that tells so.
+//!
+//! What was made of flanneld's file stands in the call's configuration, and so in the record: DEL needs that file no more.
+
+use super::chain::{Item, Reading};
+use braid_core::cni::{Error, Json, NetConf};
+use braid_core::plugins::meta::flannel::{self, FLANNEL, data_file, delegate, delegate_for_release, subnet_file};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::rc::Rc;
+
+/// The key of the configurations that were made, by the place of each plugin in its list.
+const MADE: &str = "braid.flannel";
+/// The longest file that is read, in bytes.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// The configuration of a call, and who reads it.
+pub(super) struct Reader<'a> {
+    /// Gets what is made.
+    pub(super) whole: &'a mut NetConf,
+    /// `CNI_ARGS`.
+    pub(super) args: &'a str,
+    /// Strictness.
+    pub(super) reading: Reading,
+    /// The container whose attachment goes without a record: the file tells of it.
+    pub(super) container_id: Option<&'a str>,
+}
+
+/// Notes that this configuration is a record's: what it does not say was made by another program.
+pub(super) fn is_of_record(conf: &mut Json) {
+    if !conf.has(MADE) {
+        conf.set(MADE, Json::object_of([]));
+    }
+}
+
+impl Reader<'_> {
+    /// The items in place of the plugin at `at`; `None` where it is of another type. The error is the reason why no ADD can
+    /// work now.
+    pub(super) fn items(&mut self, at: usize, conf: &NetConf) -> Result<Option<(Vec<Item>, Option<Error>)>, Error> {
+        if conf.plugin != FLANNEL {
+            return Ok(None);
+        }
+        let known = self.whole.json.object(MADE)?;
+        let made = known.and_then(|known| known.get(&at.to_string()));
+        let is_others = made.is_none() && known.is_some_and(|known| known.fields().is_empty());
+        if is_others {
+            return Ok(Some((vec![Item::foreign(conf.clone(), at)], None)));
+        }
+        let made = made.cloned().or_else(|| self.told(conf)).map_or_else(|| delegate_now(conf), Ok);
+        let (made, unready) = match (made, delegate_for_release(conf)) {
+            (Ok(made), _) => (made, None),
+            (Err(err), Ok(known)) => (known, Some(err)),
+            // No ADD had a use for it.
+            (Err(_), Err(_)) if self.reading == Reading::ForRelease => return Ok(Some((Vec::new(), None))),
+            (Err(_), Err(wrong)) => return Err(wrong),
+        };
+        let reading = if unready.is_some() { Reading::ForRelease } else { self.reading };
+        if unready.is_none() {
+            self.keep(at, &made);
+        }
+        let worker = Item::parse(NetConf::from_json(made.clone())?, self.args, reading)?;
+        let file = Item::parse(flannel::with_made(conf, &made), self.args, reading)?;
+        Ok(Some((vec![worker.made(), file.made()], unready)))
+    }
+
+    /// What the file says of the container whose attachment goes.
+    fn told(&self, conf: &NetConf) -> Option<Json> {
+        let path = data_file(conf, self.container_id?).ok()?;
+        let json = Json::parse(read(&path).ok()?.as_bytes(), &path).ok()?;
+        NetConf::from_json(json.clone()).is_ok_and(|conf| !conf.plugin.is_empty()).then_some(json)
+    }
+
+    fn keep(&mut self, at: usize, made: &Json) {
+        let mut known = self.whole.json.get(MADE).cloned().unwrap_or_else(|| Json::object_of([]));
+        known.set(&at.to_string(), made.clone());
+        Rc::make_mut(&mut self.whole.json).set(MADE, known);
+    }
+}
+
+/// Makes the configuration of what flanneld says now.
+fn delegate_now(conf: &NetConf) -> Result<Json, Error> {
+    let path = subnet_file(conf)?;
+    let text = read(&path).map_err(|err| Error::because(format!("flannel: read {path}: {err}"), is_passing(&err)))?;
+    delegate(conf, &path, &text)
+}
+
+/// flanneld writes the file when it starts.
+fn is_passing(err: &io::Error) -> bool {
+    err.kind() == io::ErrorKind::NotFound
+}
+
+/// Whoever writes a configuration names it: it may be a pipe, or a device.
+fn read(path: &str) -> io::Result<String> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    let mut text = String::new();
+    File::open(path)?.take(MAX_BYTES).read_to_string(&mut text)?;
+    Ok(text)
+}
