@@ -57,7 +57,7 @@ impl Device {
     }
 
     /// `mac` where the ends have hardware addresses.
-    fn addressed(self, mac: Mac) -> Option<Mac> {
+    pub(super) fn addressed(self, mac: Mac) -> Option<Mac> {
         match self {
             Self::Veth | Self::Netkit(NetkitMode::L2) => Some(mac),
             Self::Netkit(NetkitMode::L3) => None,

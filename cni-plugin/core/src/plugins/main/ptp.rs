@@ -1,16 +1,19 @@
 //! `ptp`, also reached as `veth`: a veth or netkit whose host end routes to the container, without a bridge.
 
+mod routed;
+
 use super::device::{Device, Ends};
 use crate::cni::{AddResult, Dns, Error, IpConfig, NetConf};
 use crate::ipam::Lease;
-use crate::name::Mac;
-use crate::plan::step::{Event, Step};
+use crate::name::{Mac, Ns};
+use crate::plan::step::{Event, Legacy, Step};
 use crate::plan::thing::link::{ETHERNET_MTUS, NetkitMode};
 use crate::plan::thing::{Addr, LinkRef, Route, Thing};
 use crate::plan::{Facts, Feature, Need};
 use crate::plugins::interface::{self, Dad};
 use crate::plugins::{Addresses, Call, Planned, Plugin, mtu};
 use ipnet::IpNet;
+use routed::Routed;
 use std::net::IpAddr;
 
 /// Scope of a route to an address of the host's own, as the kernel numbers it.
@@ -28,6 +31,8 @@ pub struct Ptp {
     pub(super) device: Device,
     /// Hardware address of the container's end, where one is asked for.
     pub(super) mac: Option<Mac>,
+    /// The routed form.
+    routed: Option<Routed>,
 }
 
 impl Ptp {
@@ -36,7 +41,8 @@ impl Ptp {
         let json = &conf.json;
         let mtu = mtu::read(json)?.map(|mtu| mtu::within(mtu, &ETHERNET_MTUS, "")).transpose()?;
         let device = Device::parse(json, NetkitMode::L3)?;
-        Ok(Self { ip_masq: interface::ip_masq(json)?, mtu, dns: conf.dns.clone(), device, mac: None })
+        let (ip_masq, routed) = (interface::ip_masq(json)?, Routed::parse(json)?);
+        Ok(Self { ip_masq, mtu, dns: conf.dns.clone(), device, mac: None, routed })
     }
 
     pub(super) fn pod_mac(&self, call: &Call<'_>) -> Mac {
@@ -77,11 +83,21 @@ impl Ptp {
         Ok(steps)
     }
 
-    /// The host's side: the gateway address on its end, and the way to the container.
-    fn host(call: &Call<'_>, port: &LinkRef, ips: &[IpConfig]) -> Result<Vec<Step>, Error> {
+    fn table(&self) -> Option<u32> {
+        self.routed.and_then(|routed| routed.table)
+    }
+
+    /// The host's end: it comes up.
+    fn port(call: &Call<'_>, port: &LinkRef, ips: &[IpConfig]) -> Vec<Step> {
         let mut steps = vec![Step::add(interface::without_advertisements(port))];
         steps.extend(interface::without_detection(port, ips).map(Step::add));
         steps.extend([call.mark(port.clone()), interface::up(port)]);
+        steps
+    }
+
+    /// The host's side: the gateway address on its end, and the way to the container.
+    fn host(port: &LinkRef, ips: &[IpConfig]) -> Result<Vec<Step>, Error> {
+        let mut steps = Vec::new();
         for ip in ips {
             let net = IpNet::from(gateway(ip)?);
             steps.push(Step::ensure(Addr { at: port.clone(), net, no_prefix_route: false, no_dad: true }));
@@ -129,23 +145,29 @@ impl Plugin for Ptp {
     }
 
     fn plan(&self, call: &Call<'_>, facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error> {
-        let lease = lease.unwrap_or_default();
-        interface::refuse_no_addresses(&lease.ips)?;
-        mtu::refuse_ipv6_below(self.mtu, &lease.ips)?;
-        let mut ips = lease.ips.clone();
-        for ip in &mut ips {
+        let mut given = lease.unwrap_or_default();
+        interface::refuse_no_addresses(&given.ips)?;
+        mtu::refuse_ipv6_below(self.mtu, &given.ips)?;
+        for ip in &mut given.ips {
             ip.interface = Some(CONTAINER);
         }
+        let lease = if self.routed.is_some() { Routed::lease(given.clone()) } else { given.clone() };
+        let ips = lease.ips.clone();
         let (port, pod_mac) = (LinkRef::host(self.device.host(call)), self.pod_mac(call));
         let mut steps = interface::forwarding(&ips, facts);
         steps.push(self.device.add(call, Ends { mtu: self.mtu, master: None, pod_mac }));
-        steps.extend(Self::host(call, &port, &ips)?);
+        steps.extend(Self::port(call, &port, &ips));
+        steps.extend(self.routed.map_or_else(|| Self::host(&port, &ips), |routed| Ok(routed.host(&port, &ips)))?);
         if self.ip_masq {
-            steps.extend(interface::masquerade(call, &ips));
+            // The networks are those of the IPAM.
+            steps.extend(interface::masquerade(call, &given.ips));
         }
         // The container's end comes up last: nothing passes before all that decides about it is there, and what the
         // kernel does about a new carrier holds up no step but the look at it.
-        steps.extend(Self::container(call, &ips, &lease)?);
+        steps.extend(match self.routed {
+            Some(_) => Routed::container(call, self.device.addressed(call.host_mac()), &lease),
+            None => Self::container(call, &ips, &lease)?,
+        });
         steps.push(Step::Wait(Event::Up(port)));
         let interfaces = self.device.interfaces(call, pod_mac).into();
         let dns = interface::dns(self.dns.as_ref(), lease.dns);
@@ -153,7 +175,20 @@ impl Plugin for Ptp {
     }
 
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
-        self.device.remnants(call, self.ip_masq).collect()
+        let at = LinkRef::host(self.device.host(call));
+        let rules = self.table().map(|_| Step::Legacy(Legacy::Rules { at, addrs: Vec::new(), table: None }));
+        rules.into_iter().chain(self.device.remnants(call, self.ip_masq)).collect()
+    }
+
+    fn status_needs(&self) -> Vec<Need> {
+        self.table().map(|_| Need::Routes(Ns::Host)).into_iter().collect()
+    }
+
+    /// Where the table has no route the next rule decides.
+    fn status(&self, facts: &Facts) -> Result<Option<String>, Error> {
+        let routes = facts.routes.get(&Ns::Host).map_or(&[][..], Vec::as_slice);
+        let empty = self.table().filter(|table| !routes.iter().any(|route| route.table == *table));
+        Ok(empty.map(|table| format!("table {table} has no route: what containers send leaves by the main table")))
     }
 
     fn features(&self) -> Vec<Feature> {

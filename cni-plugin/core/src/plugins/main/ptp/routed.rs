@@ -1,0 +1,112 @@
+//! The routed form of `ptp`: the container's address is no network's, and its gateway is an address that nobody has.
+//!
+//! The container sends to the node's end by a neighbour that it knows for good, and the node forwards. Nobody is asked for an
+//! address, and the addresses of the node's containers may be of any networks.
+
+use crate::cni::{self, Error, IpConfig, Json};
+use crate::ipam::Lease;
+use crate::name::{Mac, Ns};
+use crate::plan::step::Step;
+use crate::plan::thing::rule::{Packets, Rule};
+use crate::plan::thing::{LinkRef, Neigh, Route, Thing};
+use crate::plugins::Call;
+use crate::plugins::interface::{self, Dad, MAIN_TABLE, SCOPE_LINK};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The container's gateways, which no link has.
+const GATEWAY4: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
+const GATEWAY6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+/// Place of the rules for packets to other containers, before those for the table.
+const TO_CONTAINERS: u32 = 1535;
+/// Place of the rules for all other packets from a container, before that of the main table.
+const FROM_CONTAINER: u32 = 1536;
+
+/// The keys of the routed form.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Routed {
+    /// `table`: what the container sends is routed by it first.
+    pub(super) table: Option<u32>,
+}
+
+impl Routed {
+    /// Reads `routed` and `table`.
+    pub(super) fn parse(json: &Json) -> Result<Option<Self>, Error> {
+        let table = json.u32("table")?;
+        match (json.bool_or("routed", false)?, table) {
+            (_, Some(0)) => Err(Error::config("\"table\": 0 is no routing table")),
+            (false, Some(_)) => Err(Error::config("\"table\" is for the routed form: it needs \"routed\": true")),
+            (false, None) => Ok(None),
+            (true, table) => Ok(Some(Self { table })),
+        }
+    }
+
+    /// The lease as the container has it: addresses alone, and default routes unless the IPAM gives some.
+    pub(super) fn lease(mut lease: Lease) -> Lease {
+        for ip in &mut lease.ips {
+            let addr = ip.address.addr();
+            *ip = IpConfig { address: IpNet::from(addr), gateway: Some(gateway(addr)), interface: ip.interface };
+        }
+        for gw in lease.ips.iter().filter_map(|ip| ip.gateway) {
+            let dst = everywhere(gw);
+            if !lease.routes.iter().any(|route| route.dst == dst) {
+                lease.routes.push(cni::Route { gw: Some(gw), ..cni::Route::to(dst) });
+            }
+        }
+        lease
+    }
+
+    /// The container's side: the gateways are neighbours once its end is up, at the hardware address of the node's end.
+    /// Where the ends have none, nobody is asked for it.
+    pub(super) fn container(call: &Call<'_>, mac: Option<Mac>, lease: &Lease) -> Vec<Step> {
+        let at = call.pod();
+        let mut steps = interface::configure(&at, &lease.ips, &lease.routes, Dad::Off);
+        let mut gateways: Vec<IpAddr> = lease.ips.iter().filter_map(|ip| ip.gateway).collect();
+        gateways.sort_unstable();
+        gateways.dedup();
+        let mut way = Vec::new();
+        for gw in gateways {
+            if gw.is_ipv4() {
+                way.push(Step::add(plain(&at, gw)));
+            }
+            way.extend(mac.map(|mac| Step::add(Neigh { at: at.clone(), addr: gw, mac })));
+        }
+        let first = steps.iter().position(|step| matches!(step, Step::Add(Thing::Route(_)))).unwrap_or(steps.len());
+        steps.splice(first..first, way);
+        steps
+    }
+
+    /// The host's side: the way to the container, and the table for what comes from it, unless it is for another container.
+    /// The rules name the link, so that no later container of the same address has the same ones.
+    pub(super) fn host(self, port: &LinkRef, ips: &[IpConfig]) -> Vec<Step> {
+        let mut steps = Vec::new();
+        for ip in ips {
+            let addr = ip.address.addr();
+            steps.push(Step::add(plain(port, addr)));
+            if let Some(table) = self.table {
+                let (of, iif) = (Packets::From(addr.into()), Some(port.name.clone()));
+                let rule = Rule { ns: Ns::Host, of, table, iif, suppress: None, priority: Some(FROM_CONTAINER) };
+                // Of the main table only routes to one address count.
+                let suppress = Some(u32::from(IpNet::from(addr).max_prefix_len()) - 1);
+                let first = Rule { table: MAIN_TABLE, suppress, priority: Some(TO_CONTAINERS), ..rule.clone() };
+                steps.extend([first, rule].map(Step::add));
+            }
+        }
+        steps
+    }
+}
+
+/// A route to one address on the link.
+fn plain(at: &LinkRef, addr: IpAddr) -> Route {
+    let (gw, src, priority, mtu, advmss) = (None, None, None, None, None);
+    let scope = if addr.is_ipv4() { SCOPE_LINK } else { 0 };
+    Route { at: at.clone(), dst: addr.into(), gw, src, table: MAIN_TABLE, scope, priority, mtu, advmss }
+}
+
+fn gateway(addr: IpAddr) -> IpAddr {
+    if addr.is_ipv4() { GATEWAY4.into() } else { GATEWAY6.into() }
+}
+
+fn everywhere(gw: IpAddr) -> IpNet {
+    if gw.is_ipv4() { Ipv4Net::default().into() } else { Ipv6Net::default().into() }
+}
