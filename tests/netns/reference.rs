@@ -1,8 +1,10 @@
 //! The same configuration given to braid and to the reference plugins makes the same things.
 
-use crate::conf;
+use crate::{conf, flannel};
 use braid_tests::outcome::{differences, outcome};
-use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
+use braid_tests::{Call, Feature, Ns, Sandbox, Value, json, needs};
+
+const OVERRULED: &str = "sbr: the reference lets a default route of the main table overrule `gateways`";
 
 /// Where braid differs on purpose, and why.
 const DELIBERATE: &[(&str, &str)] = &[
@@ -20,6 +22,11 @@ const DELIBERATE: &[(&str, &str)] = &[
         ".pod.links.eth0.tun.pi",
         "one way in which the reference makes a tap leaves it on; a program that opens the tap says anew what it wants",
     ),
+    ("fd00:1::/64 dev eth0 table 100", "sbr: the rule that leads to the table is one of IPv4"),
+    ("default gateway 10.1.0.1 dev eth0 table 100", OVERRULED),
+    ("default gateway 10.1.0.99 dev eth0 table 100", OVERRULED),
+    ("default gateway fd00:1::1 dev eth0 table 101", OVERRULED),
+    ("default gateway fd00:1::99 dev eth0 table 101", OVERRULED),
 ];
 
 /// Runs one call in a sandbox of each implementation and says what differs of all that an ADD makes.
@@ -36,6 +43,32 @@ fn compare(plugin: &str, conf: &Value, more: &Value, prepare: impl Fn(&Sandbox, 
     let is_deliberate = |line: &String| DELIBERATE.iter().any(|(what, _)| line.contains(what));
     let lines = differences(&theirs, &ours).into_iter().filter(|line| !is_deliberate(line));
     lines.map(|line| format!("{plugin} {more}: {line}")).collect()
+}
+
+/// The same for a plugin behind another, as libcni calls them; of CHECK and DEL, too, which must succeed.
+fn compare_behind(first: &Value, second: &Value, more: &Value, prepare: impl Fn(&Sandbox, &Ns)) -> Vec<String> {
+    let second = merged(second.clone(), more);
+    let [theirs, ours] = [true, false].map(|is_reference| {
+        let host = Sandbox::new();
+        let pod = host.pod("a");
+        prepare(&host, &pod);
+        let of = |conf: &Value| {
+            let call = host.call(conf["type"].as_str().unwrap(), &pod, conf.clone());
+            if is_reference { call.reference() } else { call }
+        };
+        let first = of(&merged(first.clone(), &json!({"cniVersion": second["cniVersion"]})));
+        let prev = first.add().result();
+        let second = of(&second).prev(&prev);
+        let outcome = outcome(&host, &pod, &second.add().result());
+        second.check(&prev).ok();
+        second.del().ok();
+        first.prev(&prev).del().ok();
+        let left = json!({"links": pod.link_names(), "rules": pod.run("ip rule") + &pod.run("ip -6 rule")});
+        json!({"attached": outcome, "left": left})
+    });
+    let is_deliberate = |line: &String| DELIBERATE.iter().any(|(what, _)| line.contains(what));
+    let lines = differences(&theirs, &ours).into_iter().filter(|line| !is_deliberate(line));
+    lines.map(|line| format!("{} {more}: {line}", second["type"])).collect()
 }
 
 /// Fails with everything that differs in any of `cases`.
@@ -283,6 +316,93 @@ fn tuning() {
     ];
     let eth0 = |_: &Sandbox, pod: &Ns| drop(pod.run("ip link add eth0 type veth peer name far"));
     same("tuning", &conf::tuning(), &cases, eth0);
+}
+
+#[test]
+fn sbr() {
+    needs!(Reference);
+    let ipam = merged(
+        conf::dual_stack(),
+        &json!({"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"},
+        {"dst": "192.0.2.0/24", "gw": "10.1.0.9", "priority": 7}]}),
+    );
+    let macvlan = merged(conf::macvlan(), &json!({"ipam": ipam}));
+    let sbr = json!({"cniVersion": "1.1.0", "name": "net", "type": "sbr"});
+    let mut cases = vec![
+        json!({"table": 5000}),
+        json!({"gateways": ["10.1.0.99", "fd00:1::99"]}),
+        json!({"gateways": ["10.1.0.99"], "addSourceHints": true}),
+        json!({"addSourceHints": true}),
+    ];
+    // CHECK is asked for too, which is not older.
+    cases.extend(["0.4.0", "1.0.0", "1.1.0"].map(|version| json!({"cniVersion": version})));
+    let lines: Vec<String> = cases.iter().flat_map(|more| compare_behind(&macvlan, &sbr, more, lan)).collect();
+    assert!(lines.is_empty(), "the reference (-) and braid (+):\n{}", lines.join("\n"));
+}
+
+#[test]
+fn vrf() {
+    needs!(Reference, Vrf);
+    let ipam = merged(
+        conf::dual_stack(),
+        &json!({"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"},
+        {"dst": "192.0.2.0/24", "gw": "10.1.0.9", "priority": 7}]}),
+    );
+    let macvlan = merged(conf::macvlan(), &json!({"ipam": ipam}));
+    let vrf = json!({"cniVersion": "1.1.0", "name": "net", "type": "vrf", "vrfname": "blue"});
+    let mut cases = vec![json!({"table": 42})];
+    cases.extend(["0.4.0", "1.0.0", "1.1.0"].map(|version| json!({"cniVersion": version})));
+    let lines: Vec<String> = cases.iter().flat_map(|more| compare_behind(&macvlan, &vrf, more, lan)).collect();
+    assert!(lines.is_empty(), "the reference (-) and braid (+):\n{}", lines.join("\n"));
+}
+
+/// flannel's own plugin starts the reference bridge with what it made. So in versions that a release of it does not know, it
+/// is the reference bridge that braid is compared with.
+#[test]
+fn flannel() {
+    needs!(Reference);
+    let env = |more: &str| {
+        let two = "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.17.1/24\nFLANNEL_MTU=1472\n";
+        flannel::flanneld(&format!("{two}{more}"));
+    };
+    let conf = |version: &str| {
+        json!({"cniVersion": version, "name": "net", "type": "flannel",
+        "delegate": {"bridge": "br0", "hairpinMode": true}, "ipam": {"type": "host-local", "routes": [{"dst": "0.0.0.0/0"}]}})
+    };
+    let made = |version: &str, ranges: Value, routes: Value| {
+        json!({"cniVersion": version, "name": "net", "type": "bridge",
+        "bridge": "br0", "hairpinMode": true, "isGateway": true, "mtu": 1472, "ipMasq": false,
+        "ipam": {"type": "host-local", "ranges": ranges, "routes": routes}})
+    };
+    let own = Feature::ReferenceFlannel.is_here();
+    for (version, is_six) in [("0.3.1", false), ("0.4.0", false), ("1.0.0", false), ("1.1.0", false), ("1.1.0", true)] {
+        let [theirs, ours] = [true, false].map(|is_reference| {
+            let host = Sandbox::new();
+            let pod = host.pod("a");
+            let six = "FLANNEL_IPV6_NETWORK=fc00::/48\nFLANNEL_IPV6_SUBNET=fc00::1/64\n";
+            env(&format!("FLANNEL_IPMASQ=true\n{}", if is_six { six } else { "" }));
+            let call = match (is_reference, own && version < "1.0.0") {
+                (false, _) => host.call("flannel", &pod, conf(version)),
+                (true, true) => host.call("flannel", &pod, conf(version)).reference(),
+                (true, false) => {
+                    let mut ranges = json!([[{"subnet": "10.1.17.0/24"}]]);
+                    let mut routes = json!([{"dst": "0.0.0.0/0"}, {"dst": "10.1.0.0/16"}]);
+                    if is_six {
+                        ranges.as_array_mut().unwrap().push(json!([{"subnet": "fc00::/64"}]));
+                        routes.as_array_mut().unwrap().push(json!({"dst": "fc00::/48"}));
+                    }
+                    host.call("bridge", &pod, made(version, ranges, routes)).reference()
+                }
+            };
+            let outcome = outcome(&host, &pod, &call.add().result());
+            call.del().ok();
+            assert_eq!(pod.link_names(), Vec::<String>::new());
+            outcome
+        });
+        let is_deliberate = |line: &String| DELIBERATE.iter().any(|(what, _)| line.contains(what));
+        let lines: Vec<String> = differences(&theirs, &ours).into_iter().filter(|line| !is_deliberate(line)).collect();
+        assert!(lines.is_empty(), "{version}: the reference (-) and braid (+):\n{}", lines.join("\n"));
+    }
 }
 
 #[test]

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 const CNITOOL: &str = "github.com/containernetworking/cni/cnitool@v1.3.1";
 /// The release of the reference plugins that braid is compared with.
 const REFERENCE: &str = "v1.9.1";
-const REFERENCE_PLUGINS: [&str; 16] = [
+/// Those of other releases: with keys that are newer, and the last one that flannel's plugin was in.
+const OTHER_RELEASES: [&str; 3] = ["meta/sbr@v1.10.0", "meta/vrf@v1.10.0", "meta/flannel@v0.9.1"];
+const REFERENCE_PLUGINS: [&str; 15] = [
     "main/bridge",
     "main/dummy",
     "main/host-device",
@@ -22,18 +24,22 @@ const REFERENCE_PLUGINS: [&str; 16] = [
     "meta/bandwidth",
     "meta/firewall",
     "meta/portmap",
-    "meta/sbr",
     "meta/tuning",
 ];
 
 /// The folder of the reference plugins.
 pub(crate) fn reference() -> Result<PathBuf> {
     let dir = sh::cache().join("reference");
-    let name = |plugin: &&str| plugin.rsplit('/').next().unwrap_or(plugin).to_owned();
-    if !REFERENCE_PLUGINS.iter().all(|plugin| dir.join(name(plugin)).is_file()) {
-        let package = |plugin| format!("github.com/containernetworking/plugins/plugins/{plugin}@{REFERENCE}");
-        go_install(&dir, &REFERENCE_PLUGINS.map(package))?;
+    let is_there = |plugin: &str| {
+        let name = plugin.rsplit('/').next().unwrap_or(plugin);
+        dir.join(name.split('@').next().unwrap_or(name)).is_file()
+    };
+    let package = |plugin: &str| format!("github.com/containernetworking/plugins/plugins/{plugin}");
+    if !REFERENCE_PLUGINS.iter().all(|plugin| is_there(plugin)) {
+        go_install(&dir, &REFERENCE_PLUGINS.map(|plugin| format!("{}@{REFERENCE}", package(plugin))))?;
     }
+    let mut others = OTHER_RELEASES.iter().filter(|plugin| !is_there(plugin));
+    others.try_for_each(|plugin| go_install(&dir, &[package(plugin)]))?;
     Ok(dir)
 }
 
