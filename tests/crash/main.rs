@@ -192,3 +192,45 @@ fn vlan_del_can_stop_anywhere() {
     needs!(Vlan);
     trials::del("vlan");
 }
+
+#[test]
+fn ptp_routed_add_can_stop_anywhere() {
+    trials::add("ptp-routed");
+}
+
+#[test]
+fn ptp_routed_del_can_stop_anywhere() {
+    trials::del("ptp-routed");
+}
+
+#[test]
+fn flannel_add_can_stop_anywhere() {
+    trials::add("flannel");
+}
+
+#[test]
+fn flannel_del_can_stop_anywhere() {
+    trials::del("flannel");
+}
+
+#[test]
+fn sbr_add_can_stop_anywhere() {
+    trials::add("sbr");
+}
+
+#[test]
+fn sbr_del_can_stop_anywhere() {
+    trials::del("sbr");
+}
+
+#[test]
+fn vrf_add_can_stop_anywhere() {
+    needs!(Vrf);
+    trials::add("vrf");
+}
+
+#[test]
+fn vrf_del_can_stop_anywhere() {
+    needs!(Vrf);
+    trials::del("vrf");
+}

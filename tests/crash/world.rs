@@ -7,6 +7,9 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::rc::Rc;
 
+/// What flanneld says of the node, with the addresses of all configurations here.
+const FLANNELD: &str =
+    "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.0.1/29\nFLANNEL_MTU=1472\nFLANNEL_IPMASQ=false\n";
 /// Folder of the leases.
 const LEASES: &str = "/var/lib/cni/networks";
 /// What the containers of a network share there.
@@ -39,6 +42,10 @@ impl World {
         };
         host.outside(PARENT, "192.0.2.1/24", "192.0.2.2/24");
         let pod = host.pod("pod");
+        if plugin == "flannel" {
+            fs::create_dir_all("/run/flannel").expect("a folder");
+            fs::write("/run/flannel/subnet.env", FLANNELD).expect("flanneld's file");
+        }
         let world = Self { cluster, host, pod, plugin };
         world.add_device();
         Some(world)
@@ -87,6 +94,9 @@ impl World {
         left.extend(self.device_is_not_back());
         left.extend(self.pod.link_names().into_iter().map(|name| format!("link {name} in the container")));
         let files = state::tree(Path::new(LEASES)).into_keys().filter(|path| Path::new(path).is_file());
+        left.extend(
+            rules(&self.pod).into_iter().map(|(family, place)| format!("rule {family} {place} in the container")),
+        );
         left.extend(files.filter(|path| !SHARED.iter().any(|name| Path::new(path).ends_with(name))));
         left
     }
@@ -126,7 +136,12 @@ impl World {
         }
         self.add_device();
         self.host.run("nft flush ruleset");
-        for folder in ["/run/braid", LEASES] {
+        for ns in [self.host.host(), self.pod.as_ref()] {
+            for (family, place) in rules(ns) {
+                ns.run(&format!("ip {family} rule del priority {place}"));
+            }
+        }
+        for folder in ["/run/braid", LEASES, "/var/lib/cni/flannel"] {
             match fs::remove_dir_all(folder) {
                 Err(err) if err.kind() != ErrorKind::NotFound => panic!("remove {folder}: {err}"),
                 _ => {}
@@ -140,20 +155,26 @@ const ADDRESSES: usize = 5;
 
 /// The type that is called: some are lists in one call.
 fn face(plugin: &str) -> &str {
-    if ["full-chain", "ports-by-ebpf", "shaped-macvlan", "shaped-netkit", "host-device", POD].contains(&plugin) {
-        "braid"
-    } else {
-        plugin
+    match plugin {
+        "full-chain" | "ports-by-ebpf" | "shaped-macvlan" | "shaped-netkit" | "host-device" | "sbr" | "vrf" | POD => {
+            "braid"
+        }
+        "ptp-routed" => "ptp",
+        other => other,
     }
+}
+
+fn ipam() -> Value {
+    json!({"type": "host-local", "subnet": "10.1.0.0/29", "routes": [{"dst": "0.0.0.0/0"}]})
 }
 
 /// Configurations of host-local by itself, one for each network.
 fn pools(plugin: &str) -> Vec<Value> {
+    let pool = |name: &Value, ipam: &Value| json!({"cniVersion": "1.0.0", "name": name, "type": "host-local", "ipam": ipam});
     if plugin != POD {
-        return vec![conf(plugin)];
+        return vec![pool(&json!("net"), &ipam())];
     }
-    let pool = |network: &Value| json!({"cniVersion": "1.0.0", "name": network["name"], "type": "host-local", "ipam": network["plugins"][0]["ipam"]});
-    cluster::networks().iter().map(pool).collect()
+    cluster::networks().iter().map(|network| pool(&network["name"], &network["plugins"][0]["ipam"])).collect()
 }
 
 /// A configuration with all that has to be taken back, and few addresses, so that a lost one is soon missed.
@@ -161,7 +182,7 @@ fn conf(plugin: &str) -> Value {
     if plugin == POD {
         return cluster::conf();
     }
-    let ipam = json!({"type": "host-local", "subnet": "10.1.0.0/29", "routes": [{"dst": "0.0.0.0/0"}]});
+    let ipam = ipam();
     let keys = match plugin {
         "full-chain" => {
             let bridge = json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipMasq": true, "ipam": ipam});
@@ -200,7 +221,14 @@ fn conf(plugin: &str) -> Value {
         }
         "bridge" => json!({"bridge": "br0", "isGateway": true, "ipMasq": true, "macspoofchk": true}),
         "ptp" | "netkit" => json!({"ipMasq": true}),
+        "ptp-routed" => json!({"ipMasq": true, "routed": true, "table": 100}),
         "vlan" => json!({"master": PARENT, "vlanId": 5}),
+        "flannel" => json!({"delegate": {"bridge": "br0"}, "ipam": {"type": "host-local"}}),
+        "sbr" => json!({"plugins": [{"type": "macvlan", "master": PARENT, "ipam": ipam}, {"type": "sbr"}]}),
+        "vrf" => {
+            let bridge = json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipam": ipam});
+            json!({"plugins": [bridge, {"type": "vrf", "vrfname": "blue"}]})
+        }
         _ => json!({"master": PARENT}),
     };
     let mut conf = json!({"cniVersion": "1.1.0", "name": "net", "type": face(plugin), "ipam": ipam});
@@ -216,6 +244,16 @@ pub(crate) fn ok(what: &str, answer: &Answer) -> Result<(), String> {
         (0, "") => Ok(()),
         (code, said) => Err(format!("{what} ended with {code}: {said} {}", answer.stderr)),
     }
+}
+
+/// The rules of policy routing that are not the kernel's own: family and place.
+fn rules(ns: &Ns) -> Vec<(&'static str, Value)> {
+    let own = |rule: &Value| [0, 32766, 32767].iter().any(|place| rule["priority"] == *place);
+    let of = |family| {
+        let all = ns.list(&format!("ip {family} -j rule")).into_iter();
+        all.filter(|rule| !own(rule)).map(move |rule| (family, rule["priority"].clone()))
+    };
+    ["-4", "-6"].into_iter().flat_map(of).collect()
 }
 
 fn limits() -> Value {

@@ -64,6 +64,11 @@ fn containers() -> Vec<Vec<String>> {
     let netkit = |kind, more: &str, subnet| masquerading(kind, &format!(r#""device":"netkit",{more}"#), subnet);
     all.push(vec![masquerading("netkit", r#""mode":"l2","#, 1), r#"{"type":"netkit"}"#.to_owned()]);
     all.push(vec![netkit("ptp", "", 1), netkit("bridge", r#""bridge":"cni1","macspoofchk":true,"#, 2)]);
+    for behind in [r#"{"type":"sbr"}"#, r#"{"type":"sbr","addSourceHints":true}"#, r#"{"type":"vrf","vrfname":"blue"}"#]
+    {
+        all.push(vec![format!("{},{behind}", child("macvlan", 1))]);
+    }
+    all.push(vec![masquerading("ptp", r#""routed":true,"table":100,"#, 1)]);
     all
 }
 
