@@ -66,6 +66,9 @@ impl<'a> Site<'a> {
             None if held.leases > 0 => bail!("no host-local in which {} leases could be planted", held.leases),
             None => Ok(()),
         })?;
+        if conflist.types().any(|kind| kind == "flannel") {
+            node.run(flanneld).context("write what flanneld says of the node")?;
+        }
         lead(&node, conflist, dir, held.ports)?;
         Self::with_pods(node, Driver::Chain { conflist, dir }, pods)
     }
@@ -117,6 +120,13 @@ impl<'a> Site<'a> {
         pods.iter_mut().try_for_each(verify::deleted)?;
         Ok((added, deleted))
     }
+}
+
+/// Stands in for flanneld, which says once which addresses the node has.
+fn flanneld() -> Result<()> {
+    let lines = "FLANNEL_NETWORK=10.212.0.0/16\nFLANNEL_SUBNET=10.212.0.1/17\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n";
+    std::fs::create_dir_all("/run/flannel")?;
+    Ok(std::fs::write("/run/flannel/subnet.env", lines)?)
 }
 
 impl Driver<'_> {

@@ -59,6 +59,13 @@ pub(super) fn budgets(runs: usize, reference: &Path, braid: &Path, out: &Path) -
         budgets.extend(judged(&report, &[Ratio { what, of, over, at_most }])?);
     }
 
+    for (list, theirs, own) in chained()? {
+        let report = run(list, &[], &both, &[with_own(theirs, &[("braid", conflist_path(own))])])?;
+        let [of, over] = ["braid", "ref"].map(|plugins| (theirs, NONE, "ADD", plugins));
+        let what = format!("ADD {list} / reference");
+        budgets.extend(judged(&report, &[Ratio { what, of, over, at_most: 1.0 / 6.0 }])?);
+    }
+
     let own = [("braid", conflist_path("full-braid"))];
     let report = run("full", &[], &both, &[with_own("full", &own)])?;
     budgets.extend(judged(&report, &full())?);
@@ -81,6 +88,20 @@ pub(super) fn budgets(runs: usize, reference: &Path, braid: &Path, out: &Path) -
 fn has_netkit() -> bool {
     let add = ["--net", "ip", "link", "add", "name", "probe", "type", "netkit"];
     sh::read(&mut sh::cmd("unshare", add)).is_ok()
+}
+
+/// Types that work on what another makes, and the routed form: name, the reference's list, and braid's. A kernel without VRF
+/// leaves that out.
+fn chained() -> Result<Vec<(&'static str, &'static str, &'static str)>> {
+    let mut all =
+        vec![("sbr", "sbr", "sbr-braid"), ("flannel", "flannel", "flannel"), ("ptp-routed", "ptp", "ptp-routed")];
+    let probe = ["--net", "ip", "link", "add", "probe", "type", "vrf", "table", "7"];
+    if sh::cmd("unshare", probe).output().context("unshare --net ip link add")?.status.success() {
+        all.push(("vrf", "vrf", "vrf-braid"));
+    } else {
+        eprintln!("no vrf in this kernel: not measured");
+    }
+    Ok(all)
 }
 
 fn plain() -> Vec<Ratio<'static>> {
