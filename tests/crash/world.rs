@@ -248,7 +248,8 @@ pub(crate) fn ok(what: &str, answer: &Answer) -> Result<(), String> {
 
 /// The rules of policy routing that are not the kernel's own: family and place.
 fn rules(ns: &Ns) -> Vec<(&'static str, Value)> {
-    let own = |rule: &Value| [0, 32766, 32767].iter().any(|place| rule["priority"] == *place);
+    // The kernel makes that of 1000 with the first VRF, and keeps it.
+    let own = |rule: &Value| [0, 1000, 32766, 32767].iter().any(|place| rule["priority"] == *place);
     let of = |family| {
         let all = ns.list(&format!("ip {family} -j rule")).into_iter();
         all.filter(|rule| !own(rule)).map(move |rule| (family, rule["priority"].clone()))

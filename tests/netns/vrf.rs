@@ -186,7 +186,7 @@ fn what_can_not_be_joined_is_refused_and_nothing_changes() {
     behind.clone().with("vrfname", "net1").add().refused(7, &["\"vrfname\"", "net1"]);
     behind.clone().with("vrfname", "").add().refused(7, &["valid vrf name"]);
     behind.clone().with("prevResult", Value::Null).add().refused(7, &["missing prevResult"]);
-    behind.clone().ifname("net9").add().refused(999, &["net9"]);
+    behind.clone().with("vrfname", "red").ifname("net9").add().refused(999, &["net9"]);
     before.assert_same(&host.state());
     pod.run("ip link set net1 master other");
     behind.with("vrfname", "red").add().refused(999, &["interface net1 has already a master set"]);
@@ -198,11 +198,11 @@ fn an_add_that_fails_leaves_no_vrf() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let [_, behind] = two_calls(&host, &pod, 1, &vrf(&json!({})));
-    let before = host.state();
     // The kernel lets no VRF have it, and says so when the VRF is there.
     let prev = json!({"cniVersion": "1.1.0", "interfaces": [{"name": "lo", "sandbox": pod.path()}]});
     behind.ifname("lo").prev(&prev).add().refused(999, &["ip link set lo master blue"]);
-    before.assert_same(&host.state());
+    assert_eq!(pod.link_names(), Vec::<String>::new());
+    host.assert_nothing_left();
 }
 
 #[test]

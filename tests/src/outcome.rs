@@ -64,7 +64,11 @@ fn side(ns: &Ns, sysctls: &[&str]) -> Value {
         .filter(|key| !key.contains("IF"))
         .map(|key| ((*key).to_owned(), Value::from(ns.sysctl(&format!("net/{key}")))))
         .collect();
-    let mut routes: Vec<String> = ["-4", "-6"].iter().flat_map(|family| ns.routes(family)).map(|r| route(&r)).collect();
+    // The kernel's own, some of them only after a while: in the table of a VRF they are beside the others.
+    let is_own =
+        |route: &Value| ["local", "broadcast", "anycast", "multicast"].iter().any(|kind| route["type"] == *kind);
+    let routes = ["-4", "-6"].iter().flat_map(|family| ns.routes(family)).filter(|route| !is_own(route));
+    let mut routes: Vec<String> = routes.map(|r| route(&r)).collect();
     routes.sort();
     routes.dedup();
     json!({"links": seen, "routes": routes, "rules": rules(ns), "sysctls": node, "vlans": vlans(ns)})

@@ -161,7 +161,7 @@ pub fn parse_for_release(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Pl
         }
         let most = match conf.plugin.as_str() {
             "bridge" => r#"{"ipMasq":true,"macspoofchk":true}"#,
-            "ptp" | "veth" | "netkit" => r#"{"ipMasq":true}"#,
+            "ptp" | "veth" | "netkit" => r#"{"ipMasq":true,"routed":true,"table":1}"#,
             "tuning" => r#"{"mtu":1500}"#,
             // Of a VRF without a name nothing is known.
             "vrf" => r#"{"vrfname":"vrf"}"#,

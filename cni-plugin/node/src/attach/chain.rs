@@ -106,9 +106,9 @@ impl Chain {
         let mut reader = Reader { whole: &mut conf, args, reading, container_id };
         for (at, conf) in confs?.into_iter().enumerate() {
             match reader.items(at, &conf)? {
-                Some((made, why)) => {
-                    items.extend(made);
-                    unready = unready.or(why);
+                Some(made) => {
+                    items.extend(made.items);
+                    unready = unready.or(made.unready);
                 }
                 None => items.push(Item { listed: Some(at), ..Item::parse(conf, args, reading)? }),
             }

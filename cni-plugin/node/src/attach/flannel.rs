@@ -14,6 +14,14 @@ const MADE: &str = "braid.flannel";
 /// The longest file that is read, in bytes.
 const MAX_BYTES: u64 = 1 << 20;
 
+/// Items in place of one plugin.
+pub(super) struct Made {
+    /// The items.
+    pub(super) items: Vec<Item>,
+    /// Reason why no ADD can work now.
+    pub(super) unready: Option<Error>,
+}
+
 /// The configuration of a call, and who reads it.
 pub(super) struct Reader<'a> {
     /// Gets what is made.
@@ -34,9 +42,8 @@ pub(super) fn is_of_record(conf: &mut Json) {
 }
 
 impl Reader<'_> {
-    /// The items in place of the plugin at `at`; `None` where it is of another type. The error is the reason why no ADD can
-    /// work now.
-    pub(super) fn items(&mut self, at: usize, conf: &NetConf) -> Result<Option<(Vec<Item>, Option<Error>)>, Error> {
+    /// The items in place of the plugin at `at`; `None` where it is of another type.
+    pub(super) fn items(&mut self, at: usize, conf: &NetConf) -> Result<Option<Made>, Error> {
         if conf.plugin != FLANNEL {
             return Ok(None);
         }
@@ -44,14 +51,16 @@ impl Reader<'_> {
         let made = known.and_then(|known| known.get(&at.to_string()));
         let is_others = made.is_none() && known.is_some_and(|known| known.fields().is_empty());
         if is_others {
-            return Ok(Some((vec![Item::foreign(conf.clone(), at)], None)));
+            return Ok(Some(Made { items: vec![Item::foreign(conf.clone(), at)], unready: None }));
         }
         let made = made.cloned().or_else(|| self.told(conf)).map_or_else(|| delegate_now(conf), Ok);
         let (made, unready) = match (made, delegate_for_release(conf)) {
             (Ok(made), _) => (made, None),
             (Err(err), Ok(known)) => (known, Some(err)),
             // No ADD had a use for it.
-            (Err(_), Err(_)) if self.reading == Reading::ForRelease => return Ok(Some((Vec::new(), None))),
+            (Err(_), Err(_)) if self.reading == Reading::ForRelease => {
+                return Ok(Some(Made { items: Vec::new(), unready: None }));
+            }
             (Err(_), Err(wrong)) => return Err(wrong),
         };
         let reading = if unready.is_some() { Reading::ForRelease } else { self.reading };
@@ -60,7 +69,7 @@ impl Reader<'_> {
         }
         let worker = Item::parse(NetConf::from_json(made.clone())?, self.args, reading)?;
         let file = Item::parse(flannel::with_made(conf, &made), self.args, reading)?;
-        Ok(Some((vec![worker.made(), file.made()], unready)))
+        Ok(Some(Made { items: vec![worker.made(), file.made()], unready }))
     }
 
     /// What the file says of the container whose attachment goes.

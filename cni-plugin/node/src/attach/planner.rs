@@ -121,8 +121,9 @@ impl<'a> Planner<'a> {
         if let Some(needs) = needs {
             read_more(host, needs, before)?;
         }
-        before.amend(place.wanted, |facts, steps| plugin.amend(&call, facts, steps));
         let mut planned = plugin.plan(&call, &before.ahead, lease)?;
+        // On the same facts: what is amended is not a reason to plan otherwise.
+        before.amend(place.wanted, |facts, steps| plugin.amend(&call, facts, steps));
         planned.warnings.extend(warning);
         planned.result.convertible(wanted.chain.conf.version).map(|()| planned)
     }

@@ -60,12 +60,10 @@ pub(super) fn read(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(),
 
 fn parse(ns: Ns, body: &[u8]) -> Option<Rule> {
     let message = RuleMessage::parse(body).ok()?;
-    let unspecified: IpAddr = match message.header.family {
-        AddressFamily::Inet => Ipv4Addr::UNSPECIFIED.into(),
-        AddressFamily::Inet6 => Ipv6Addr::UNSPECIFIED.into(),
-        _ => return None,
-    };
-    let everywhere = Packets::From(IpNet::new(unspecified, 0).ok()?);
+    let unspecified: [(AddressFamily, IpAddr); 2] =
+        [(AddressFamily::Inet, Ipv4Addr::UNSPECIFIED.into()), (AddressFamily::Inet6, Ipv6Addr::UNSPECIFIED.into())];
+    let (_, any) = unspecified.into_iter().find(|(family, _)| *family == message.header.family)?;
+    let everywhere = Packets::From(IpNet::new(any, 0).ok()?);
     let (mut of, mut table) = (everywhere, u32::from(message.header.table));
     let (mut priority, mut iif, mut suppress) = (None, None, None);
     for attribute in message.attributes {
