@@ -170,7 +170,8 @@ fn ipam() -> Value {
 
 /// Configurations of host-local by itself, one for each network.
 fn pools(plugin: &str) -> Vec<Value> {
-    let pool = |name: &Value, ipam: &Value| json!({"cniVersion": "1.0.0", "name": name, "type": "host-local", "ipam": ipam});
+    let pool =
+        |name: &Value, ipam: &Value| json!({"cniVersion": "1.0.0", "name": name, "type": "host-local", "ipam": ipam});
     if plugin != POD {
         return vec![pool(&json!("net"), &ipam())];
     }
