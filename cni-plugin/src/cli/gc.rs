@@ -9,6 +9,7 @@ use braid_node::ipam::host_local::store::LeaseFile;
 use braid_node::ipam::liveness::{Death, owner_of};
 use braid_node::store::holder::is_alive;
 use braid_node::store::record::{self, Key, Record};
+use braid_node::store::root::NODE;
 use clap::Args;
 
 /// Take back attachments whose network namespace is gone, and leases that a reboot left
@@ -21,7 +22,7 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Outcome {
     let records = record::list()?;
-    let mut folders = leases::folders(&records);
+    let mut folders = leases::folders(&records, &NODE);
     folders.extend(conf::folders_of_leases());
     let dead: Vec<Record> = records.into_iter().filter(|record| !is_alive(record)).collect();
     let outcome = |record: &Record| {
@@ -34,7 +35,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     let mut code = take_back(&dead, outcome);
     let mut rows = Vec::new();
     for folder in folders {
-        let found = if arguments.dry_run { leases::dead(&folder) } else { leases::take_back(&folder) };
+        let found = if arguments.dry_run { leases::dead(&folder, &NODE) } else { leases::take_back(&folder, &NODE) };
         let network = leases::network_of(&folder);
         match found {
             Ok(found) => rows.extend(found.iter().map(|found| row(&network, found, arguments.dry_run))),

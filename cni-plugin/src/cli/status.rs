@@ -14,6 +14,7 @@ use braid_node::attach::liveness::netns_of;
 use braid_node::attach::status::full;
 use braid_node::ipam::liveness::Netns;
 use braid_node::store::record::{self, Attached, Record};
+use braid_node::store::root::NODE;
 use clap::Args;
 use serde::Serialize;
 use std::time::{Duration, SystemTime};
@@ -68,7 +69,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         Format::Json => output::json(&all)?,
     });
     let records: Vec<Record> = records.into_iter().map(|(record, _)| record).collect();
-    for sentence in full(&records) {
+    for sentence in full(&records, &NODE) {
         braid_node::tell!("{sentence}");
     }
     Ok(shown)

@@ -8,6 +8,7 @@ use crate::effect::{shaping, xsk_guard};
 use crate::source::{self, kubelet};
 use crate::store::holder::is_alive;
 use crate::store::record::{self, Folder, Record};
+use crate::store::root::{NODE, Root};
 use crate::sys::netns::NetNs;
 use crate::{Cause, Doing, Error};
 use braid_core::cni;
@@ -26,6 +27,9 @@ use std::time::Duration;
 
 /// A machine: this one ([`This`]), or a model of one.
 pub trait Machine {
+    /// The folder below which its state is.
+    fn root(&self) -> &Root;
+
     /// Opens it with the namespace of a container, or none.
     fn open(&self, netns: Option<NetNs>) -> Result<Box<dyn Host>, Error>;
 
@@ -68,6 +72,10 @@ pub struct This {
 }
 
 impl Machine for This {
+    fn root(&self) -> &Root {
+        &NODE
+    }
+
     fn open(&self, netns: Option<NetNs>) -> Result<Box<dyn Host>, Error> {
         let mut kernel = Kernel::open(netns)?;
         if self.is_timed {
@@ -119,6 +127,9 @@ impl Machine for This {
 
 /// Operations of a call on a machine that it has opened.
 pub trait Host: fmt::Debug {
+    /// The folder below which the machine's state is.
+    fn root(&self) -> &Root;
+
     /// Reads what is needed.
     fn observe(&mut self, needs: &[Need]) -> Result<Facts, Error>;
 
@@ -163,6 +174,10 @@ pub trait Host: fmt::Debug {
 }
 
 impl Host for Kernel {
+    fn root(&self) -> &Root {
+        &NODE
+    }
+
     fn observe(&mut self, needs: &[Need]) -> Result<Facts, Error> {
         observe(self, needs)
     }

@@ -16,6 +16,7 @@ use crate::ipam::Ipam;
 use crate::ipam::liveness::Netns;
 use crate::store::holder::netns_of;
 use crate::store::record::{Folder, Owed, Record};
+use crate::store::root::Root;
 use crate::sys::netns::NetNs;
 use braid_core::cni::{AddResult, Attachment, Command, Error};
 use braid_core::ipam::Lease;
@@ -48,7 +49,7 @@ pub fn add(call: &Invocation, machine: &dyn Machine, deliver: &mut Deliver<'_>) 
     if let [wanted] = &call.wanted[..]
         && let Some(ipam) = wanted.chain.ipam_alone()
     {
-        return reserve_alone(wanted, ipam, deliver);
+        return reserve_alone(wanted, ipam, machine.root(), deliver);
     }
     let mut host = open_host(call.first(), call.netns_override, machine)?;
     // Others' troubles, and before this container is locked: its other interfaces may be in need.
@@ -75,9 +76,9 @@ pub fn add(call: &Invocation, machine: &dyn Machine, deliver: &mut Deliver<'_>) 
 
 /// ADD of an IPAM called by itself.
 #[cold]
-fn reserve_alone(wanted: &Wanted, ipam: &dyn Ipam, deliver: &mut Deliver<'_>) -> Result<Added, Error> {
+fn reserve_alone(wanted: &Wanted, ipam: &dyn Ipam, root: &Root, deliver: &mut Deliver<'_>) -> Result<Added, Error> {
     let Wanted { attachment, chain, .. } = wanted;
-    let known = Known::of(chain.network());
+    let known = Known::of(root, chain.network());
     let results = [Some(AddResult::from(ipam.reserve(&chain.owner(attachment), known.host())?))];
     deliver(&results).inspect_err(|_| {
         let _ = ipam.release(&chain.owner(attachment), known.host());
@@ -228,10 +229,10 @@ impl Run<'_> {
     /// Plans neighbouring native plugins one after the other, then applies all their steps at once.
     fn native(&mut self, at: usize, count: usize, host: &mut dyn Host) -> Result<(), Error> {
         let Self { planner, done, places, .. } = self;
-        let (wanted, mut next) = (planner.wanted, at);
+        let (wanted, root, mut next) = (planner.wanted, host.root().clone(), at);
         let mut reserve = |ask: &Ask<'_>| {
             next += 1;
-            lease(&wanted[ask.place.wanted], ask, || *done = next)
+            lease(&wanted[ask.place.wanted], ask, &root, || *done = next)
         };
         let planned = planner.native(&places[at..at + count], host, &mut reserve);
         planner.warnings.drain(..).for_each(|warning| host.warn(&warning));
@@ -265,13 +266,13 @@ impl Run<'_> {
 }
 
 /// Reserves addresses; from then on, as `holds` is told, a failure has to give them back.
-fn lease(wanted: &Wanted, ask: &Ask<'_>, mut holds: impl FnMut()) -> Result<Option<Lease>, Error> {
+fn lease(wanted: &Wanted, ask: &Ask<'_>, root: &Root, mut holds: impl FnMut()) -> Result<Option<Lease>, Error> {
     let Wanted { attachment, chain, claim, .. } = wanted;
     let at = ask.place.item;
     let lease = match &chain.items[at].addresses {
         From::Nobody => return Ok(None),
         From::Ours(ipam) => ask.lease(&**ipam, |ipam| {
-            let (owner, known) = (chain.owner(attachment), Known::of(chain.network()));
+            let (owner, known) = (chain.owner(attachment), Known::of(root, chain.network()));
             match claim {
                 Some(claim) => ipam.reserve_claimed(&ask.claim_of(claim), &owner, known.host()),
                 None => ipam.reserve(&owner, known.host()),

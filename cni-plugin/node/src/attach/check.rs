@@ -7,6 +7,7 @@ use super::liveness::Known;
 use super::{recorded, told};
 use crate::apply::host::{Host, Machine};
 use crate::store::record::{Attached, Record};
+use crate::store::root::Root;
 use braid_core::cni::{AddResult, Attachment, Command, Error};
 use braid_core::name::{IfName, Mac, Ns};
 use braid_core::plan::step::Step;
@@ -22,7 +23,7 @@ pub fn check(mut call: Invocation, machine: &dyn Machine) -> Result<(), Error> {
         return Ok(());
     }
     if chain.ipam_alone().is_some() {
-        return check_others(&call.wanted[0], 0);
+        return check_others(&call.wanted[0], 0, machine.root());
     }
     let folder = machine.folder(&attachment.container_id).map_err(Error::from)?;
     let record = folder.load(&call.key).map_err(Error::from)?;
@@ -39,7 +40,7 @@ pub fn check_all(call: &Invocation, record: Option<&Record>, machine: &dyn Machi
     let mut errors = Vec::new();
     for (at, wanted) in call.wanted.iter().enumerate().filter(|(_, wanted)| !wanted.chain.disable_check()) {
         for item in 0..wanted.chain.items.len() {
-            errors.extend(check_others(wanted, item).err());
+            errors.extend(check_others(wanted, item, host.root()).err());
         }
         let attached = record.and_then(|record| record.attachments.get(at));
         errors.extend(check_natives(wanted, attached, &mut *host)?);
@@ -73,7 +74,7 @@ fn check_natives(wanted: &Wanted, attached: Option<&Attached>, host: &mut dyn Ho
 }
 
 /// Runs CHECK of item `at` where another program or the IPAM does it.
-fn check_others(wanted: &Wanted, at: usize) -> Result<(), Error> {
+fn check_others(wanted: &Wanted, at: usize, root: &Root) -> Result<(), Error> {
     let Wanted { attachment, chain, .. } = wanted;
     let (item, prev) = (&chain.items[at], chain.conf.prev_result.as_ref());
     if matches!(item.work, Work::Foreign) {
@@ -81,7 +82,7 @@ fn check_others(wanted: &Wanted, at: usize) -> Result<(), Error> {
     }
     match &item.addresses {
         From::Nobody => Ok(()),
-        From::Ours(ipam) => ipam.check(&wanted.lease_owner(), prev, Known::of(chain.network()).host()),
+        From::Ours(ipam) => ipam.check(&wanted.lease_owner(), prev, Known::of(root, chain.network()).host()),
         From::Foreign(ipam) => chain.delegate(ipam, at, Command::Check, Some(attachment), prev).map(drop),
     }
 }

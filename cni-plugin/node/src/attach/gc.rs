@@ -10,6 +10,7 @@ use crate::ipam::host_local;
 use crate::ipam::liveness::{Liveness, Netns, owner_of};
 use crate::store::holder::is_alive;
 use crate::store::record::{Attached, Record};
+use crate::store::root::Root;
 use braid_core::cni::{Command, Error, Json, NetConf, Owner, Request};
 use braid_core::plan::{Facts, Feature};
 use std::collections::HashSet;
@@ -83,8 +84,8 @@ pub fn collect_networks<'c>(
     for chain in chains {
         let network = chain.network();
         let mut owners: Vec<Owner> = valid.owners.iter().filter(|owner| owner.network == network).cloned().collect();
-        owners.extend(holders(chain, valid));
-        errors.extend(collect_others(chain, &owners));
+        owners.extend(holders(chain, valid, machine.root()));
+        errors.extend(collect_others(chain, &owners, machine.root()));
         kept.push((network, owners.iter().flat_map(|owner| [owner.short(), owner.whole()]).collect::<HashSet<_>>()));
     }
     let is_valid = |text: &str| Owner::parse(text).is_some_and(|owner| valid.has(&owner.container_id));
@@ -98,11 +99,11 @@ pub fn collect_networks<'c>(
 }
 
 /// Has the IPAMs and the foreign plugins of a network take back what they gave others than these owners; all errors.
-fn collect_others(chain: &Chain, owners: &[Owner]) -> Vec<Error> {
+fn collect_others(chain: &Chain, owners: &[Owner], root: &Root) -> Vec<Error> {
     let mut errors = Vec::new();
     for (at, item) in chain.items.iter().enumerate() {
         errors.extend(match &item.addresses {
-            From::Ours(ipam) => ipam.gc(owners, Known::of(chain.network()).host()).err(),
+            From::Ours(ipam) => ipam.gc(owners, Known::of(root, chain.network()).host()).err(),
             From::Foreign(ipam) if chain.knows_gc() => chain.delegate(ipam, at, Command::Gc, None, None).err(),
             From::Foreign(_) | From::Nobody => None,
         });
@@ -124,8 +125,8 @@ pub fn mend(features: &[Feature], host: &mut dyn Host) {
 
 /// The owners of leases that are kept, though perhaps no record is left: of a valid container, or, where the runtime lists
 /// nothing, of one whose namespace is known to be there.
-fn holders(chain: &Chain, valid: &Valid) -> Vec<Owner> {
-    let known = Known::of(chain.network());
+fn holders(chain: &Chain, valid: &Valid, root: &Root) -> Vec<Owner> {
+    let known = Known::of(root, chain.network());
     let mut holders = Vec::new();
     for (_, config) in host_locals(chain) {
         for lease in host_local::read_leases(&config.path()).unwrap_or_default() {

@@ -6,6 +6,7 @@ use crate::ipam::host_local::store::LeaseFile;
 use crate::ipam::host_local::{reclaim, surely_dead};
 use crate::ipam::liveness::Death;
 use crate::store::record::Record;
+use crate::store::root::Root;
 use braid_core::cni::Error;
 use braid_core::ipam::host_local::config::DEFAULT_DATA_DIR;
 use std::collections::BTreeSet;
@@ -13,8 +14,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The folders of the default `dataDir`, and those that the records' configurations name; one is one network's.
-pub fn folders(records: &[Record]) -> BTreeSet<PathBuf> {
-    let default = fs::read_dir(DEFAULT_DATA_DIR).into_iter().flatten().flatten().map(|entry| entry.path());
+pub fn folders(records: &[Record], root: &Root) -> BTreeSet<PathBuf> {
+    let default = fs::read_dir(root.at(DEFAULT_DATA_DIR)).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut folders: BTreeSet<PathBuf> = default.filter(|path| path.is_dir()).collect();
     for (_, chain) in records.iter().flat_map(recorded::chains) {
         folders.extend(host_locals(&chain).map(|(_, config)| config.path()));
@@ -28,11 +29,11 @@ pub fn network_of(folder: &Path) -> String {
 }
 
 /// The leases of the dead in a folder.
-pub fn dead(folder: &Path) -> Result<Vec<(LeaseFile, Death)>, Error> {
-    surely_dead(folder, &Known::of(&network_of(folder)))
+pub fn dead(folder: &Path, root: &Root) -> Result<Vec<(LeaseFile, Death)>, Error> {
+    surely_dead(folder, &Known::of(root, &network_of(folder)))
 }
 
 /// Frees the leases of the dead in a folder, and ends what the host's rules say of their addresses.
-pub fn take_back(folder: &Path) -> Result<Vec<(LeaseFile, Death)>, Error> {
-    reclaim(folder, Known::of(&network_of(folder)).quiet().host())
+pub fn take_back(folder: &Path, root: &Root) -> Result<Vec<(LeaseFile, Death)>, Error> {
+    reclaim(folder, Known::of(root, &network_of(folder)).quiet().host())
 }

@@ -11,6 +11,7 @@ use crate::ipam::liveness::{Death, LIBCNI_CACHE_DIR, LibcniCache, Liveness, Netn
 use crate::store::holder::is_alive;
 pub use crate::store::holder::netns_of;
 use crate::store::record::{self, Record};
+use crate::store::root::Root;
 use braid_core::cni::Owner;
 use braid_core::plan::Facts;
 use braid_core::plan::step::{Kind, Step};
@@ -22,6 +23,10 @@ use std::time::SystemTime;
 /// Containers of a network that may still be alive.
 #[derive(Debug)]
 pub struct Known {
+    /// Folder of the records.
+    records_at: PathBuf,
+    /// Folder of the lease index.
+    index_at: PathBuf,
     cache: LibcniCache,
     /// All of the node, read when somebody's death is first asked about: a full range asks about each of its owners.
     records: OnceCell<Vec<Record>>,
@@ -30,9 +35,10 @@ pub struct Known {
 
 impl Known {
     /// Of the network with this name.
-    pub fn of(network: &str) -> Self {
-        let cache = LibcniCache { dir: PathBuf::from(LIBCNI_CACHE_DIR), network: network.to_owned() };
-        Self { cache, records: OnceCell::new(), is_quiet: false }
+    pub fn of(root: &Root, network: &str) -> Self {
+        let cache = LibcniCache { dir: root.at(LIBCNI_CACHE_DIR), network: network.to_owned() };
+        let [records_at, index_at] = [record::ROOT, STATE_DIR].map(|path| root.at(path));
+        Self { records_at, index_at, cache, records: OnceCell::new(), is_quiet: false }
     }
 
     /// For a caller that tells of each lease itself.
@@ -43,11 +49,11 @@ impl Known {
 
     /// Host that is lent to the IPAM verbs.
     pub fn host(&self) -> Host<'_> {
-        Host { state_dir: Path::new(STATE_DIR), liveness: self }
+        Host { state_dir: &self.index_at, liveness: self }
     }
 
     fn recorded_netns(&self, owner: &Owner) -> Option<Netns> {
-        let records = self.records.get_or_init(|| record::list().unwrap_or_default());
+        let records = self.records.get_or_init(|| record::list_in(&self.records_at).unwrap_or_default());
         let is_owners = |record: &&Record| record.owners().any(|its| its == *owner);
         records.iter().filter(|record| record.netns.is_some()).find(is_owners).map(netns_of)
     }
@@ -67,7 +73,7 @@ impl Liveness for Known {
 
     fn recorded(&self, path: &Path, is_missing: &dyn Fn(IpAddr) -> bool) -> Vec<Recorded> {
         let mut missing = Vec::new();
-        let read = record::each(|record, is_idle| {
+        let read = record::each_in(&self.records_at, |record, is_idle| {
             let mut leased = recorded::leased(record, self.network(), path);
             leased.retain(|(ip, _)| is_missing(*ip));
             if !leased.is_empty() && is_alive(record) {

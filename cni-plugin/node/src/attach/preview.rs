@@ -8,6 +8,7 @@ use super::planner::Planner;
 use super::routes;
 use crate::apply::executor::is_there_already;
 use crate::apply::host::Host;
+use crate::store::root::Root;
 use braid_core::cni::Error;
 use braid_core::ipam::Lease;
 use braid_core::plan::Step;
@@ -32,7 +33,7 @@ pub fn preview(call: &Invocation, host: &mut dyn Host) -> Result<Vec<Line>, Erro
     if let [Wanted { chain, .. }] = &call.wanted[..]
         && let Some(ipam) = chain.ipam_alone()
     {
-        return Ok(addresses(&chain.face, chain, &ipam.peek(Known::of(chain.network()).host())?));
+        return Ok(addresses(&chain.face, chain, &ipam.peek(Known::of(host.root(), chain.network()).host())?));
     }
     let mut planner = Planner::new(&call.wanted);
     let mut lines = Vec::new();
@@ -57,11 +58,11 @@ fn natives(
     host: &mut dyn Host,
     (is_all, lines): (bool, &mut Vec<Line>),
 ) -> Result<(), Error> {
-    let wanted = planner.wanted;
+    let (wanted, root) = (planner.wanted, host.root().clone());
     let mut notes: Vec<Vec<Line>> = Vec::new();
     let mut look_up = |ask: &Ask<'_>| {
         let chain = &wanted[ask.place.wanted].chain;
-        let (lease, found) = look_up(chain, &chain.items[ask.place.item], ask)?;
+        let (lease, found) = look_up(chain, &chain.items[ask.place.item], ask, &root)?;
         notes.push(found);
         Ok(lease)
     };
@@ -80,11 +81,11 @@ fn natives(
 }
 
 /// Lease that the item's IPAM would give, and notes about it.
-fn look_up(chain: &Chain, item: &Item, ask: &Ask<'_>) -> Result<(Option<Lease>, Vec<Line>), Error> {
+fn look_up(chain: &Chain, item: &Item, ask: &Ask<'_>, root: &Root) -> Result<(Option<Lease>, Vec<Line>), Error> {
     match &item.addresses {
         From::Nobody => Ok((None, Vec::new())),
         From::Ours(ipam) => {
-            let lease = ask.lease(&**ipam, |ipam| ipam.peek(Known::of(chain.network()).host()))?;
+            let lease = ask.lease(&**ipam, |ipam| ipam.peek(Known::of(root, chain.network()).host()))?;
             let notes = addresses(&item.conf.ipam, chain, &lease);
             Ok((Some(lease), notes))
         }

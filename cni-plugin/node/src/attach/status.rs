@@ -7,6 +7,7 @@ use super::recorded::{self, host_locals};
 use crate::apply::host::{Host, Machine};
 use crate::ipam::host_local;
 use crate::store::record::Record;
+use crate::store::root::Root;
 use crate::sys::release::release;
 use braid_core::cni::{Command, Error};
 
@@ -57,7 +58,10 @@ fn of_item(chain: &Chain, at: usize, host: &mut dyn Host) -> Result<(), Error> {
     }
     match &item.addresses {
         From::Nobody => Ok(()),
-        From::Ours(ipam) => ipam.status(Known::of(chain.network()).host()).map(|note| say(chain, note, host)),
+        From::Ours(ipam) => {
+            let known = Known::of(host.root(), chain.network());
+            ipam.status(known.host()).map(|note| say(chain, note, host))
+        }
         From::Foreign(ipam) => chain.delegate(ipam, at, Command::Status, None, None).map(drop),
     }
 }
@@ -69,7 +73,7 @@ fn say(chain: &Chain, note: Option<String>, host: &mut dyn Host) {
 }
 
 /// A sentence for each range set, of those that the attachments have addresses of, with none left.
-pub fn full(records: &[Record]) -> Vec<String> {
+pub fn full(records: &[Record], root: &Root) -> Vec<String> {
     let mut seen = Vec::new();
     let mut sentences = Vec::new();
     for (_, chain) in records.iter().flat_map(recorded::chains) {
@@ -80,7 +84,8 @@ pub fn full(records: &[Record]) -> Vec<String> {
             }
             seen.push(pool);
             let network = chain.network();
-            let said = host_local::full(config, Known::of(network).host()).unwrap_or_else(|err| Some(err.to_string()));
+            let said =
+                host_local::full(config, Known::of(root, network).host()).unwrap_or_else(|err| Some(err.to_string()));
             sentences.extend(said.map(|sentence| format!("network {network:?}: {sentence}")));
         }
     }

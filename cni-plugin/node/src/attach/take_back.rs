@@ -157,7 +157,7 @@ impl TakeBack<'_> {
             // They are the claim's.
             (_, From::Ours(_)) if wanted.claim.is_some() => return Ok(()),
             (_, From::Ours(ipam)) => {
-                let known = Known::of(chain.network());
+                let known = Known::of(host.root(), chain.network());
                 return ipam.release(&chain.owner(attachment), known.host()).map(drop);
             }
         };

@@ -3,3 +3,4 @@
 pub mod holder;
 pub(crate) mod lock;
 pub mod record;
+pub mod root;

@@ -75,7 +75,7 @@ pub(super) fn free(folders: &BTreeSet<PathBuf>, settings: &Settings, machine: &d
     let uids = uids.into_iter().collect();
     let mut errors = Vec::new();
     for (folder, owners) in held {
-        let known = Known::of(&network_of(folder));
+        let known = Known::of(machine.root(), &network_of(folder));
         errors.extend(claimed::free(folder, &owners, &uids, known.host()).err());
     }
     Error::joined(&errors)

@@ -25,7 +25,7 @@ pub fn gc(request: &Request, settings: &Settings, face: &str, machine: &dyn Mach
     let network = &request.conf.name;
     let plugin = Chain::face_of(face, &request.conf);
     let records = machine.records().map_err(Error::from)?;
-    let mut folders = leases::folders(&records);
+    let mut folders = leases::folders(&records, machine.root());
     folders.extend(default.iter().flat_map(recorded::host_locals).map(|(_, config)| config.path()));
     let (kept, lost) = gc::split(records, network, plugin, request.conf.valid_attachments.as_deref());
     let mut errors: Vec<Error> = lost.iter().filter_map(|record| gc::collect(record, machine).err()).collect();

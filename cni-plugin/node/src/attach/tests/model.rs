@@ -3,6 +3,7 @@
 use crate::apply::executor::{OnError, Report, is_there_already};
 use crate::apply::host::{Host, Machine};
 use crate::store::record::{self, Folder, Record};
+use crate::store::root::Root;
 use crate::sys::netns::NetNs;
 use crate::{Cause, Error};
 use braid_core::cni;
@@ -128,15 +129,19 @@ impl Source for Asked {
 pub(super) struct Model {
     pub(super) state: Rc<RefCell<State>>,
     pub(super) cluster: Rc<RefCell<Cluster>>,
-    records: Rc<TempDir>,
+    /// Its `/`.
+    root: Root,
+    _folder: Rc<TempDir>,
     pub(super) devinfo: Rc<TempDir>,
     has_pod: bool,
 }
 
 impl Model {
     pub(super) fn new() -> Self {
-        let [records, devinfo] = [(), ()].map(|()| Rc::new(TempDir::new().expect("a folder")));
-        Self { state: Rc::default(), cluster: Rc::default(), records, devinfo, has_pod: false }
+        let [folder, devinfo] = [(), ()].map(|()| Rc::new(TempDir::new().expect("a folder")));
+        let root = Root::below(folder.path());
+        std::fs::create_dir_all(root.at(record::ROOT)).expect("a folder");
+        Self { state: Rc::default(), cluster: Rc::default(), root, _folder: folder, devinfo, has_pod: false }
     }
 
     /// Gives it a link of hardware, `lan`.
@@ -159,34 +164,38 @@ impl Model {
 
     /// Number of folders of records.
     pub(super) fn folders(&self) -> usize {
-        std::fs::read_dir(self.records.path()).expect("a folder").count()
+        std::fs::read_dir(self.root.at(record::ROOT)).expect("a folder").count()
     }
 }
 
 impl Model {
     /// Removes all records.
     pub(super) fn lose_records(&self) {
-        for folder in std::fs::read_dir(self.records.path()).expect("a folder").flatten() {
+        for folder in std::fs::read_dir(self.root.at(record::ROOT)).expect("a folder").flatten() {
             std::fs::remove_dir_all(folder.path()).expect("removed");
         }
     }
 }
 
 impl Machine for Model {
+    fn root(&self) -> &Root {
+        &self.root
+    }
+
     fn open(&self, netns: Option<NetNs>) -> Result<Box<dyn Host>, Error> {
         Ok(Box::new(Self { has_pod: netns.is_some(), ..self.clone() }))
     }
 
     fn folder(&self, container_id: &str) -> Result<Folder, Error> {
-        Folder::lock_in(self.records.path(), container_id)
+        Folder::lock_in(&self.root.at(record::ROOT), container_id)
     }
 
     fn records(&self) -> Result<Vec<Record>, Error> {
-        record::list_in(self.records.path())
+        record::list_in(&self.root.at(record::ROOT))
     }
 
     fn sweep_empty(&self) -> Result<(), Error> {
-        record::sweep_empty_in(self.records.path())
+        record::sweep_empty_in(&self.root.at(record::ROOT))
     }
 
     fn probe(&self) -> Result<(), Error> {
@@ -285,6 +294,10 @@ impl State {
 }
 
 impl Host for Model {
+    fn root(&self) -> &Root {
+        &self.root
+    }
+
     fn observe(&mut self, needs: &[Need]) -> Result<Facts, Error> {
         let mut facts = self.state.borrow().facts();
         facts.netns = Some(1);

@@ -39,18 +39,18 @@ pub fn list_dated() -> Result<Vec<(Record, SystemTime)>, Error> {
 /// Shows all readable records of containers that no call is busy with, and says whether none was busy. None becomes busy
 /// meanwhile.
 pub fn each_idle(mut visit: impl FnMut(&Record)) -> Result<bool, Error> {
-    each(|record, is_idle| {
+    each_in(Path::new(ROOT), |record, is_idle| {
         if is_idle {
             visit(record);
         }
     })
 }
 
-/// Shows all readable records, each with whether no call is busy with its container, and says whether none was busy. None
-/// becomes busy meanwhile.
-pub fn each(mut visit: impl FnMut(&Record, bool)) -> Result<bool, Error> {
+/// Shows all readable records below a folder like [`ROOT`], each with whether no call is busy with its container, and says
+/// whether none was busy. None becomes busy meanwhile.
+pub fn each_in(root: &Path, mut visit: impl FnMut(&Record, bool)) -> Result<bool, Error> {
     let mut all = true;
-    for folder in folders_in(Path::new(ROOT))? {
+    for folder in folders_in(root)? {
         let Ok(file) = File::open(&folder) else { continue };
         let is_idle = file.try_lock().is_ok();
         all &= is_idle;

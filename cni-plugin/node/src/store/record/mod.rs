@@ -9,7 +9,7 @@ mod list;
 
 pub use folder::Folder;
 pub(crate) use list::{container_of, is_owned, of_container, of_owner};
-pub use list::{each, each_idle, list, list_dated, list_in, probe, sweep_empty, sweep_empty_in};
+pub use list::{each_idle, each_in, list, list_dated, list_in, probe, sweep_empty, sweep_empty_in};
 
 use crate::ipam::host_local::claimed;
 use braid_core::cni::{AddResult, Attachment, Error, Json, Owner, Version};

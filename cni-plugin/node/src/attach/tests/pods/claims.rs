@@ -2,11 +2,8 @@
 
 use super::*;
 use crate::apply::host::Machine;
-use crate::ipam::host_local::STATE_DIR;
-use crate::ipam::host_local::index::hash;
 use braid_core::k8s::IpamClaim;
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use tempfile::TempDir;
 
@@ -16,12 +13,6 @@ const ANNOTATION: &str = r#"[{"name":"vm","ipam-claim-reference":"vm-a.vm"}]"#;
 struct Bed {
     machine: Model,
     data: TempDir,
-}
-
-impl Drop for Bed {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(PathBuf::from(STATE_DIR).join(hash(self.leases().as_os_str().as_bytes())));
-    }
 }
 
 impl Bed {

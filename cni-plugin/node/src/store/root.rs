@@ -1,0 +1,36 @@
+//! The folder below which a machine keeps its state: `/`, or a model's own.
+
+use std::path::{Path, PathBuf};
+
+/// The root of this node.
+pub static NODE: Root = Root(None);
+
+/// A root folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Root(Option<PathBuf>);
+
+impl Root {
+    /// A folder that stands for `/`.
+    pub fn below(folder: &Path) -> Self {
+        Self(Some(folder.to_owned()))
+    }
+
+    /// The absolute `path` below it.
+    pub fn at(&self, path: &str) -> PathBuf {
+        match &self.0 {
+            Some(root) => root.join(path.trim_start_matches('/')),
+            None => PathBuf::from(path),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_below_its_root() {
+        assert_eq!(NODE.at("/run/braid"), Path::new("/run/braid"));
+        assert_eq!(Root::below(Path::new("/tmp/x")).at("/run/braid"), Path::new("/tmp/x/run/braid"));
+    }
+}
