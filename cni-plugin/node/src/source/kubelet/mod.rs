@@ -5,6 +5,7 @@
 use braid_core::cni::{Code, Error};
 use braid_core::k8s::ObjectName;
 use http::uri::PathAndQuery;
+use prost::Message;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -85,11 +86,22 @@ pub fn devices(socket: &Path, pod: &ObjectName) -> Result<BTreeMap<String, Vec<S
     let asked = runtime.block_on(async { timeout(PATIENCE, ask(socket, pod)).await });
     let Ok(answer) = asked else { return Err(fail(format!("no answer within {PATIENCE:?}"))) };
     let found = answer.map_err(fail)?.ok_or_else(|| fail("the kubelet does not know the pod".to_owned()))?;
+    Ok(by_resource(found))
+}
+
+fn by_resource(found: PodResources) -> BTreeMap<String, Vec<String>> {
     let mut devices: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for ContainerDevices { resource, ids } in found.containers.into_iter().flat_map(|container| container.devices) {
         devices.entry(resource).or_default().extend(ids);
     }
-    Ok(devices)
+    devices
+}
+
+/// The devices of each pod in the bytes of an answer, of either question; for tests, which have no kubelet.
+pub fn read(answer: &[u8]) -> Vec<BTreeMap<String, Vec<String>>> {
+    let of_get = GetResponse::decode(answer).ok().and_then(|answer| answer.pod);
+    let of_list = ListResponse::decode(answer).map(|answer| answer.pods).unwrap_or_default();
+    of_get.into_iter().chain(of_list).map(by_resource).collect()
 }
 
 /// Asks for the pod alone; for all of them where the kubelet is too old for that, or has it switched off.

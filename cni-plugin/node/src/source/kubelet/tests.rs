@@ -140,3 +140,25 @@ fn d9_a_kubelet_that_is_not_there_or_does_not_know_the_pod_is_asked_again_by_the
     let none = devices(Path::new("/nowhere/kubelet.sock"), &web()).expect_err("no socket");
     assert!(none.code == Code::TryAgain && none.msg.contains("/nowhere/kubelet.sock: No such file"), "{none}");
 }
+
+#[test]
+fn what_a_kubelet_writes_is_read_back() {
+    let devices = |resource: &str, ids: &[&str]| ContainerDevices {
+        resource: resource.to_owned(),
+        ids: ids.iter().map(ToString::to_string).collect(),
+    };
+    let container = |devices| ContainerResources { devices };
+    let containers = vec![
+        container(vec![devices("a/vf", &["0000:18:02.1"]), devices("b/vf", &[])]),
+        container(vec![devices("a/vf", &["0000:18:02.2"])]),
+    ];
+    let pod = PodResources { name: "web".to_owned(), namespace: "ns".to_owned(), containers };
+    let of = |resource: &str, ids: &[&str]| (resource.to_owned(), ids.iter().map(ToString::to_string).collect());
+    let expected: BTreeMap<String, Vec<String>> =
+        BTreeMap::from([of("a/vf", &["0000:18:02.1", "0000:18:02.2"]), of("b/vf", &[])]);
+    // A list of one pod has the same bytes as the answer to `Get`.
+    let written = GetResponse { pod: Some(pod.clone()) }.encode_to_vec();
+    assert_eq!(read(&written), [expected.clone(), expected.clone()]);
+    assert_eq!(read(&ListResponse { pods: vec![pod.clone(), pod] }.encode_to_vec()).last(), Some(&expected));
+    assert!(read(&written[..written.len() - 1]).is_empty());
+}

@@ -1,0 +1,29 @@
+//! Any bytes as the kubelet's answer on the devices of pods: refused, or each network gets a device of its own, whose file lies
+//! in the folder of device plugins.
+#![no_main]
+
+use braid_core::k8s::device_info::{assign, dp_file};
+use braid_node::source::kubelet;
+use libfuzzer_sys::fuzz_target;
+use std::collections::BTreeSet;
+
+fuzz_target!(|answer: &[u8]| {
+    for devices in kubelet::read(answer) {
+        // As many networks of each resource as there are different devices of it, and one more.
+        let mut asked: Vec<Option<&str>> = vec![None];
+        for (resource, ids) in &devices {
+            let ids: BTreeSet<&String> = ids.iter().collect();
+            asked.extend(ids.iter().map(|_| Some(resource.as_str())));
+            for id in ids {
+                assert!(dp_file(resource, id).map_or(true, |name| !name.contains(['/', '\0'])));
+            }
+        }
+        let given = assign(&asked, &devices).expect("enough for all");
+        let pairs: BTreeSet<_> = asked.iter().zip(&given).skip(1).collect();
+        assert_eq!((pairs.len(), &given[0]), (asked.len() - 1, &None));
+        if let Some((resource, _)) = devices.first_key_value() {
+            asked.push(Some(resource));
+            assert!(assign(&asked, &devices).is_err());
+        }
+    }
+});
