@@ -1,23 +1,34 @@
-//! The rights that are shipped, held against what the API server has seen.
+//! The rights that are shipped, held against what the API server has seen: each test ends with that.
 
-use crate::{World, json, uid};
-use braid_core::k8s::source::{Event, Severity, Source};
+use crate::server::Server;
 use braid_tests::Value;
 use std::collections::BTreeSet;
+use std::sync::OnceLock;
 
-/// `<verb> <group>/<resource>` of what braid's account has asked for so far, in any test.
-fn asked(log: &[Value]) -> BTreeSet<String> {
-    let own = log.iter().filter(|event| event["user"]["username"] == "system:serviceaccount:kube-system:braid");
-    own.map(right).collect()
+/// braid's account.
+const ACCOUNT: &str = "system:serviceaccount:kube-system:braid";
+
+/// Requests of braid's account so far, in any test, that are of this namespace or of none; of all namespaces without one.
+pub(crate) fn asked(server: &Server, namespace: Option<&str>) -> BTreeSet<String> {
+    let of = |event: &&Value| {
+        let of = event["objectRef"]["namespace"].as_str();
+        namespace.is_none() || of.is_none() || of == namespace
+    };
+    server.audit().iter().filter(|event| event["user"]["username"] == ACCOUNT).filter(of).map(right).collect()
 }
 
-/// What of all that was asked for the server did not allow.
-fn forbidden(log: &[Value]) -> Vec<String> {
-    let forbidden = log.iter().filter(|event| event["annotations"]["authorization.k8s.io/decision"] == "forbid");
-    let own = forbidden.filter(|event| event["user"]["username"] == "system:serviceaccount:kube-system:braid");
-    own.map(right).collect()
+/// Fails where braid's account has ever asked for what its role does not allow.
+pub(crate) fn assert_allowed(server: &Server) {
+    let more: Vec<String> = asked(server, None).difference(granted(server)).cloned().collect();
+    assert_eq!(more, [""; 0], "braid asks for more than its role has");
+    let log = server.audit();
+    let is_forbidden = |event: &&Value| {
+        event["user"]["username"] == ACCOUNT && event["annotations"]["authorization.k8s.io/decision"] == "forbid"
+    };
+    assert_eq!(log.iter().filter(is_forbidden).map(right).collect::<Vec<_>>(), [""; 0], "forbidden");
 }
 
+/// `<verb> <group>/<resource>` of a request.
 fn right(event: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let object = &event["objectRef"];
@@ -29,8 +40,16 @@ fn right(event: &Value) -> String {
     format!("{} {group}/{resource}{below}", text(&event["verb"]))
 }
 
-/// The same of the role.
-fn granted(role: &Value) -> BTreeSet<String> {
+/// The same of all that the shipped role allows.
+pub(crate) fn granted(server: &Server) -> &'static BTreeSet<String> {
+    static GRANTED: OnceLock<BTreeSet<String>> = OnceLock::new();
+    GRANTED.get_or_init(|| {
+        let role = server.kubectl(&["get", "clusterrole", "braid", "-o", "json"], None);
+        rights(&serde_json::from_str(&role).expect("kubectl prints JSON"))
+    })
+}
+
+fn rights(role: &Value) -> BTreeSet<String> {
     let list = |value: &Value| -> Vec<String> {
         value.as_array().into_iter().flatten().filter_map(|word| word.as_str().map(str::to_owned)).collect()
     };
@@ -43,28 +62,4 @@ fn granted(role: &Value) -> BTreeSet<String> {
         }
     }
     rights
-}
-
-#[test]
-fn each_right_of_the_role_is_used_and_no_other() {
-    let Some(world) = World::new("audit") else { return };
-    let pod = world.create_pod("web", &json!({}));
-    world.create_nad("lan", &json!({"config": "{}"}));
-    let spec = json!({"network": "lan", "interface": "net1"});
-    world.create(
-        json!({"apiVersion": "k8s.cni.cncf.io/v1alpha1", "kind": "IPAMClaim", "metadata": {"name": "vm"}, "spec": spec}),
-    );
-    let mut source = world.source();
-    source.pod(&world.name("web"), &[world.name("lan")]).expect("a pod");
-    source.annotate(&world.name("web"), uid(&pod), braid_core::k8s::NETWORK_STATUS, "[]").expect("annotated");
-    let event = Event { severity: Severity::Normal, reason: "Test", message: "m".into() };
-    source.tell(&world.name("web"), uid(&pod), &event).expect("told");
-    let claim = source.claim(&world.name("vm")).expect("a claim");
-    source.fill_claim(&claim, &[]).expect("filled");
-    assert!(source.claim_uids().expect("all claims").contains(&claim.uid));
-    let role = world.server.kubectl(&["get", "clusterrole", "braid", "-o", "json"], None);
-    let role = serde_json::from_str(&role).expect("kubectl prints JSON");
-    let log = world.server.audit();
-    assert_eq!(asked(&log), granted(&role));
-    assert_eq!(forbidden(&log), [""; 0]);
 }

@@ -96,6 +96,14 @@ impl World {
     }
 }
 
+impl Drop for World {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            audit::assert_allowed(self.server);
+        }
+    }
+}
+
 fn write_kubeconfig(cluster: &Value, user: &Value) -> PathBuf {
     let config = json!({
         "clusters": [{"name": "k", "cluster": cluster}],

@@ -5,6 +5,7 @@ mod faults;
 mod hostile;
 mod networks;
 mod order;
+mod rights;
 mod routes;
 mod selection;
 mod status;
