@@ -9,9 +9,10 @@ use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use xtask::cluster::relay::relay;
 
 /// Bytes behind the handshake by which a server has surely begun to answer: tickets take 300.
 const ANSWERED: usize = 1000;
@@ -95,10 +96,10 @@ impl Drop for Proxy {
 impl State {
     fn serve(&self, client: TcpStream, fault: &Fault) {
         match fault {
-            Fault::None => relay(client, self.server.connect(), Duration::ZERO),
+            Fault::None => relay(client, self.server.connect(), Duration::ZERO).expect("sockets twice"),
             Fault::Delay(way) => {
                 std::thread::sleep(*way * 2);
-                relay(client, self.server.connect(), *way);
+                relay(client, self.server.connect(), *way).expect("sockets twice");
             }
             Fault::Cut => drop(client),
             Fault::Silence => {
@@ -164,37 +165,6 @@ fn answer(mut stream: Stream, status: u16, header: &str, body: &str) -> std::io:
     stream.sock.shutdown(Shutdown::Write)?;
     while stream.sock.read(&mut [0; 4096])? > 0 {}
     Ok(())
-}
-
-/// Passes on both ways until both have ended.
-fn relay(client: TcpStream, server: TcpStream, way: Duration) {
-    let twice = |stream: &TcpStream| stream.try_clone().expect("a socket twice");
-    let (back, forth) = (twice(&server), twice(&client));
-    let answers = std::thread::spawn(move || pass(back, forth, way));
-    pass(client, server, way);
-    let _ = answers.join();
-}
-
-/// Passes on one way: each piece after it has been under way for so long.
-fn pass(mut from: TcpStream, mut to: TcpStream, way: Duration) {
-    let (piece, pieces) = mpsc::channel::<(Instant, Vec<u8>)>();
-    let mut target = to.try_clone().expect("a socket twice");
-    let arriving = std::thread::spawn(move || {
-        for (due, piece) in pieces {
-            std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            if target.write_all(&piece).is_err() {
-                return;
-            }
-        }
-    });
-    let mut some = vec![0; 64 * 1024];
-    while let Ok(len @ 1..) = from.read(&mut some) {
-        let _ = piece.send((Instant::now() + way, some[..len].to_vec()));
-    }
-    drop(piece);
-    let _ = arriving.join();
-    let _ = to.flush();
-    let _ = to.shutdown(Shutdown::Write);
 }
 
 /// Lets the handshake and the request through, and cuts when the server answers.

@@ -1,5 +1,6 @@
 //! `cargo xtask cluster`: a real Kubernetes on one machine, each node a network and a mount namespace.
 
+pub mod api_server;
 mod binaries;
 mod cni;
 mod control_plane;
@@ -11,6 +12,7 @@ mod node;
 mod node_config;
 pub(crate) mod own;
 mod pki;
+pub mod relay;
 mod state;
 mod up;
 pub mod wait;

@@ -1,4 +1,5 @@
-//! `cargo xtask`: everything a developer of braid does, one file a verb. To others (tests/cluster) it gives the cluster.
+//! `cargo xtask`: everything a developer of braid does, one file a verb. To others (tests/cluster, tests/api) it gives the
+//! cluster, or its API server alone.
 
 #![expect(clippy::print_stdout, reason = "a tool that people read")]
 

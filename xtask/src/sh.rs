@@ -77,7 +77,8 @@ pub(crate) fn apt(needs: &[(&str, &str)]) -> Result<()> {
     })
 }
 
-fn on_path(program: &str) -> bool {
+/// True if the search path, or an administrator's, has the program.
+pub(crate) fn on_path(program: &str) -> bool {
     let path = std::env::var("PATH").unwrap_or_default();
     path.split(':').chain(["/usr/sbin", "/sbin"]).any(|dir| Path::new(dir).join(program).is_file())
 }

@@ -1,0 +1,124 @@
+//! etcd and API server without a cluster, in the namespaces of the thread that starts them. They end with it.
+
+use super::state::{API_SERVER, bin};
+use super::{Pki, api_server_flags, wait};
+use crate::sh;
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Its port at [`API_SERVER`].
+pub const PORT: u16 = 6443;
+/// After this it is not up any more soon.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// An API server that has braid's kinds of object and its role.
+pub struct ApiServer {
+    dir: PathBuf,
+    pki: Pki,
+}
+
+impl ApiServer {
+    /// What must be installed or built first, in a sentence.
+    pub fn missing() -> Option<String> {
+        let not_built = ["kube-apiserver", "kubectl"].into_iter().find(|name| !bin().join(name).is_file());
+        let missing = not_built.or_else(|| ["etcd", "openssl", "setpriv"].into_iter().find(|name| !sh::on_path(name)));
+        missing.map(|name| format!("needs {name}, which `cargo xtask cluster build` builds or installs"))
+    }
+
+    /// Starts both with their files in `dir`, and returns when braid's kinds and rights are there.
+    pub fn start(dir: &Path) -> Result<Self> {
+        let server = Self { dir: dir.to_owned(), pki: Pki::create(dir.join("pki"), API_SERVER)? };
+        sh::read(&mut sh::cmd("ip", ["addr", "add", &format!("{API_SERVER}/32"), "dev", "lo"]))?;
+        let policy = json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]});
+        server.write("policy", &policy.to_string())?;
+        // Nothing here has to survive a power cut, and fsync would be most of the API server's time.
+        server.daemon("etcd", sh::cmd("etcd", ["--unsafe-no-fsync", "--data-dir"]).arg(dir.join("etcd")))?;
+        let mut api_server =
+            sh::cmd(bin().join("kube-apiserver"), api_server_flags(|file| server.pki(file), API_SERVER));
+        let file = |option: &str, name: &str| format!("--{option}={}", dir.join(name).display());
+        api_server.args([file("audit-log-path", "audit.log"), file("audit-policy-file", "policy")]);
+        // Its pods need no account, and nothing here would make them one.
+        server.daemon("kube-apiserver", api_server.arg("--disable-admission-plugins=ServiceAccount"))?;
+        server.set_up().with_context(|| server.logs())?;
+        Ok(server)
+    }
+
+    /// Applies what an administrator does.
+    fn set_up(&self) -> Result<()> {
+        wait::until("the API server is ready", PATIENCE, || {
+            wait::succeeds(&mut self.command(&["get", "--raw", "/readyz"]))
+        })?;
+        for file in ["deploy/crds.yaml", "deploy/rbac.yaml"] {
+            self.kubectl(&["apply", "-f", &sh::root().join(file).to_string_lossy()], None)?;
+        }
+        self.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"], None).map(drop)
+    }
+
+    /// One of the authority's files.
+    pub fn pki(&self, file: &str) -> PathBuf {
+        self.pki.file(file)
+    }
+
+    /// A token of a service account in `kube-system`.
+    pub fn create_token(&self, account: &str) -> Result<String> {
+        Ok(self.kubectl(&["create", "token", account, "-n", "kube-system"], None)?.trim().to_owned())
+    }
+
+    /// kubectl as administrator; what it prints.
+    pub fn kubectl(&self, args: &[&str], input: Option<&Value>) -> Result<String> {
+        let mut command = self.command(args);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().context("start kubectl")?;
+        let mut stdin = child.stdin.take().context("kubectl has no input")?;
+        stdin.write_all(input.map(ToString::to_string).unwrap_or_default().as_bytes()).context("write to kubectl")?;
+        drop(stdin);
+        let output = child.wait_with_output().context("wait for kubectl")?;
+        if !output.status.success() {
+            bail!("kubectl {args:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// The requests that it has seen so far.
+    pub fn audit(&self) -> Result<Vec<Value>> {
+        let log = self.audit_log();
+        let log = fs::read_to_string(&log).with_context(|| format!("read {}", log.display()))?;
+        Ok(log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+    }
+
+    /// The file with a line of JSON for each of them.
+    pub fn audit_log(&self) -> PathBuf {
+        self.dir.join("audit.log")
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut kubectl = sh::cmd(bin().join("kubectl"), ["--kubeconfig"]);
+        kubectl.arg(self.pki("admin.conf")).arg("--cache-dir").arg(self.dir.join("kubectl")).args(args);
+        kubectl
+    }
+
+    /// Starts `command` so that it ends with this thread; its output is in `<name>.log`.
+    fn daemon(&self, name: &str, command: &mut Command) -> Result<()> {
+        let path = self.dir.join(format!("{name}.log"));
+        let log = File::create(&path).with_context(|| format!("create {}", path.display()))?;
+        let mut tied = sh::cmd("setpriv", ["--pdeathsig", "KILL"]);
+        tied.arg(command.get_program()).args(command.get_args()).stdout(log.try_clone()?).stderr(log);
+        // Nobody waits for it: it outlives all but the thread.
+        tied.spawn().with_context(|| format!("start {name}")).map(drop)
+    }
+
+    fn logs(&self) -> String {
+        let log = |name: &str| fs::read_to_string(self.dir.join(format!("{name}.log"))).unwrap_or_default();
+        format!("no API server:\n{}", ["etcd", "kube-apiserver"].map(log).join("\n"))
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<()> {
+        let path = self.dir.join(name);
+        fs::write(&path, text).with_context(|| format!("write {}", path.display()))
+    }
+}

@@ -1,0 +1,38 @@
+//! A connection that is passed on, as if the other end were far away.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// Passes on both ways until both have ended; each piece is under way for so long.
+pub fn relay(client: TcpStream, server: TcpStream, way: Duration) -> std::io::Result<()> {
+    let (back, forth) = (server.try_clone()?, client.try_clone()?);
+    std::thread::scope(|scope| {
+        scope.spawn(|| pass(back, forth, way));
+        pass(client, server, way)
+    })
+}
+
+/// Passes on one way.
+fn pass(mut from: TcpStream, mut to: TcpStream, way: Duration) -> std::io::Result<()> {
+    let (piece, pieces) = mpsc::channel::<(Instant, Vec<u8>)>();
+    let mut target = to.try_clone()?;
+    let arriving = std::thread::spawn(move || {
+        for (due, piece) in pieces {
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            if target.write_all(&piece).is_err() {
+                return;
+            }
+        }
+    });
+    let mut some = vec![0; 64 * 1024];
+    while let Ok(len @ 1..) = from.read(&mut some) {
+        let _ = piece.send((Instant::now() + way, some[..len].to_vec()));
+    }
+    drop(piece);
+    let _ = arriving.join();
+    let _ = to.flush();
+    let _ = to.shutdown(Shutdown::Write);
+    Ok(())
+}
