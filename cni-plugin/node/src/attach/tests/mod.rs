@@ -45,7 +45,6 @@ fn containers() -> Vec<Vec<String>> {
     let second = format!(r#"{{"type":"bridge","bridge":"cni0",{}}}"#, ipam(2));
     all.push(vec![bridge(), second, shaped("macvlan", 3)]);
     all.push(vec![ptp(1), masquerading("bridge", r#""bridge":"cni1","#, 2), masquerading("ptp", "", 3)]);
-<<<<<<< ours
     let netkit = |kind, more: &str, subnet| masquerading(kind, &format!(r#""device":"netkit",{more}"#), subnet);
     all.push(vec![masquerading("netkit", r#""mode":"l2","#, 1), r#"{"type":"netkit"}"#.to_owned()]);
     all.push(vec![netkit("ptp", "", 1), netkit("bridge", r#""bridge":"cni1","macspoofchk":true,"#, 2)]);
@@ -54,14 +53,12 @@ fn containers() -> Vec<Vec<String>> {
         all.push(vec![format!("{},{behind}", child("macvlan", 1))]);
     }
     all.push(vec![masquerading("ptp", r#""routed":true,"table":100,"#, 1)]);
-=======
     let device = format!(r#"{{"type":"host-device","device":"lan",{}}}"#, ipam(1));
     let changed = format!(
         r#"{device},{{"type":"tuning","mtu":1400}},{{"type":"bandwidth","egressRate":8000000,"egressBurst":800000}}"#
     );
     let more = [child("vlan", 1), child("dummy", 1), child("tap", 1), device, changed];
     all.extend(more.map(|plugins| vec![plugins]));
->>>>>>> theirs
     all
 }
 
