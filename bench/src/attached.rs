@@ -1,6 +1,6 @@
 //! Pods that plugins have attached to a node of their own, and the peers of their traffic.
 
-use crate::call::Call;
+use crate::call::{Call, IFNAME};
 use crate::chain;
 use crate::conflist::Conflist;
 use crate::netlink::{self, Socket};
@@ -46,7 +46,7 @@ impl<'a> Attached<'a> {
         self.pods.push(AttachedPod { pod, conflist, id: format!("{:064x}", slot + 1), result: Value::Null });
         let (Some(attached), dir) = (self.pods.last_mut(), self.dir) else { return Ok(()) };
         attached.result = self.node.run(|| Ok(chain::add(&attached.conflist, attached.call("ADD", dir))?.1))?;
-        verify::added(&mut attached.pod, &attached.result, true)?;
+        verify::added(&mut attached.pod, &[IFNAME], &attached.result, true)?;
         for (_, gateway) in addresses(&attached.result) {
             self.outside.serve(&self.node, gateway)?;
         }
@@ -58,7 +58,7 @@ impl<'a> Attached<'a> {
         let (node, dir) = (&self.node, self.dir);
         let deleted = self.pods.iter_mut().map(|attached| {
             node.run(|| chain::del(&attached.conflist, attached.call("DEL", dir), &attached.result))?;
-            verify::deleted(&mut attached.pod)
+            verify::deleted(&mut attached.pod, &[IFNAME])
         });
         deleted.fold(Ok(()), Result::and)
     }
@@ -84,7 +84,7 @@ impl<'a> Attached<'a> {
 
 impl AttachedPod {
     fn call<'a>(&'a self, verb: &'a str, dir: &'a Path) -> Call<'a> {
-        Call { verb, dir, container: &self.id, netns: &self.pod.path, trace: None }
+        Call { verb, dir, container: &self.id, netns: &self.pod.path, args: "", trace: None }
     }
 }
 

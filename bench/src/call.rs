@@ -21,6 +21,8 @@ pub(crate) struct Call<'a> {
     pub(crate) container: &'a str,
     /// `CNI_NETNS`.
     pub(crate) netns: &'a Path,
+    /// `CNI_ARGS`.
+    pub(crate) args: &'a str,
     /// File for the trace of the call and its children; `None` runs without strace.
     pub(crate) trace: Option<&'a Path>,
 }
@@ -54,7 +56,7 @@ impl Call<'_> {
             .env("CNI_CONTAINERID", self.container)
             .env("CNI_NETNS", self.netns)
             .env("CNI_IFNAME", IFNAME)
-            .env("CNI_ARGS", "")
+            .env("CNI_ARGS", self.args)
             .env("CNI_PATH", self.dir);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command

@@ -1,7 +1,7 @@
 //! The command line.
 
 use crate::conflist::Conflist;
-use crate::{hostport, shaping};
+use crate::{hostport, pods, shaping};
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
@@ -58,6 +58,8 @@ pub(crate) enum Other {
     Shaping(shaping::cli::Args),
     /// Measure what the host ports of `portmap` plugins do to traffic
     Hostport(hostport::cli::Args),
+    /// Measure attachment latency of plugins that ask an API server for a pod's networks
+    Pods(pods::cli::Args),
 }
 
 /// Options of all measurements.
@@ -85,11 +87,11 @@ pub(crate) struct Contender<'a> {
     pub(crate) conflist: Conflist,
 }
 
-/// `NAME=PATH`.
+/// `NAME=VALUE`; the value is a path unless said otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Named {
+pub(crate) struct Named<T = PathBuf> {
     pub(crate) name: String,
-    pub(crate) path: PathBuf,
+    pub(crate) value: T,
 }
 
 /// The conflist of all directories, and those that some use instead.
@@ -102,7 +104,7 @@ pub(crate) struct Network {
 impl Network {
     /// The file for the plugins called `name`.
     pub(crate) fn file(&self, name: &str) -> &Path {
-        self.own.iter().find(|own| own.name == name).map_or(&self.common, |own| &own.path)
+        self.own.iter().find(|own| own.name == name).map_or(&self.common, |own| &own.value)
     }
 
     /// The network's name in reports: the common file's name without its ending.
@@ -122,10 +124,15 @@ impl Cli {
 }
 
 impl Common {
-    /// Refuses a name that stands for no directory.
+    /// Refuses conflists and baselines of no directory.
     pub(crate) fn check(&self) -> Result<()> {
         let own = self.conflist.iter().flat_map(|network| &network.own).map(|own| &own.name);
-        match own.chain(&self.baseline).find(|name| self.plugins.iter().all(|plugins| plugins.name != **name)) {
+        self.check_names(own.chain(&self.baseline))
+    }
+
+    /// Refuses a name that stands for no directory.
+    pub(crate) fn check_names<'a>(&self, mut names: impl Iterator<Item = &'a String>) -> Result<()> {
+        match names.find(|name| self.plugins.iter().all(|plugins| plugins.name != **name)) {
             Some(unknown) => bail!("\"{unknown}\" is none of the --plugins"),
             None => Ok(()),
         }
@@ -139,7 +146,7 @@ impl Common {
 
     /// All directories, for one network.
     pub(crate) fn contenders<'a>(&'a self, network: &Network) -> Result<Vec<Contender<'a>>> {
-        let contender = |Named { name, path }: &'a Named| {
+        let contender = |Named { name, value: path }: &'a Named| {
             let dir = path.canonicalize().with_context(|| format!("plugins {name}: {}", path.display()))?;
             Ok(Contender { name, dir, conflist: Conflist::read(network.file(name))? })
         };
@@ -152,15 +159,15 @@ pub(crate) fn word(value: &impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-impl FromStr for Named {
+impl<T: From<String>> FromStr for Named<T> {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let (name, path) = text.split_once('=').with_context(|| format!("\"{text}\" is not NAME=PATH"))?;
+        let (name, value) = text.split_once('=').with_context(|| format!("\"{text}\" is not NAME=VALUE"))?;
         if name.is_empty() || name == crate::run::FLOOR {
             bail!("\"{name}\" can't be a name here");
         }
-        Ok(Named { name: name.to_owned(), path: path.into() })
+        Ok(Named { name: name.to_owned(), value: value.to_owned().into() })
     }
 }
 
@@ -188,8 +195,8 @@ mod tests {
 
     #[test]
     fn plugins_need_a_name_that_is_not_the_floor() {
-        let refused = |text: &str| Named::from_str(text).unwrap_err().to_string();
-        assert_eq!(refused("/opt/cni/bin"), "\"/opt/cni/bin\" is not NAME=PATH");
+        let refused = |text: &str| Named::<PathBuf>::from_str(text).unwrap_err().to_string();
+        assert_eq!(refused("/opt/cni/bin"), "\"/opt/cni/bin\" is not NAME=VALUE");
         assert_eq!(refused("floor=/opt/cni/bin"), "\"floor\" can't be a name here");
     }
 

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! `braid-bench shaping` measures the effect of `bandwidth` plugins on traffic, see [`shaping`]; `braid-bench hostport` that
-//! of `portmap` plugins, see [`hostport`].
+//! of `portmap` plugins, see [`hostport`]. `braid-bench pods` measures plugins that ask an API server, see [`pods`].
 
 mod attached;
 mod budget;
@@ -17,11 +17,13 @@ mod call;
 mod chain;
 mod cli;
 mod conflist;
+mod daemon;
 mod floor;
 mod hostport;
 mod lease;
 mod netlink;
 mod node;
+mod pods;
 mod ports;
 mod programs;
 mod report;
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
     let done = match &cli.other {
         Some(cli::Other::Shaping(args)) => shaping::run(args),
         Some(cli::Other::Hostport(args)) => hostport::run(args),
+        Some(cli::Other::Pods(args)) => pods::run(args),
         None => run::run(&cli),
     };
     match done {

@@ -6,6 +6,7 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
 use std::fs::{self, File};
 use std::net::Ipv4Addr;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 /// Folders of the plugins' state, empty in a new node. `/run` comes first, since the others' overlays are kept on it.
@@ -15,6 +16,8 @@ const STATE: [&str; 2] = ["/run", "/var/lib/cni"];
 const UPLINK: &str = "eth0";
 /// The link that host-device moves, and its other end.
 const DEVICE: [&str; 2] = ["dev0", "far0"];
+/// The link to where the bench runs, an API server's namespace.
+const LAN: &str = "lan";
 /// The uplink's other end.
 pub(crate) const OUTSIDE: &str = "outside";
 // TEST-NET-1, which no configuration should give to pods.
@@ -70,6 +73,24 @@ impl Node {
             self.enter()?;
             work()
         })
+    }
+
+    /// Links the node to the namespace of the calling thread: 10.99.`number`.1/24 there, 10.99.`number`.2/16 on the node.
+    pub(crate) fn link_here(&self, number: u8) -> Result<()> {
+        let mut here = Socket::open()?;
+        let veth = netlink::add_veth(&format!("node{number}"), None, LAN, Some(self.network.as_fd()));
+        let (near, far) = netlink::made(&here.run([veth]).with_context(|| format!("add veth node{number}"))?)?;
+        here.run([netlink::add_address(near, Ipv4Addr::new(10, 99, number, 1).into(), 24)])?;
+        self.run(|| {
+            let address = Ipv4Addr::new(10, 99, number, 2).into();
+            Socket::open()?.run([netlink::set_up(far), netlink::add_address(far, address, 16)])?;
+            Ok(())
+        })
+    }
+
+    /// The descriptors of its mount and its network namespace.
+    pub(crate) fn namespaces(&self) -> [BorrowedFd<'_>; 2] {
+        [self.mount.as_fd(), self.network.as_fd()]
     }
 
     pub(crate) fn add_pod(&self, name: &str) -> Result<Pod> {

@@ -3,7 +3,7 @@
 use crate::cli::{Cli, Contender};
 use crate::programs;
 use crate::report::{Beside, Cell, Column, Figures, Machine, Report, Row};
-use crate::site::{Burst, Held, Site};
+use crate::site::{Burst, Held, Plugins, Site};
 use crate::stats::float;
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -59,7 +59,8 @@ fn rows(cli: &Cli) -> Result<Vec<Row>> {
         bar.set_message(title.clone());
         let mut sites = vec![(FLOOR, Site::floor(setting.concurrency)?)];
         for Contender { name, dir, conflist } in contenders.get(setting.network).into_iter().flatten() {
-            let site = Site::chain(conflist, dir, setting.held, setting.concurrency);
+            let plugins = Plugins { conflist, dir, args: "" };
+            let site = Site::plugins(plugins, setting.held, setting.concurrency);
             sites.push((name, site.with_context(|| format!("{name}: {title}"))?));
         }
         for (plugins, site) in &sites {

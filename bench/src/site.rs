@@ -3,6 +3,7 @@
 use crate::call::{Call, IFNAME};
 use crate::chain::{self, Timing};
 use crate::conflist::Conflist;
+use crate::daemon::Daemon;
 use crate::floor::Floor;
 use crate::lease;
 use crate::node::{Node, Pod};
@@ -16,7 +17,7 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 /// Leases and ports of other containers on a node before the run.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Held {
     /// Addresses.
     pub(crate) leases: usize,
@@ -24,19 +25,31 @@ pub(crate) struct Held {
     pub(crate) ports: u16,
 }
 
+/// The plugins of a directory, called by a list.
+#[derive(Clone, Copy)]
+pub(crate) struct Plugins<'a> {
+    pub(crate) conflist: &'a Conflist,
+    pub(crate) dir: &'a Path,
+    /// `CNI_ARGS`.
+    pub(crate) args: &'a str,
+}
+
 /// A way to attach pods.
 pub(crate) enum Driver<'a> {
     /// The kernel alone.
     Floor(Floor),
-    /// The plugins of a directory, called by a list.
-    Chain { conflist: &'a Conflist, dir: &'a Path },
+    Plugins(Plugins<'a>),
 }
 
 /// A node with its pods and their driver.
 pub(crate) struct Site<'a> {
-    node: Node,
+    /// Ends before the node.
+    daemon: Option<Daemon>,
+    pub(crate) node: Node,
     pods: Vec<Pod>,
     driver: Driver<'a>,
+    /// Names of the interfaces that ADD makes in a pod.
+    ifnames: Vec<String>,
     rounds: u128,
 }
 
@@ -58,8 +71,9 @@ impl<'a> Site<'a> {
         Self::with_pods(node, Driver::Floor(floor), pods)
     }
 
-    /// A node for the plugins in `dir`, of which other containers hold a part.
-    pub(crate) fn chain(conflist: &'a Conflist, dir: &'a Path, held: Held, pods: usize) -> Result<Self> {
+    /// A node for plugins, of which other containers hold a part.
+    pub(crate) fn plugins(plugins: Plugins<'a>, held: Held, pods: usize) -> Result<Self> {
+        let Plugins { conflist, dir, .. } = plugins;
         let node = node_for(conflist, dir)?;
         node.run(|| match conflist.host_local() {
             Some(found) => lease::plant(&found, held.leases),
@@ -70,19 +84,37 @@ impl<'a> Site<'a> {
             node.run(flanneld).context("write what flanneld says of the node")?;
         }
         lead(&node, conflist, dir, held.ports)?;
-        Self::with_pods(node, Driver::Chain { conflist, dir }, pods)
+        Self::with_pods(node, Driver::Plugins(plugins), pods)
     }
 
     fn with_pods(node: Node, driver: Driver<'a>, pods: usize) -> Result<Self> {
         let pods = (0..pods).map(|slot| node.add_pod(&format!("pod{slot}"))).collect::<Result<_>>()?;
-        Ok(Site { node, pods, driver, rounds: 0 })
+        Ok(Site { daemon: None, node, pods, driver, ifnames: vec![IFNAME.to_owned()], rounds: 0 })
+    }
+
+    /// Has the plugins' own daemon run as long as the node.
+    pub(crate) fn start(&mut self, daemon: &Path) -> Result<()> {
+        self.daemon = Some(Daemon::start(&self.node, daemon)?);
+        Ok(())
+    }
+
+    /// Expects more interfaces in each pod.
+    pub(crate) fn expect<'b>(&mut self, ifnames: impl IntoIterator<Item = &'b str>) {
+        self.ifnames.extend(ifnames.into_iter().map(str::to_owned));
+    }
+
+    /// Calls the plugins by another list from now on.
+    pub(crate) fn call_by(&mut self, list: &'a Conflist) {
+        if let Driver::Plugins(Plugins { conflist, .. }) = &mut self.driver {
+            *conflist = list;
+        }
     }
 
     /// Attaches so many more pods, which stay as long as the node. They have no ports of it: those are the measured pods'.
     pub(crate) fn settle(&self, beside: usize) -> Result<()> {
         let without_ports = self.driver.without_ports();
         let driver = match (&self.driver, &without_ports) {
-            (Driver::Chain { dir, .. }, Some(conflist)) => &Driver::Chain { conflist, dir },
+            (Driver::Plugins(plugins), Some(conflist)) => &Driver::Plugins(Plugins { conflist, ..*plugins }),
             (driver, _) => driver,
         };
         for slot in self.pods.len()..self.pods.len() + beside {
@@ -100,7 +132,7 @@ impl<'a> Site<'a> {
     /// If an ADD fails, all pods get a DEL as a runtime would send it, before the failure is returned.
     pub(crate) fn round(&mut self, strace: bool) -> Result<(Burst, Burst)> {
         self.rounds += 1;
-        let Site { node, pods, driver, rounds } = self;
+        let Site { node, pods, driver, ifnames, rounds, .. } = self;
         let trace = strace.then_some(Path::new("/run/strace.log"));
         let id = |slot| id(*rounds, slot);
         let adds = burst(node, pods, |slot, pod| driver.add(slot, pod, &id(slot), trace));
@@ -108,7 +140,7 @@ impl<'a> Site<'a> {
             adds.iter().map(|add| add.as_ref().map_or(Value::Null, |(_, result)| result.clone())).collect();
         let added = adds.into_iter().collect::<Result<Vec<_>>>().and_then(|adds| {
             for (pod, (_, result)) in pods.iter_mut().zip(&adds) {
-                verify::added(pod, result, driver.wants_address())?;
+                verify::added(pod, ifnames.as_slice(), result, driver.wants_address())?;
             }
             Ok(Burst::of(adds.into_iter().map(|(timing, _)| timing)))
         });
@@ -117,7 +149,7 @@ impl<'a> Site<'a> {
         });
         let added = added?;
         let deleted = Burst::of(dels.into_iter().collect::<Result<Vec<_>>>()?);
-        pods.iter_mut().try_for_each(verify::deleted)?;
+        pods.iter_mut().try_for_each(|pod| verify::deleted(pod, ifnames.as_slice()))?;
         Ok((added, deleted))
     }
 }
@@ -134,22 +166,22 @@ impl Driver<'_> {
     fn without_ports(&self) -> Option<Conflist> {
         match self {
             Driver::Floor(_) => None,
-            Driver::Chain { conflist, .. } => ports::lead(conflist, Vec::new()).ok(),
+            Driver::Plugins(Plugins { conflist, .. }) => ports::lead(conflist, Vec::new()).ok(),
         }
     }
 
     fn wants_address(&self) -> bool {
         match self {
             Driver::Floor(_) => true,
-            Driver::Chain { conflist, .. } => conflist.wants_address(),
+            Driver::Plugins(Plugins { conflist, .. }) => conflist.wants_address(),
         }
     }
 
     fn add(&self, slot: usize, pod: &mut Pod, container: &str, trace: Option<&Path>) -> Result<(Timing, Value)> {
         match self {
             Driver::Floor(floor) => Ok((floor.add(slot, pod, IFNAME)?, Value::Null)),
-            Driver::Chain { conflist, dir } => {
-                chain::add(conflist, Call { verb: "ADD", dir, container, netns: &pod.path, trace })
+            Driver::Plugins(Plugins { conflist, dir, args }) => {
+                chain::add(conflist, Call { verb: "ADD", dir, container, netns: &pod.path, args, trace })
             }
         }
     }
@@ -157,8 +189,8 @@ impl Driver<'_> {
     fn del(&self, slot: usize, pod: &Pod, container: &str, result: &Value, trace: Option<&Path>) -> Result<Timing> {
         match self {
             Driver::Floor(_) => Floor::del(slot),
-            Driver::Chain { conflist, dir } => {
-                chain::del(conflist, Call { verb: "DEL", dir, container, netns: &pod.path, trace }, result)
+            Driver::Plugins(Plugins { conflist, dir, args }) => {
+                chain::del(conflist, Call { verb: "DEL", dir, container, netns: &pod.path, args, trace }, result)
             }
         }
     }
@@ -183,7 +215,8 @@ fn lead(node: &Node, conflist: &Conflist, dir: &Path, count: u16) -> Result<()> 
     for (slot, range) in ports::chunks(ports::FIRST..end).enumerate() {
         let list = ports::lead(conflist, range.map(ports::tcp).collect())?;
         let pod = node.add_pod(&format!("led{slot}"))?;
-        let call = Call { verb: "ADD", dir, container: &id(u128::MAX - 1, slot), netns: &pod.path, trace: None };
+        let container = id(u128::MAX - 1, slot);
+        let call = Call { verb: "ADD", dir, container: &container, netns: &pod.path, args: "", trace: None };
         node.run(|| chain::add(&list, call))?;
     }
     Ok(())

@@ -1,6 +1,5 @@
 //! Checks of the effect of a call, so that a plugin that does nothing can't win.
 
-use crate::call::IFNAME;
 use crate::node::Pod;
 use anyhow::{Context, Result, bail};
 use ipnet::IpNet;
@@ -8,16 +7,19 @@ use netlink_packet_route::address::{AddressAttribute, AddressMessage, AddressSco
 use netlink_packet_route::link::LinkFlags;
 use serde_json::Value;
 
-/// Fails unless the interface is there and up, has an address if one was wanted, and has all addresses of the result.
-pub(crate) fn added(pod: &mut Pod, result: &Value, wants_address: bool) -> Result<()> {
-    let link = pod.socket.link(IFNAME)?.with_context(|| format!("ADD made no {IFNAME} in the pod"))?;
-    if !link.header.flags.contains(LinkFlags::Up) {
-        bail!("ADD left {IFNAME} down");
-    }
+/// Fails unless the interfaces are there and up, have addresses if they were wanted, and the pod has all of the result.
+pub(crate) fn added(pod: &mut Pod, ifnames: &[impl AsRef<str>], result: &Value, wants_address: bool) -> Result<()> {
     let addresses = pod.socket.addresses()?;
-    let global = |a: &AddressMessage| a.header.index == link.header.index && a.header.scope == AddressScope::Universe;
-    if wants_address && !addresses.iter().any(global) {
-        bail!("ADD left {IFNAME} without an address");
+    for ifname in ifnames.iter().map(AsRef::as_ref) {
+        let link = pod.socket.link(ifname)?.with_context(|| format!("ADD made no {ifname} in the pod"))?;
+        if !link.header.flags.contains(LinkFlags::Up) {
+            bail!("ADD left {ifname} down");
+        }
+        let global =
+            |a: &AddressMessage| a.header.index == link.header.index && a.header.scope == AddressScope::Universe;
+        if wants_address && !addresses.iter().any(global) {
+            bail!("ADD left {ifname} without an address");
+        }
     }
     let there: Vec<_> = addresses.iter().filter_map(address).collect();
     for text in result["ips"].as_array().into_iter().flatten().filter_map(|ip| ip["address"].as_str()) {
@@ -29,12 +31,14 @@ pub(crate) fn added(pod: &mut Pod, result: &Value, wants_address: bool) -> Resul
     Ok(())
 }
 
-/// Fails unless the interface is gone.
-pub(crate) fn deleted(pod: &mut Pod) -> Result<()> {
-    match pod.socket.link(IFNAME)? {
-        Some(_) => bail!("DEL left {IFNAME} in the pod"),
-        None => Ok(()),
+/// Fails unless the interfaces are gone.
+pub(crate) fn deleted(pod: &mut Pod, ifnames: &[impl AsRef<str>]) -> Result<()> {
+    for ifname in ifnames.iter().map(AsRef::as_ref) {
+        if pod.socket.link(ifname)?.is_some() {
+            bail!("DEL left {ifname} in the pod");
+        }
     }
+    Ok(())
 }
 
 /// A link's own address, not its peer's.

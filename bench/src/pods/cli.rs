@@ -1,0 +1,118 @@
+//! The command line of `braid-bench pods`.
+
+use crate::cli::{Common, Named};
+use anyhow::{Result, bail};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Measure how long it takes to attach a pod to the networks that it names, by plugins that ask an API server for them.
+///
+/// Run it in the network namespace of the API server. Each directory's node has a link to there: 10.99.<number>.1/24 and
+/// 10.99.<number>.2/16, numbered from 1. The server's address has to be one of 10.99.0.0/24, on any interface. The objects have
+/// to be there: the pods, their networks, and the accounts of the plugins.
+///
+/// The floor is a row of its own: one veth with address and default route.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// The pod of a directory: `CNI_ARGS` of its calls
+    #[arg(long, value_name = "NAME=ARGS")]
+    pod: Vec<Named<String>>,
+    /// Interfaces that a directory's pod must have beside eth0, separated by commas
+    #[arg(long, value_name = "NAME=IFNAME,…")]
+    interfaces: Vec<Named<String>>,
+    /// A program that runs on a directory's node from the first call to the last
+    #[arg(long, value_name = "NAME=PROGRAM")]
+    daemon: Vec<Named>,
+    /// Conflist for one more ADD and DEL of a directory, which leads it to an API server that is `--round-trip` away
+    #[arg(long, value_name = "NAME=FILE")]
+    far: Vec<Named>,
+    /// Time to that API server and back
+    #[arg(long, value_name = "MS", default_value_t = 400)]
+    round_trip: u64,
+    /// The API server's audit log, to tell what these calls asked for
+    #[arg(long, value_name = "FILE")]
+    pub(crate) audit_log: Option<PathBuf>,
+    /// ADDs (and DELs) to time for each directory
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    pub(crate) runs: usize,
+    /// Rounds before those that count
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub(crate) warmup: usize,
+    /// Fail when a budget is not kept
+    #[arg(long)]
+    pub(crate) enforce: bool,
+}
+
+impl Args {
+    /// Refuses what clap can't see.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.runs == 0 || self.round_trip == 0 {
+            bail!("--runs and --round-trip start at 1");
+        }
+        if self.common.conflist.len() > 1 {
+            bail!("pods measures one --conflist");
+        }
+        let texts = self.pod.iter().chain(&self.interfaces).map(|of| &of.name);
+        let names = texts.chain(self.daemon.iter().chain(&self.far).map(|of| &of.name));
+        self.common.check_names(names)?;
+        self.common.check()
+    }
+
+    /// `CNI_ARGS` of a directory's calls.
+    pub(crate) fn cni_args(&self, name: &str) -> &str {
+        of(&self.pod, name).map_or("", String::as_str)
+    }
+
+    pub(crate) fn interfaces(&self, name: &str) -> impl Iterator<Item = &str> {
+        of(&self.interfaces, name).into_iter().flat_map(|names| names.split(','))
+    }
+
+    pub(crate) fn daemon(&self, name: &str) -> Option<&Path> {
+        of(&self.daemon, name).map(PathBuf::as_path)
+    }
+
+    pub(crate) fn far(&self, name: &str) -> Option<&Path> {
+        of(&self.far, name).map(PathBuf::as_path)
+    }
+
+    pub(crate) fn round_trip(&self) -> Duration {
+        Duration::from_millis(self.round_trip)
+    }
+}
+
+fn of<'a, T>(all: &'a [Named<T>], name: &str) -> Option<&'a T> {
+    all.iter().find(|of| of.name == name).map(|of| &of.value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Other};
+    use clap::Parser as _;
+
+    fn parsed(more: &[&str]) -> Args {
+        let given = ["braid-bench", "pods", "--plugins=a=/a", "--conflist=x"];
+        match Cli::try_parse_from(given.iter().chain(more)).unwrap().other {
+            Some(Other::Pods(args)) => args,
+            _ => panic!("another command"),
+        }
+    }
+
+    #[test]
+    fn what_is_said_of_a_directory_is_that_directorys_alone() {
+        let args = parsed(&["--pod=a=K8S_POD_NAMESPACE=n;K8S_POD_NAME=p", "--interfaces=a=net1,net2"]);
+        assert_eq!(args.cni_args("a"), "K8S_POD_NAMESPACE=n;K8S_POD_NAME=p");
+        assert_eq!(args.interfaces("a").collect::<Vec<_>>(), ["net1", "net2"]);
+        assert_eq!((args.cni_args("b"), args.interfaces("b").count(), args.daemon("a")), ("", 0, None));
+    }
+
+    #[test]
+    fn names_of_no_directory_and_numbers_that_measure_nothing_are_refused() {
+        let refused = |more: &str| parsed(&[more]).check().unwrap_err().to_string();
+        assert_eq!(refused("--daemon=b=/d"), "\"b\" is none of the --plugins");
+        assert_eq!(refused("--runs=0"), "--runs and --round-trip start at 1");
+        assert!(parsed(&["--far=a=/x"]).check().is_ok());
+    }
+}
