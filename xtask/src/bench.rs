@@ -2,6 +2,7 @@
 
 mod cluster;
 mod latency;
+mod pods;
 
 use crate::{build, dist, sh, tools};
 use anyhow::{Context, Result, bail};
@@ -26,8 +27,11 @@ pub(crate) struct Args {
     /// Measure what the host ports of `portmap` do to traffic instead of attachment latency
     #[arg(long, conflicts_with = "shaping")]
     hostport: bool,
-    /// Measure sixty pods at once on a real Kubernetes instead of single attachments
+    /// Measure a pod with networks of an API server, beside Multus, instead of single networks
     #[arg(long, conflicts_with_all = ["shaping", "hostport"])]
+    pods: bool,
+    /// Measure sixty pods at once on a real Kubernetes instead of single attachments
+    #[arg(long, conflicts_with_all = ["shaping", "hostport", "pods"])]
     cluster: bool,
     /// Fail when a budget is not kept
     #[arg(long)]
@@ -46,7 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let out = sh::root().join("target/bench");
     fs::create_dir_all(&out).with_context(|| format!("create {}", out.display()))?;
-    // The budgets of shaping and of host ports are the bench's own: bench/src/{shaping,hostport}/budget.rs.
+    // These budgets are the bench's own: bench/src/{shaping,hostport,pods}/budget.rs.
     let enforce = args.enforce.then_some("--enforce");
     if args.shaping {
         let mut shaping = bench(&[("ref", &reference), ("braid", &braid)], &out.join("shaping.json"), Some("shaping"))?;
@@ -63,6 +67,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let own = format!("ref-iptables={},braid-ebpf={}", iptables.display(), ebpf.display());
         hostport.arg(format!("{},{own}", conflist("hostport"))).arg("--baseline=ref-iptables,ref-nftables");
         return sh::run(hostport.args(enforce));
+    }
+    if args.pods {
+        return pods::run(args, &reference, &braid, &out);
     }
     judge(&latency::budgets(args.runs, &reference, &braid, &out)?, args.enforce)
 }

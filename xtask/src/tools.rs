@@ -1,7 +1,9 @@
 //! Foreign programs that braid is compared and tested with: installed once, kept beside the other downloads.
 
+use crate::cluster::binaries;
 use crate::sh;
 use anyhow::{Context, Result};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 const CNITOOL: &str = "github.com/containernetworking/cni/cnitool@v1.3.1";
@@ -9,6 +11,8 @@ const CNITOOL: &str = "github.com/containernetworking/cni/cnitool@v1.3.1";
 const REFERENCE: &str = "v1.9.1";
 /// Those of other releases: with keys that are newer, and the last one that flannel's plugin was in.
 const OTHER_RELEASES: [&str; 3] = ["meta/sbr@v1.10.0", "meta/vrf@v1.10.0", "meta/flannel@v0.9.1"];
+/// The release of Multus that braid is compared with.
+const MULTUS: &str = "v4.3.0";
 const REFERENCE_PLUGINS: [&str; 15] = [
     "main/bridge",
     "main/dummy",
@@ -51,6 +55,19 @@ pub(crate) fn cnitool() -> Result<PathBuf> {
         go_install(&dir, &[CNITOOL.to_owned()])?;
     }
     Ok(program)
+}
+
+/// The folder of Multus: the plugin that asks the API server itself, and its daemon with the plugin that asks that.
+pub(crate) fn multus() -> Result<PathBuf> {
+    const MODULE: &str = "gopkg.in/k8snetworkplumbingwg/multus-cni.v4";
+    const COMMANDS: [&str; 3] = ["multus", "multus-shim", "multus-daemon"];
+    let dir = sh::cache().join("multus");
+    if COMMANDS.iter().any(|command| !dir.join(command).is_file()) {
+        fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
+        binaries::go_build(&dir, &format!("require {MODULE} {MULTUS}\n"), MODULE, &COMMANDS, "", "")
+            .context("build Multus")?;
+    }
+    Ok(dir)
 }
 
 /// Builds programs into `dir`. Without `go` the error says what to install.

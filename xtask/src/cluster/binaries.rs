@@ -55,13 +55,20 @@ fn kubernetes() -> Result<()> {
     let major_minor = minor.split('.').next().unwrap_or_default();
     let stamp =
         format!("-X {version}.gitVersion=v{KUBERNETES} -X {version}.gitMajor=1 -X {version}.gitMinor={major_minor}");
-    go_build(&go_mod, MODULE, KUBERNETES_COMMANDS, &stamp, "")
+    go_build(&bin(), &go_mod, MODULE, KUBERNETES_COMMANDS, &stamp, "")
 }
 
 fn containerd() -> Result<()> {
     const MODULE: &str = "github.com/containerd/containerd/v2";
     let stamp = format!("-X {MODULE}/version.Version={CONTAINERD}");
-    go_build(&format!("require {MODULE} v{CONTAINERD}\n"), MODULE, CONTAINERD_COMMANDS, &stamp, "no_btrfs,no_zfs")
+    go_build(
+        &bin(),
+        &format!("require {MODULE} v{CONTAINERD}\n"),
+        MODULE,
+        CONTAINERD_COMMANDS,
+        &stamp,
+        "no_btrfs,no_zfs",
+    )
 }
 
 /// The modules that Kubernetes replaces by a folder of its own: each is published under the same minor version.
@@ -73,8 +80,15 @@ fn staging_modules(go_mod: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Builds `commands` of `module` through a small module that requires it.
-fn go_build(go_mod: &str, module: &str, commands: &[&str], stamp: &str, tags: &str) -> Result<()> {
+/// Builds `commands` of `module` into a folder, through a small module that requires it.
+pub(crate) fn go_build(
+    folder: &Path,
+    go_mod: &str,
+    module: &str,
+    commands: &[&str],
+    stamp: &str,
+    tags: &str,
+) -> Result<()> {
     eprintln!("building {}", commands.join(" "));
     let dir = sh::cache().join("build").join(module.replace('/', "_"));
     fs::create_dir_all(&dir)?;
@@ -91,7 +105,7 @@ fn go_build(go_mod: &str, module: &str, commands: &[&str], stamp: &str, tags: &s
     sh::run(
         sh::cmd("go", ["build"])
             .args(flags)
-            .arg(format!("{}/", bin().display()))
+            .arg(format!("{}/", folder.display()))
             .args(packages)
             .current_dir(&dir)
             .env("CGO_ENABLED", "0"),
