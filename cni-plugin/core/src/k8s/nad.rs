@@ -87,7 +87,9 @@ pub fn of_disk(name: &str, files: &[DiskFile]) -> Result<Definition, Error> {
 pub fn first_of_folder(name: &str, files: &[DiskFile]) -> Result<Definition, Error> {
     let mut known: Vec<&DiskFile> = files.iter().filter(|file| rank(file).is_some()).collect();
     known.sort_by(|a, b| a.name.cmp(&b.name));
-    let first = known.first().ok_or_else(|| Error::config("no .conf, .conflist or .json in the folder"))?;
+    let first = known
+        .first()
+        .ok_or_else(|| Error::config(format!("{}: no .conf, .conflist or .json there", shortened(name))))?;
     of_file(name, first)
 }
 
