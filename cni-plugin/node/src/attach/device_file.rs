@@ -18,12 +18,16 @@ pub struct DeviceFile {
 }
 
 impl DeviceFile {
-    /// Writes what the device plugin says; where it says nothing, takes away what an earlier attempt may have left.
+    /// Writes what the device plugin says; where it says nothing, takes away what an earlier attempt may have left. A plugin that
+    /// is to write it finds its folder.
     pub fn write(&self) -> Result<(), Error> {
-        let Some(content) = &self.content else { return remove(&self.path) };
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
-        made.and_then(|()| fs::write(&self.path, content)).map_err(|err| failed("write", &self.path, &err))
+        made.map_err(|err| failed("make the folder of", &self.path, &err))?;
+        match &self.content {
+            Some(content) => fs::write(&self.path, content).map_err(|err| failed("write", &self.path, &err)),
+            None => remove(&self.path),
+        }
     }
 }
 

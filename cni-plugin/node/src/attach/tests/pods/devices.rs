@@ -97,7 +97,6 @@ file=${{conf##*CNIDeviceInfoFile}}
 file=/${{file#*/}}
 file=${{file%%\"*}}
 [ $CNI_COMMAND = ADD ] || exit 0
-mkdir -p "${{file%/*}}"
 echo '{says}' > "$file"
 echo '{{"cniVersion":"1.0.0"}}'
 "#
