@@ -80,6 +80,13 @@ impl Files {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
+    /// True if a file of the node is not there. Of a folder that a pod does not see nobody knows; then ADD waits for it.
+    fn is_missing(&self, path: &Path) -> bool {
+        let seen = self.seen(path);
+        let is_known = self.root == Path::new("/") || seen.parent().is_some_and(Path::is_dir);
+        is_known && !seen.exists()
+    }
+
     fn text_of_kubeconfig(&self) -> Result<String, String> {
         let folder = self.credentials.as_ref().ok_or("--kubeconfig needs --credentials")?;
         let of_pod = || match Access::of_pod(|key| std::env::var(key).ok())? {
@@ -106,6 +113,9 @@ impl Files {
         let name = name.ok_or_else(|| format!("{}: no configuration of a default network yet", seen.display()))?;
         let bytes = fs::read(seen.join(&name)).map_err(|err| format!("read {name}: {err}"))?;
         let found = Json::parse(&bytes, &name).map_err(|err| err.to_string())?;
+        if let Some(file) = readiness_file(&found).filter(|file| self.is_missing(Path::new(file))) {
+            return Err(format!("{name}: its network is not ready: readinessindicatorfile {file} is not there yet"));
+        }
         let list = of_default(&found, &folder.join(name), kubeconfig);
         Ok(list.pretty() + "\n")
     }
@@ -125,14 +135,25 @@ fn first_of(folder: &Path, own: &Path) -> io::Result<Option<String>> {
     Ok(names.into_iter().min())
 }
 
+/// The plugins of a configuration or a list.
+fn plugins_of(found: &Json) -> &[Json] {
+    match found.get("plugins") {
+        Some(Json::Array(plugins)) => plugins,
+        Some(_) | None => std::slice::from_ref(found),
+    }
+}
+
+/// The file by which the default network of a configuration of Multus, or of braid, says that it is ready.
+fn readiness_file(found: &Json) -> Option<&str> {
+    let mut files = plugins_of(found).iter().filter_map(|plugin| plugin.get("readinessindicatorfile")?.as_str());
+    files.find(|file| !file.is_empty())
+}
+
 /// The list that attaches pods, with what was `found` at `path` as their default network. A configuration of Multus, or of
 /// braid, is taken over with all its keys; any other is named.
 fn of_default(found: &Json, path: &Path, kubeconfig: &Path) -> Json {
     let version = found.get("cniVersion").and_then(Json::as_str).unwrap_or("1.0.0");
-    let plugins = match found.get("plugins") {
-        Some(Json::Array(plugins)) => plugins.as_slice(),
-        Some(_) | None => std::slice::from_ref(found),
-    };
+    let plugins = plugins_of(found);
     let is_of_pods = |plugin: &&Json| {
         let kind = plugin.get("type").and_then(Json::as_str);
         kind == Some("multus") || kind == Some(BRAID) || key_of_pods(plugin).is_some()
@@ -194,6 +215,28 @@ mod tests {
     fn of(found: &str) -> String {
         let found = Json::parse(found.as_bytes(), "test").expect("json");
         of_default(&found, Path::new("/c/10.conflist"), Path::new("/k")).to_string()
+    }
+
+    #[test]
+    fn c3_no_configuration_is_written_before_the_default_network_is_there_and_ready() {
+        let root = tempfile::tempdir().expect("a folder");
+        let folder = root.path().join("etc/cni/net.d");
+        fs::create_dir_all(&folder).expect("a folder");
+        let files = files(root.path());
+        let refused = |word: &str| {
+            let why = files.write(false).expect_err(word).to_string();
+            assert!(why.contains(word), "{why}");
+            assert!(!folder.join("00-braid.conflist").exists() && !folder.join("braid.d").exists());
+        };
+        refused("no configuration of a default network yet");
+        let multus = r#"{"name":"n","type":"multus","clusterNetwork":"c","readinessindicatorfile":"/run/ready"}"#;
+        fs::write(folder.join("10.conf"), &multus[..20]).expect("a file");
+        refused("10.conf");
+        fs::write(folder.join("10.conf"), multus).expect("a file");
+        fs::create_dir_all(root.path().join("run")).expect("a folder");
+        refused("readinessindicatorfile /run/ready is not there yet");
+        fs::write(root.path().join("run/ready"), "").expect("a file");
+        assert_eq!(files.write(false).expect("written").len(), 2);
     }
 
     #[test]
