@@ -36,7 +36,7 @@ fn t1_t7_t8_t9_t13_t14_an_entry_is_what_the_kernel_has() {
     let status = node.status(&pod);
     let keys = |entry: &Value| entry.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
     for key in status.iter().flat_map(keys) {
-        let known = ["name", "interface", "ips", "mac", "mtu", "default", "dns", "default-route", "gateway"];
+        let known = ["name", "interface", "ips", "mac", "mtu", "default", "dns", "default-route", "device-info"];
         assert!(known.contains(&key.as_str()) || key.contains('.'), "{key}");
     }
     let mut status: Vec<Value> = status.into_iter().map(plain).collect();
@@ -49,9 +49,16 @@ fn t1_t7_t8_t9_t13_t14_an_entry_is_what_the_kernel_has() {
         entry("entries/lan", "net1", "10.1.0.2", false),
         entry("entries/named", "lan2", "10.2.0.2", false),
     ];
-    expected[0]["gateway"] = json!(["10.0.0.1"]);
     expected[2]["dns"] = dns;
     assert_eq!(status, expected);
+    pod.call.del().ok();
+    // Readers of Multus look for a key that is none of the specification.
+    let pod = node.pod("multus", r#"[{"name":"lan","default-route":["10.1.0.1"]}]"#);
+    pod.call.clone().with("statusGateway", true).add().result();
+    let gateways = |entry: &Value| ["default-route", "gateway"].map(|key| entry[key].clone());
+    let own = json!(["10.1.0.1"]);
+    let status: Vec<_> = node.status(&pod).iter().map(gateways).collect();
+    assert_eq!(status, [[Value::Null, Value::Null], [own.clone(), own]]);
     pod.call.del().ok();
 }
 

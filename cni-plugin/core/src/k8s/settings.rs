@@ -1,5 +1,6 @@
 //! The keys of a configuration of type `braid` that attaches pods to networks: Multus' and a few more.
 
+use super::status::Form;
 use super::{ObjectName, Pod, names};
 use crate::cni::bounds::shortened;
 use crate::cni::{Error, Json, NetConf};
@@ -35,8 +36,9 @@ pub struct Settings {
     pub readiness_file: Option<PathBuf>,
     /// `auxiliaryCNIChainName`: a folder beside the default network's file whose plugins run last.
     pub auxiliary_chain: Option<String>,
-    /// `statusPrefixLength`: addresses in the status have their prefix; default false, as consumers expect.
-    pub status_prefix: bool,
+    /// `statusPrefixLength`: addresses have their prefix; default false, as consumers expect. `statusGateway`: there is also
+    /// the key `gateway` of Multus, which is none of the specification; default false.
+    pub status: Form,
     /// Namespaces whose networks all pods may use: `globalNamespaces`, default `default`; `None` without
     /// `namespaceIsolation`.
     isolation: Option<Vec<String>>,
@@ -85,7 +87,10 @@ impl Settings {
             bin_dir: path(json, "binDir")?,
             readiness_file: path(json, "readinessindicatorfile")?,
             auxiliary_chain: chain_name(json)?,
-            status_prefix: json.bool_or("statusPrefixLength", false)?,
+            status: Form {
+                with_prefix: json.bool_or("statusPrefixLength", false)?,
+                with_gateway: json.bool_or("statusGateway", false)?,
+            },
             isolation: if json.bool_or("namespaceIsolation", false)? { Some(global_namespaces(json)?) } else { None },
         }))
     }
@@ -140,7 +145,7 @@ fn inline_networks(json: &Json) -> Result<(Origin, Vec<Origin>), Error> {
 
 /// The configuration less what makes it one of pods.
 fn own_network(json: &Json) -> Json {
-    const OURS: [&str; 18] = [
+    const OURS: [&str; 19] = [
         "kubeconfig",
         "invalidAnnotation",
         "delegates",
@@ -155,6 +160,7 @@ fn own_network(json: &Json) -> Json {
         "globalNamespaces",
         "auxiliaryCNIChainName",
         "statusPrefixLength",
+        "statusGateway",
         "runtimeConfig",
         "prevResult",
         "cni.dev/valid-attachments",
@@ -306,7 +312,7 @@ mod tests {
             bin_dir: Some("/b".into()),
             readiness_file: Some("/r".into()),
             auxiliary_chain: Some("aux".to_owned()),
-            status_prefix: false,
+            status: Form::default(),
             isolation: Some(vec!["a".to_owned(), "b".to_owned()]),
         };
         assert_eq!(settings(thin), expected);

@@ -28,11 +28,20 @@ pub struct Attached<'a> {
     pub container_id: &'a str,
 }
 
-/// The entry of one network; addresses have their prefix if `with_prefix`.
-pub fn entry(attached: &Attached<'_>, with_prefix: bool) -> Json {
+/// The form of a status.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Form {
+    /// Addresses have their prefix.
+    pub with_prefix: bool,
+    /// Default routes are also in the key `gateway` of Multus.
+    pub with_gateway: bool,
+}
+
+/// The entry of one network.
+pub fn entry(attached: &Attached<'_>, form: Form) -> Json {
     let mut entry = Json::object_of([("name", attached.name.into())]);
     if let Some(result) = attached.result.filter(|result| **result != AddResult::default()) {
-        describe(&mut entry, attached, result, with_prefix);
+        describe(&mut entry, attached, result, form);
     }
     entry.set("default", attached.is_default);
     if let Some(info) = attached.device_info {
@@ -42,14 +51,18 @@ pub fn entry(attached: &Attached<'_>, with_prefix: bool) -> Json {
     entry
 }
 
-fn describe(entry: &mut Json, attached: &Attached<'_>, result: &AddResult, with_prefix: bool) {
-    let sandbox = result.interfaces.iter().position(|interface| !interface.sandbox.is_empty());
-    let interface: Option<&Interface> = sandbox.and_then(|at| result.interfaces.get(at));
+/// The first interface in the sandbox, and its index.
+pub fn interface(result: &AddResult) -> Option<(usize, &Interface)> {
+    result.interfaces.iter().enumerate().find(|(_, interface)| !interface.sandbox.is_empty())
+}
+
+fn describe(entry: &mut Json, attached: &Attached<'_>, result: &AddResult, form: Form) {
+    let (sandbox, interface) = interface(result).unzip();
     let ifname = interface.map_or(attached.ifname, |interface| &interface.name);
     entry.set("interface", ifname);
     // Without an interface in the sandbox, those that belong to none are the pod's.
     let own = result.ips.iter().filter(|ip| ip.interface == sandbox);
-    let text = |net: ipnet::IpNet| if with_prefix { net.to_string() } else { net.addr().to_string() };
+    let text = |net: ipnet::IpNet| if form.with_prefix { net.to_string() } else { net.addr().to_string() };
     let ips: Vec<Json> = own.map(|ip| text(ip.address).into()).collect();
     set_list(entry, "ips", ips);
     if let Some(mac) = interface.map(|interface| interface.mac.as_str()).filter(|mac| !mac.is_empty()) {
@@ -66,8 +79,9 @@ fn describe(entry: &mut Json, attached: &Attached<'_>, result: &AddResult, with_
     if attached.has_default_route {
         entry.set("default-route", gateways.clone());
     }
-    // The key of Multus, which its consumers read.
-    set_list(entry, "gateway", gateways);
+    if form.with_gateway {
+        set_list(entry, "gateway", gateways);
+    }
 }
 
 fn dns(dns: &Dns) -> Json {

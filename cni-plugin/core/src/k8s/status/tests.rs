@@ -1,6 +1,8 @@
 use super::*;
 use crate::cni::Version;
 
+const BARE: Form = Form { with_prefix: false, with_gateway: false };
+
 const NONE: Attached<'_> = Attached {
     name: "ns/a",
     ifname: "net1",
@@ -21,15 +23,15 @@ fn result(version: Version, text: &str) -> AddResult {
 }
 
 /// The entry less the mark that it is ours.
-fn shown(attached: &Attached<'_>, with_prefix: bool) -> String {
-    let mut entry = entry(attached, with_prefix);
+fn shown(attached: &Attached<'_>, form: Form) -> String {
+    let mut entry = entry(attached, form);
     assert_eq!(entry.str(CONTAINER), Ok(Some("c1")));
     entry.remove(CONTAINER);
     entry.to_string()
 }
 
 fn of(text: &str) -> String {
-    shown(&Attached { result: Some(&result(Version::V1_1_0, text)), ..NONE }, false)
+    shown(&Attached { result: Some(&result(Version::V1_1_0, text)), ..NONE }, BARE)
 }
 
 #[test]
@@ -48,10 +50,10 @@ fn t3_t8_t9_t12_the_first_interface_of_the_sandbox_is_described() {
 
 #[test]
 fn t4_t6_t13_without_a_result_there_is_name_and_default() {
-    assert_eq!(shown(&NONE, false), r#"{"name":"ns/a","default":false}"#);
+    assert_eq!(shown(&NONE, BARE), r#"{"name":"ns/a","default":false}"#);
     assert_eq!(of("{}"), r#"{"name":"ns/a","default":false}"#);
     let default = Attached { name: "cbr0", is_default: true, ..NONE };
-    assert_eq!(shown(&default, false), r#"{"name":"cbr0","default":true}"#);
+    assert_eq!(shown(&default, BARE), r#"{"name":"cbr0","default":true}"#);
 }
 
 #[test]
@@ -59,7 +61,7 @@ fn t5_of_an_old_result_addresses_and_interface_are_known() {
     let result = result(Version::V0_2_0, r#"{"ip4":{"ip":"10.0.0.5/24"},"ip6":{"ip":"::5/64"}}"#);
     let attached = Attached { result: Some(&result), ..NONE };
     assert_eq!(
-        shown(&attached, false),
+        shown(&attached, BARE),
         r#"{"name":"ns/a","interface":"net1","ips":["10.0.0.5","::5"],"default":false}"#
     );
 }
@@ -87,7 +89,7 @@ fn t10_addresses_are_those_of_the_interface() {
 fn t11_addresses_have_their_prefix_where_that_is_wanted() {
     let result = result(Version::V1_0_0, r#"{"ips":[{"address":"10.0.0.5/24"},{"address":"::5/64"}]}"#);
     let attached = Attached { result: Some(&result), ..NONE };
-    assert!(shown(&attached, true).contains(r#""ips":["10.0.0.5/24","::5/64"]"#));
+    assert!(shown(&attached, Form { with_prefix: true, ..BARE }).contains(r#""ips":["10.0.0.5/24","::5/64"]"#));
 }
 
 #[test]
@@ -106,17 +108,21 @@ fn t7_t15_the_default_route_is_told_where_the_pod_asked_for_it() {
         r#"{"routes":[{"dst":"0.0.0.0/0","gw":"10.0.0.2","priority":2},{"dst":"0.0.0.0/0","gw":"10.0.0.1","priority":1}]}"#,
     );
     let gateways = r#"["10.0.0.1","10.0.0.2"]"#;
+    let of_multus = Form { with_gateway: true, ..BARE };
     let asked = Attached { result: Some(&routed), has_default_route: true, ..NONE };
-    let expected = format!(
-        r#"{{"name":"ns/a","interface":"net1","default-route":{gateways},"gateway":{gateways},"default":false}}"#
-    );
-    assert_eq!(shown(&asked, false), expected);
     let not_asked = Attached { has_default_route: false, ..asked };
-    let expected = format!(r#"{{"name":"ns/a","interface":"net1","gateway":{gateways},"default":false}}"#);
-    assert_eq!(shown(&not_asked, false), expected);
+    for (attached, form, keys) in [
+        (asked, BARE, format!(r#","default-route":{gateways}"#)),
+        (asked, of_multus, format!(r#","default-route":{gateways},"gateway":{gateways}"#)),
+        (not_asked, BARE, String::new()),
+        (not_asked, of_multus, format!(r#","gateway":{gateways}"#)),
+    ] {
+        let expected = format!(r#"{{"name":"ns/a","interface":"net1"{keys},"default":false}}"#);
+        assert_eq!(shown(&attached, form), expected);
+    }
     let unrouted = result(Version::V1_0_0, r#"{"routes":[{"dst":"0.0.0.0/0"}],"ips":[{"address":"10.0.0.5/24"}]}"#);
-    let none = Attached { result: Some(&unrouted), ..asked };
-    assert!(shown(&none, false).contains(r#""default-route":[]"#) && !shown(&none, false).contains("gateway"));
+    let none = shown(&Attached { result: Some(&unrouted), ..asked }, of_multus);
+    assert!(none.contains(r#""default-route":[]"#) && !none.contains("gateway"), "{none}");
 }
 
 #[test]
@@ -125,7 +131,7 @@ fn t12_t16_mtu_of_the_kernel_and_device_information_are_added() {
     let result = result(Version::V1_0_0, r#"{"interfaces":[{"name":"net1","sandbox":"/x"}]}"#);
     let attached = Attached { result: Some(&result), mtu: Some(1500), device_info: Some(&info), ..NONE };
     let expected = format!(r#"{{"name":"ns/a","interface":"net1","mtu":1500,"default":false,"device-info":{info}}}"#);
-    assert_eq!(shown(&attached, false), expected);
+    assert_eq!(shown(&attached, BARE), expected);
 }
 
 fn rewritten(old: &str, entries: &[&str]) -> Json {
@@ -134,7 +140,7 @@ fn rewritten(old: &str, entries: &[&str]) -> Json {
 
 #[test]
 fn t1_the_value_is_a_list_of_objects() {
-    let entries = vec![entry(&NONE, false)];
+    let entries = vec![entry(&NONE, BARE)];
     assert_eq!(json(&rewrite(None, entries.clone())), Json::Array(entries));
     assert_eq!(rewrite(None, Vec::new()), "[]");
 }

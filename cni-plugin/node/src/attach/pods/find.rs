@@ -76,7 +76,7 @@ impl<'a> Finder<'a> {
         }
         let container_id = attachment.container_id.clone();
         let call = Invocation { key, netns_override: request.netns_override, path, wanted };
-        Ok((call, Publisher { pod, networks, container_id, with_prefix: self.settings.status_prefix }))
+        Ok((call, Publisher { pod, networks, container_id, form: self.settings.status }))
     }
 
     /// A network as its attachment is wanted, behind `others`; and its claim.

@@ -7,7 +7,7 @@ use crate::store::record::Owed;
 use braid_core::cni::{AddResult, Error, Json};
 use braid_core::k8s::network::Network;
 use braid_core::k8s::source::{Source, SourceError};
-use braid_core::k8s::status::{self, Attached};
+use braid_core::k8s::status::{self, Attached, Form};
 use braid_core::k8s::{IpamClaim, NETWORK_STATUS, Pod};
 
 /// The networks of a pod, for its status.
@@ -17,7 +17,7 @@ pub struct Publisher {
     pub(super) pod: Option<Pod>,
     pub(super) networks: Vec<OfNetwork>,
     pub(super) container_id: String,
-    pub(super) with_prefix: bool,
+    pub(super) form: Form,
 }
 
 /// A network of a pod, with what else of the pod's is given to it.
@@ -83,7 +83,7 @@ impl Publisher {
             device_info: device_info.as_ref(),
             container_id: &self.container_id,
         };
-        status::entry(&attached, self.with_prefix)
+        status::entry(&attached, self.form)
     }
 }
 
