@@ -5,7 +5,7 @@ use super::manifests;
 use braid_core::cni::{AddResult, Attachment, Command, Error, Json, NetConf, Request};
 use braid_core::k8s::settings::{Settings, key_of_pods};
 use braid_core::k8s::{NETWORK_STATUS, ObjectName, Pod};
-use braid_node::apply::host::{Machine, This};
+use braid_node::apply::host::{Host, Machine, This};
 use braid_node::attach::chain::BRAID;
 use braid_node::attach::invocation::Invocation;
 use braid_node::attach::pods::{self, Publisher};
@@ -115,9 +115,13 @@ fn built_in(container_id: &str) -> Result<NetConf, Error> {
 
 impl InCluster {
     /// Publishes the results of the call.
-    pub(super) fn publish(&mut self, results: &[Option<AddResult>]) -> Result<(), Error> {
+    pub(super) fn publish(
+        &mut self,
+        results: &[Option<AddResult>],
+        host: Option<&mut (dyn Host + 'static)>,
+    ) -> Result<(), Error> {
         self.publisher.verify(results)?;
-        self.publisher.publish(results, Some(&mut self.cluster), &This { is_timed: false });
+        self.publisher.publish(results, (host, Some(&mut self.cluster)), &This { is_timed: false });
         Ok(())
     }
 

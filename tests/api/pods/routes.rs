@@ -61,6 +61,39 @@ fn c2_s26_s27_s28_s29_t15_the_default_route_is_of_the_network_that_asks() {
 }
 
 #[test]
+fn c2_a_pod_without_any_default_route_has_a_warning() {
+    let Some(node) = Node::new("no-route", &[]) else { return };
+    Node::set_default(&dual(0, &json!([])));
+    let pod = node.annotated("without", &json!({}));
+    pod.call.add().result();
+    assert_eq!(defaults(&pod), [""; 0]);
+    let warned = |name: &str| {
+        let of = format!("involvedObject.name={name}");
+        let events = ["get", "events", "-n", "no-route", "--field-selector", &of, "-o", "jsonpath={.items[*].reason}"];
+        node.world.server.kubectl(&events, None)
+    };
+    assert_eq!(warned("without"), "NoDefaultRoute");
+    let event = "Warning NoDefaultRoute: the pod has no default route: none of its networks gives it one";
+    assert_eq!(node.events(), [event]);
+    pod.call.del().ok();
+    // A plugin need not say which routes it makes.
+    let add = [
+        "link add eth0 type veth peer name eth1",
+        "addr add 10.8.0.2/24 dev eth0",
+        "link set eth1 up",
+        "link set eth0 up",
+        "route add default via 10.8.0.1",
+    ];
+    Node::set_default(&spy("default", &json!({"ADD": add, "DEL": ["link del eth0"]})));
+    let pod = node.annotated("silent", &json!({}));
+    pod.call.add().result();
+    assert_eq!((warned("silent").as_str(), defaults(&pod)), ("", vec!["10.8.0.1 eth0".to_owned()]));
+    pod.call.del().ok();
+    calls();
+    node.assert_nothing_left(&pod);
+}
+
+#[test]
 fn s26_the_default_route_of_a_foreign_default_network_goes() {
     let run = json!({
         "ADD": ["link add eth0 type veth peer name eth1", "addr add 10.8.0.2/24 dev eth0", "link set eth1 up", "link set eth0 up", "route add default via 10.8.0.1"],

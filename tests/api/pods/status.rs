@@ -63,6 +63,31 @@ fn t1_t7_t8_t9_t13_t14_an_entry_is_what_the_kernel_has() {
 }
 
 #[test]
+fn t12_an_mtu_is_the_kernels_where_the_result_has_none() {
+    let add = ["link add net1 mtu 1400 type veth peer name far", "link set net1 up"];
+    let networks = [
+        ("told", spy("told", &json!({"ADD": add, "DEL": ["link del net1"]}))),
+        ("none", spy("none", &json!({}))),
+        (
+            "old",
+            spy(
+                "old",
+                &json!({"cniVersion": "0.2.0", "says": {"cniVersion": "0.2.0", "ip4": {"ip": "10.3.0.2/24"}},
+            "ADD": ["link add net3 mtu 1300 type veth peer name far3"], "DEL": ["link del net3"]}),
+            ),
+        ),
+    ];
+    let Some(node) = Node::new("mtus", &networks) else { return };
+    let pod = node.pod("web", "told,none,old");
+    pod.call.add().result();
+    let of_kernel = |link: &str| pod.ns.the_link(link)["mtu"].clone();
+    let mtus: Vec<Value> = node.status(&pod).iter().map(|entry| entry["mtu"].clone()).collect();
+    assert_eq!(mtus, [of_kernel("eth0"), json!(1400), Value::Null, json!(1300)]);
+    pod.call.del().ok();
+    node.assert_nothing_left(&pod);
+}
+
+#[test]
 fn t3_t4_t5_t10_of_any_result_the_pods_first_interface_is_told() {
     let sandbox = "/run/netns/web";
     let of = |name: &str, sandbox: &str, mac: &str| json!({"name": name, "sandbox": sandbox, "mac": mac});

@@ -36,9 +36,10 @@ pub struct Added {
     pub host: Option<Box<dyn Host>>,
 }
 
-/// Hands over the result of each network, none where foreign plugins gave none; returns what could not be told to others. A
-/// call whose result nobody has is taken back.
-pub type Deliver<'d> = dyn FnMut(&[Option<AddResult>]) -> Result<Option<Owed>, Error> + 'd;
+/// Hands over the result of each network, none where foreign plugins gave none, and the machine as the call opened it; returns
+/// what could not be told to others. A call whose result nobody has is taken back.
+pub type Deliver<'d> =
+    dyn FnMut(&[Option<AddResult>], Option<&mut (dyn Host + 'static)>) -> Result<Option<Owed>, Error> + 'd;
 
 /// Attaches the container to all networks and delivers the result, or leaves everything as it was.
 #[inline(never)] // `cargo xtask dist` knows the calls that run it by its name.
@@ -61,7 +62,7 @@ pub fn add(call: &Invocation, machine: &dyn Machine, deliver: &mut Deliver<'_>) 
     let places = places(&call.wanted);
     let transaction = Transaction::new(&folder, record);
     let mut run = Run { planner: Planner::new(&call.wanted), places, done: 0, transaction };
-    match run.all(&mut *host).and_then(|()| deliver(&run.planner.results)) {
+    match run.all(&mut *host).and_then(|()| deliver(&run.planner.results, Some(&mut *host))) {
         Ok(owed) => {
             if let Some(Err(err)) = owed.map(|owed| run.transaction.owe(owed)) {
                 host.warn(&err.to_string());
@@ -80,7 +81,7 @@ fn reserve_alone(wanted: &Wanted, ipam: &dyn Ipam, root: &Root, deliver: &mut De
     let Wanted { attachment, chain, .. } = wanted;
     let known = Known::of(root, chain.network());
     let results = [Some(AddResult::from(ipam.reserve(&chain.owner(attachment), known.host())?))];
-    deliver(&results).inspect_err(|_| {
+    deliver(&results, None).inspect_err(|_| {
         let _ = ipam.release(&chain.owner(attachment), known.host());
     })?;
     Ok(Added { results: results.into_iter().flatten().collect(), timings: Vec::new(), host: None })

@@ -57,8 +57,8 @@ pub fn answer(request: Request, face: &str, deliver: &mut dyn FnMut(&str) -> Res
         Command::Add => {
             let version = request.conf.version;
             let call = ManuallyDrop::new(Invocation::of(request, face)?);
-            let mut deliver = |results: &[Option<AddResult>]| deliver(&stdout(results, version)?).map(|()| None);
-            add::add(&call, &machine, &mut deliver).map(std::mem::forget)
+            add::add(&call, &machine, &mut |results, _| deliver(&stdout(results, version)?).map(|()| None))
+                .map(std::mem::forget)
         }
         Command::Del => del::del(request, face, &machine),
         Command::Check => check::check(Invocation::of(request, face)?, &machine),

@@ -79,8 +79,8 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
 /// ADD, and everything that there is to say about it.
 fn attach(call: &Invocation, mut cluster: Option<&mut InCluster>, path: &Path) -> Result<String, Error> {
     let start = Instant::now();
-    let added = add(call, &This { is_timed: true }, &mut |results| {
-        cluster.as_mut().map_or(Ok(()), |cluster| cluster.publish(results)).map(|()| None)
+    let added = add(call, &This { is_timed: true }, &mut |results, host| {
+        cluster.as_mut().map_or(Ok(()), |cluster| cluster.publish(results, host)).map(|()| None)
     })?;
     let took = start.elapsed();
     let Added { results, timings, .. } = added;

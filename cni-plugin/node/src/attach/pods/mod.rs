@@ -12,6 +12,7 @@ mod find;
 mod gc;
 mod publish;
 mod ready;
+mod seen;
 
 use super::add::{Added, add as attach};
 use super::chain::{BRAID, Chain};
@@ -38,10 +39,10 @@ pub fn add(
     let version = request.conf.version;
     let mut finder = Finder::new(settings, machine);
     let (call, publisher) = finder.call(request)?;
-    attach(&call, machine, &mut |results| {
+    attach(&call, machine, &mut |results, host| {
         publisher.verify(results)?;
         publisher.fill_claims(results, finder.source())?;
-        let owed = publisher.publish(results, finder.source(), machine);
+        let owed = publisher.publish(results, (host, finder.source()), machine);
         deliver(&super::stdout(results, version)?)?;
         Ok(owed)
     })

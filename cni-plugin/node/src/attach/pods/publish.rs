@@ -1,7 +1,8 @@
 //! Publishing what a pod was attached to: its annotation `network-status`.
 
 use super::claims;
-use crate::apply::host::Machine;
+use super::seen::Seen;
+use crate::apply::host::{Host, Machine};
 use crate::attach::device_file::{self, DeviceFile};
 use crate::store::record::Owed;
 use braid_core::cni::{AddResult, Error, Json};
@@ -56,20 +57,26 @@ impl Publisher {
     pub fn publish(
         &self,
         results: &[Option<AddResult>],
-        source: Option<&mut (dyn Source + 'static)>,
+        (host, source): (Option<&mut (dyn Host + 'static)>, Option<&mut (dyn Source + 'static)>),
         machine: &dyn Machine,
     ) -> Option<Owed> {
         let (pod, source) = (self.pod.as_ref()?, source?);
-        let entries = self.networks.iter().zip(results).map(|(of, result)| self.entry(of, result.as_ref(), machine));
+        let seen = host.map(|host| Seen::of(&self.networks, results, host)).unwrap_or_default();
+        let of_each = self.networks.iter().zip(results).enumerate();
+        let entries = of_each.map(|(at, (of, result))| self.entry(of, result.as_ref(), seen.mtu(at), machine));
         let value = status::rewrite(pod.annotations.get(NETWORK_STATUS).map(String::as_str), entries.collect());
         let told = source.annotate(&pod.name, &pod.uid, NETWORK_STATUS, &value);
+        if let Some(Err(err)) = seen.event().map(|event| source.tell(&pod.name, &pod.uid, &event)) {
+            machine.warn(&format!("event of pod {}: {err}", pod.name));
+        }
         // A pod that is gone, or another one of its name, is owed nothing.
         let err = told.err().filter(|err| !matches!(err, SourceError::NotFound { .. }))?;
         machine.warn(&format!("pod {}: its network-status is owed: {err}", pod.name));
         Some(Owed { pod: pod.name.clone(), uid: pod.uid.clone(), status: value })
     }
 
-    fn entry(&self, of: &OfNetwork, result: Option<&AddResult>, machine: &dyn Machine) -> Json {
+    /// The entry of a network, with the kernel's `mtu`.
+    fn entry(&self, of: &OfNetwork, result: Option<&AddResult>, mtu: Option<u32>, machine: &dyn Machine) -> Json {
         let OfNetwork { network, file, .. } = of;
         let told = file.as_ref().and_then(|file| device_file::read(&file.path).transpose());
         let device_info = told.and_then(|told| told.map_err(|err| machine.warn(&err.to_string())).ok());
@@ -78,7 +85,7 @@ impl Publisher {
             ifname: network.ifname.as_str(),
             is_default: network.is_default,
             result,
-            mtu: None,
+            mtu,
             has_default_route: network.default_route.is_some(),
             device_info: device_info.as_ref(),
             container_id: &self.container_id,

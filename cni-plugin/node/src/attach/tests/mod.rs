@@ -94,7 +94,7 @@ fn call(networks: &[String]) -> Invocation {
 }
 
 fn attach(machine: &Model, networks: &[String]) -> Result<Added, Error> {
-    add(&call(networks), machine, &mut |_| Ok(None))
+    add(&call(networks), machine, &mut |_, _| Ok(None))
 }
 
 /// DEL as a runtime calls it, which knows the first network alone.
@@ -148,7 +148,7 @@ fn an_add_that_fails_at_any_step_leaves_nothing() {
 fn a_result_that_nobody_gets_leaves_nothing() {
     for networks in containers() {
         let machine = machine();
-        add(&call(&networks), &machine, &mut |_| Err(Error::io("closed"))).expect_err("not delivered");
+        add(&call(&networks), &machine, &mut |_, _| Err(Error::io("closed"))).expect_err("not delivered");
         assert_nothing_left(&machine, &format!("{networks:?}"));
     }
 }

@@ -1,0 +1,63 @@
+//! What the kernel has that results leave out: it is asked for no more than that.
+
+use super::publish::OfNetwork;
+use crate::apply::host::Host;
+use braid_core::cni::AddResult;
+use braid_core::k8s::default_route::{Families, families};
+use braid_core::k8s::network::Network;
+use braid_core::k8s::source::{Event, Severity};
+use braid_core::k8s::status;
+use braid_core::name::{IfName, Ns};
+use braid_core::plan::Need;
+use braid_core::plan::thing::LinkRef;
+
+/// The main routing table.
+const MAIN: u32 = 254;
+
+/// A pod's interfaces and routes, as far as nobody said.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// The MTU of each network's interface.
+    mtus: Vec<Option<u32>>,
+    /// True if no network gave the pod a default route.
+    lacks_default_route: bool,
+}
+
+impl Seen {
+    /// Looks at the container of these networks.
+    pub(super) fn of(networks: &[OfNetwork], results: &[Option<AddResult>], host: &mut dyn Host) -> Self {
+        let given = networks.iter().zip(results);
+        let mtus = given.map(|(of, result)| result.as_ref().and_then(|result| mtu(&of.network, result, host)));
+        Self { mtus: mtus.collect(), lacks_default_route: lacks_default_route(results, host) }
+    }
+
+    /// The MTU of a network's interface, where its result has none.
+    pub(super) fn mtu(&self, network: usize) -> Option<u32> {
+        self.mtus.get(network).copied().flatten()
+    }
+
+    /// What somebody should know of it.
+    pub(super) fn event(&self) -> Option<Event> {
+        let message = "the pod has no default route: none of its networks gives it one".to_owned();
+        self.lacks_default_route.then_some(Event { severity: Severity::Warning, reason: "NoDefaultRoute", message })
+    }
+}
+
+fn mtu(network: &Network, result: &AddResult, host: &mut dyn Host) -> Option<u32> {
+    let ifname = match status::interface(result) {
+        Some((_, interface)) if interface.mtu.is_some() => return None,
+        Some((_, interface)) => IfName::parse(&interface.name).ok()?,
+        None => network.ifname.clone(),
+    };
+    host.link(&LinkRef::pod(ifname)).ok().flatten().map(|link| link.mtu)
+}
+
+fn lacks_default_route(results: &[Option<AddResult>], host: &mut dyn Host) -> bool {
+    if results.iter().flatten().any(|result| families(result) != Families::default()) {
+        return false;
+    }
+    // Plugins need not say which routes they make.
+    let Ok(facts) = host.observe(&[Need::Routes(Ns::Pod)]) else { return false };
+    let mut routes = facts.routes.get(&Ns::Pod).into_iter().flatten();
+    !routes.any(|route| route.dst.prefix_len() == 0 && route.table == MAIN)
+}
