@@ -36,6 +36,7 @@ fn a_pod_comes_with_its_uid_annotations_and_claims_and_with_its_networks_in_orde
         uid: uid(&made).to_owned(),
         annotations: [("a", "1"), ("b", "2")].map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
         resource_claims: ["gpu", "web-made-x7"].map(String::from).into(),
+        is_over: false,
     };
     assert_eq!(pod, expected);
     let nad = |name: &str, config: &str| Nad { name: world.name(name), config: config.into(), annotations: [].into() };
@@ -95,17 +96,29 @@ fn the_addresses_of_a_claim_are_written_to_its_status_and_nothing_else_of_it_cha
     let claim = source.claim(&world.name("vm")).expect("a claim");
     let [network, interface] = ["lan", "net1"].map(String::from);
     let uid = uid(&expected).to_owned();
-    assert_eq!(claim, IpamClaim { name: world.name("vm"), uid, network, interface, ips: vec![] });
+    let version = claim.version.clone();
+    let owner_pod = Some("web".to_owned());
+    let (name, ips, conditions) = (world.name("vm"), vec![], vec![]);
+    assert_eq!(claim, IpamClaim { name, uid, network, interface, version, ips, owner_pod, conditions });
     let ips = ["10.0.0.9/24", "fd00::9/64"].map(String::from);
-    source.fill_claim(&claim, &ips).expect("filled");
-    expected["status"] = json!({"ips": ips, "ownerPod": {"name": "web"}});
+    let filled = IpamClaim { ips: ips.to_vec(), ..claim.clone() };
+    source.fill_claim(&filled).expect("filled");
+    expected["status"] = json!({"ips": ips, "ownerPod": {"name": "web"}, "conditions": []});
     assert_eq!(world.get("ipamclaim", "vm"), expected);
-    assert_eq!(source.claim(&world.name("vm")).expect("a claim").ips, ips);
-    let other = IpamClaim { uid: "gone".into(), ..claim };
+    let now = source.claim(&world.name("vm")).expect("a claim");
+    assert_eq!(now.ips, ips);
+    source.fill_claim(&filled).expect("it is so already: the answer may have been lost");
+    let other = IpamClaim { uid: "gone".into(), ..now };
     assert_eq!(
-        source.fill_claim(&other, &[]),
+        source.fill_claim(&other),
         Err(SourceError::NotFound { what: "IPAMClaim claims/vm with uid gone".into() })
     );
+    let late = IpamClaim { owner_pod: Some("other".into()), ..claim };
+    let start = std::time::Instant::now();
+    let refused = source.fill_claim(&late).expect_err("somebody was faster");
+    assert!(matches!(&refused, SourceError::Passing { why } if why.contains("409")), "{refused}");
+    assert!(start.elapsed() < std::time::Duration::from_secs(3), "tried again in vain");
+    assert_eq!(world.get("ipamclaim", "vm"), expected);
 }
 
 #[test]

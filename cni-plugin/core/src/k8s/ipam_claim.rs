@@ -1,10 +1,10 @@
 //! IPAMClaims: which addresses a network gets from one, and what is written to it.
 
-use super::IpamClaim;
 use super::network::Network;
+use super::{IpamClaim, Pod};
 use crate::cni::address::{parse_cidr, parse_ip};
 use crate::cni::bounds::shortened;
-use crate::cni::{AddResult, Error};
+use crate::cni::{AddResult, Code, Error, Json};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -36,10 +36,57 @@ fn refuse_other_network(claim: &IpamClaim, network: &Network) -> Result<(), Erro
     Err(Error::config(format!("claim {}: it is for network {asked:?}, and {} is {own:?}", claim.name, network.name())))
 }
 
-/// The addresses to write to a claim that has none: those of the result, with prefix. None where there is nothing to write.
-pub fn to_fill(claim: &IpamClaim, result: &AddResult) -> Option<Vec<String>> {
-    let ips: Vec<String> = result.ips.iter().map(|ip| ip.address.to_string()).collect();
-    (claim.ips.is_empty() && !ips.is_empty()).then_some(ips)
+/// The condition of a claim that has its addresses, and its reason: the words of others who serve claims.
+const ALLOCATED: [&str; 2] = ["IPsAllocated", "SuccessfulAllocation"];
+/// Annotations by which KubeVirt marks the pod that a virtual machine migrates to, and each pod of a machine.
+const MIGRATION: &str = "kubevirt.io/migrationJobName";
+const MACHINE: &str = "kubevirt.io/domain";
+
+/// The claim as it is to be written: with the pod that has it, and where it has no addresses with those of the result. None
+/// where it says all that already.
+pub fn filled(claim: &IpamClaim, result: &AddResult, pod: &Pod, now: &str) -> Option<IpamClaim> {
+    let mut filled = claim.clone();
+    if claim.ips.is_empty() {
+        filled.ips = result.ips.iter().map(|ip| ip.address.to_string()).collect();
+    }
+    filled.owner_pod = Some(pod.name.name.clone());
+    if !filled.ips.is_empty() {
+        set_allocated(&mut filled.conditions, now);
+    }
+    (!filled.ips.is_empty() && filled != *claim).then_some(filled)
+}
+
+/// Others' conditions stay, and a transition has the time of the first time.
+fn set_allocated(conditions: &mut Vec<Json>, now: &str) {
+    let [kind, reason] = ALLOCATED;
+    let of = |condition: &Json, key: &str, text: &str| condition.get(key).and_then(Json::as_str) == Some(text);
+    let is_own = |condition: &Json| of(condition, "type", kind);
+    if conditions.iter().any(|condition| is_own(condition) && of(condition, "status", "True")) {
+        return;
+    }
+    conditions.retain(|condition| !is_own(condition));
+    conditions.push(Json::object_of([
+        ("type", kind.into()),
+        ("status", "True".into()),
+        ("reason", reason.into()),
+        ("message", "the network's IPAM keeps them for the claim".into()),
+        ("lastTransitionTime", now.into()),
+    ]));
+}
+
+/// The pod, another one than `pod`, that had the claim last; while it lives, the claim is its own.
+pub fn other_owner<'a>(claim: &'a IpamClaim, pod: &Pod) -> Option<&'a str> {
+    claim.owner_pod.as_deref().filter(|owner| !owner.is_empty() && *owner != pod.name.name)
+}
+
+/// Refuses a claim that `owner` has, unless its virtual machine is about to move from there to `pod`.
+pub fn refuse_second(claim: &IpamClaim, owner: &Pod, pod: &Pod) -> Result<(), Error> {
+    let machine = pod.annotations.get(MACHINE);
+    let migrates = pod.annotations.contains_key(MIGRATION) && machine.is_some();
+    if owner.is_over || migrates && owner.annotations.get(MACHINE) == machine {
+        return Ok(());
+    }
+    Err(Error::new(Code::TryAgain, format!("claim {}: pod {} uses it", claim.name, owner.name)))
 }
 
 /// The owner of a claim's addresses, in the place of a container's id. It outlives every pod, and another claim of the same
@@ -67,7 +114,7 @@ pub fn is_released(owner: &str, uids: &BTreeSet<String>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cni::{Json, Version};
+    use crate::cni::Version;
     use crate::k8s::ObjectName;
     use crate::k8s::nad::Definition;
     use crate::name::IfName;
@@ -78,7 +125,20 @@ mod tests {
             uid: "0a-1".to_owned(),
             network: network.to_owned(),
             interface: "net1".to_owned(),
+            version: "1".to_owned(),
             ips: ips.iter().map(|ip| (*ip).to_owned()).collect(),
+            owner_pod: None,
+            conditions: Vec::new(),
+        }
+    }
+
+    fn pod(name: &str, annotations: &[(&str, &str)]) -> Pod {
+        Pod {
+            name: ObjectName { namespace: "pods".to_owned(), name: name.to_owned() },
+            uid: "u".to_owned(),
+            annotations: annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+            resource_claims: Vec::new(),
+            is_over: false,
         }
     }
 
@@ -128,12 +188,52 @@ mod tests {
     }
 
     #[test]
-    fn i3_i6_only_a_claim_without_addresses_is_written() {
+    fn i3_i6_i7_a_claim_gets_addresses_once_and_the_pod_that_has_them() {
         let both = result(r#"{"address":"10.0.0.9/24"},{"address":"fd10::8/64"}"#);
-        let written = vec!["10.0.0.9/24".to_owned(), "fd10::8/64".to_owned()];
-        assert_eq!(to_fill(&claim("red", &[]), &both), Some(written));
-        assert_eq!(to_fill(&claim("red", &["10.0.0.1/24"]), &both), None);
-        assert_eq!(to_fill(&claim("red", &[]), &result("")), None);
+        let web = pod("web", &[]);
+        let before = IpamClaim {
+            conditions: vec![Json::parse(br#"{"type":"Other","status":"False"}"#, "test").unwrap()],
+            ..claim("red", &[])
+        };
+        let after = filled(&before, &both, &web, "t1").unwrap();
+        assert_eq!(
+            (after.ips.join(" "), after.owner_pod.as_deref()),
+            ("10.0.0.9/24 fd10::8/64".to_owned(), Some("web"))
+        );
+        let allocated = concat!(
+            r#"{"type":"IPsAllocated","status":"True","reason":"SuccessfulAllocation","#,
+            r#""message":"the network's IPAM keeps them for the claim","lastTransitionTime":"t1"}"#
+        );
+        let told: Vec<String> = after.conditions.iter().map(ToString::to_string).collect();
+        assert_eq!(told, [r#"{"type":"Other","status":"False"}"#, allocated]);
+        assert_eq!(filled(&after, &both, &web, "t2"), None, "it says so already");
+        let next = filled(&after, &result(r#"{"address":"10.0.0.1/24"}"#), &pod("web2", &[]), "t2").unwrap();
+        assert_eq!(next, IpamClaim { owner_pod: Some("web2".to_owned()), ..after });
+        assert_eq!(filled(&claim("red", &[]), &result(""), &web, "t1"), None);
+    }
+
+    #[test]
+    fn i7_a_claim_is_one_living_pods_unless_its_machine_migrates() {
+        let owned = |owner: &str| IpamClaim { owner_pod: Some(owner.to_owned()), ..claim("red", &[]) };
+        for (owner, other) in [("", None), ("web", None), ("web2", Some("web2"))] {
+            assert_eq!(other_owner(&owned(owner), &pod("web", &[])), other, "{owner}");
+        }
+        assert_eq!(other_owner(&claim("red", &[]), &pod("web", &[])), None);
+        let (job, vm, vm2) = ((MIGRATION, "job"), (MACHINE, "vm"), (MACHINE, "vm2"));
+        for (owner, next, is_let) in [
+            (&[][..], &[][..], false),
+            (&[vm], &[job, vm], true),
+            (&[vm], &[vm], false),
+            (&[vm2], &[job, vm], false),
+            (&[], &[job], false),
+        ] {
+            let (owner, next) = (pod("old", owner), pod("new", next));
+            let refused = refuse_second(&owned("old"), &owner, &next);
+            assert_eq!(refused.is_ok(), is_let, "{owner:?} {next:?}");
+            assert!(refuse_second(&owned("old"), &Pod { is_over: true, ..owner }, &next).is_ok());
+        }
+        let error = refuse_second(&owned("old"), &pod("old", &[]), &pod("new", &[])).unwrap_err();
+        assert_eq!((error.code, error.msg.as_str()), (Code::TryAgain, "claim pods/vm.a: pod pods/old uses it"));
     }
 
     #[test]

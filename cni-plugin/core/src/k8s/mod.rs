@@ -22,6 +22,7 @@ pub mod settings;
 pub mod source;
 pub mod status;
 
+use crate::cni::Json;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -61,6 +62,8 @@ pub struct Pod {
     pub annotations: BTreeMap<String, String>,
     /// Names of the resource claims of the pod, generated ones included, in its namespace.
     pub resource_claims: Vec<String>,
+    /// True if all its containers have ended for good.
+    pub is_over: bool,
 }
 
 impl Pod {
@@ -82,7 +85,7 @@ pub struct Nad {
 }
 
 /// An IPAMClaim, `k8s.cni.cncf.io/v1alpha1`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct IpamClaim {
     /// Namespace and name.
     pub name: ObjectName,
@@ -92,6 +95,12 @@ pub struct IpamClaim {
     pub network: String,
     /// `spec.interface`.
     pub interface: String,
+    /// `metadata.resourceVersion`: a write to another version of it is refused.
+    pub version: String,
     /// `status.ips`, with prefix.
     pub ips: Vec<String>,
+    /// `status.ownerPod`: the pod that has the addresses, or had them last.
+    pub owner_pod: Option<String>,
+    /// `status.conditions`.
+    pub conditions: Vec<Json>,
 }

@@ -73,6 +73,7 @@ pub trait Source {
     /// The uids of all claims of the cluster, as they are now.
     fn claim_uids(&mut self) -> Result<Vec<String>, SourceError>;
 
-    /// Writes the addresses of a claim to its status, by `/status` alone.
-    fn fill_claim(&mut self, claim: &IpamClaim, ips: &[String]) -> Result<(), SourceError>;
+    /// Writes addresses, pod and conditions of a claim to its status, by `/status` alone. A claim that somebody else has
+    /// changed since it was read stays as it is, and will pass.
+    fn fill_claim(&mut self, claim: &IpamClaim) -> Result<(), SourceError>;
 }

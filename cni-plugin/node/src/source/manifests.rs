@@ -82,8 +82,8 @@ impl Source for Manifests {
         Ok(self.objects.claims.iter().map(|claim| claim.uid.clone()).collect())
     }
 
-    fn fill_claim(&mut self, claim: &IpamClaim, ips: &[String]) -> Result<(), SourceError> {
-        self.written.borrow_mut().claims.push((claim.name.clone(), ips.to_vec()));
+    fn fill_claim(&mut self, claim: &IpamClaim) -> Result<(), SourceError> {
+        self.written.borrow_mut().claims.push((claim.name.clone(), claim.ips.clone()));
         Ok(())
     }
 }

@@ -84,7 +84,17 @@ impl Document {
         let text = |text: Option<Text>| text.map(|text| text.value).unwrap_or_default();
         let ips = self.status.unwrap_or_default().ips;
         let uid = self.metadata.uid.unwrap_or_default();
-        IpamClaim { name, uid, network: text(network), interface: text(interface), ips }
+        let (network, interface) = (text(network), text(interface));
+        IpamClaim {
+            name,
+            uid,
+            network,
+            interface,
+            version: String::new(),
+            ips,
+            owner_pod: None,
+            conditions: Vec::new(),
+        }
     }
 
     /// The pod, or one by the template of what makes pods; `None` where it is neither.
@@ -93,7 +103,8 @@ impl Document {
         let uid = self.metadata.uid.clone().unwrap_or_default();
         let metadata = if self.kind == "Pod" { self.metadata } else { self.spec?.template()?.metadata };
         let annotations = metadata.annotations(&mut places);
-        Some(Placed { object: Pod { name, uid, annotations, resource_claims: Vec::new() }, places })
+        let pod = Pod { name, uid, annotations, resource_claims: Vec::new(), is_over: false };
+        Some(Placed { object: pod, places })
     }
 }
 

@@ -8,15 +8,16 @@ use crate::attach::leases::network_of;
 use crate::attach::liveness::Known;
 use crate::attach::recorded::host_locals;
 use crate::ipam::host_local::claimed;
+use crate::source::api::now;
 use crate::store::holder::is_alive;
 use crate::store::record::Record;
 use braid_core::cni::{AddResult, Code, Error};
 use braid_core::ipam::Claim;
-use braid_core::k8s::ipam_claim::{addresses, owner, to_fill};
+use braid_core::k8s::ipam_claim::{self, addresses, filled, other_owner, owner};
 use braid_core::k8s::network::Network;
 use braid_core::k8s::settings::Settings;
-use braid_core::k8s::source::Source;
-use braid_core::k8s::{IpamClaim, ObjectName};
+use braid_core::k8s::source::{Source, SourceError};
+use braid_core::k8s::{IpamClaim, ObjectName, Pod};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
@@ -52,11 +53,22 @@ pub(super) fn of_network(
     }
 }
 
-/// Writes the addresses of a result to a claim that has none. Where that fails, nobody may use them: on another node the claim
-/// would get other ones.
-pub(super) fn fill(claim: &IpamClaim, result: &AddResult, source: &mut dyn Source) -> Result<(), Error> {
-    let Some(ips) = to_fill(claim, result) else { return Ok(()) };
-    source.fill_claim(claim, &ips).map_err(|err| of_source(&err))
+/// Refuses a claim of another pod that lives, on whichever node.
+pub(super) fn refuse_second(claim: &IpamClaim, pod: &Pod, source: &mut dyn Source) -> Result<(), Error> {
+    let Some(owner) = other_owner(claim, pod) else { return Ok(()) };
+    let name = ObjectName { name: owner.to_owned(), ..pod.name.clone() };
+    match source.pod(&name, &[]) {
+        Ok((owner, _)) => ipam_claim::refuse_second(claim, &owner, pod),
+        Err(SourceError::NotFound { .. }) => Ok(()),
+        Err(err) => Err(of_source(&err)),
+    }
+}
+
+/// Writes to a claim that this pod has it, and the addresses of the result where it has none. Where that fails, nobody may use
+/// them: on another node the claim would get other ones.
+pub(super) fn fill(claim: &IpamClaim, result: &AddResult, pod: &Pod, source: &mut dyn Source) -> Result<(), Error> {
+    let Some(filled) = filled(claim, result, pod, &now()) else { return Ok(()) };
+    source.fill_claim(&filled).map_err(|err| of_source(&err))
 }
 
 /// Frees what deleted claims hold in folders of leases. Nothing is free where the API can't be asked.

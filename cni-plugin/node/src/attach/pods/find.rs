@@ -70,7 +70,7 @@ impl<'a> Finder<'a> {
         let given = devices::give(networks, pod.as_ref(), (&attachment.container_id, self.machine))?;
         let (mut wanted, mut networks) = (Vec::new(), Vec::new());
         for (network, file) in given {
-            let (one, claim) = self.wanted(&network, attachment, &path, &wanted)?;
+            let (one, claim) = self.wanted(&network, pod.as_ref(), (attachment, &path), &wanted)?;
             wanted.push(Wanted { device_file: file.clone(), ..one });
             networks.push(OfNetwork { network, claim, file });
         }
@@ -83,20 +83,29 @@ impl<'a> Finder<'a> {
     fn wanted(
         &mut self,
         network: &Network,
-        attachment: &Attachment,
-        path: &[PathBuf],
+        pod: Option<&Pod>,
+        (attachment, path): (&Attachment, &[PathBuf]),
         others: &[Wanted],
     ) -> Result<(Wanted, Option<IpamClaim>), Error> {
         let chain = Chain::parse(BRAID, netconf(network.conf()?, None)?, &attachment.args, path)
             .map_err(|err| err.context(format_args!("network {}", network.name())))?;
-        let asked = claims::reference(network, &chain);
-        let claim = asked.map(|name| self.ask()?.claim(name).map_err(|err| of_source(&err))).transpose()?;
+        let claim = self.claim(network, &chain, pod)?;
         let of_network = |claim| claims::of_network(claim, network, others, (&attachment.container_id, self.machine));
         let claimed = claim.as_ref().map(of_network).transpose()?;
         let default_route = network.default_route.clone();
         let object = network.object.clone();
         let new = Wanted::new(interface(attachment, &network.ifname), chain);
         Ok((Wanted { default_route, claim: claimed, object, ..new }, claim))
+    }
+
+    /// The claim that a network has its addresses of, which no other pod uses.
+    fn claim(&mut self, network: &Network, chain: &Chain, pod: Option<&Pod>) -> Result<Option<IpamClaim>, Error> {
+        let Some(name) = claims::reference(network, chain) else { return Ok(None) };
+        let claim = self.ask()?.claim(name).map_err(|err| of_source(&err))?;
+        if let Some(pod) = pod {
+            claims::refuse_second(&claim, pod, self.ask()?)?;
+        }
+        Ok(Some(claim))
     }
 
     /// The pod and its networks, in one round trip where its annotation asks for nothing that the settings do not name already.

@@ -42,15 +42,15 @@ impl Publisher {
         self.given(results).try_for_each(|(of, result)| of.network.verify(result))
     }
 
-    /// Writes the addresses to claims that have none.
+    /// Writes to claims which pod has them, and the addresses to those that have none.
     pub(super) fn fill_claims(
         &self,
         results: &[Option<AddResult>],
         source: Option<&mut (dyn Source + 'static)>,
     ) -> Result<(), Error> {
-        let Some(source) = source else { return Ok(()) };
+        let (Some(source), Some(pod)) = (source, &self.pod) else { return Ok(()) };
         let mut claimed = self.given(results).filter_map(|(of, result)| Some((of.claim.as_ref()?, result)));
-        claimed.try_for_each(|(claim, result)| claims::fill(claim, result, source))
+        claimed.try_for_each(|(claim, result)| claims::fill(claim, result, pod, source))
     }
 
     /// Publishes the results; what can't be published is owed, and the pod starts all the same.

@@ -115,11 +115,11 @@ impl Source for Asked {
         Ok(self.ask()?.claims.iter().map(|claim| claim.uid.clone()).collect())
     }
 
-    fn fill_claim(&mut self, claim: &IpamClaim, ips: &[String]) -> Result<(), SourceError> {
+    fn fill_claim(&mut self, claim: &IpamClaim) -> Result<(), SourceError> {
         let mut cluster = self.ask()?;
         let found = cluster.claims.iter_mut().find(|there| there.uid == claim.uid);
         let found = found.ok_or_else(|| SourceError::NotFound { what: format!("IPAMClaim {}", claim.name) })?;
-        found.ips = ips.to_vec();
+        *found = claim.clone();
         Ok(())
     }
 }

@@ -22,6 +22,11 @@ fn object(name: &str) -> ObjectName {
     ObjectName { namespace: "ns".to_owned(), name: name.to_owned() }
 }
 
+/// A pod.
+fn pod(name: &str, annotations: BTreeMap<String, String>) -> Pod {
+    Pod { name: object(name), uid: "u1".to_owned(), annotations, resource_claims: Vec::new(), is_over: false }
+}
+
 /// A cluster of one pod with this annotation, a default network by a bridge, and the networks `blue`, `red` and `far`.
 fn cluster(annotation: Option<&str>) -> Model {
     let machine = machine();
@@ -44,8 +49,7 @@ fn cluster(annotation: Option<&str>) -> Model {
         nad("far", format!(r#"{{"cniVersion":"1.0.0","type":"macvlan","master":"nowhere",{}}}"#, ipam(4))),
     ];
     let annotations = annotation.map(|text| (NETWORKS.to_owned(), text.to_owned())).into_iter().collect();
-    let pod = Pod { name: object("web"), uid: "u1".to_owned(), annotations, resource_claims: Vec::new() };
-    cluster.pods.push(pod);
+    cluster.pods.push(pod("web", annotations));
     let file = DiskFile { name: "default.conflist".to_owned(), bytes: default.into_bytes() };
     cluster.files.push(("/etc/cni".into(), file));
     drop(cluster);

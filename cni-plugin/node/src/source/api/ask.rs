@@ -61,6 +61,8 @@ pub(super) struct Ask {
     uid: Option<String>,
     /// True if it is sent again after a failure that will pass.
     pub(super) is_repeated: bool,
+    /// True if it is for one version of the object, so that 409 says that it is another by now.
+    pub(super) is_of_version: bool,
     pub(super) request: Request<Vec<u8>>,
 }
 
@@ -78,7 +80,7 @@ impl Ask {
         let request =
             Request::get(format!("{path}?limit={PAGE}{from}")).header(header::ACCEPT, METADATA).body(Vec::new());
         let request = request.map_err(|err| SourceError::Lasting { why: format!("list {}s: {err}", kind.name()) })?;
-        Ok(Self { verb: "list", kind, object, uid: None, is_repeated: true, request })
+        Ok(Self { verb: "list", kind, object, uid: None, is_repeated: true, is_of_version: false, request })
     }
 
     /// One annotation. It goes by `pods/status`, which takes metadata as well: who may patch `pods` may change the image
@@ -88,10 +90,10 @@ impl Ask {
         Ok(Self { uid: Some(uid.to_owned()), ..Self::new("patch", Kind::Pod, pod, "/status", Some(&patch))? })
     }
 
-    /// The addresses of a claim. Its uid is not in the patch: of a custom resource's status patch the server drops it.
-    pub(super) fn fill(claim: &IpamClaim, ips: &[String]) -> Result<Self, SourceError> {
-        let ask = Self::new("patch", Kind::Claim, &claim.name, "/status", Some(&object::addresses(ips)))?;
-        Ok(Self { uid: Some(claim.uid.clone()), ..ask })
+    /// The status of a claim. Its uid is not in the patch: of a custom resource's status patch the server drops it.
+    pub(super) fn fill(claim: &IpamClaim) -> Result<Self, SourceError> {
+        let ask = Self::new("patch", Kind::Claim, &claim.name, "/status", Some(&object::status_of_claim(claim)))?;
+        Ok(Self { uid: Some(claim.uid.clone()), is_of_version: true, ..ask })
     }
 
     /// An event, sent once: a second one could be the first one's double.
@@ -125,7 +127,8 @@ impl Ask {
         }
         let request = request.body(body.map(|body| body.to_string().into_bytes()).unwrap_or_default());
         let request = request.map_err(|err| SourceError::Lasting { why: format!("{what}: {err}") })?;
-        Ok(Self { verb, kind, object: object.clone(), uid: None, is_repeated: true, request })
+        let object = object.clone();
+        Ok(Self { verb, kind, object, uid: None, is_repeated: true, is_of_version: false, request })
     }
 
     /// Error after its last attempt.

@@ -22,6 +22,7 @@ use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
 use clients::Clients;
 use futures_util::future::{Either, select};
 use futures_util::stream::{StreamExt, TryStreamExt, iter};
+use k8s_openapi::jiff::Timestamp;
 use session::Session;
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -29,6 +30,11 @@ use tokio::runtime::{Builder, Runtime};
 
 /// Requests that are under way at once; by HTTP/1.1 each takes a connection.
 const CONCURRENT: usize = 8;
+
+/// The time of now, as Kubernetes writes it.
+pub fn now() -> String {
+    object::seconds(Timestamp::now())
+}
 
 /// Upper bounds of waiting.
 #[derive(Debug, Clone, Copy)]
@@ -152,11 +158,7 @@ impl Source for Api {
     }
 
     fn claim(&mut self, name: &ObjectName) -> Result<IpamClaim, SourceError> {
-        self.ask(self.limits.call, async |session| {
-            let ask = Ask::get(Kind::Claim, name)?;
-            let body = session.send(&ask).await?;
-            object::claim(name, &body).map_err(|err| ask.unreadable(&err))
-        })
+        self.ask(self.limits.call, async |session| get_claim(session, name).await)
     }
 
     fn claim_uids(&mut self) -> Result<Vec<String>, SourceError> {
@@ -174,11 +176,18 @@ impl Source for Api {
         })
     }
 
-    fn fill_claim(&mut self, claim: &IpamClaim, ips: &[String]) -> Result<(), SourceError> {
+    fn fill_claim(&mut self, claim: &IpamClaim) -> Result<(), SourceError> {
         self.ask(self.limits.call, async |session| {
-            let ask = Ask::fill(claim, ips)?;
-            let body = session.send(&ask).await?;
-            let filled = object::claim(&claim.name, &body).map_err(|err| ask.unreadable(&err))?;
+            let ask = Ask::fill(claim)?;
+            let filled = match session.send(&ask).await {
+                Ok(body) => object::claim(&claim.name, &body).map_err(|err| ask.unreadable(&err))?,
+                // It may be our own change, of which the answer was lost.
+                Err(err @ SourceError::Passing { .. }) => match get_claim(session, &claim.name).await {
+                    Ok(now) if now.uid != claim.uid || is_filled(&now, claim) => now,
+                    Ok(_) | Err(_) => return Err(err),
+                },
+                Err(err) => return Err(err),
+            };
             if filled.uid == claim.uid { Ok(()) } else { Err(ask.is_another()) }
         })
     }
@@ -188,6 +197,17 @@ async fn get_pod(session: &Session<'_>, name: &ObjectName) -> Result<Pod, Source
     let ask = Ask::get(Kind::Pod, name)?;
     let body = session.send(&ask).await?;
     object::pod(name, &body).map_err(|err| ask.unreadable(&err))
+}
+
+async fn get_claim(session: &Session<'_>, name: &ObjectName) -> Result<IpamClaim, SourceError> {
+    let ask = Ask::get(Kind::Claim, name)?;
+    let body = session.send(&ask).await?;
+    object::claim(name, &body).map_err(|err| ask.unreadable(&err))
+}
+
+/// True if the claim says what was to be written. A kind without `ownerPod` drops it.
+fn is_filled(now: &IpamClaim, wanted: &IpamClaim) -> bool {
+    now.ips == wanted.ips && (now.owner_pod.is_none() || now.owner_pod == wanted.owner_pod)
 }
 
 async fn get_nads(session: &Session<'_>, names: &[ObjectName]) -> Result<Vec<Nad>, SourceError> {

@@ -1,5 +1,6 @@
 //! Objects as the API server writes them: of each only what is asked for.
 
+use braid_core::cni::Json;
 use braid_core::k8s::source::{Event, Severity};
 use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -15,6 +16,8 @@ const NOTE_MAX: usize = 1024;
 #[serde(default)]
 struct Meta {
     uid: String,
+    #[serde(rename = "resourceVersion")]
+    version: String,
     annotations: BTreeMap<String, String>,
 }
 
@@ -36,6 +39,7 @@ struct PodSpec {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct PodStatus {
+    phase: String,
     /// The names of those that were generated from a template.
     resource_claim_statuses: Vec<Claim>,
     /// The one that was generated for extended resources.
@@ -76,9 +80,19 @@ struct ClaimSpec {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 struct ClaimStatus {
     ips: Vec<String>,
+    owner_pod: Option<OwnerPod>,
+    conditions: Vec<Value>,
+}
+
+/// Versions of the kind differ.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OwnerPod {
+    Object { name: String },
+    Name(String),
 }
 
 pub(super) fn pod(name: &ObjectName, body: &[u8]) -> Result<Pod, Error> {
@@ -88,7 +102,9 @@ pub(super) fn pod(name: &ObjectName, body: &[u8]) -> Result<Pod, Error> {
     let mut resource_claims: Vec<String> = claims.filter_map(|claim| claim.resource_claim_name).collect();
     resource_claims.sort_unstable();
     resource_claims.dedup();
-    Ok(Pod { name: name.clone(), uid: metadata.uid, annotations: metadata.annotations, resource_claims })
+    let is_over = matches!(status.phase.as_str(), "Succeeded" | "Failed");
+    let Meta { uid, annotations, .. } = metadata;
+    Ok(Pod { name: name.clone(), uid, annotations, resource_claims, is_over })
 }
 
 pub(super) fn nad(name: &ObjectName, body: &[u8]) -> Result<Nad, Error> {
@@ -133,7 +149,18 @@ pub(super) fn page(body: &[u8]) -> Result<Page, Error> {
 
 pub(super) fn claim(name: &ObjectName, body: &[u8]) -> Result<IpamClaim, Error> {
     let ClaimObject { metadata, spec: ClaimSpec { network, interface }, status } = serde_json::from_slice(body)?;
-    Ok(IpamClaim { name: name.clone(), uid: metadata.uid, network, interface, ips: status.ips })
+    let Meta { uid, version, .. } = metadata;
+    let owner_pod = status.owner_pod.map(|owner| match owner {
+        OwnerPod::Object { name } | OwnerPod::Name(name) => name,
+    });
+    let conditions = status.conditions.iter().filter_map(|value| Json::parse(value.to_string().as_bytes(), "").ok());
+    let (conditions, ips) = (conditions.collect(), status.ips);
+    Ok(IpamClaim { name: name.clone(), uid, network, interface, version, ips, owner_pod, conditions })
+}
+
+/// A time as Kubernetes writes it, in whole seconds.
+pub(super) fn seconds(now: Timestamp) -> String {
+    now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// A patch that sets one annotation of the object with this uid: of another one the server says that its uid is immutable.
@@ -141,9 +168,15 @@ pub(super) fn annotation(uid: &str, key: &str, value: &str) -> Value {
     json!({"metadata": {"uid": uid, "annotations": {key: value}}})
 }
 
-/// A patch that sets the addresses of a claim.
-pub(super) fn addresses(ips: &[String]) -> Value {
-    json!({"status": {"ips": ips}})
+/// A patch that sets the status of a claim, where nobody has changed it since it was read.
+pub(super) fn status_of_claim(claim: &IpamClaim) -> Value {
+    let conditions = claim.conditions.iter().filter_map(|one| serde_json::from_str::<Value>(&one.to_string()).ok());
+    let conditions: Vec<Value> = conditions.collect();
+    let mut status = json!({"ips": claim.ips, "conditions": conditions});
+    if let Some(owner) = &claim.owner_pod {
+        status["ownerPod"] = json!({"name": owner});
+    }
+    json!({"metadata": {"resourceVersion": claim.version}, "status": status})
 }
 
 pub(super) fn event(pod: &ObjectName, uid: &str, event: &Event, node: &str, now: Timestamp) -> Value {

@@ -79,7 +79,7 @@ impl Session<'_> {
                 Err(failure) => failure,
             };
             attempts += 1;
-            let mut pause = failure.pause(attempts, clock());
+            let mut pause = failure.pause(attempts, clock()).filter(|_| !(ask.is_of_version && failure.is_conflict()));
             if is_http2 && !matches!(failure, Failure::Answer { .. }) {
                 self.clients.leave_http2();
                 pause = pause.or(Some(Duration::ZERO));
@@ -138,6 +138,11 @@ impl Session<'_> {
 }
 
 impl Failure {
+    /// True if the object is another version than the request is for.
+    fn is_conflict(&self) -> bool {
+        matches!(self, Self::Answer { status: 409, .. })
+    }
+
     /// Pause before the next attempt; `None` where that is in vain. Calls that fail together do not come back together:
     /// `clock` spreads them over half of the pause.
     fn pause(&self, attempts: u32, clock: u32) -> Option<Duration> {

@@ -27,7 +27,10 @@ impl Bed {
             uid: "u7".to_owned(),
             network: "vm".to_owned(),
             interface: "net1".to_owned(),
+            version: "1".to_owned(),
             ips: ips.iter().map(ToString::to_string).collect(),
+            owner_pod: None,
+            conditions: Vec::new(),
         });
         drop(cluster);
         bed
@@ -84,7 +87,26 @@ fn s33_the_network_has_the_addresses_of_the_claim() {
     assert_eq!(bed.leased(), ["10.9.0.77 ipamclaim-u7"]);
     let cluster = bed.machine.cluster.borrow();
     assert!(cluster.pods[0].annotations[NETWORK_STATUS].contains("10.9.0.77"));
-    assert_eq!((cluster.asked, &cluster.claims[0].ips[0][..]), (4, "10.9.0.77/24"), "it is not written again");
+    assert_eq!(cluster.asked, 5, "pod, network, claim, that the pod has it, the pod's status");
+    let claim = &cluster.claims[0];
+    assert_eq!((claim.ips.join(" "), claim.owner_pod.as_deref()), ("10.9.0.77/24".to_owned(), Some("web")));
+}
+
+#[test]
+fn i7_a_claim_that_another_pod_has_is_refused_while_that_pod_lives() {
+    let bed = Bed::new(ANNOTATION, &["10.9.0.77/24"]);
+    bed.machine.cluster.borrow_mut().claims[0].owner_pod = Some("old".to_owned());
+    bed.machine.cluster.borrow_mut().pods.push(pod("old", BTreeMap::new()));
+    let err = add(&bed.machine, "").expect_err("in use");
+    assert_eq!((err.code, err.msg.as_str()), (Code::TryAgain, "claim ns/vm-a.vm: pod ns/old uses it"));
+    assert_nothing_left(&bed.machine, "");
+    bed.machine.cluster.borrow_mut().pods[1].is_over = true;
+    add(&bed.machine, "").expect("attached");
+    del(&bed.machine).expect("detached");
+    bed.machine.cluster.borrow_mut().claims[0].owner_pod = Some("gone".to_owned());
+    add(&bed.machine, "").expect("attached");
+    let claim = bed.machine.cluster.borrow().claims[0].clone();
+    assert_eq!((claim.owner_pod.as_deref(), claim.conditions.len()), (Some("web"), 1));
 }
 
 #[test]

@@ -26,11 +26,23 @@ fn a_request_names_its_object_and_changes_one_thing() {
         r#"PATCH /api/v1/namespaces/shop/pods/web-0/status {"metadata":{"annotations":{"a/b":"\"v\""},"uid":"u1"}}"#
     );
     let [network, interface] = ["n", "net1"].map(String::from);
-    let claim = IpamClaim { name: web, uid: "u2".into(), network, interface, ips: vec![] };
+    let claim = IpamClaim {
+        name: web,
+        uid: "u2".into(),
+        network,
+        interface,
+        version: "7".into(),
+        ips: vec!["10.0.0.9/24".into()],
+        owner_pod: Some("web-0".into()),
+        conditions: vec![],
+    };
+    let fill = Ask::fill(&claim).unwrap();
+    assert!(fill.is_of_version);
     assert_eq!(
-        line(&Ask::fill(&claim, &["10.0.0.9/24".into()]).unwrap()),
+        line(&fill),
         "PATCH /apis/k8s.cni.cncf.io/v1alpha1/namespaces/shop/ipamclaims/web-0/status \
-         {\"status\":{\"ips\":[\"10.0.0.9/24\"]}}"
+         {\"metadata\":{\"resourceVersion\":\"7\"},\"status\":{\"conditions\":[],\"ips\":[\"10.0.0.9/24\"],\
+         \"ownerPod\":{\"name\":\"web-0\"}}}"
     );
     assert_eq!(line(&Ask::list(Kind::Claim, "").unwrap()), "GET /apis/k8s.cni.cncf.io/v1alpha1/ipamclaims?limit=500 ");
     let next = Ask::list(Kind::Claim, "abc").unwrap();

@@ -23,10 +23,13 @@ fn a_pod_is_read_with_its_annotations_and_all_of_its_claims() {
         uid: "u".into(),
         annotations: [("k".to_owned(), "v".to_owned())].into(),
         resource_claims: ["b-extended", "b-t-x7", "gpu"].map(String::from).into(),
+        is_over: false,
     };
     assert_eq!(pod(&name(), body.to_string().as_bytes()).unwrap(), expected);
     let bare = pod(&name(), br#"{"metadata": {"uid": "u"}, "spec": {}}"#).unwrap();
     assert_eq!((bare.annotations.len(), bare.resource_claims.len()), (0, 0));
+    let over = pod(&name(), br#"{"metadata": {"uid": "u"}, "status": {"phase": "Failed"}}"#).unwrap();
+    assert!(over.is_over && !bare.is_over);
 }
 
 #[test]
@@ -41,6 +44,19 @@ fn a_claim_needs_network_and_interface_and_may_have_no_status() {
     let body = br#"{"metadata": {"uid": "u"}, "spec": {"network": "n", "interface": "net1"}}"#;
     assert_eq!(claim(&name(), body).unwrap().ips, [""; 0]);
     assert!(claim(&name(), br#"{"metadata": {"uid": "u"}, "spec": {}}"#).is_err());
+}
+
+#[test]
+fn i7_a_claims_pod_and_conditions_are_read_and_written() {
+    for owner in [json!({"name": "web"}), json!("web")] {
+        let condition = json!({"type": "Other", "status": "True"});
+        let body = json!({"metadata": {"uid": "u", "resourceVersion": "7"}, "spec": {"network": "n", "interface": "i"},
+            "status": {"ips": ["10.0.0.9/24"], "ownerPod": owner, "conditions": [condition]}});
+        let claim = claim(&name(), body.to_string().as_bytes()).unwrap();
+        let status = json!({"ips": ["10.0.0.9/24"], "conditions": [condition], "ownerPod": {"name": "web"}});
+        assert_eq!(status_of_claim(&claim), json!({"metadata": {"resourceVersion": "7"}, "status": status}));
+    }
+    assert_eq!(seconds(Timestamp::UNIX_EPOCH), "1970-01-01T00:00:00Z");
 }
 
 #[test]
