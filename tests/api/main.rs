@@ -10,6 +10,7 @@
 mod access;
 mod audit;
 mod faults;
+mod kubelet;
 mod objects;
 mod pods;
 mod proxy;

@@ -36,6 +36,7 @@ fn a_pod_comes_with_its_uid_annotations_and_claims_and_with_its_networks_in_orde
         uid: uid(&made).to_owned(),
         annotations: [("a", "1"), ("b", "2")].map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
         resource_claims: ["gpu", "web-made-x7"].map(String::from).into(),
+        node: String::new(),
         is_over: false,
     };
     assert_eq!(pod, expected);

@@ -2,6 +2,7 @@
 //! writes down how it was called. Tests have the numbers of the requirements of the multi-network specification in their names.
 
 mod claims;
+mod devices;
 mod faults;
 mod hostile;
 mod networks;
@@ -80,7 +81,12 @@ impl Node {
     }
 
     fn annotated(&self, name: &str, annotations: &Value) -> Pod {
-        let pod = self.world.create_pod(name, annotations);
+        self.container(&self.world.create_pod(name, annotations))
+    }
+
+    /// The container of a pod, and its namespace.
+    fn container(&self, pod: &Value) -> Pod {
+        let name = pod["metadata"]["name"].as_str().expect("a name");
         let (ns, world) = (self.world.sandbox.pod(name), &self.world);
         let conf = json!({
             "cniVersion": "1.1.0", "name": "pods", "type": "braid",
@@ -89,7 +95,7 @@ impl Node {
         let args = format!(
             "IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME={name};K8S_POD_UID={};K8S_POD_INFRA_CONTAINER_ID={name}",
             world.namespace,
-            uid(&pod)
+            uid(pod)
         );
         let call = world.sandbox.call("braid", &ns, conf).args(&args);
         Pod { name: name.to_owned(), ns, call }
@@ -97,7 +103,10 @@ impl Node {
 
     /// The pod's annotation `network-status`; empty where it has none.
     fn status(&self, pod: &Pod) -> Vec<Value> {
-        let pod = self.world.get("pod", &pod.name);
+        Self::status_of(&self.world.get("pod", &pod.name))
+    }
+
+    fn status_of(pod: &Value) -> Vec<Value> {
         let Some(text) = pod["metadata"]["annotations"][NETWORK_STATUS].as_str() else { return Vec::new() };
         serde_json::from_str(text).expect("a list of objects")
     }

@@ -24,6 +24,10 @@ if conf.get("alone"):
 if conf.get("fail") == verb or os.path.exists("/run/fail." + conf["name"] + "." + verb):
     print(json.dumps({"cniVersion": conf["cniVersion"], "code": 107, "msg": "spy was told to fail"}))
     sys.exit(1)
+info, path = conf.get("device-info"), conf.get("runtimeConfig", {}).get("CNIDeviceInfoFile")
+if verb == "ADD" and info is not None and path is not None:
+    with open(path, "w") as file:
+        json.dump(info, file)
 for command in conf.get(verb, []):
     subprocess.run(["nsenter", "--net=" + call["NETNS"], "ip", *command.split()], check=True)
 if verb == "ADD":

@@ -72,6 +72,7 @@ mod tests {
             uid: "u".to_owned(),
             annotations: annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
             resource_claims: Vec::new(),
+            node: String::new(),
             is_over: false,
         }
     }

@@ -11,6 +11,7 @@ pub mod annotation;
 pub mod asked;
 pub mod default_route;
 pub mod device_info;
+pub mod dynamic;
 pub mod ipam_claim;
 pub mod lint;
 pub mod nad;
@@ -62,6 +63,8 @@ pub struct Pod {
     pub annotations: BTreeMap<String, String>,
     /// Names of the resource claims of the pod, generated ones included, in its namespace.
     pub resource_claims: Vec<String>,
+    /// `spec.nodeName`.
+    pub node: String,
     /// True if all its containers have ended for good.
     pub is_over: bool,
 }

@@ -414,6 +414,7 @@ mod tests {
             uid: "u1".to_owned(),
             annotations: [("kubernetes.io/config.source".to_owned(), source.to_owned())].into(),
             resource_claims: Vec::new(),
+            node: String::new(),
             is_over: false,
         };
         for (uid, source, is_it) in [("u1", "api", true), ("", "api", true), ("u2", "api", false), ("u2", "file", true)]

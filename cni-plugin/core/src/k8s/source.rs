@@ -1,5 +1,6 @@
 //! A source of pods, NetworkAttachmentDefinitions and claims, and the place where their status goes.
 
+use super::dynamic::Offered;
 use super::{IpamClaim, Nad, ObjectName, Pod};
 use std::fmt;
 
@@ -76,4 +77,7 @@ pub trait Source {
     /// Writes addresses, pod and conditions of a claim to its status, by `/status` alone. A claim that somebody else has
     /// changed since it was read stays as it is, and will pass.
     fn fill_claim(&mut self, claim: &IpamClaim) -> Result<(), SourceError>;
+
+    /// The devices that a driver offers on a node to resource claims.
+    fn offered(&mut self, node: &str, driver: &str) -> Result<Vec<Offered>, SourceError>;
 }

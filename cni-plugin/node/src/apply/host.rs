@@ -14,13 +14,13 @@ use crate::{Cause, Doing, Error};
 use braid_core::cni;
 use braid_core::k8s::ObjectName;
 use braid_core::k8s::device_info;
+use braid_core::k8s::dynamic::Given;
 use braid_core::k8s::nad::DiskFile;
 use braid_core::k8s::settings::Settings;
 use braid_core::k8s::source::Source;
 use braid_core::plan::facts::{Facts, LinkFact, Need};
 use braid_core::plan::thing::{LinkRef, Shaping};
 use braid_core::plan::{Feature, Step};
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
@@ -51,8 +51,8 @@ pub trait Machine {
     /// Reads the files of a folder, or the one file of this path; none where there is nothing.
     fn files(&self, path: &Path) -> Result<Vec<DiskFile>, cni::Error>;
 
-    /// Asks the kubelet for the devices of a pod, by resource.
-    fn devices(&self, pod: &ObjectName) -> Result<BTreeMap<String, Vec<String>>, cni::Error>;
+    /// Asks the kubelet for the devices of a pod.
+    fn devices(&self, pod: &ObjectName) -> Result<Given, cni::Error>;
 
     /// The folder of device information.
     fn devinfo(&self) -> &Path;
@@ -108,7 +108,7 @@ impl Machine for This {
         source::files::read(path)
     }
 
-    fn devices(&self, pod: &ObjectName) -> Result<BTreeMap<String, Vec<String>>, cni::Error> {
+    fn devices(&self, pod: &ObjectName) -> Result<Given, cni::Error> {
         kubelet::devices(Path::new(kubelet::SOCKET), pod)
     }
 

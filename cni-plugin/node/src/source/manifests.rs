@@ -1,5 +1,6 @@
 //! A cluster that is made of manifests: what would be written to it is kept, to be shown.
 
+use braid_core::k8s::dynamic::Offered;
 use braid_core::k8s::source::{Event, Source, SourceError};
 use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
 use std::cell::{Ref, RefCell};
@@ -85,5 +86,9 @@ impl Source for Manifests {
     fn fill_claim(&mut self, claim: &IpamClaim) -> Result<(), SourceError> {
         self.written.borrow_mut().claims.push((claim.name.clone(), claim.ips.clone()));
         Ok(())
+    }
+
+    fn offered(&mut self, _node: &str, _driver: &str) -> Result<Vec<Offered>, SourceError> {
+        Ok(Vec::new())
     }
 }

@@ -103,7 +103,7 @@ impl Document {
         let uid = self.metadata.uid.clone().unwrap_or_default();
         let metadata = if self.kind == "Pod" { self.metadata } else { self.spec?.template()?.metadata };
         let annotations = metadata.annotations(&mut places);
-        let pod = Pod { name, uid, annotations, resource_claims: Vec::new(), is_over: false };
+        let pod = Pod { name, uid, annotations, resource_claims: Vec::new(), node: String::new(), is_over: false };
         Some(Placed { object: pod, places })
     }
 }

@@ -6,23 +6,28 @@ use crate::source::files;
 use braid_core::cni::Error;
 use braid_core::k8s::Pod;
 use braid_core::k8s::device_info::{CNI, DP, assign, cni_file, dp_file};
+use braid_core::k8s::dynamic::{Given, Offered};
 use braid_core::k8s::network::Network;
-use std::collections::BTreeMap;
+
+/// Devices that a driver offers on a node.
+pub(super) type Offer<'o> = dyn FnMut(&str, &str) -> Result<Vec<Offered>, Error> + 'o;
 
 /// Gives each network its device, and the path of its file; returns it with the file. The kubelet is asked where a network
-/// takes a device and the pod does not name it itself.
+/// takes a device and the pod does not name it itself, and the API where the device may be one of a resource claim.
 pub(super) fn give(
     networks: Vec<Network>,
     pod: Option<&Pod>,
     (container_id, machine): (&str, &dyn Machine),
+    offer: &mut Offer<'_>,
 ) -> Result<Vec<(Network, Option<DeviceFile>)>, Error> {
     let resource = |network: &Network| network.resource.clone().filter(|_| network.device.is_none());
     let asked: Vec<Option<String>> = networks.iter().map(resource).collect();
-    let devices = match pod.filter(|_| asked.iter().any(Option::is_some)) {
-        Some(pod) => machine.devices(&pod.name)?,
-        None => BTreeMap::new(),
+    let asked: Vec<Option<&str>> = asked.iter().map(Option::as_deref).collect();
+    let given = match pod.filter(|_| asked.iter().any(Option::is_some)) {
+        Some(pod) => of_pod(pod, &asked, machine, offer)?,
+        None => Given::default(),
     };
-    let assigned = assign(&asked.iter().map(Option::as_deref).collect::<Vec<_>>(), &devices)?;
+    let assigned = assign(&asked, &given.by_resource)?;
     let of_each = networks.into_iter().zip(assigned);
     of_each
         .map(|(mut network, assigned)| {
@@ -32,6 +37,16 @@ pub(super) fn give(
             Ok((network, file))
         })
         .collect()
+}
+
+/// The devices of a pod, those of its resource claims included where they are needed.
+fn of_pod(pod: &Pod, asked: &[Option<&str>], machine: &dyn Machine, offer: &mut Offer<'_>) -> Result<Given, Error> {
+    let mut given = machine.devices(&pod.name)?;
+    for driver in given.drivers(asked) {
+        let offered = offer(&pod.node, &driver)?;
+        given.learn(&driver, &offered);
+    }
+    Ok(given)
 }
 
 /// The file of a network with this device; none where nobody has use for it.

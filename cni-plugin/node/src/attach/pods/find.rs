@@ -67,7 +67,10 @@ impl<'a> Finder<'a> {
         found.extend(self.auxiliary(&request.conf)?);
         let runtime_config = request.conf.json.object("runtimeConfig")?;
         let networks = select::networks(found, namespace, &attachment.ifname, runtime_config)?;
-        let given = devices::give(networks, pod.as_ref(), (&attachment.container_id, self.machine))?;
+        let on = (attachment.container_id.as_str(), self.machine);
+        let given = devices::give(networks, pod.as_ref(), on, &mut |node, driver| {
+            self.ask()?.offered(node, driver).map_err(|err| of_source(&err))
+        })?;
         let (mut wanted, mut networks) = (Vec::new(), Vec::new());
         for (network, file) in given {
             let (one, claim) = self.wanted(&network, pod.as_ref(), (attachment, &path), &wanted)?;

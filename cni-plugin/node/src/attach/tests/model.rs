@@ -7,6 +7,7 @@ use crate::store::root::Root;
 use crate::sys::netns::NetNs;
 use crate::{Cause, Error};
 use braid_core::cni;
+use braid_core::k8s::dynamic::{Given, Offered};
 use braid_core::k8s::nad::DiskFile;
 use braid_core::k8s::settings::Settings;
 use braid_core::k8s::source::{Event, Source, SourceError};
@@ -18,7 +19,6 @@ use braid_core::plan::thing::{Link, LinkKind, LinkRef, Shaping, Thing};
 use braid_core::plan::{Feature, Step};
 use nix::errno::Errno;
 use std::cell::{RefCell, RefMut};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -54,7 +54,9 @@ pub(super) struct Cluster {
     pub(super) nads: Vec<Nad>,
     pub(super) claims: Vec<IpamClaim>,
     /// What the kubelet gave the pod; asked so often.
-    pub(super) devices: BTreeMap<String, Vec<String>>,
+    pub(super) devices: Given,
+    /// Devices of ResourceSlices, each with its driver.
+    pub(super) offered: Vec<(String, Offered)>,
     pub(super) devices_asked: usize,
     pub(super) files: Vec<(PathBuf, DiskFile)>,
     /// Events told, as reason and message.
@@ -121,6 +123,12 @@ impl Source for Asked {
         let found = found.ok_or_else(|| SourceError::NotFound { what: format!("IPAMClaim {}", claim.name) })?;
         *found = claim.clone();
         Ok(())
+    }
+
+    fn offered(&mut self, node: &str, driver: &str) -> Result<Vec<Offered>, SourceError> {
+        let cluster = self.ask()?;
+        let of_driver = |(of, _): &&(String, Offered)| of == driver && node == "node-1";
+        Ok(cluster.offered.iter().filter(of_driver).map(|(_, offered)| offered.clone()).collect())
     }
 }
 
@@ -212,7 +220,7 @@ impl Machine for Model {
         Ok(cluster.files.iter().filter(is_it).map(|(_, file)| file.clone()).collect())
     }
 
-    fn devices(&self, _pod: &ObjectName) -> Result<BTreeMap<String, Vec<String>>, cni::Error> {
+    fn devices(&self, _pod: &ObjectName) -> Result<Given, cni::Error> {
         let mut cluster = self.cluster.borrow_mut();
         cluster.devices_asked += 1;
         Ok(cluster.devices.clone())

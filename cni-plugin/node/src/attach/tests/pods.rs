@@ -22,9 +22,10 @@ fn object(name: &str) -> ObjectName {
     ObjectName { namespace: "ns".to_owned(), name: name.to_owned() }
 }
 
-/// A pod.
+/// A pod on this node.
 fn pod(name: &str, annotations: BTreeMap<String, String>) -> Pod {
-    Pod { name: object(name), uid: "u1".to_owned(), annotations, resource_claims: Vec::new(), is_over: false }
+    let [uid, node] = ["u1", "node-1"].map(str::to_owned);
+    Pod { name: object(name), uid, annotations, resource_claims: Vec::new(), node, is_over: false }
 }
 
 /// A cluster of one pod with this annotation, a default network by a bridge, and the networks `blue`, `red` and `far`.

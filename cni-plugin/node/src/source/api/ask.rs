@@ -24,6 +24,7 @@ pub(super) enum Kind {
     Nad,
     Claim,
     Event,
+    Slice,
 }
 
 impl Kind {
@@ -34,6 +35,7 @@ impl Kind {
             Self::Nad => "NetworkAttachmentDefinition",
             Self::Claim => "IPAMClaim",
             Self::Event => "event of pod",
+            Self::Slice => "ResourceSlice",
         }
     }
 
@@ -44,6 +46,7 @@ impl Kind {
             Self::Nad => ("apis/k8s.cni.cncf.io/v1", "network-attachment-definitions"),
             Self::Claim => ("apis/k8s.cni.cncf.io/v1alpha1", "ipamclaims"),
             Self::Event => ("apis/events.k8s.io/v1", "events"),
+            Self::Slice => ("apis/resource.k8s.io/v1", "resourceslices"),
         };
         match namespace {
             Some(namespace) => format!("/{group}/namespaces/{namespace}/{resource}"),
@@ -74,11 +77,25 @@ impl Ask {
 
     /// A page of all objects of a kind; the first one, or what another one says is the next.
     pub(super) fn list(kind: Kind, next: &str) -> Result<Self, SourceError> {
+        Self::page(kind, METADATA, "", next)
+    }
+
+    /// A page of the ResourceSlices of a node's driver, as [`Ask::list`].
+    pub(super) fn slices(node: &str, driver: &str, next: &str) -> Result<Self, SourceError> {
+        if !is_name(node) || !is_name(driver) {
+            let why = format!("list ResourceSlices: driver {driver:?} of node {node:?}: nothing can have this name");
+            return Err(SourceError::Lasting { why });
+        }
+        let of = format!("&fieldSelector=spec.nodeName%3D{node}%2Cspec.driver%3D{driver}");
+        Self::page(Kind::Slice, JSON, &of, next)
+    }
+
+    fn page(kind: Kind, form: &str, of: &str, next: &str) -> Result<Self, SourceError> {
         let path = kind.folder(None);
         let from = if next.is_empty() { String::new() } else { format!("&continue={next}") };
         let object = ObjectName { namespace: String::new(), name: String::new() };
         let request =
-            Request::get(format!("{path}?limit={PAGE}{from}")).header(header::ACCEPT, METADATA).body(Vec::new());
+            Request::get(format!("{path}?limit={PAGE}{of}{from}")).header(header::ACCEPT, form).body(Vec::new());
         let request = request.map_err(|err| SourceError::Lasting { why: format!("list {}s: {err}", kind.name()) })?;
         Ok(Self { verb: "list", kind, object, uid: None, is_repeated: true, is_of_version: false, request })
     }

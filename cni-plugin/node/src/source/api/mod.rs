@@ -17,6 +17,7 @@ pub use access::Access;
 
 use access::Credentials;
 use ask::{Ask, Kind};
+use braid_core::k8s::dynamic::Offered;
 use braid_core::k8s::source::{Event, Source, SourceError};
 use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
 use clients::Clients;
@@ -189,6 +190,21 @@ impl Source for Api {
                 Err(err) => return Err(err),
             };
             if filled.uid == claim.uid { Ok(()) } else { Err(ask.is_another()) }
+        })
+    }
+
+    fn offered(&mut self, node: &str, driver: &str) -> Result<Vec<Offered>, SourceError> {
+        self.ask(self.limits.call, async |session| {
+            let (mut all, mut ask) = (Vec::new(), Ask::slices(node, driver, "")?);
+            loop {
+                let body = session.send(&ask).await?;
+                let (offered, next) = object::offered(&body).map_err(|err| ask.unreadable(&err))?;
+                all.extend(offered);
+                if next.is_empty() {
+                    return Ok(all);
+                }
+                ask = Ask::slices(node, driver, &next)?;
+            }
         })
     }
 }

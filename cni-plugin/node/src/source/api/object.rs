@@ -1,6 +1,7 @@
 //! Objects as the API server writes them: of each only what is asked for.
 
 use braid_core::cni::Json;
+use braid_core::k8s::dynamic::{DEVICE_ID, Offered, RESOURCE};
 use braid_core::k8s::source::{Event, Severity};
 use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -33,6 +34,7 @@ struct PodObject {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct PodSpec {
+    node_name: String,
     resource_claims: Vec<Claim>,
 }
 
@@ -95,6 +97,43 @@ enum OwnerPod {
     Name(String),
 }
 
+#[derive(Deserialize)]
+struct SliceList {
+    metadata: ListMeta,
+    items: Vec<SliceObject>,
+}
+
+#[derive(Deserialize)]
+struct SliceObject {
+    spec: SliceSpec,
+}
+
+#[derive(Deserialize)]
+struct SliceSpec {
+    pool: Pool,
+    #[serde(default)]
+    devices: Vec<Device>,
+}
+
+#[derive(Deserialize)]
+struct Pool {
+    name: String,
+    #[serde(default)]
+    generation: i64,
+}
+
+#[derive(Deserialize)]
+struct Device {
+    name: String,
+    #[serde(default)]
+    attributes: BTreeMap<String, Attribute>,
+}
+
+#[derive(Deserialize)]
+struct Attribute {
+    string: Option<String>,
+}
+
 pub(super) fn pod(name: &ObjectName, body: &[u8]) -> Result<Pod, Error> {
     let PodObject { metadata, spec, status } = serde_json::from_slice(body)?;
     let claims = spec.resource_claims.into_iter().chain(status.resource_claim_statuses);
@@ -104,7 +143,7 @@ pub(super) fn pod(name: &ObjectName, body: &[u8]) -> Result<Pod, Error> {
     resource_claims.dedup();
     let is_over = matches!(status.phase.as_str(), "Succeeded" | "Failed");
     let Meta { uid, annotations, .. } = metadata;
-    Ok(Pod { name: name.clone(), uid, annotations, resource_claims, is_over })
+    Ok(Pod { name: name.clone(), uid, annotations, resource_claims, node: spec.node_name, is_over })
 }
 
 pub(super) fn nad(name: &ObjectName, body: &[u8]) -> Result<Nad, Error> {
@@ -156,6 +195,19 @@ pub(super) fn claim(name: &ObjectName, body: &[u8]) -> Result<IpamClaim, Error> 
     let conditions = status.conditions.iter().filter_map(|value| Json::parse(value.to_string().as_bytes(), "").ok());
     let (conditions, ips) = (conditions.collect(), status.ips);
     Ok(IpamClaim { name: name.clone(), uid, network, interface, version, ips, owner_pod, conditions })
+}
+
+/// The devices of some ResourceSlices, and the start of the next page.
+pub(super) fn offered(body: &[u8]) -> Result<(Vec<Offered>, String), Error> {
+    let SliceList { metadata: ListMeta { next }, items } = serde_json::from_slice(body)?;
+    let of_slice = |SliceObject { spec: SliceSpec { pool: Pool { name, generation }, devices } }| {
+        devices.into_iter().map(move |Device { name: device, mut attributes }| {
+            let mut text = |key: &str| attributes.remove(key).and_then(|value| value.string).unwrap_or_default();
+            let (id, resource) = (text(DEVICE_ID), text(RESOURCE));
+            Offered { pool: String::clone(&name), generation, device, id, resource }
+        })
+    };
+    Ok((items.into_iter().flat_map(of_slice).collect(), next))
 }
 
 /// A time as Kubernetes writes it, in whole seconds.

@@ -4,9 +4,9 @@
 
 use braid_core::cni::{Code, Error};
 use braid_core::k8s::ObjectName;
+use braid_core::k8s::dynamic::{Allocated, Given};
 use http::uri::PathAndQuery;
 use prost::Message;
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 use tokio::runtime::Builder;
@@ -65,6 +65,8 @@ struct PodResources {
 struct ContainerResources {
     #[prost(message, repeated, tag = "2")]
     devices: Vec<ContainerDevices>,
+    #[prost(message, repeated, tag = "5")]
+    dynamic: Vec<DynamicResource>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -75,8 +77,24 @@ struct ContainerDevices {
     ids: Vec<String>,
 }
 
-/// The ids of the devices of a pod's containers, by resource. Code 11 where the kubelet does not say.
-pub fn devices(socket: &Path, pod: &ObjectName) -> Result<BTreeMap<String, Vec<String>>, Error> {
+#[derive(Clone, PartialEq, prost::Message)]
+struct DynamicResource {
+    #[prost(message, repeated, tag = "4")]
+    resources: Vec<ClaimResource>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ClaimResource {
+    #[prost(string, tag = "2")]
+    driver: String,
+    #[prost(string, tag = "3")]
+    pool: String,
+    #[prost(string, tag = "4")]
+    device: String,
+}
+
+/// The devices of a pod's containers. Code 11 where the kubelet does not say.
+pub fn devices(socket: &Path, pod: &ObjectName) -> Result<Given, Error> {
     let fail = |why: String| {
         let sentence = format!("devices of pod {pod}: {}: {why}", socket.display());
         Error::new(Code::TryAgain, sentence)
@@ -86,22 +104,31 @@ pub fn devices(socket: &Path, pod: &ObjectName) -> Result<BTreeMap<String, Vec<S
     let asked = runtime.block_on(async { timeout(PATIENCE, ask(socket, pod)).await });
     let Ok(answer) = asked else { return Err(fail(format!("no answer within {PATIENCE:?}"))) };
     let found = answer.map_err(fail)?.ok_or_else(|| fail("the kubelet does not know the pod".to_owned()))?;
-    Ok(by_resource(found))
+    Ok(given(found))
 }
 
-fn by_resource(found: PodResources) -> BTreeMap<String, Vec<String>> {
-    let mut devices: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for ContainerDevices { resource, ids } in found.containers.into_iter().flat_map(|container| container.devices) {
-        devices.entry(resource).or_default().extend(ids);
+fn given(found: PodResources) -> Given {
+    let mut given = Given::default();
+    for ContainerResources { devices, dynamic } in found.containers {
+        for ContainerDevices { resource, ids } in devices {
+            given.by_resource.entry(resource).or_default().extend(ids);
+        }
+        for ClaimResource { driver, pool, device } in dynamic.into_iter().flat_map(|claim| claim.resources) {
+            let allocated = Allocated { driver, pool, device };
+            // Containers may share a claim.
+            if !given.allocated.contains(&allocated) {
+                given.allocated.push(allocated);
+            }
+        }
     }
-    devices
+    given
 }
 
 /// The devices of each pod in the bytes of an answer, of either question; for tests, which have no kubelet.
-pub fn read(answer: &[u8]) -> Vec<BTreeMap<String, Vec<String>>> {
+pub fn read(answer: &[u8]) -> Vec<Given> {
     let of_get = GetResponse::decode(answer).ok().and_then(|answer| answer.pod);
     let of_list = ListResponse::decode(answer).map(|answer| answer.pods).unwrap_or_default();
-    of_get.into_iter().chain(of_list).map(by_resource).collect()
+    of_get.into_iter().chain(of_list).map(given).collect()
 }
 
 /// Asks for the pod alone; for all of them where the kubelet is too old for that, or has it switched off.

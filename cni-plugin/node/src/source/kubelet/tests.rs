@@ -14,7 +14,7 @@ use tonic::server::NamedService;
 use tonic::transport::Server;
 use tower::service_fn;
 
-type Devices = Result<BTreeMap<String, Vec<String>>, Error>;
+type Devices = Result<Given, Error>;
 
 /// The answer of a kubelet.
 #[derive(Clone, Default)]
@@ -105,7 +105,10 @@ fn pod(name: &str, containers: &[&[(&str, &[&str])]]) -> PodResources {
         resource: (*resource).to_owned(),
         ids: ids.iter().map(ToString::to_string).collect(),
     };
-    let container = |devices: &&[(&str, &[&str])]| ContainerResources { devices: devices.iter().map(device).collect() };
+    let container = |devices: &&[(&str, &[&str])]| ContainerResources {
+        devices: devices.iter().map(device).collect(),
+        dynamic: Vec::new(),
+    };
     PodResources {
         name: name.to_owned(),
         namespace: "ns".to_owned(),
@@ -119,17 +122,34 @@ fn d9_the_devices_of_all_containers_are_told_by_resource() {
     let pods = vec![pod("other", &[&[("a/vf", &["9"])]]), web];
     for (has_get, methods) in [(true, &["Get"][..]), (false, &["Get", "List"])] {
         let (devices, asked) = Kubelet { pods: pods.clone(), has_get, ..Kubelet::default() }.devices();
-        let devices = devices.expect("devices");
+        let devices = devices.expect("devices").by_resource;
         assert_eq!((devices["a/vf"].join(" "), devices["b/vf"].join(" ")), ("2 1 3".to_owned(), "x".to_owned()));
         assert_eq!(asked, methods);
     }
 }
 
 #[test]
+fn d9_a_device_of_a_claim_that_containers_share_is_told_once() {
+    let resource = |device: &str| {
+        let [driver, pool, device] = ["nic", "p", device].map(str::to_owned);
+        ClaimResource { driver, pool, device }
+    };
+    let container = |devices: &[&str]| {
+        let resources = devices.iter().copied().map(resource).collect();
+        ContainerResources { devices: Vec::new(), dynamic: vec![DynamicResource { resources }] }
+    };
+    let mut web = pod("web", &[]);
+    web.containers = vec![container(&["d1", "d2"]), container(&["d1"])];
+    let (devices, _) = Kubelet { pods: vec![web], has_get: true, ..Kubelet::default() }.devices();
+    let named: Vec<String> = devices.expect("devices").allocated.into_iter().map(|one| one.device).collect();
+    assert_eq!(named, ["d1", "d2"]);
+}
+
+#[test]
 fn d9_a_busy_kubelet_is_asked_again() {
     let kubelet = Kubelet { pods: vec![pod("web", &[])], has_get: true, busy: 2, ..Kubelet::default() };
     let (devices, asked) = kubelet.devices();
-    assert_eq!((devices.expect("an answer").len(), asked.len()), (0, 3));
+    assert_eq!((devices.expect("an answer"), asked.len()), (Given::default(), 3));
 }
 
 #[test]

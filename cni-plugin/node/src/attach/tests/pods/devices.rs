@@ -2,6 +2,7 @@
 
 use super::*;
 use braid_core::k8s::RESOURCE_NAME;
+use braid_core::k8s::dynamic::{Allocated, Given, Offered};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use tempfile::TempDir;
@@ -17,7 +18,7 @@ fn with_devices(annotation: &str, capability: &str) -> Model {
     let mut cluster = machine.cluster.borrow_mut();
     cluster.nads.push(Nad { name: object("vf"), config, annotations });
     let ids = ["0000:18:02.5", "0000:18:02.1"].map(str::to_owned);
-    cluster.devices = BTreeMap::from([("a/vf".to_owned(), ids.to_vec())]);
+    cluster.devices.by_resource = BTreeMap::from([("a/vf".to_owned(), ids.to_vec())]);
     drop(cluster);
     let dp = machine.devinfo.path().join("dp");
     fs::create_dir(&dp).expect("a folder");
@@ -66,6 +67,22 @@ fn d9_fewer_devices_than_networks_fail_the_pod_and_nobody_is_asked_where_none_is
         add(&machine, "").expect(annotation);
         assert_eq!(machine.cluster.borrow().devices_asked, 0, "{annotation}");
     }
+}
+
+#[test]
+fn d9_a_device_of_a_resource_claim_is_found_in_its_drivers_slices() {
+    let machine = with_devices("vf", "");
+    {
+        let mut cluster = machine.cluster.borrow_mut();
+        let [driver, pool, device] = ["nic", "p", "d1"].map(str::to_owned);
+        cluster.devices = Given { allocated: vec![Allocated { driver, pool, device }], ..Given::default() };
+        let [pool, device, id, resource] = ["p", "d1", "0000:18:02.1", "a/vf"].map(str::to_owned);
+        cluster.offered.push(("nic".to_owned(), Offered { pool, generation: 1, device, id, resource }));
+    }
+    add(&machine, "").expect("attached");
+    assert_eq!(machine.cluster.borrow().asked, 4, "pod, network, slices, status");
+    assert_eq!(files(&machine), [format!("c1:net1-device.json {INFO}")]);
+    assert!(published(&machine).contains(&format!(r#""device-info":{INFO}"#)), "{}", published(&machine));
 }
 
 #[test]

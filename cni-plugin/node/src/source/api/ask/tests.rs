@@ -44,6 +44,12 @@ fn a_request_names_its_object_and_changes_one_thing() {
          {\"metadata\":{\"resourceVersion\":\"7\"},\"status\":{\"conditions\":[],\"ips\":[\"10.0.0.9/24\"],\
          \"ownerPod\":{\"name\":\"web-0\"}}}"
     );
+    assert_eq!(
+        line(&Ask::slices("n-1.x", "nic.example", "abc").unwrap()),
+        "GET /apis/resource.k8s.io/v1/resourceslices?limit=500\
+         &fieldSelector=spec.nodeName%3Dn-1.x%2Cspec.driver%3Dnic.example&continue=abc "
+    );
+    assert!(Ask::slices("n", "a,spec.nodeName=b", "").is_err());
     assert_eq!(line(&Ask::list(Kind::Claim, "").unwrap()), "GET /apis/k8s.cni.cncf.io/v1alpha1/ipamclaims?limit=500 ");
     let next = Ask::list(Kind::Claim, "abc").unwrap();
     assert_eq!(line(&next), "GET /apis/k8s.cni.cncf.io/v1alpha1/ipamclaims?limit=500&continue=abc ");

@@ -9,6 +9,7 @@ fn a_pod_is_read_with_its_annotations_and_all_of_its_claims() {
     let body = json!({
         "metadata": {"uid": "u", "annotations": {"k": "v"}, "managedFields": [{}]},
         "spec": {
+            "nodeName": "n1",
             "containers": [{"name": "c"}],
             "resourceClaims": [{"name": "own", "resourceClaimName": "gpu"}, {"name": "t", "resourceClaimTemplateName": "x"}],
         },
@@ -23,6 +24,7 @@ fn a_pod_is_read_with_its_annotations_and_all_of_its_claims() {
         uid: "u".into(),
         annotations: [("k".to_owned(), "v".to_owned())].into(),
         resource_claims: ["b-extended", "b-t-x7", "gpu"].map(String::from).into(),
+        node: "n1".into(),
         is_over: false,
     };
     assert_eq!(pod(&name(), body.to_string().as_bytes()).unwrap(), expected);
@@ -57,6 +59,22 @@ fn i7_a_claims_pod_and_conditions_are_read_and_written() {
         assert_eq!(status_of_claim(&claim), json!({"metadata": {"resourceVersion": "7"}, "status": status}));
     }
     assert_eq!(seconds(Timestamp::UNIX_EPOCH), "1970-01-01T00:00:00Z");
+}
+
+#[test]
+fn d9_of_a_slice_the_devices_are_read_with_what_networks_need() {
+    let attributes = json!({DEVICE_ID: {"string": "0000:18:02.1"}, RESOURCE: {"string": "a/vf"}, "other": {"int": 5}});
+    let devices =
+        json!([{"name": "d1", "attributes": attributes}, {"name": "card", "attributes": {DEVICE_ID: {"int": 1}}}]);
+    let pool = json!({"name": "p", "generation": 3, "resourceSliceCount": 1});
+    let body = json!({"metadata": {"continue": "x"}, "items": [{"spec": {"pool": pool, "devices": devices}},
+        {"spec": {"pool": {"name": "q"}}}]});
+    let (offered, next) = offered(body.to_string().as_bytes()).unwrap();
+    let of = |device: &str, id: &str, resource: &str| {
+        let [pool, device, id, resource] = ["p", device, id, resource].map(String::from);
+        Offered { pool, generation: 3, device, id, resource }
+    };
+    assert_eq!((offered, next.as_str()), (vec![of("d1", "0000:18:02.1", "a/vf"), of("card", "", "")], "x"));
 }
 
 #[test]
