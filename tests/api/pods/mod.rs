@@ -5,6 +5,7 @@ mod claims;
 mod devices;
 mod faults;
 mod hostile;
+mod invalid;
 mod networks;
 mod order;
 mod rights;
@@ -82,6 +83,25 @@ impl Node {
 
     fn annotated(&self, name: &str, annotations: &Value) -> Pod {
         self.container(&self.world.create_pod(name, annotations))
+    }
+
+    /// Pods that ask for these networks, made by one request.
+    fn pods(&self, networks: &[(String, &str)]) -> Vec<Pod> {
+        let object = |(name, networks): &(String, &str)| {
+            let metadata =
+                json!({"name": name, "namespace": self.world.namespace, "annotations": {NETWORKS: networks}});
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata,
+                "spec": {"containers": [{"name": "c", "image": "none"}]}})
+        };
+        let items: Vec<Value> = networks.iter().map(object).collect();
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
+        self.world.server.kubectl(&["create", "-f", "-"], Some(&list));
+        let made = self.world.server.kubectl(&["get", "pods", "-n", &self.world.namespace, "-o", "json"], None);
+        let made: Value = serde_json::from_str(&made).expect("kubectl prints JSON");
+        let made = made["items"].as_array().expect("a list").iter();
+        let made: Vec<&Value> = made.collect();
+        let of = |(name, _): &(String, &str)| made.iter().find(|pod| pod["metadata"]["name"] == **name);
+        networks.iter().map(|one| self.container(of(one).expect("a pod"))).collect()
     }
 
     /// The container of a pod, and its namespace.

@@ -2,6 +2,7 @@
 
 use super::{CONF_DIR, Node, bridged, calls, json, spied, spy};
 use std::fs;
+use std::path::PathBuf;
 
 fn on_disk(file: &str, text: &str) {
     fs::write(format!("{CONF_DIR}/{file}"), text).expect("write a network");
@@ -35,6 +36,50 @@ fn n2_n5_n6_n7_n8_n11_a_network_is_in_its_object_or_on_disk_by_its_name() {
     deleted.reverse();
     assert_eq!(calls(), deleted);
     node.assert_nothing_left(&pod);
+}
+
+/// libcni's command line, `$BRAID_CNITOOL` or where `cargo xtask test` puts it.
+fn cnitool() -> Option<PathBuf> {
+    let cached = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache/braid/tools/cnitool");
+    Some(std::env::var_os("BRAID_CNITOOL").map_or_else(cached, PathBuf::from)).filter(|path| path.is_file())
+}
+
+#[test]
+fn n3_spec_config_is_a_networks_configuration_and_nothing_of_a_pods() {
+    // What braid wants to know of a network stands in annotations. In a configuration the same words are a plugin's.
+    let ours = json!({"invalidAnnotation": "ignore", "statusPrefixLength": true, "default-route": ["10.1.0.1"],
+        "k8s.v1.cni.cncf.io/resourceName": "a/vf", "ipam-claim-reference": "none", "namespaceIsolation": true});
+    let Some(node) = Node::new("config", &[("ours", spy("ours", &ours)), ("lan", bridged(1))]) else { return };
+    let before = ["ours", "lan"].map(|name| node.world.get("nad", name));
+    let pod = node.pod("web", "ours,lan");
+    pod.call.add().result();
+    let conf = spied()[0]["conf"].clone();
+    assert_eq!(conf, spy("ours", &ours), "as it is");
+    let status = node.status(&pod);
+    assert_eq!((&status[2]["ips"], &status[1]["default-route"]), (&json!(["10.1.0.2"]), &json!(null)));
+    pod.call.del().ok();
+    assert_eq!(["ours", "lan"].map(|name| node.world.get("nad", name)), before, "nobody writes to it");
+    // And another runtime of CNI takes it as it is.
+    let Some(cnitool) = cnitool() else {
+        braid_tests::feature::tell_skip("api::config", "needs cnitool, installed by cargo xtask test");
+        return;
+    };
+    let text = before[1]["spec"]["config"].as_str().expect("a text");
+    fs::create_dir_all("/etc/cni/net.d").expect("a folder");
+    fs::write("/etc/cni/net.d/lan.conflist", text).expect("a network");
+    let (plugins, other) = (braid_tests::sandbox::PLUGINS, node.world.sandbox.pod("other"));
+    // Under their names braid is both.
+    for plugin in ["bridge", "host-local"] {
+        node.world.sandbox.call(plugin, &other, json!({"cniVersion": "1.0.0"})).run("VERSION").result();
+    }
+    for (verb, addresses) in
+        [("add", vec!["10.1.0.3/24".to_owned()]), ("check", vec!["10.1.0.3/24".to_owned()]), ("del", vec![])]
+    {
+        let netns = other.path().display();
+        node.world.sandbox.run(&format!("env CNI_PATH={plugins} {} {verb} lan1 {netns}", cnitool.display()));
+        let found = if other.link_names().is_empty() { Vec::new() } else { other.addrs("eth0") };
+        assert_eq!(found, addresses, "{verb}");
+    }
 }
 
 #[test]

@@ -17,24 +17,24 @@ fn refuses(node: &Node, pod: &Pod, words: &[&str]) {
 }
 
 #[test]
-fn s1_s2_s3_s4_s6_s16_s34_both_formats_attach_the_same() {
-    let networks = [("a", spy("a", &json!({}))), ("formats-2/b", spy("b", &json!({})))];
+fn n4_s1_s2_s3_s4_s6_s16_s34_both_formats_attach_the_same() {
+    let networks = [("net.a", spy("a", &json!({}))), ("formats-2/b", spy("b", &json!({})))];
     let Some(node) = Node::new("formats", &[]) else { return };
     node.world.server.kubectl(&["create", "namespace", "formats-2"], None);
     node.create_networks(&networks);
     let json = json!([
-        {"name": "a", "namespace": "", "org.foo.x": {"any": 1}},
+        {"name": "net.a", "namespace": "", "org.foo.x": {"any": 1}},
         {"name": "b", "namespace": "formats-2", "interface": "lan0"},
-        {"name": "a"},
+        {"name": "net.a"},
     ]);
-    let texts = [("names", "a, formats-2/b@lan0 ,\n\ta,".to_owned()), ("json", json.to_string())];
+    let texts = [("names", "net.a, formats-2/b@lan0 ,\n\tnet.a,".to_owned()), ("json", json.to_string())];
     for (name, text) in texts {
         let pod = node.pod(name, &text);
         pod.call.add().result();
         let envs: Vec<Value> = spied().iter().map(|call| call["NETNS"].clone()).collect();
         assert!(envs.iter().all(|netns| *netns == pod.ns.path().to_str().expect("text")), "{envs:?}");
         assert_eq!(calls(), ["ADD a net1 spy", "ADD b lan0 spy", "ADD a net3 spy"], "{text}");
-        let entries = ["default eth0 true", "a net1 false", "formats-2/b lan0 false", "a net3 false"];
+        let entries = ["default eth0 true", "net.a net1 false", "formats-2/b lan0 false", "net.a net3 false"];
         assert_eq!(node.entries(&pod), entries, "{text}");
         pod.call.del().ok();
         assert_eq!(calls(), ["DEL a net3 spy", "DEL b lan0 spy", "DEL a net1 spy"], "{text}");
@@ -68,14 +68,15 @@ fn s5_s8_s22_an_invalid_annotation_fails_the_pod_or_is_ignored_with_an_event() {
 }
 
 #[test]
-fn s9_s13_s17_s18_s21_s23_what_a_pod_asks_for_reaches_every_plugin_that_can() {
-    let can = json!({"ips": true, "mac": true, "portMappings": true, "bandwidth": true});
+fn s9_s13_s17_s18_s19_s21_s23_s31_what_a_pod_asks_for_reaches_every_plugin_that_can() {
+    let can = json!({"ips": true, "mac": true, "portMappings": true, "bandwidth": true, "infinibandGUID": true});
     let (ip, mac) = ("10.9.0.7/24", "02:00:00:00:00:07");
     let plugin =
         json!({"type": "spy", "capabilities": can, "args": {"cni": {"a": 1, "b": 2}, "x": 5}, "says": says(ip, mac)});
     let list = json!({"cniVersion": "1.0.0", "name": "full", "plugins": [plugin, {"type": "spy2"}]});
     let Some(node) = Node::new("asked", &[("full", list)]) else { return };
     let asked = json!([{"name": "full", "ips": [ip], "mac": mac, "cni-args": {"b": 3, "c": "x"},
+        "infiniband-guid": "24:8A:07:03:00:8d:ae:2e",
         "portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "Udp"}, {"hostPort": 1, "containerPort": 2}],
         "bandwidth": {"ingressRate": 1_000_000_000}}]);
     let pod = node.pod("full", &asked.to_string());
@@ -86,6 +87,7 @@ fn s9_s13_s17_s18_s21_s23_what_a_pod_asks_for_reaches_every_plugin_that_can() {
     assert_eq!(second["args"], json!({"cni": {"b": 3, "c": "x"}}));
     let runtime = &first["runtimeConfig"];
     assert_eq!((&runtime["ips"], &runtime["mac"]), (&json!([ip]), &json!(mac)));
+    assert_eq!(runtime["infinibandGUID"], "24:8a:07:03:00:8d:ae:2e");
     let ports = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "udp"},
         {"hostPort": 1, "containerPort": 2, "protocol": "tcp"}]);
     assert_eq!(runtime["portMappings"], ports);
@@ -137,7 +139,54 @@ fn s9_s13_s21_s23_native_plugins_give_what_a_pod_asks_for() {
 }
 
 #[test]
-fn s10_s13_s20_s21_s23_s32_what_a_network_can_not_serve_fails_before_anything_runs() {
+fn s11_an_address_without_prefix_is_refused_where_nobody_knows_its_prefix() {
+    let mut fixed = bridged(2);
+    fixed["plugins"][0]["ipam"] = json!({"type": "static"});
+    let mut ranged = bridged(1);
+    for network in [&mut fixed, &mut ranged] {
+        network["plugins"][0]["capabilities"] = json!({"ips": true});
+    }
+    let Some(node) = Node::new("prefixless", &[("fixed", fixed), ("ranged", ranged)]) else { return };
+    let asks = |network: &str, ip: &str| json!([{"name": network, "ips": [ip]}]).to_string();
+    let pod = node.pod("fixed", &asks("fixed", "10.2.0.7"));
+    let error = pod.call.add().error();
+    let told = format!("{} {}", error.msg, error.details);
+    assert!(["network prefixless/fixed", "CIDR notation", "10.2.0.7"].iter().all(|word| told.contains(word)), "{told}");
+    node.assert_nothing_left(&pod);
+    for (name, network, ip, address) in
+        [("given", "fixed", "10.2.0.7/24", "10.2.0.7/24"), ("ranged", "ranged", "10.1.0.77", "10.1.0.77/24")]
+    {
+        let pod = node.pod(name, &asks(network, ip));
+        pod.call.add().result();
+        assert_eq!(pod.ns.addrs("net1"), [address]);
+        pod.call.del().ok();
+        node.assert_nothing_left(&pod);
+    }
+}
+
+#[test]
+fn s24_a_pod_is_held_to_the_bandwidth_it_asks_for_in_each_direction() {
+    let mut lan = bridged(1);
+    lan["plugins"]
+        .as_array_mut()
+        .expect("a list")
+        .push(json!({"type": "bandwidth", "capabilities": {"bandwidth": true}}));
+    let Some(node) = Node::new("shaped", &[("lan", lan)]) else { return };
+    let limits =
+        json!({"ingressRate": 20_000_000, "ingressBurst": 160_000, "egressRate": 10_000_000, "egressBurst": 160_000});
+    let pod = node.pod("web", &json!([{"name": "lan", "bandwidth": limits}]).to_string());
+    let result = pod.call.add().result();
+    let host = node.world.sandbox.host();
+    // Headers are 4 % of what the rate counts.
+    host.assert_sends(&pod.ns, "10.1.0.2", 0.9 * 0.956 * 2e7, (1.01 * 2e7, 160_000.0));
+    pod.ns.assert_sends(host, "10.1.0.1", 0.9 * 0.956 * 1e7, (1.01 * 1e7, 160_000.0));
+    pod.call.check(&result).ok();
+    pod.call.del().ok();
+    node.assert_nothing_left(&pod);
+}
+
+#[test]
+fn s10_s13_s20_s21_s23_s31_s32_what_a_network_can_not_serve_fails_before_anything_runs() {
     let no = json!({"capabilities": {"ips": false}});
     let ips = spy("ips", &json!({"capabilities": {"ips": true}}));
     let Some(node) = Node::new("unable", &[("none", spy("none", &no)), ("ips", ips)]) else { return };
@@ -150,6 +199,11 @@ fn s10_s13_s20_s21_s23_s32_what_a_network_can_not_serve_fails_before_anything_ru
             "ports",
             none("portMappings", &json!([{"hostPort": 1, "containerPort": 2}])),
             ["\"portMappings\"", "capability \"portMappings\""],
+        ),
+        (
+            "guid",
+            none("infiniband-guid", &json!("24:8a:07:03:00:8d:ae:2e")),
+            ["\"infiniband-guid\"", "capability \"infinibandGUID\""],
         ),
         ("rate", none("bandwidth", &json!({"egressRate": 1000})), ["\"bandwidth\"", "capability \"bandwidth\""]),
         (

@@ -22,7 +22,8 @@ if conf.get("alone"):
     time.sleep(0.2)
     os.rmdir("/run/busy")
 if conf.get("fail") == verb or os.path.exists("/run/fail." + conf["name"] + "." + verb):
-    print(json.dumps({"cniVersion": conf["cniVersion"], "code": 107, "msg": "spy was told to fail"}))
+    msg = conf.get("msg", "spy was told to fail")
+    print(json.dumps({"cniVersion": conf["cniVersion"], "code": 107, "msg": msg}))
     sys.exit(1)
 info, path = conf.get("device-info"), conf.get("runtimeConfig", {}).get("CNIDeviceInfoFile")
 if verb == "ADD" and info is not None and path is not None:
