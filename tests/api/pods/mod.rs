@@ -6,6 +6,7 @@ mod devices;
 mod faults;
 mod hostile;
 mod invalid;
+mod multus;
 mod networks;
 mod order;
 mod rights;
