@@ -5,6 +5,7 @@ use nix::sched::{CloneFlags, setns, unshare};
 use std::fs::{self, File};
 use std::net::TcpStream;
 use std::path::Path;
+use std::process::Output;
 use std::sync::{OnceLock, mpsc};
 use std::time::Instant;
 use xtask::cluster::API_SERVER;
@@ -81,6 +82,11 @@ impl Server {
     #[track_caller]
     pub(crate) fn kubectl(&self, args: &[&str], input: Option<&Value>) -> String {
         self.enter(|| self.api.kubectl(args, input)).unwrap_or_else(|err| panic!("{err:#}"))
+    }
+
+    /// kubectl as administrator, whether it succeeds or not.
+    pub(crate) fn try_kubectl(&self, args: &[&str], input: Option<&Value>) -> Output {
+        self.enter(|| self.api.try_kubectl(args, input)).expect("kubectl runs")
     }
 
     /// The requests that it has seen so far.

@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use std::collections::BTreeSet;
 
 fuzz_target!(|answer: &[u8]| {
-    for devices in kubelet::read(answer) {
+    for devices in kubelet::read(answer).into_iter().map(|given| given.by_resource) {
         // As many networks of each resource as there are different devices of it, and one more.
         let mut asked: Vec<Option<&str>> = vec![None];
         for (resource, ids) in &devices {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 /// Its port at [`API_SERVER`].
@@ -71,17 +71,22 @@ impl ApiServer {
 
     /// kubectl as administrator; what it prints.
     pub fn kubectl(&self, args: &[&str], input: Option<&Value>) -> Result<String> {
+        let output = self.try_kubectl(args, input)?;
+        if !output.status.success() {
+            bail!("kubectl {args:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// kubectl as administrator, whether it succeeds or not.
+    pub fn try_kubectl(&self, args: &[&str], input: Option<&Value>) -> Result<Output> {
         let mut command = self.command(args);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().context("start kubectl")?;
         let mut stdin = child.stdin.take().context("kubectl has no input")?;
         stdin.write_all(input.map(ToString::to_string).unwrap_or_default().as_bytes()).context("write to kubectl")?;
         drop(stdin);
-        let output = child.wait_with_output().context("wait for kubectl")?;
-        if !output.status.success() {
-            bail!("kubectl {args:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
-        }
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        child.wait_with_output().context("wait for kubectl")
     }
 
     /// The requests that it has seen so far.

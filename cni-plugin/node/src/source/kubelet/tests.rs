@@ -167,15 +167,15 @@ fn what_a_kubelet_writes_is_read_back() {
         resource: resource.to_owned(),
         ids: ids.iter().map(ToString::to_string).collect(),
     };
-    let container = |devices| ContainerResources { devices };
+    let container = |devices| ContainerResources { devices, dynamic: Vec::new() };
     let containers = vec![
         container(vec![devices("a/vf", &["0000:18:02.1"]), devices("b/vf", &[])]),
         container(vec![devices("a/vf", &["0000:18:02.2"])]),
     ];
     let pod = PodResources { name: "web".to_owned(), namespace: "ns".to_owned(), containers };
     let of = |resource: &str, ids: &[&str]| (resource.to_owned(), ids.iter().map(ToString::to_string).collect());
-    let expected: BTreeMap<String, Vec<String>> =
-        BTreeMap::from([of("a/vf", &["0000:18:02.1", "0000:18:02.2"]), of("b/vf", &[])]);
+    let by_resource = [of("a/vf", &["0000:18:02.1", "0000:18:02.2"]), of("b/vf", &[])].into();
+    let expected = Given { by_resource, ..Given::default() };
     // A list of one pod has the same bytes as the answer to `Get`.
     let written = GetResponse { pod: Some(pod.clone()) }.encode_to_vec();
     assert_eq!(read(&written), [expected.clone(), expected.clone()]);
