@@ -4,6 +4,7 @@ use super::within;
 use crate::Doing;
 use crate::sys::executable;
 use crate::sys::writers::Writers;
+use braid_core::cni::bounds::shortened;
 use braid_core::cni::{Command, Error, Json, Owner};
 use std::fs::{self, Metadata};
 use std::io::{self, Write};
@@ -56,7 +57,9 @@ fn look_up(plugin: &str, path: &[PathBuf]) -> Result<(PathBuf, Metadata), Error>
     }
     let regular = |file: PathBuf| fs::metadata(&file).ok().filter(Metadata::is_file).map(|meta| (file, meta));
     let found = path.iter().find_map(|dir| regular(dir.join(plugin)));
-    found.ok_or_else(|| Error::internal(format!("failed to find plugin {plugin:?} in path {}", text_of(path))))
+    found.ok_or_else(|| {
+        Error::internal(format!("failed to find plugin {:?} in path {}", shortened(plugin), text_of(path)))
+    })
 }
 
 fn is_itself(plugin: &str, file: &Path, meta: &Metadata) -> Option<Error> {

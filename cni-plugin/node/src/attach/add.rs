@@ -44,8 +44,9 @@ pub type Deliver<'d> =
 /// Attaches the container to all networks and delivers the result, or leaves everything as it was.
 #[inline(never)] // `cargo xtask dist` knows the calls that run it by its name.
 pub fn add(call: &Invocation, machine: &dyn Machine, deliver: &mut Deliver<'_>) -> Result<Added, Error> {
-    for Wanted { attachment, chain, .. } in &call.wanted {
-        chain.find_foreign(attachment)?;
+    for wanted in &call.wanted {
+        let found = wanted.chain.find_foreign(&wanted.attachment);
+        found.map_err(|err| if call.wanted.len() > 1 { err.context(wanted.title()) } else { err })?;
     }
     if let [wanted] = &call.wanted[..]
         && let Some(ipam) = wanted.chain.ipam_alone()

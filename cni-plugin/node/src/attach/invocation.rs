@@ -125,6 +125,12 @@ impl Wanted {
         self.claim.as_ref().map_or_else(|| self.chain.owner(&self.attachment), of_claim)
     }
 
+    /// The network as errors name it.
+    pub fn title(&self) -> String {
+        let of_object = |object: &ObjectName| format!("network {object}");
+        self.object.as_ref().map_or_else(|| format!("network {:?}", self.chain.network()), of_object)
+    }
+
     /// The container's namespace as results name it.
     pub fn sandbox(&self) -> String {
         self.attachment.netns.as_deref().unwrap_or(Path::new("")).display().to_string()
