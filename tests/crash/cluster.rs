@@ -23,6 +23,17 @@ const CONTAINER: &str = "io.braid/container";
 /// The pod's interfaces, one a network, in order.
 pub(crate) const INTERFACES: [&str; 3] = ["eth0", "net1", "net2"];
 
+/// What a pod is to be told of a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// All networks, or the record says that they are owed: an ADD succeeded.
+    All,
+    /// Nothing: an ADD failed, and has said so.
+    Nothing,
+    /// One of the two: a call ended early, or was none of ADD.
+    Either,
+}
+
 /// The pod, and the way to its server.
 pub(crate) struct Cluster {
     server: &'static Server,
@@ -79,9 +90,9 @@ impl Cluster {
         format!("IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={POD};K8S_POD_UID={uid}")
     }
 
-    /// Fails if the pod's status is wrong about the container `id`. It is about nobody of that name, or about all its networks,
-    /// with the addresses of those interfaces that are there. It `is_due` behind an ADD that succeeded, unless it is owed.
-    pub(crate) fn judge_status(&self, id: &str, pod: &Ns, is_due: bool) -> Result<(), String> {
+    /// Fails if the pod's status is wrong about the container `id`. It says nothing of that, or tells all its networks, with the
+    /// addresses of those interfaces that are there.
+    pub(crate) fn judge_status(&self, id: &str, pod: &Ns, due: Due) -> Result<(), String> {
         let status = self.status();
         let wrong = |why: &str| Err(format!("network-status {why}: {}", Value::from(status.clone())));
         if !status.contains(&of_others()) {
@@ -89,7 +100,14 @@ impl Cluster {
         }
         let own: Vec<&Value> = status.iter().filter(|entry| entry[CONTAINER] == id).collect();
         if own.is_empty() {
-            return if is_due && !is_owed(id) { wrong(&format!("says nothing of container {id}")) } else { Ok(()) };
+            return if due == Due::All && !is_owed(id) {
+                wrong(&format!("says nothing of container {id}"))
+            } else {
+                Ok(())
+            };
+        }
+        if due == Due::Nothing {
+            return wrong(&format!("tells of container {id}, whose ADD failed"));
         }
         let there = addresses(pod);
         let names = [String::from("net"), format!("{}/side", self.namespace), format!("{}/shaped", self.namespace)];
@@ -103,7 +121,7 @@ impl Cluster {
             let kernels: Vec<&str> =
                 there.iter().filter(|(link, _)| link == interface).map(|(_, ip)| ip.as_str()).collect();
             let told: Vec<&str> = entry["ips"].as_array().into_iter().flatten().map(text).collect();
-            if told.len() != 1 || (is_due || !kernels.is_empty()) && told != kernels {
+            if told.len() != 1 || (due == Due::All || !kernels.is_empty()) && told != kernels {
                 return wrong(&format!("is not what {interface} has: {kernels:?}"));
             }
         }

@@ -1,5 +1,6 @@
 //! One trial for each system call of ADD and DEL: it goes wrong there, DEL or GC cleans up, and ADD works again.
 
+use crate::cluster::Due;
 use crate::points::{Fault, HUNG, Point, points, run};
 use crate::world::{World, ok};
 use braid_tests::{Answer, Call, Feature};
@@ -136,7 +137,12 @@ impl Pass<'_> {
         match run(&call, self.verb, point, fault) {
             Some(answer) => {
                 self.judge(&call, point, fault, &answer)?;
-                self.world.judge_status(&id, self.verb == "ADD" && answer.code == 0)?;
+                let due = match (self.verb, answer.code) {
+                    ("ADD", 0) => Due::All,
+                    ("ADD", 1) => Due::Nothing,
+                    _ => Due::Either,
+                };
+                self.world.judge_status(&id, due)?;
             }
             None => self.missed += 1,
         }
@@ -153,7 +159,7 @@ impl Pass<'_> {
             return Err(format!("a second ADD failed: {}", again.stdout));
         }
         self.world.attached()?;
-        self.world.judge_status(&id, true)?;
+        self.world.judge_status(&id, Due::All)?;
         ok("the last DEL", &call.del())
     }
 

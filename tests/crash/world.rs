@@ -1,6 +1,6 @@
 //! A host on which one container comes and goes, until something of it stays.
 
-use crate::cluster::{self, Cluster};
+use crate::cluster::{self, Cluster, Due};
 use braid_tests::{Answer, Call, Ns, Sandbox, Value, json, state};
 use std::fs;
 use std::io::ErrorKind;
@@ -78,9 +78,9 @@ impl World {
         }
     }
 
-    /// Fails if what a pod is told of its container `id` is wrong, or is missing where it `is_due`.
-    pub(crate) fn judge_status(&self, id: &str, is_due: bool) -> Result<(), String> {
-        self.cluster.as_ref().map_or(Ok(()), |cluster| cluster.judge_status(id, &self.pod, is_due))
+    /// Fails if what a pod is told of its container `id` is wrong.
+    pub(crate) fn judge_status(&self, id: &str, due: Due) -> Result<(), String> {
+        self.cluster.as_ref().map_or(Ok(()), |cluster| cluster.judge_status(id, &self.pod, due))
     }
 
     /// A call of the reference host-local, which shares the store.

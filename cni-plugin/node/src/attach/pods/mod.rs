@@ -42,8 +42,9 @@ pub fn add(
     attach(&call, machine, &mut |results, host| {
         publisher.verify(results)?;
         publisher.fill_claims(results, finder.source())?;
+        let text = super::stdout(results, version)?;
         let owed = publisher.publish(results, (host, finder.source()), machine);
-        deliver(&super::stdout(results, version)?)?;
+        deliver(&text).inspect_err(|_| publisher.withdraw(finder.source(), machine))?;
         Ok(owed)
     })
 }

@@ -75,6 +75,16 @@ impl Publisher {
         Some(Owed { pod: pod.name.clone(), uid: pod.uid.clone(), status: value })
     }
 
+    /// Publishes what was there before: of a call whose result nobody has, nothing stays.
+    #[cold]
+    pub(super) fn withdraw(&self, source: Option<&mut (dyn Source + 'static)>, machine: &dyn Machine) {
+        let (Some(pod), Some(source)) = (self.pod.as_ref(), source) else { return };
+        let before = pod.annotations.get(NETWORK_STATUS).map_or("[]", String::as_str);
+        if let Err(err) = source.annotate(&pod.name, &pod.uid, NETWORK_STATUS, before) {
+            machine.warn(&format!("pod {}: its network-status is of a call that failed: {err}", pod.name));
+        }
+    }
+
     /// The entry of a network, with the kernel's `mtu`.
     fn entry(&self, of: &OfNetwork, result: Option<&AddResult>, mtu: Option<u32>, machine: &dyn Machine) -> Json {
         let OfNetwork { network, file, .. } = of;

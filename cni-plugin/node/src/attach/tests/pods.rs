@@ -200,6 +200,16 @@ fn s8_an_invalid_annotation_fails_the_pod_or_is_ignored_with_an_event() {
 }
 
 #[test]
+fn a_result_that_nobody_gets_leaves_no_status() {
+    let machine = cluster(Some("blue"));
+    let (request, settings) = request(Command::Add, "");
+    let added = pods::add(&request, &settings, &machine, &mut |_| Err(Error::io("closed")));
+    assert!(added.map(drop).expect_err("not delivered").msg.contains("closed"));
+    assert_eq!(status(&machine), [""; 0]);
+    assert_nothing_left(&machine, "");
+}
+
+#[test]
 fn an_event_that_can_not_be_told_is_a_warning() {
     let machine = cluster(Some("blue@"));
     machine.cluster.borrow_mut().fails_at = Some(1);
