@@ -11,6 +11,7 @@ mod networks;
 mod order;
 mod rights;
 mod routes;
+mod secrets;
 mod selection;
 mod status;
 

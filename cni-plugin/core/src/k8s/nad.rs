@@ -129,7 +129,10 @@ fn rank(file: &DiskFile) -> Option<u8> {
 impl Definition {
     /// Reads a plugin's configuration or a list; its name is `name` where it has none. Codes as of a configuration.
     pub fn parse(mut json: Json, name: &str) -> Result<Self, Error> {
-        json.expect_object("network config")?;
+        // Whatever else it is, a secret may be in it.
+        if json.expect_object("network config").is_err() {
+            return Err(Error::decode("network config: expected an object"));
+        }
         if json.str_or("name", "")?.is_empty() {
             json.set("name", name);
         }
