@@ -94,10 +94,10 @@ impl Access {
     /// That a file of a service account can't be read. One that is missing comes: the kubelet takes the files of a pod away with
     /// it, and the next pod of its kind has them again.
     fn unread(&self, why: &str, err: &io::Error) -> SourceError {
-        match err.kind() {
-            io::ErrorKind::NotFound => SourceError::Passing { why: format!("{}: {why}", self.place()) },
-            _ => self.refused(&why),
+        if err.kind() == io::ErrorKind::NotFound {
+            return SourceError::Passing { why: format!("{}: {why}", self.place()) };
         }
+        self.refused(&why)
     }
 
     /// That these credentials can't be used.
