@@ -99,6 +99,7 @@ pub(crate) struct NumaNode {
     id: i64,
 }
 
+#[expect(clippy::struct_field_names, reason = "as in the kubelet's proto")]
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct DynamicResource {
     #[prost(string, tag = "2")]
