@@ -108,7 +108,9 @@ fn one_more<'a>(
 ) -> Result<[Figures; 2]> {
     let log = args.audit_log.as_deref();
     let from = log.map(audit::len).transpose()?;
-    far.into_iter().for_each(|conflist| site.call_by(conflist));
+    if let Some(conflist) = far {
+        site.call_by(conflist);
+    }
     let (add, del) = site.round(false)?;
     if let Some((log, from)) = log.zip(from) {
         let requests = audit::requests(log, from, namespace(args.cni_args(name)))?;
