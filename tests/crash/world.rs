@@ -183,8 +183,16 @@ fn conf(plugin: &str) -> Value {
     if plugin == POD {
         return cluster::conf();
     }
-    let ipam = ipam();
-    let keys = match plugin {
+    let mut conf = json!({"cniVersion": "1.1.0", "name": "net", "type": face(plugin), "ipam": ipam()});
+    for (key, value) in keys(plugin, &ipam()).as_object().into_iter().flatten() {
+        conf[key] = value.clone();
+    }
+    conf
+}
+
+/// What the configuration has of its own: a list, or the keys of one plugin.
+fn keys(plugin: &str, ipam: &Value) -> Value {
+    match plugin {
         "full-chain" => {
             let bridge = json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipMasq": true, "ipam": ipam});
             let mapping = json!({"hostPort": 8080, "containerPort": 80, "protocol": "udp"});
@@ -231,12 +239,7 @@ fn conf(plugin: &str) -> Value {
             json!({"plugins": [bridge, {"type": "vrf", "vrfname": "blue"}]})
         }
         _ => json!({"master": PARENT}),
-    };
-    let mut conf = json!({"cniVersion": "1.1.0", "name": "net", "type": face(plugin), "ipam": ipam});
-    for (key, value) in keys.as_object().into_iter().flatten() {
-        conf[key] = value.clone();
     }
-    conf
 }
 
 /// Why a call that should have succeeded and printed nothing did not.

@@ -180,7 +180,9 @@ fn a_plugin_that_braid_does_not_know_gets_what_was_made_and_no_more() {
     assert_eq!(result["ips"][0]["address"], "10.1.17.9/24");
     let mut expected = made();
     let own = [("type", json!("other")), ("key", json!([1]))];
-    own.into_iter().for_each(|(key, value)| expected[key] = value);
+    for (key, value) in own {
+        expected[key] = value;
+    }
     let expected = expected.as_object().unwrap().clone();
     let expected: Value =
         expected.into_iter().filter(|(key, _)| !["isGateway", "isDefaultGateway"].contains(&key.as_str())).collect();

@@ -146,7 +146,7 @@ fn what_can_not_work_is_refused_before_anything_changes() {
     before.assert_same(&host.state());
 }
 
-/// Where the kernel has SELinux the tap is made by a process of that context, as it is for the reference plugin.
+/// Where the kernel has `SELinux` the tap is made by a process of that context, as it is for the reference plugin.
 #[test]
 fn a_context_that_the_kernel_does_not_know_is_named_and_nothing_stays() {
     if fs::exists("/sys/fs/selinux/enforce").unwrap_or(false) {

@@ -120,7 +120,9 @@ fn the_vrf_goes_with_its_last_member() {
                 prev = call.clone().with("prevResult", prev).add().result();
             }
         };
-        calls.iter().for_each(|calls| attach(calls));
+        for calls in &calls {
+            attach(calls);
+        }
         assert_eq!(
             (vrf_of(&pod, "net1"), vrf_of(&pod, "net2")),
             ((json!("blue"), json!(42)), (json!("blue"), json!(42)))
@@ -166,7 +168,9 @@ fn two_attachments_of_one_container_share_its_table() {
         call.check(result).ok();
     }
     assert_eq!(table(&pod, "1").len(), 2 * expected(1).len());
-    calls.iter().for_each(|call| call.del().ok());
+    for call in &calls {
+        call.del().ok();
+    }
     assert_eq!(pod.link_names(), Vec::<String>::new());
 }
 

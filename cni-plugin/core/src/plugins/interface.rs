@@ -65,7 +65,9 @@ pub fn attached(
         None => steps.push(up(&call.pod())),
         Some(Lease { mut ips, routes, .. }) => {
             refuse_no_addresses(&ips)?;
-            ips.iter_mut().for_each(|ip| ip.interface = Some(0));
+            for ip in &mut ips {
+                ip.interface = Some(0);
+            }
             steps.extend(configure(&call.pod(), &ips, &routes, dad));
             (result.ips, result.routes) = (ips, routes);
         }

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 pub(super) const DEFAULT_BIN_DIR: &str = "/opt/cni/bin";
 /// The program's own name.
 pub(super) const PROGRAM: &str = "braid";
-/// Names under which a DaemonSet of others copies its plugin whenever it starts. Through a link the copy would replace this
+/// Names under which a `DaemonSet` of others copies its plugin whenever it starts. Through a link the copy would replace this
 /// program itself.
 const WRITTEN_BY_OTHERS: &[&str] = &["flannel"];
 

@@ -79,7 +79,9 @@ impl HostDevice {
         let mut result = AddResult { interfaces: vec![call.interface(String::new())], ..AddResult::default() };
         if let Some(Lease { mut ips, routes, .. }) = lease {
             interface::refuse_no_addresses(&ips)?;
-            ips.iter_mut().for_each(|ip| ip.interface = Some(0));
+            for ip in &mut ips {
+                ip.interface = Some(0);
+            }
             (result.ips, result.routes) = (ips, routes);
         }
         Ok(Planned { result, ..Planned::default() })

@@ -49,7 +49,7 @@ fn completed(kernel: &mut Kernel, link: &Link) -> Result<(), Cause> {
     result
 }
 
-/// Has a process of that SELinux context make it, whose programs may open it then.
+/// Has a process of that `SELinux` context make it, whose programs may open it then.
 fn by_ip(link: &Link, made: &Made, context: &str) -> Result<(), Cause> {
     let path = FOLDERS.iter().map(|folder| PathBuf::from(folder).join("ip")).find(|path| path.exists());
     let path = path.ok_or_else(|| Cause::Refused("a selinuxContext needs the program ip (iproute2)".to_owned()))?;

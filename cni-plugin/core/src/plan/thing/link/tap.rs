@@ -24,7 +24,7 @@ pub struct Tap {
     /// Each frame has a header of virtio before it, until a program that opens it says otherwise.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub vnet_hdr: bool,
-    /// The SELinux context of the process that makes it.
+    /// The `SELinux` context of the process that makes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
 }
