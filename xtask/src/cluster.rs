@@ -2,6 +2,8 @@
 
 pub mod api_server;
 pub(crate) mod binaries;
+pub mod audit;
+mod binaries;
 mod cni;
 mod control_plane;
 pub mod deploy;

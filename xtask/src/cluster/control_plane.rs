@@ -1,5 +1,6 @@
 //! etcd, API server, controller manager and scheduler, in a network namespace of their own.
 
+use super::audit;
 use super::state::{API_SERVER, CONTROL_PLANE, Cluster, Node, bin, in_netns};
 use super::wait;
 use anyhow::Result;
@@ -19,7 +20,7 @@ pub(crate) fn start(cluster: &Cluster) -> Result<()> {
     etcd.arg("--data-dir").arg(cluster.dir().join("etcd")).arg("--unsafe-no-fsync");
     let mut scheduler = in_netns(CONTROL_PLANE, bin().join("kube-scheduler"));
     scheduler.arg(flag("kubeconfig", cluster, "admin.conf")).arg("--leader-elect=false");
-    let commands = [etcd, api_server(cluster), controller_manager(cluster), scheduler];
+    let commands = [etcd, api_server(cluster)?, controller_manager(cluster), scheduler];
     let mut daemons: Vec<(&str, Child)> = Vec::new();
     for (name, mut command) in LOGS.iter().zip(commands) {
         daemons.push((name, wait::daemon(cluster, name, &mut command)?));
@@ -49,14 +50,15 @@ pub(crate) fn register(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
     cluster.create(&items.collect::<Vec<_>>())
 }
 
-fn api_server(cluster: &Cluster) -> Command {
+fn api_server(cluster: &Cluster) -> Result<Command> {
     let mut command = in_netns(CONTROL_PLANE, bin().join("kube-apiserver"));
     command
         .args(api_server_flags(|file| cluster.pki(file), API_SERVER))
+        .args(audit::flags(&cluster.log(""))?)
         .arg("--kubelet-preferred-address-types=InternalIP")
         .arg(flag("kubelet-client-certificate", cluster, "admin.crt"))
         .arg(flag("kubelet-client-key", cluster, "admin.key"));
-    command
+    Ok(command)
 }
 
 /// The flags of an API server at `address` beside its etcd, with the certificates of [`Pki`](super::Pki).

@@ -1,0 +1,105 @@
+//! The API server's audit log: what braid's account has asked for, held against its role.
+
+use super::Cluster;
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// The user whose requests are logged: the account of deploy/rbac.yaml.
+pub const USER: &str = "system:serviceaccount:kube-system:braid";
+const LOG: &str = "audit.log";
+
+/// Requests of [`USER`] that the server has answered.
+pub struct Audit {
+    requests: Vec<Value>,
+}
+
+/// Writes the policy into `folder`; the flags by which an API server logs there.
+pub fn flags(folder: &Path) -> Result<[String; 2]> {
+    let rules = json!([{"level": "Metadata", "users": [USER]}]);
+    let omitted = ["RequestReceived"];
+    let policy = json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": omitted, "rules": rules});
+    let file = folder.join("audit-policy");
+    fs::write(&file, policy.to_string()).with_context(|| format!("write {}", file.display()))?;
+    let log = folder.join(LOG);
+    Ok([format!("--audit-log-path={}", log.display()), format!("--audit-policy-file={}", file.display())])
+}
+
+impl Audit {
+    /// Reads the log of the API server that logs to `folder`; a line that is still being written is left out.
+    pub fn read(folder: &Path) -> Result<Self> {
+        let log = folder.join(LOG);
+        let text = fs::read_to_string(&log).with_context(|| format!("read {}", log.display()))?;
+        Ok(Self { requests: text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect() })
+    }
+
+    /// The log of a cluster.
+    pub fn of(cluster: &Cluster) -> Result<Self> {
+        Self::read(&cluster.log(""))
+    }
+
+    /// The events of the log, as the API server wrote them.
+    pub fn requests(&self) -> &[Value] {
+        &self.requests
+    }
+
+    /// `<verb> <group>/<resource>` of all that was asked for.
+    pub fn asked(&self) -> BTreeSet<String> {
+        self.requests.iter().map(right).collect()
+    }
+
+    /// The same of what the server did not allow.
+    pub fn forbidden(&self) -> Vec<String> {
+        let is_forbidden = |request: &&Value| request["annotations"]["authorization.k8s.io/decision"] == "forbid";
+        self.requests.iter().filter(is_forbidden).map(right).collect()
+    }
+}
+
+fn right(request: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let object = &request["objectRef"];
+    if object["resource"].is_null() {
+        return format!("{} {}", text(&request["verb"]), text(&request["requestURI"]));
+    }
+    let (group, resource, below) = (text(&object["apiGroup"]), text(&object["resource"]), text(&object["subresource"]));
+    let below = if below.is_empty() { below } else { format!("/{below}") };
+    format!("{} {group}/{resource}{below}", text(&request["verb"]))
+}
+
+/// `<verb> <group>/<resource>` of all that a role grants.
+pub fn granted(role: &Value) -> BTreeSet<String> {
+    let list = |value: &Value| -> Vec<String> {
+        value.as_array().into_iter().flatten().filter_map(|word| word.as_str().map(str::to_owned)).collect()
+    };
+    let mut rights = BTreeSet::new();
+    for rule in role["rules"].as_array().into_iter().flatten() {
+        for verb in list(&rule["verbs"]) {
+            for group in list(&rule["apiGroups"]) {
+                rights.extend(list(&rule["resources"]).iter().map(|resource| format!("{verb} {group}/{resource}")));
+            }
+        }
+    }
+    rights
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_and_a_rule_name_a_right_in_the_same_words() {
+        let object = json!({"resource": "pods", "subresource": "status", "apiVersion": "v1"});
+        let forbid = json!({"authorization.k8s.io/decision": "forbid"});
+        let requests = vec![
+            json!({"verb": "patch", "objectRef": object}),
+            json!({"verb": "get", "requestURI": "/version", "annotations": forbid}),
+        ];
+        let audit = Audit { requests };
+        assert_eq!(audit.asked(), BTreeSet::from(["patch /pods/status".to_owned(), "get /version".to_owned()]));
+        assert_eq!(audit.forbidden(), ["get /version"]);
+        let role = json!({"rules": [{"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]}]});
+        assert_eq!(granted(&role), BTreeSet::from(["patch /pods/status".to_owned()]));
+    }
+}
