@@ -72,7 +72,17 @@ impl Files {
                 }
             }
         }
+        if let Some(folder) = self.own_folder().filter(|_| !is_dry_run) {
+            // One with other files stays.
+            let _ = fs::remove_dir(folder);
+        }
         Ok(done)
+    }
+
+    /// The folder of the kubeconfig, where it is not the one of all configurations.
+    fn own_folder(&self) -> Option<PathBuf> {
+        let [own, all] = [self.kubeconfig.as_ref()?.parent()?, self.conflist.as_ref()?.parent()?];
+        (own != all).then(|| self.seen(own))
     }
 
     /// The node's path as this process sees it.
@@ -260,6 +270,9 @@ mod tests {
         assert_eq!(fs::read_dir(&folder).expect("a folder").count(), 3);
         assert_eq!(files.remove(false).expect("removed").len(), 2);
         assert_eq!(files.remove(false).expect("removed"), [""; 0]);
+        let left: Vec<_> =
+            fs::read_dir(&folder).expect("a folder").map(|entry| entry.expect("an entry").file_name()).collect();
+        assert_eq!(left, ["10.conflist"]);
     }
 
     #[test]
