@@ -23,6 +23,7 @@ use crate::sh;
 use anyhow::Result;
 use clap::Subcommand;
 pub use control_plane::api_server_flags;
+pub use node::Service;
 pub use node_config::METRICS;
 pub use pki::Pki;
 pub use state::{API_SERVER, CONTROL_PLANE, Cluster, Node, bin, in_netns};
@@ -38,7 +39,9 @@ const CHECKS: &str = "On a running cluster, with options that --help behind them
   status-check    See a node not Ready while its address store is broken, with the plugin's reason
   limit-check     Fail unless a pod is held to the limits of its annotations
   hostport-check  Fail unless host ports and Services work; needs `up --kube-proxy`
-  deploy-check    Fail unless deploy/braid.yaml brings braid to nodes without it, and its removal takes it back";
+  deploy-check    Fail unless deploy/braid.yaml brings braid to nodes without it, and its removal takes it back
+  networks-check  Fail unless pods get the networks of their annotations, and nothing is left when kubelet and containerd are
+                  killed; needs `up --kube-proxy` and `deploy`";
 
 #[derive(clap::Args)]
 #[command(after_help = CHECKS)]

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -46,6 +47,21 @@ pub fn read(command: &mut Command) -> Result<String> {
     if !out.status.success() {
         bail!("{command:?}: {}: {}", out.status, String::from_utf8_lossy(&out.stderr).trim());
     }
+    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+}
+
+/// Runs `command` with `input` as its standard input, and returns its standard output.
+pub fn feed(command: &mut Command, input: &[u8]) -> Result<String> {
+    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().with_context(|| format!("start {command:?}"))?;
+    // Whoever reads none of it says why on standard error.
+    let fed = child.stdin.take().map(|mut stdin| stdin.write_all(input));
+    let out = child.wait_with_output().with_context(|| format!("wait for {command:?}"))?;
+    if !out.status.success() {
+        let [said, told] = [&out.stdout, &out.stderr].map(|text| String::from_utf8_lossy(text).trim().to_owned());
+        bail!("{command:?}: {}: {said}{told}", out.status);
+    }
+    fed.transpose().with_context(|| format!("write to {command:?}"))?;
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 

@@ -51,6 +51,9 @@ const TOOLS: &[(&str, &str)] = &[
 ];
 /// Checks that each cluster must pass.
 const CHECKS: &[&[&str]] = &[&["smoke"], &["limit-check"], &["hostport-check"], &["status-check"]];
+/// The last one where the `DaemonSet` has brought braid, and its form unless all is tried.
+const NETWORKS_CHECK: &str = "networks-check";
+const BRIEF: &str = "--brief";
 /// Number of crash points of which one is tried; the second is that of `--quick`.
 const CRASH_STEP: u64 = 8;
 const QUICK_CRASH_STEP: u64 = 61;
@@ -186,7 +189,8 @@ fn other_kernels(args: &Args) -> Result<()> {
 }
 
 /// Checks on a real Kubernetes whose conflist has the drop-in names, where the `DaemonSet` has brought braid to nodes
-/// with the reference plugins. With `--all`, a cluster with type `braid` comes first.
+/// with the reference plugins; the last one has it attach pods to networks as well. With `--all`, a cluster with type
+/// `braid` comes first.
 fn cluster(args: &Args) -> Result<()> {
     let pass = |plugins: &Path, conflist, checks: &[&[&str]]| {
         let nodes = own::Nodes { plugins, conflist, kube_proxy: true };
@@ -195,6 +199,7 @@ fn cluster(args: &Args) -> Result<()> {
     if args.all {
         pass(&build::installed(&dist::braid_or_glibc()?)?, "braid", CHECKS)?;
     }
-    let deployed = [&[&["deploy"][..]], CHECKS, &[&["deploy", "--remove"]]].concat();
+    let networks = if args.all { &[NETWORKS_CHECK][..] } else { &[NETWORKS_CHECK, BRIEF] };
+    let deployed = [&[&["deploy"][..]], CHECKS, &[networks, &["deploy", "--remove"]]].concat();
     pass(&sh::cache().join("reference"), "reference", &deployed)
 }

@@ -15,7 +15,7 @@ use xtask::sh;
 const APP: &str = pods::BURST;
 /// Time for which the machine has to be at rest before the pods are created, and the bound of rest. The cluster itself takes a
 /// tenth of two processors.
-const REST: Duration = Duration::from_secs(2);
+pub(crate) const REST: Duration = Duration::from_secs(2);
 const IDLE_SHARE: f64 = 0.8;
 
 #[derive(clap::Args)]
@@ -115,7 +115,7 @@ fn await_collection(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
 }
 
 /// Returns true if the machine does little else for `time`: work that earlier pods left would be in the mean.
-fn is_at_rest(time: Duration) -> Result<bool> {
+pub(crate) fn is_at_rest(time: Duration) -> Result<bool> {
     let before = CpuTime::now()?;
     sleep(time);
     Ok((CpuTime::now()? - before).idle_share() >= IDLE_SHARE)

@@ -25,7 +25,7 @@ fn pods(cluster: &Cluster) -> Result<()> {
         let records = cluster.root(node)?.join("run/braid/attachments");
         // The runtime may still know sandboxes of earlier pods; those have neither a record nor an address.
         let by_braid = traces.sandboxes.iter().filter(|sandbox| records.join(sandbox).is_dir()).count();
-        let pods = traces.addresses.len();
+        let pods = traces.pods;
         ensure!(by_braid == pods, "{node}: braid attached {by_braid} of {pods} pods");
         println!("{node}: {pods} pods, attached by braid");
         Ok(())

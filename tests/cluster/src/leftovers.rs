@@ -13,14 +13,43 @@ use xtask::sh;
 pub(crate) const KINDS: &str =
     "links, network namespaces, leases and records under /var/lib/cni and /run/braid, nft rules";
 
+/// Folder in which the runtime keeps network namespaces.
+const NAMESPACES: &str = "run/netns";
 /// The links that a node has without pods, beside bridges.
 const OWN_LINKS: [&str; 3] = ["lo", "eth0", "eth1"];
 
-/// Marks of a pod that is gone.
+/// Marks of pods that are gone.
 pub(crate) struct Traces {
+    /// Number of pods that have an address.
+    pub(crate) pods: usize,
     /// Sandbox ids, which are CNI's container ids.
     pub(crate) sandboxes: Vec<String>,
-    pub(crate) addresses: Vec<String>,
+    /// Addresses in all networks.
+    addresses: Vec<String>,
+}
+
+/// Fails unless everything is gone from `node` that should have gone with its pods, the elements for host ports included.
+pub(crate) fn ensure_none(cluster: &Cluster, node: Node, traces: &Traces) -> Result<()> {
+    let mut left = find(cluster, node, traces)?;
+    left.extend(host_ports(cluster, node)?);
+    ensure!(left.is_empty(), "left on {node}:\n{}", left.join("\n"));
+    Ok(())
+}
+
+/// Deletes the network namespaces in which nothing is, and returns their number. A runtime that is killed when it has made one,
+/// and has not noted it yet, forgets it, and has called no plugin for it.
+pub(crate) fn delete_forgotten(cluster: &Cluster, node: Node) -> Result<usize> {
+    let mut deleted = 0;
+    for path in files(&cluster.root(node)?.join(NAMESPACES)) {
+        let name = path.file_name().unwrap_or_default();
+        let links = sh::read(cluster.on(node, ["ip", "-j", "-n"])?.arg(name).arg("link"))?;
+        let links: Value = serde_json::from_str(&links).context("parse the links of a namespace")?;
+        if links.as_array().is_some_and(|links| links.len() == 1) {
+            sh::read(cluster.on(node, ["ip", "netns", "del"])?.arg(name))?;
+            deleted += 1;
+        }
+    }
+    Ok(deleted)
 }
 
 /// Everything on `node` that should have gone with its pods, a line each.
@@ -30,7 +59,7 @@ pub(crate) fn find(cluster: &Cluster, node: Node, traces: &Traces) -> Result<Vec
     let mut left = foreign_links(&serde_json::from_str(&links).context("parse the links")?);
     left.extend(traces.rules(&ruleset));
     let root = cluster.root(node)?;
-    left.extend(files(&root.join("run/netns")).iter().map(|path| format!("netns {}", shown(path, &root))));
+    left.extend(files(&root.join(NAMESPACES)).iter().map(|path| format!("netns {}", shown(path, &root))));
     for dir in ["run/braid", "var/lib/cni"] {
         let found = files(&root.join(dir));
         left.extend(
@@ -41,7 +70,7 @@ pub(crate) fn find(cluster: &Cluster, node: Node, traces: &Traces) -> Result<Vec
 }
 
 /// The elements for host ports in braid's table on `node`, whosever they are.
-pub(crate) fn host_ports(cluster: &Cluster, node: Node) -> Result<Vec<String>> {
+fn host_ports(cluster: &Cluster, node: Node) -> Result<Vec<String>> {
     let ruleset = sh::read(&mut cluster.on(node, ["nft", "-j", "list", "ruleset", "inet"])?)?;
     Ok(host_port_elements(&serde_json::from_str(&ruleset).context("parse the rules")?))
 }
@@ -74,11 +103,13 @@ impl Traces {
     /// The marks of the pods with the label `app=<app>` that are on `node` now.
     pub(crate) fn of(cluster: &Cluster, node: Node, app: &str) -> Result<Self> {
         let pods = pods::list(cluster, app)?;
-        let here = pods.iter().filter(|pod| pod["spec"]["nodeName"] == node.to_string());
-        let addresses = here.filter_map(|pod| pod["status"]["podIP"].as_str().map(String::from)).collect();
-        let traces = Self { sandboxes: pods::sandboxes(cluster, node, app)?, addresses };
+        let here =
+            pods.iter().filter(|pod| pod["spec"]["nodeName"] == node.to_string() && pod["status"]["podIP"].is_string());
+        let here: Vec<&Value> = here.collect();
+        let addresses = here.iter().flat_map(|pod| addresses(pod)).collect();
+        let traces = Self { pods: here.len(), sandboxes: pods::sandboxes(cluster, node, app)?, addresses };
         // The runtime remembers sandboxes of earlier pods for a while; nothing may be left of those either.
-        ensure!(traces.sandboxes.len() >= traces.addresses.len(), "{node}: fewer sandboxes than pods");
+        ensure!(traces.sandboxes.len() >= traces.pods, "{node}: fewer sandboxes than pods");
         Ok(traces)
     }
 
@@ -98,16 +129,32 @@ impl Traces {
         self.sandboxes.iter().any(|id| text.contains(id.get(..12).unwrap_or(id)))
     }
 
-    /// A lease is a file whose name is an address; a record names its sandbox in its path or in its text. Whose the slots
-    /// of a program were is nobody's trace: the kernel may have dropped the program, and the next attachment writes over it.
+    /// A lease is a file whose name is an address; a record is in braid's folder of records, and one of libcni's names its
+    /// sandbox in its path or in its text. Whose the slots of a program were is nobody's trace: the kernel may have dropped
+    /// the program, and the next attachment writes over it.
     fn is_in_file(&self, path: &Path) -> bool {
         if path.ends_with("run/braid/program") {
             return false;
         }
         let is_lease = path.file_name().is_some_and(|name| name.to_string_lossy().parse::<IpAddr>().is_ok());
+        let is_record = path.ancestors().any(|folder| folder.ends_with("run/braid/attachments"));
         let text = fs::read(path).unwrap_or_default();
-        is_lease || self.names_sandbox(&path.to_string_lossy()) || self.names_sandbox(&String::from_utf8_lossy(&text))
+        is_lease
+            || is_record
+            || self.names_sandbox(&path.to_string_lossy())
+            || self.names_sandbox(&String::from_utf8_lossy(&text))
     }
+}
+
+/// A pod's addresses in its default network and, by its annotation, in all others.
+fn addresses(pod: &Value) -> Vec<String> {
+    let text = |value: &Value| value.as_str().map(String::from);
+    let entries = pods::network_status(pod);
+    let others = entries.iter().flat_map(|entry| entry["ips"].as_array().into_iter().flatten());
+    let mut all: Vec<String> = others.filter_map(text).chain(text(&pod["status"]["podIP"])).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
 }
 
 fn foreign_links(links: &Value) -> Vec<String> {
@@ -138,7 +185,22 @@ mod tests {
     use super::*;
 
     fn traces() -> Traces {
-        Traces { sandboxes: vec!["0123456789abcdef".into()], addresses: vec!["10.244.1.2".into()] }
+        Traces { pods: 1, sandboxes: vec!["0123456789abcdef".into()], addresses: vec!["10.244.1.2".into()] }
+    }
+
+    #[test]
+    fn addresses_are_those_of_all_networks() {
+        let status =
+            r#"[{"name":"pods","ips":["10.244.1.2"]},{"name":"default/lan","ips":["192.0.2.2","2001:db8::2"]}]"#;
+        let annotations = serde_json::json!({"k8s.v1.cni.cncf.io/network-status": status});
+        let pod = serde_json::json!({"metadata": {"annotations": annotations}, "status": {"podIP": "10.244.1.2"}});
+        assert_eq!(addresses(&pod), ["10.244.1.2", "192.0.2.2", "2001:db8::2"]);
+    }
+
+    #[test]
+    fn a_record_is_left_whosever_it_is() {
+        let path = Path::new("/proc/1/root/run/braid/attachments/other/eth0:pods:bridge.json");
+        assert!(traces().is_in_file(path) && !traces().is_in_file(Path::new("/proc/1/root/run/braid/kernel")));
     }
 
     #[test]

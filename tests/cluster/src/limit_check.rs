@@ -7,8 +7,8 @@ use xtask::cluster::Cluster;
 use xtask::sh;
 
 /// Bits per second, from the pod and to it.
-const EGRESS: (&str, f64) = ("10M", 10e6);
-const INGRESS: (&str, f64) = ("20M", 20e6);
+pub(crate) const EGRESS: (&str, u32) = ("10M", 10_000_000);
+pub(crate) const INGRESS: (&str, u32) = ("20M", 20_000_000);
 /// Bytes that one pod fetches from the other: some seconds' worth, beside which a burst is nothing.
 const LOAD: u32 = 8 << 20;
 /// TCP's part of a rate at an MTU of 1500: 1448 of 1514 bytes.
@@ -24,26 +24,45 @@ pub(crate) fn run(cluster: &Cluster) -> Result<()> {
     let limits = json!({"kubernetes.io/egress-bandwidth": EGRESS.0, "kubernetes.io/ingress-bandwidth": INGRESS.0});
     cluster.create(&[pod("limited", &limits), pod("free", &json!({}))])?;
     pods::await_ready(cluster, pods::LIMIT)?;
-    let checked = check(cluster, "free", "limited", "sends", EGRESS)
-        .and_then(|()| check(cluster, "limited", "free", "receives", INGRESS));
+    let checked = check_both(cluster);
     pods::delete(cluster, "pod", pods::LIMIT)?;
     checked
 }
 
+fn check_both(cluster: &Cluster) -> Result<()> {
+    let address = |server| {
+        let address = sh::read(&mut cluster.kubectl(["get", "pod", server, "-o", "jsonpath={.status.podIP}"]));
+        address.map(|address| address.trim().to_owned())
+    };
+    check(cluster, "free", ("limited", address("limited")?.as_str()), "sends", EGRESS)?;
+    check(cluster, "limited", ("free", address("free")?.as_str()), "receives", INGRESS)
+}
+
 fn pod(name: &str, annotations: &Value) -> Value {
-    let script = format!("dd if=/dev/zero of=/tmp/load bs={LOAD} count=1; exec httpd -f -p 80 -h /tmp");
-    let mut spec = pods::spec(&script);
-    spec["containers"][0]["readinessProbe"] = json!({"httpGet": {"path": "/load", "port": 80}, "periodSeconds": 1});
-    let mut pod = pods::pod(name, pods::LIMIT, &spec);
+    let mut pod = pods::pod(name, pods::LIMIT, &spec());
     pod["metadata"]["annotations"] = annotations.clone();
     pod
 }
 
+/// The spec of a pod that serves what is fetched, and its name.
+pub(crate) fn spec() -> Value {
+    let load = format!("dd if=/dev/zero of=/tmp/load bs={LOAD} count=1");
+    let mut spec = pods::spec(&format!("{load}; hostname > /tmp/index.html; exec httpd -f -p 80 -h /tmp"));
+    spec["containers"][0]["readinessProbe"] = json!({"httpGet": {"path": "/", "port": 80}, "periodSeconds": 1});
+    spec
+}
+
 /// Has `client` fetch from `server`, and fails unless the limited one of them is held to the limit. No fetch is faster; a
 /// busy machine may make one slower, so the best of some counts.
-fn check(cluster: &Cluster, client: &str, server: &str, does: &str, (text, bps): (&str, f64)) -> Result<()> {
+pub(crate) fn check(
+    cluster: &Cluster,
+    client: &str,
+    (server, address): (&str, &str),
+    does: &str,
+    (text, bps): (&str, u32),
+) -> Result<()> {
     for _ in 0..TRIES {
-        let share = fetch(cluster, client, server)? / (bps * SHARE);
+        let share = fetch(cluster, client, address)? / (f64::from(bps) * SHARE);
         println!("a pod held to {text}bit/s {does} {:.1} % of what TCP can get of it", share * 100.0);
         ensure!(share <= *SHARES.end(), "{client} fetched {LOAD} bytes from {server} faster than the limit");
         if SHARES.contains(&share) {
@@ -53,11 +72,10 @@ fn check(cluster: &Cluster, client: &str, server: &str, does: &str, (text, bps):
     anyhow::bail!("{client} fetched {LOAD} bytes from {server} too slowly {TRIES} times")
 }
 
-/// Measures the bits per second that `client` gets of `server`.
-fn fetch(cluster: &Cluster, client: &str, server: &str) -> Result<f64> {
-    let address = sh::read(&mut cluster.kubectl(["get", "pod", server, "-o", "jsonpath={.status.podIP}"]))?;
+/// Measures the bits per second that `client` gets of the pod at `address`.
+fn fetch(cluster: &Cluster, client: &str, address: &str) -> Result<f64> {
     let now = "read t _ < /proc/uptime; echo $t";
-    let script = format!("{now}; timeout 60 wget -qO /dev/null http://{}/load && {now}", address.trim());
+    let script = format!("{now}; timeout 60 wget -qO /dev/null http://{address}/load && {now}");
     let times = sh::read(&mut cluster.kubectl(["exec", client, "--", "/bin/sh", "-c", &script]))?;
     let times = times.split_whitespace().map(str::parse).collect::<Result<Vec<f64>, _>>();
     let [start, end] = times.context("parse /proc/uptime")?[..] else { anyhow::bail!("{client} could not fetch") };

@@ -7,6 +7,7 @@ mod deploy_check;
 mod hostport_check;
 mod leftovers;
 mod limit_check;
+mod networks_check;
 mod pods;
 mod smoke;
 mod status_check;
@@ -33,6 +34,8 @@ enum Verb {
     HostportCheck,
     /// Fail unless `kubectl apply` of deploy/braid.yaml brings braid to nodes without it, and its removal takes it back
     DeployCheck,
+    /// Fail unless pods are attached to the networks of their annotations; needs `up --kube-proxy` and `deploy`
+    NetworksCheck(networks_check::Options),
 }
 
 fn main() -> ExitCode {
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         Verb::LimitCheck => limit_check::run(&cluster),
         Verb::HostportCheck => hostport_check::run(&cluster),
         Verb::DeployCheck => deploy_check::run(&cluster),
+        Verb::NetworksCheck(options) => networks_check::run(&cluster, options),
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,

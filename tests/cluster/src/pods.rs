@@ -13,7 +13,8 @@ pub(crate) const BURST: &str = "burst";
 pub(crate) const SMOKE: &str = "smoke";
 pub(crate) const LIMIT: &str = "limit";
 pub(crate) const HOST_PORT: &str = "host-port";
-pub(crate) const APPS: [&str; 4] = [BURST, SMOKE, LIMIT, HOST_PORT];
+pub(crate) const NETWORKS: &str = "networks";
+pub(crate) const APPS: [&str; 5] = [BURST, SMOKE, LIMIT, HOST_PORT, NETWORKS];
 
 /// The spec of a pod that runs `script` in busybox's shell, on any node.
 pub(crate) fn spec(script: &str) -> Value {
@@ -105,9 +106,24 @@ pub(crate) fn list(cluster: &Cluster, app: &str) -> Result<Vec<Value>> {
     Ok(list["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
 }
 
+/// The annotation `network-status` of a pod; empty where it has none.
+pub(crate) fn network_status(pod: &Value) -> Vec<Value> {
+    let text = pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"].as_str();
+    text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+}
+
 /// The ids of the sandboxes, ended ones included, that `node`'s runtime knows for the pods with the label `app=<app>`.
 pub(crate) fn sandboxes(cluster: &Cluster, node: Node, app: &str) -> Result<Vec<String>> {
-    let filter = format!("labels.app=={app},labels.\"io.cri-containerd.kind\"==sandbox");
+    labelled(cluster, node, &format!("labels.app=={app}"))
+}
+
+/// The same of one pod.
+pub(crate) fn sandboxes_of(cluster: &Cluster, node: Node, pod: &str) -> Result<Vec<String>> {
+    labelled(cluster, node, &format!("labels.\"io.kubernetes.pod.name\"=={pod}"))
+}
+
+fn labelled(cluster: &Cluster, node: Node, label: &str) -> Result<Vec<String>> {
+    let filter = format!("{label},labels.\"io.cri-containerd.kind\"==sandbox");
     let ids = sh::read(&mut cluster.on(node, ["ctr", "-n", "k8s.io", "containers", "ls", "-q", &filter])?)?;
     Ok(ids.lines().map(String::from).collect())
 }

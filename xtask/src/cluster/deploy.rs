@@ -1,7 +1,7 @@
 //! braid on the nodes by deploy/braid.yaml, as an administrator brings it, and its removal.
 
 use super::state::{Cluster, Node};
-use super::up;
+use super::{up, wait};
 use crate::{dist, image, sh};
 use anyhow::{Context, Result, ensure};
 use std::fs;
@@ -9,9 +9,14 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 const MANIFEST: &str = "deploy/braid.yaml";
+/// Patch of the manifest by which nodes also attach pods to networks, and what has to be there for that.
+const NETWORKS: &str = "deploy/networks.yaml";
+const OBJECTS: [&str; 2] = ["deploy/crds.yaml", "deploy/rbac.yaml"];
 const REMOVAL: &str = "deploy/remove.yaml";
 /// Folder into which the manifest puts braid.
 const PLUGINS: &str = "/opt/cni/bin";
+/// Folder into which the patch puts a conflist and a kubeconfig.
+const CONFIGURATIONS: &str = "/etc/cni/net.d";
 const DAEMON_SET: &str = "daemonset/braid";
 
 #[derive(clap::Args)]
@@ -44,10 +49,31 @@ pub fn bring(cluster: &Cluster) -> Result<()> {
     let start = Instant::now();
     sh::read(&mut cluster.kubectl(["apply", "-f", MANIFEST]))?;
     roll_out(cluster)?;
-    sh::read(&mut cluster.kubectl(["wait", "node", "--all", "--for=condition=Ready", "--timeout=60s"]))?;
+    wait::nodes(cluster)?;
     let seconds = start.elapsed().as_secs_f64();
     println!("braid is on {} nodes, all Ready, {seconds:.1} s after `kubectl apply`", nodes.len());
     Ok(())
+}
+
+/// Follows deploy/README.md: the nodes also attach pods to the networks of their annotations.
+pub fn attach_networks(cluster: &Cluster) -> Result<()> {
+    let start = Instant::now();
+    let files = OBJECTS.iter().flat_map(|file| ["-f", file]);
+    sh::read(cluster.kubectl(["apply"]).args(files))?;
+    sh::read(&mut cluster.kubectl(["wait", "crd", "--all", "--for=condition=Established", "--timeout=60s"]))?;
+    let patch = ["patch", "--local", "-f", MANIFEST, "--patch-file", NETWORKS, "-o", "yaml"];
+    let patched = sh::read(&mut cluster.kubectl(patch))?;
+    sh::feed(&mut cluster.kubectl(["apply", "-f", "-"]), patched.as_bytes())?;
+    roll_out(cluster)?;
+    let seconds = start.elapsed().as_secs_f64();
+    println!("the nodes attach pods to networks {seconds:.1} s after `kubectl apply`");
+    Ok(())
+}
+
+/// Replaces braid's pods.
+pub fn restart(cluster: &Cluster) -> Result<()> {
+    sh::read(&mut cluster.kubectl(["rollout", "restart", DAEMON_SET, "-n", "kube-system"]))?;
+    roll_out(cluster)
 }
 
 /// Follows deploy/README.md, and compares the plugin folders with the notes.
@@ -61,9 +87,11 @@ pub fn take_off(cluster: &Cluster) -> Result<()> {
         let before = fs::read_to_string(&note).with_context(|| format!("read {}", note.display()))?;
         let after = folder(cluster, node)?;
         ensure!(after == before, "{node}: {PLUGINS} was\n{before}\nand is\n{after}");
+        let left = sh::read(&mut cluster.on(node, ["find", CONFIGURATIONS, "-name", "*braid*"])?)?;
+        ensure!(left.is_empty(), "{node}: left in {CONFIGURATIONS}:\n{left}");
     }
     let seconds = start.elapsed().as_secs_f64();
-    println!("braid is removed after {seconds:.1} s, and the plugin folders are as before");
+    println!("braid is removed after {seconds:.1} s, with its configurations, and the plugin folders are as before");
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use super::state::{Cluster, Node, bin, in_netns};
 use super::{node_config, wait};
 use crate::sh;
 use anyhow::{Context, Result};
+use std::fmt::{Display, Formatter};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -21,6 +22,35 @@ const MOUNTS: &[(&str, &str)] = &[
 ];
 /// Time before a service is restarted, as by a service manager.
 const RESTART: Duration = Duration::from_secs(1);
+
+/// A service of a node, which is started again when it has ended.
+#[derive(Clone, Copy)]
+pub enum Service {
+    /// The runtime.
+    Containerd,
+    /// What has the runtime make pods.
+    Kubelet,
+}
+
+impl Display for Service {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Containerd => "containerd",
+            Self::Kubelet => "kubelet",
+        })
+    }
+}
+
+impl Service {
+    /// Kills it, as a crash would.
+    pub fn kill(self, node: Node) -> Result<()> {
+        let pids = sh::read(&mut sh::cmd("ip", ["netns", "pids", &node.netns()]))?;
+        let program = bin().join(self.to_string());
+        let is_it = |pid: &&str| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == program);
+        let pid = pids.lines().find(is_it).with_context(|| format!("no {self} on {node}"))?;
+        sh::run(&mut sh::cmd("kill", ["-KILL", pid]))
+    }
+}
 
 #[derive(clap::Args)]
 pub(crate) struct Options {

@@ -5,10 +5,9 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::fmt::{Display, Formatter};
-use std::io::Write;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::str::FromStr;
 
 /// The control plane's network namespace; a node's is `braid-n1`, …
@@ -128,14 +127,7 @@ impl Cluster {
     /// Creates all `objects` with one call.
     pub fn create(&self, objects: &[Value]) -> Result<()> {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
-        let mut command = self.kubectl(["create", "-f", "-"]);
-        let mut kubectl = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().context("start kubectl")?;
-        kubectl.stdin.take().context("kubectl has no input")?.write_all(list.to_string().as_bytes())?;
-        let status = kubectl.wait()?;
-        if !status.success() {
-            bail!("kubectl create of {} objects: {status}", objects.len());
-        }
-        Ok(())
+        sh::feed(&mut self.kubectl(["create", "-f", "-"]), list.to_string().as_bytes()).map(drop)
     }
 
     /// A node's root folder as seen from outside: its mounts are beneath.

@@ -1,6 +1,7 @@
 //! Waiting for the cluster's parts: a condition, a deadline, and the logs that explain a failure.
 
 use super::state::Cluster;
+use crate::sh;
 use anyhow::{Context, Result, bail};
 use std::fs::File;
 use std::process::{Child, Command, Stdio};
@@ -31,6 +32,11 @@ pub fn eventually<T>(limit: Duration, mut attempt: impl FnMut() -> Result<T>) ->
         }
         std::thread::sleep(POLL);
     }
+}
+
+/// Waits until all nodes are Ready.
+pub fn nodes(cluster: &Cluster) -> Result<()> {
+    sh::read(&mut cluster.kubectl(["wait", "node", "--all", "--for=condition=Ready", "--timeout=60s"])).map(drop)
 }
 
 /// Returns true if `command` succeeds; its output is dropped.

@@ -1,0 +1,131 @@
+//! What a pod's status says beside what its namespace has, which `ip` shows.
+
+use super::{APP, manifests};
+use crate::pods;
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use xtask::cluster::{Cluster, Node};
+use xtask::sh;
+
+/// A pod as the API server, its runtime and the kernel know it.
+struct Seen {
+    name: String,
+    status: Vec<Value>,
+    links: Value,
+}
+
+/// Fails unless each pod's annotation `network-status` is what its namespace has, and no two pods have an address in common.
+pub(super) fn check(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
+    let pods = pods::list(cluster, APP)?;
+    // Addresses of a bridge are a node's own.
+    let mut taken = BTreeSet::new();
+    for node in nodes {
+        let pids = pids(cluster, node)?;
+        for pod in pods.iter().filter(|pod| pod["spec"]["nodeName"] == node.to_string()) {
+            let seen = Seen::of(cluster, node, pod, &pids)?;
+            let differences = seen.differences(node, &pod["status"]["podIP"]);
+            ensure!(differences.is_empty(), "{} on {node}: {}", seen.name, differences.join("\n"));
+            for (entry, address) in addresses(&seen.status) {
+                let network = entry["name"].as_str().unwrap_or_default();
+                ensure!(taken.insert(format!("{node} {network} {address}")), "{network}: {address} has two owners");
+            }
+        }
+    }
+    println!("the status of {} pods is what `ip` shows: names, interfaces, addresses and MACs", pods.len());
+    Ok(())
+}
+
+/// The address of a pod in its network number `at`.
+pub(super) fn address(cluster: &Cluster, pod: &str, at: usize) -> Result<String> {
+    let pod = super::get(cluster, &["pod", pod])?;
+    let status = pods::network_status(&pod);
+    let address = status.get(at).and_then(|entry| entry["ips"][0].as_str());
+    Ok(address.with_context(|| format!("network {at} has no address: {status:?}"))?.to_owned())
+}
+
+/// The process of each sandbox of a node.
+fn pids(cluster: &Cluster, node: Node) -> Result<BTreeMap<String, String>> {
+    let tasks = sh::read(&mut cluster.on(node, ["ctr", "-n", "k8s.io", "tasks", "ls"])?)?;
+    let task = |line: &str| {
+        let mut words = line.split_whitespace();
+        Some((words.next()?.to_owned(), words.next()?.to_owned()))
+    };
+    Ok(tasks.lines().skip(1).filter_map(task).collect())
+}
+
+fn addresses(status: &[Value]) -> impl Iterator<Item = (&Value, &str)> {
+    status.iter().flat_map(|entry| texts(&entry["ips"]).into_iter().map(move |address| (entry, address)))
+}
+
+fn texts(list: &Value) -> Vec<&str> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+impl Seen {
+    fn of(cluster: &Cluster, node: Node, pod: &Value, pids: &BTreeMap<String, String>) -> Result<Self> {
+        let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let sandboxes = pods::sandboxes_of(cluster, node, &name)?;
+        let pid = sandboxes.iter().find_map(|id| pids.get(id)).with_context(|| format!("{name} runs nowhere"))?;
+        let show = ["nsenter", "--target", pid, "--net", "ip", "-j", "addr"];
+        let links = sh::read(&mut cluster.on(node, show)?)?;
+        let links = serde_json::from_str(&links).with_context(|| format!("parse the links of {name}"))?;
+        Ok(Self { name, status: pods::network_status(pod), links })
+    }
+
+    /// Everything that is wrong with the status, a line each.
+    fn differences(&self, node: Node, pod_ip: &Value) -> Vec<String> {
+        let names: Vec<&str> = self.status.iter().filter_map(|entry| entry["name"].as_str()).collect();
+        let mut wrong = Vec::new();
+        if names != manifests::names(&node.to_string()) {
+            wrong.push(format!("networks {names:?}"));
+        }
+        let is_first = |(at, entry): (usize, &Value)| entry["default"] == (at == 0);
+        if !self.status.iter().enumerate().all(is_first) || self.status.first().is_none_or(|it| it["ips"][0] != *pod_ip)
+        {
+            wrong.push(format!("the default network is not the one of {pod_ip}: {:?}", self.status));
+        }
+        wrong.extend(self.status.iter().filter_map(|entry| difference(entry, &self.links)));
+        let entries = self.status.len();
+        let links = self.links.as_array().map_or(0, |links| links.iter().filter(|link| link["ifname"] != "lo").count());
+        if links != entries {
+            wrong.push(format!("{links} interfaces and {entries} entries"));
+        }
+        wrong
+    }
+}
+
+/// Says what an entry has other than the interface that it names.
+fn difference(entry: &Value, links: &Value) -> Option<String> {
+    let link = links.as_array().into_iter().flatten().find(|link| link["ifname"] == entry["interface"]);
+    let Some(link) = link else { return Some(format!("no interface {}", entry["interface"])) };
+    let shown = link["addr_info"].as_array().into_iter().flatten().filter(|address| address["scope"] == "global");
+    let shown: BTreeSet<&str> = shown.filter_map(|address| address["local"].as_str()).collect();
+    let is_same = shown == texts(&entry["ips"]).into_iter().collect()
+        && link["address"] == entry["mac"]
+        && (entry["mtu"].is_null() || link["mtu"] == entry["mtu"])
+        && link["operstate"] != "DOWN";
+    (!is_same).then(|| format!("{entry} is {link}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_entry_differs_from_its_interface_by_address_mac_and_mtu() {
+        let address = |scope: &str, local: &str| json!({"scope": scope, "local": local});
+        let addresses = [address("global", "192.0.2.1"), address("link", "fe80::1")];
+        let links =
+            json!([{"ifname": "net1", "address": "02::1", "mtu": 1500, "operstate": "UP", "addr_info": addresses}]);
+        let entry = |ifname: &str, ip: &str, mac: &str, mtu: Value| json!({"interface": ifname, "ips": [ip], "mac": mac, "mtu": mtu});
+        let is_same = |entry: Value| difference(&entry, &links).is_none();
+        assert!(is_same(entry("net1", "192.0.2.1", "02::1", json!(1500))));
+        assert!(is_same(entry("net1", "192.0.2.1", "02::1", Value::Null)));
+        assert!(!is_same(entry("net2", "192.0.2.1", "02::1", Value::Null)));
+        assert!(!is_same(entry("net1", "192.0.2.2", "02::1", Value::Null)));
+        assert!(!is_same(entry("net1", "192.0.2.1", "02::2", Value::Null)));
+        assert!(!is_same(entry("net1", "192.0.2.1", "02::1", json!(1400))));
+    }
+}

@@ -1,0 +1,124 @@
+//! The networks, the pods and the claim of the check.
+
+use super::APP;
+use crate::{limit_check, pods};
+use anyhow::Result;
+use serde_json::{Value, json};
+use xtask::cluster::{Cluster, Node};
+use xtask::sh;
+
+/// The networks of pods are asked for here.
+const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
+/// The network whose addresses are a claim's, and the claim.
+pub(super) const KEPT: &str = "kept";
+/// Objects of the check beside its pods.
+const KINDS: &str = "net-attach-def,ipamclaims.k8s.cni.cncf.io";
+const SERVED: &str = "served";
+
+/// The NetworkAttachmentDefinitions.
+pub(super) fn networks(nodes: [Node; 2]) -> Vec<Value> {
+    let lans = nodes.map(|node| {
+        // The lan is one, so each node gives addresses of a range of its own.
+        let (start, end) = if node == nodes[0] { (1, 127) } else { (128, 254) };
+        let ipam = json!({"type": "host-local", "subnet": "192.0.2.0/24",
+            "rangeStart": format!("192.0.2.{start}"), "rangeEnd": format!("192.0.2.{end}")});
+        nad(&lan(node), &json!({"cniVersion": "1.0.0", "type": "macvlan", "master": "eth1", "ipam": ipam}))
+    });
+    let bridge = json!({"type": "bridge", "bridge": "served0", "isGateway": true,
+        "ipam": {"type": "host-local", "subnet": "203.0.113.0/24"}});
+    let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+    let bandwidth = json!({"type": "bandwidth", "capabilities": {"bandwidth": true}});
+    let served = nad(SERVED, &json!({"cniVersion": "1.0.0", "plugins": [bridge, portmap, bandwidth]}));
+    let ipam = json!({"type": "host-local", "subnet": "198.51.100.0/24"});
+    let kept = nad(KEPT, &json!({"cniVersion": "1.0.0", "name": KEPT, "type": "ptp", "ipam": ipam}));
+    lans.into_iter().chain([served, kept]).collect()
+}
+
+fn nad(name: &str, config: &Value) -> Value {
+    object("v1", "NetworkAttachmentDefinition", name, &json!({"config": config.to_string()}))
+}
+
+/// The claim for an address of the network [`KEPT`].
+pub(super) fn claim() -> Value {
+    object("v1alpha1", "IPAMClaim", KEPT, &json!({"network": KEPT, "interface": "net1"}))
+}
+
+fn object(version: &str, kind: &str, name: &str, spec: &Value) -> Value {
+    let metadata = json!({"name": name, "labels": {"app": APP}});
+    json!({"apiVersion": format!("k8s.cni.cncf.io/{version}"), "kind": kind, "metadata": metadata, "spec": spec})
+}
+
+/// Deletes networks and claims, where their kinds are known.
+pub(super) fn delete(cluster: &Cluster) -> Result<()> {
+    let kinds = sh::read(&mut cluster.kubectl(["api-resources", "--api-group=k8s.cni.cncf.io", "-o", "name"]))?;
+    if kinds.trim().is_empty() {
+        return Ok(());
+    }
+    pods::delete(cluster, KINDS, APP)
+}
+
+fn lan(node: Node) -> String {
+    format!("lan-{node}")
+}
+
+/// The names of a pod's networks in its status, in order.
+pub(super) fn names(node: &str) -> [String; 3] {
+    ["pods".into(), format!("default/lan-{node}"), format!("default/{SERVED}")]
+}
+
+/// The host port of the pod of this number.
+pub(super) fn host_port(number: u16) -> u16 {
+    20_000 + number
+}
+
+/// `count` pods with three networks, on both nodes in turn, which do nothing.
+pub(super) fn attached(count: u16, nodes: [Node; 2]) -> Vec<Value> {
+    let pod = |(number, node)| with_networks(&plain_pod(number, node), &all(number, node));
+    each(count, nodes).map(pod).collect()
+}
+
+/// The same pods without further networks.
+pub(super) fn plain(count: u16, nodes: [Node; 2]) -> Vec<Value> {
+    each(count, nodes).map(|(number, node)| plain_pod(number, node)).collect()
+}
+
+fn each(count: u16, nodes: [Node; 2]) -> impl Iterator<Item = (u16, Node)> {
+    (1..=count).map(move |number| (number, nodes[usize::from(number % 2)]))
+}
+
+fn plain_pod(number: u16, node: Node) -> Value {
+    pod(&format!("{APP}-{number}"), node, pods::spec("exec sleep 1000000"))
+}
+
+/// A pod that serves its name in all networks, of which [`SERVED`] is limited.
+pub(super) fn server(name: &str, number: u16, node: Node) -> Value {
+    with_networks(&pod(name, node, limit_check::spec()), &all(number, node))
+}
+
+/// A pod without limit and host port on the same bridge.
+pub(super) fn neighbour(name: &str, node: Node) -> Value {
+    with_networks(&pod(name, node, limit_check::spec()), &json!([{"name": SERVED}]))
+}
+
+/// A pod that asks for these networks and does nothing.
+pub(super) fn asking(name: &str, node: Node, networks: &Value) -> Value {
+    with_networks(&pod(name, node, pods::spec("exec sleep 1000000")), networks)
+}
+
+fn pod(name: &str, node: Node, mut spec: Value) -> Value {
+    spec["nodeSelector"] = json!({"kubernetes.io/hostname": node.to_string()});
+    pods::pod(name, APP, &spec)
+}
+
+fn with_networks(pod: &Value, networks: &Value) -> Value {
+    let mut pod = pod.clone();
+    pod["metadata"]["annotations"] = json!({NETWORKS: networks.to_string()});
+    pod
+}
+
+/// What a pod asks for: the macvlan, and the bridge with a host port and a limit.
+fn all(number: u16, node: Node) -> Value {
+    let bandwidth = json!({"ingressRate": limit_check::INGRESS.1, "egressRate": limit_check::EGRESS.1});
+    let mappings = json!([{"hostPort": host_port(number), "containerPort": 80, "protocol": "TCP"}]);
+    json!([{"name": lan(node)}, {"name": SERVED, "portMappings": mappings, "bandwidth": bandwidth}])
+}

@@ -1,0 +1,82 @@
+//! The rights of braid's account: a pod that needs each of them, and the API server's audit log beside the role.
+
+use super::{APP, await_nothing_left, get, manifests};
+use crate::leftovers::Traces;
+use crate::pods;
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use std::fs;
+use std::time::Duration;
+use xtask::cluster::audit::{Audit, granted};
+use xtask::cluster::{Cluster, Node, wait};
+use xtask::sh;
+
+/// Longest time until the kubelet has tried to start a pod, and its event is there.
+const LIMIT: Duration = Duration::from_secs(30);
+const CONFLIST: &str = "etc/cni/net.d/00-braid.conflist";
+const CLAIM: &str = "ipamclaims.k8s.cni.cncf.io";
+
+/// Fails unless braid uses each right of the shipped role, and asks for nothing else.
+pub(super) fn check(cluster: &Cluster, node: Node) -> Result<()> {
+    event(cluster, node)?;
+    claim(cluster, node)?;
+    let audit = Audit::of(cluster)?;
+    let role = get(cluster, &["clusterrole", "braid"])?;
+    let (asked, granted) = (audit.asked(), granted(&role));
+    ensure!(asked == granted, "the role grants {granted:?}, and asked for was {asked:?}");
+    ensure!(audit.forbidden().is_empty(), "not allowed: {:?}", audit.forbidden());
+    println!("{} requests used each of the {} rights of the role, and no other", audit.requests().len(), granted.len());
+    Ok(())
+}
+
+/// A pod that asks for a network that is not there does not start, and an event says why.
+fn event(cluster: &Cluster, node: Node) -> Result<()> {
+    let pod = manifests::asking("networks-lost", node, &json!([{"name": "nowhere"}]));
+    cluster.create(&[pod])?;
+    let told = wait::eventually(LIMIT, || {
+        let events = get(cluster, &["events", "--field-selector", "reason=NoNetworkFound"])?;
+        let about = |event: &&Value| event["involvedObject"]["name"] == "networks-lost";
+        let event = events["items"].as_array().into_iter().flatten().find(about).cloned();
+        event.and_then(|event| event["message"].as_str().map(String::from)).context("no event of networks-lost")
+    })?;
+    ensure!(told.contains("default/nowhere"), "the event says {told:?}");
+    let ready = r#"jsonpath={.status.conditions[?(@.type=="Ready")].status}"#;
+    let ready = sh::read(&mut cluster.kubectl(["get", "pod", "networks-lost", "-o", ready]))?;
+    ensure!(ready == "False", "a pod without a network that it asks for is Ready: {ready:?}");
+    println!("a pod that asks for a network that is not there does not start: {told}");
+    pods::delete(cluster, "pod", APP)
+}
+
+/// Two pods, one after the other, have the address of a claim. It is free when the claim is deleted.
+fn claim(cluster: &Cluster, node: Node) -> Result<()> {
+    cluster.create(&[manifests::claim()])?;
+    let networks = json!([{"name": manifests::KEPT, "ipam-claim-reference": manifests::KEPT}]);
+    let mut had = Vec::new();
+    for name in ["networks-first", "networks-second"] {
+        super::create(cluster, &[manifests::asking(name, node, &networks)])?;
+        had.push(super::attached::address(cluster, name, 1)?);
+        pods::delete(cluster, "pod", APP)?;
+    }
+    let written = get(cluster, &[CLAIM, manifests::KEPT])?["status"]["ips"].clone();
+    let expected = json!([format!("{}/24", had[0])]);
+    ensure!(had[0] == had[1] && written == expected, "two pods had {had:?} of the claim with {written}");
+    sh::read(&mut cluster.kubectl(["delete", CLAIM, manifests::KEPT]))?;
+    collect(cluster, node)?;
+    await_nothing_left(cluster, &[(node, Traces::of(cluster, node, APP)?)])?;
+    println!("two pods had {} of one claim, which is free when the claim is deleted", had[0]);
+    Ok(())
+}
+
+/// Calls GC as a runtime does that lists no container. containerd does not call it.
+fn collect(cluster: &Cluster, node: Node) -> Result<()> {
+    let path = cluster.root(node)?.join(CONFLIST);
+    let text = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+    let list: Value = serde_json::from_slice(&text).with_context(|| format!("parse {CONFLIST}"))?;
+    let mut conf = list["plugins"][0].clone();
+    for key in ["name", "cniVersion"] {
+        conf[key] = list[key].clone();
+    }
+    conf["cni.dev/valid-attachments"] = json!([]);
+    let call = ["env", "CNI_COMMAND=GC", "CNI_PATH=/opt/cni/bin", "/opt/cni/bin/braid"];
+    sh::feed(&mut cluster.on(node, call)?, conf.to_string().as_bytes()).map(drop)
+}

@@ -1,0 +1,39 @@
+//! The time until pods with networks are Ready, beside the same pods without any.
+
+use super::{create, end, manifests};
+use crate::burst::{REST, is_at_rest};
+use anyhow::{Result, ensure};
+use serde_json::Value;
+use std::time::Duration;
+use xtask::cluster::{Cluster, Node, wait};
+
+/// Longest time in relation to pods without networks.
+const AT_MOST: f64 = 1.15;
+
+/// Compares the best of some rounds of each kind. A busy machine makes some slower, and none is faster than it can be.
+pub(super) fn check(cluster: &Cluster, nodes: [Node; 2], count: u16, rounds: usize) -> Result<()> {
+    let kinds = [manifests::plain(count, nodes), manifests::attached(count, nodes)];
+    let mut best = [f64::INFINITY; 2];
+    for round in 0..rounds {
+        // Each kind is the first of a round in turn.
+        let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
+        for kind in order {
+            best[kind] = best[kind].min(measure(cluster, nodes, &kinds[kind])?);
+        }
+    }
+    let [plain, attached] = best;
+    let ratio = attached / plain;
+    println!(
+        "{count} pods Ready after {plain:.2} s without networks, {attached:.2} s with two: {ratio:.3}, at most {AT_MOST}"
+    );
+    ensure!(rounds == 0 || ratio <= AT_MOST, "pods with networks take {ratio:.3} of the time of those without");
+    Ok(())
+}
+
+fn measure(cluster: &Cluster, nodes: [Node; 2], pods: &[Value]) -> Result<f64> {
+    wait::until("the machine is at rest", Duration::from_mins(3), || is_at_rest(REST))?;
+    let seconds = create(cluster, pods)?;
+    println!("{seconds:.2} s");
+    end(cluster, nodes)?;
+    Ok(seconds)
+}
