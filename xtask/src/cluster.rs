@@ -1,9 +1,8 @@
 //! `cargo xtask cluster`: a real Kubernetes on one machine, each node a network and a mount namespace.
 
 pub mod api_server;
-pub(crate) mod binaries;
 pub mod audit;
-mod binaries;
+pub(crate) mod binaries;
 mod cni;
 mod control_plane;
 pub mod deploy;
