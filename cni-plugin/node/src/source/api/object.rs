@@ -161,7 +161,9 @@ pub(super) struct Page {
 #[derive(Deserialize)]
 struct List {
     metadata: ListMeta,
-    items: Vec<Listed>,
+    /// null where there is none: a server that is asked for metadata alone says so. Never left out, which could be any object.
+    #[serde(deserialize_with = "Option::deserialize")]
+    items: Option<Vec<Listed>>,
 }
 
 #[derive(Deserialize)]
@@ -183,7 +185,7 @@ struct Uid {
 /// A list, which has to say of each object who it is.
 pub(super) fn page(body: &[u8]) -> Result<Page, Error> {
     let List { metadata: ListMeta { next }, items } = serde_json::from_slice(body)?;
-    Ok(Page { uids: items.into_iter().map(|listed| listed.metadata.uid).collect(), next })
+    Ok(Page { uids: items.into_iter().flatten().map(|listed| listed.metadata.uid).collect(), next })
 }
 
 pub(super) fn claim(name: &ObjectName, body: &[u8]) -> Result<IpamClaim, Error> {
