@@ -193,6 +193,7 @@ fn gc_takes_back_what_nobody_lists() {
 
 #[test]
 fn status_asks_for_the_parent() {
+    needs!(Vlan);
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = host.call("vlan", &pod, conf::vlan());

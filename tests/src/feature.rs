@@ -54,7 +54,7 @@ impl Feature {
 
     /// Why a test that needs it can't run here; `None` where it can.
     pub fn missing(self) -> Option<String> {
-        static KERNEL: [OnceLock<bool>; 7] = [const { OnceLock::new() }; 7];
+        static KERNEL: [OnceLock<bool>; 8] = [const { OnceLock::new() }; 8];
         let run_by = "run by cargo xtask vm 6.12";
         let kernel = |at: usize, what: &str, thing: &'static str| {
             let has = *KERNEL[at].get_or_init(|| can_add(thing));

@@ -49,7 +49,6 @@ fn a_claim_needs_network_and_interface_and_may_have_no_status() {
 }
 
 #[test]
-<<<<<<< ours
 fn i7_a_claims_pod_and_conditions_are_read_and_written() {
     for owner in [json!({"name": "web"}), json!("web")] {
         let condition = json!({"type": "Other", "status": "True"});
@@ -76,13 +75,11 @@ fn d9_of_a_slice_the_devices_are_read_with_what_networks_need() {
         Offered { pool, generation: 3, device, id, resource }
     };
     assert_eq!((offered, next.as_str()), (vec![of("d1", "0000:18:02.1", "a/vf"), of("card", "", "")], "x"));
-=======
 fn a_list_of_nothing_has_null_for_its_items_and_is_not_one_without_items() {
     let nothing =
         page(br#"{"kind": "PartialObjectMetadataList", "metadata": {"resourceVersion": "1"}, "items": null}"#);
     assert_eq!(nothing.map(|page| page.uids).unwrap(), [""; 0]);
     assert!(page(br#"{"kind": "Status", "metadata": {}}"#).is_err());
->>>>>>> theirs
 }
 
 #[test]
