@@ -75,11 +75,6 @@ fn d9_of_a_slice_the_devices_are_read_with_what_networks_need() {
         Offered { pool, generation: 3, device, id, resource }
     };
     assert_eq!((offered, next.as_str()), (vec![of("d1", "0000:18:02.1", "a/vf"), of("card", "", "")], "x"));
-fn a_list_of_nothing_has_null_for_its_items_and_is_not_one_without_items() {
-    let nothing =
-        page(br#"{"kind": "PartialObjectMetadataList", "metadata": {"resourceVersion": "1"}, "items": null}"#);
-    assert_eq!(nothing.map(|page| page.uids).unwrap(), [""; 0]);
-    assert!(page(br#"{"kind": "Status", "metadata": {}}"#).is_err());
 }
 
 #[test]
@@ -95,4 +90,12 @@ fn a_long_message_becomes_a_note_of_whole_characters() {
 fn an_events_name_begins_like_the_pods_and_is_a_name() {
     let long = format!("{}.b{}", "a".repeat(56), "c".repeat(190));
     assert_eq!(["web-0", &long].map(event_name), ["web-0-".to_owned(), format!("{}-", "a".repeat(56))]);
+}
+
+#[test]
+fn a_list_of_nothing_has_null_for_its_items_and_is_not_one_without_items() {
+    let nothing =
+        page(br#"{"kind": "PartialObjectMetadataList", "metadata": {"resourceVersion": "1"}, "items": null}"#);
+    assert_eq!(nothing.map(|page| page.uids).unwrap(), [""; 0]);
+    assert!(page(br#"{"kind": "Status", "metadata": {}}"#).is_err());
 }
