@@ -95,7 +95,7 @@ impl Judge<'_> {
             level,
             line: line_of(self.text, path),
             key: keys.unwrap_or_default(),
-            value: value.filter(|_| !path.is_empty()).map(|value| shortened(&value.to_string())).unwrap_or_default(),
+            value: value.filter(|_| !path.is_empty()).map(|value| told(&value.to_string())).unwrap_or_default(),
             what: what.into(),
         });
     }
@@ -324,6 +324,11 @@ pub fn capabilities(text: &str, selection: &Selection, definition: &Definition) 
         judge.note(Level::Error, &path, what);
     }
     judge.findings
+}
+
+/// A value, shortened; empty for objects, whose other keys may be secrets.
+fn told(value: &str) -> String {
+    if value.starts_with('{') || value.starts_with("[{") { String::new() } else { shortened(value) }
 }
 
 #[cfg(test)]
