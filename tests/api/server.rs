@@ -10,6 +10,7 @@ use std::sync::{OnceLock, mpsc};
 use std::time::Instant;
 use xtask::cluster::API_SERVER;
 use xtask::cluster::api_server::{ApiServer, PORT};
+use xtask::cluster::audit::Audit;
 
 /// In the sandbox of the server, and in memory like all of its `/run`.
 const HOME: &str = "/run/api-server";
@@ -89,8 +90,8 @@ impl Server {
         self.enter(|| self.api.try_kubectl(args, input)).expect("kubectl runs")
     }
 
-    /// The requests that it has seen so far.
-    pub(crate) fn audit(&self) -> Vec<Value> {
+    /// The requests of braid's account so far.
+    pub(crate) fn audit(&self) -> Audit {
         self.enter(|| self.api.audit()).expect("the audit log")
     }
 

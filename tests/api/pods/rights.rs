@@ -22,7 +22,7 @@ fn each_right_of_the_role_is_used_by_the_program() {
     pod.call.del().ok();
     pod.call.gc(&[]).ok();
     let server = node.world.server;
-    assert_eq!(audit::asked(server, Some("rights")), *audit::granted(server));
+    assert_eq!(server.audit().within("rights").asked(), *audit::granted(server));
     node.world.server.kubectl(&["delete", "ipamclaim", "vm", "-n", "rights"], None);
     pod.call.gc(&[]).ok();
     node.assert_nothing_left(&pod);

@@ -1,10 +1,11 @@
 //! etcd and API server without a cluster, in the namespaces of the thread that starts them. They end with it.
 
+use super::audit::{self, Audit};
 use super::state::{API_SERVER, bin};
 use super::{Pki, api_server_flags, wait};
 use crate::sh;
 use anyhow::{Context, Result, bail};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -34,14 +35,11 @@ impl ApiServer {
     pub fn start(dir: &Path) -> Result<Self> {
         let server = Self { dir: dir.to_owned(), pki: Pki::create(dir.join("pki"), API_SERVER)? };
         sh::read(&mut sh::cmd("ip", ["addr", "add", &format!("{API_SERVER}/32"), "dev", "lo"]))?;
-        let policy = json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]});
-        server.write("policy", &policy.to_string())?;
         // Nothing here has to survive a power cut, and fsync would be most of the API server's time.
         server.daemon("etcd", sh::cmd("etcd", ["--unsafe-no-fsync", "--data-dir"]).arg(dir.join("etcd")))?;
         let mut api_server =
             sh::cmd(bin().join("kube-apiserver"), api_server_flags(|file| server.pki(file), API_SERVER));
-        let file = |option: &str, name: &str| format!("--{option}={}", dir.join(name).display());
-        api_server.args([file("audit-log-path", "audit.log"), file("audit-policy-file", "policy")]);
+        api_server.args(audit::flags(dir, &[])?);
         // Its pods need no account, and nothing here would make them one.
         server.daemon("kube-apiserver", api_server.arg("--disable-admission-plugins=ServiceAccount"))?;
         server.set_up().with_context(|| server.logs())?;
@@ -89,16 +87,14 @@ impl ApiServer {
         child.wait_with_output().context("wait for kubectl")
     }
 
-    /// The requests that it has seen so far.
-    pub fn audit(&self) -> Result<Vec<Value>> {
-        let log = self.audit_log();
-        let log = fs::read_to_string(&log).with_context(|| format!("read {}", log.display()))?;
-        Ok(log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+    /// The requests of braid's account so far.
+    pub fn audit(&self) -> Result<Audit> {
+        Audit::read(&self.dir)
     }
 
-    /// The file with a line of JSON for each of them.
+    /// The file with all requests.
     pub fn audit_log(&self) -> PathBuf {
-        self.dir.join("audit.log")
+        audit::log(&self.dir)
     }
 
     fn command(&self, args: &[&str]) -> Command {
@@ -120,10 +116,5 @@ impl ApiServer {
     fn logs(&self) -> String {
         let log = |name: &str| fs::read_to_string(self.dir.join(format!("{name}.log"))).unwrap_or_default();
         format!("no API server:\n{}", ["etcd", "kube-apiserver"].map(log).join("\n"))
-    }
-
-    fn write(&self, name: &str, text: &str) -> Result<()> {
-        let path = self.dir.join(name);
-        fs::write(&path, text).with_context(|| format!("write {}", path.display()))
     }
 }

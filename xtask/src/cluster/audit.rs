@@ -5,34 +5,44 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// The user whose requests are logged: the account of deploy/rbac.yaml.
+/// The account of deploy/rbac.yaml.
 pub const USER: &str = "system:serviceaccount:kube-system:braid";
-const LOG: &str = "audit.log";
 
 /// Requests of [`USER`] that the server has answered.
+#[derive(Debug)]
 pub struct Audit {
     requests: Vec<Value>,
 }
 
-/// Writes the policy into `folder`; the flags by which an API server logs there.
-pub fn flags(folder: &Path) -> Result<[String; 2]> {
-    let rules = json!([{"level": "Metadata", "users": [USER]}]);
+/// Writes the policy into `folder`; the flags by which an API server logs there what these users ask, or all where there
+/// are none.
+pub fn flags(folder: &Path, users: &[&str]) -> Result<[String; 2]> {
+    let rules = json!([{"level": "Metadata", "users": users}]);
     let omitted = ["RequestReceived"];
     let policy = json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": omitted, "rules": rules});
     let file = folder.join("audit-policy");
     fs::write(&file, policy.to_string()).with_context(|| format!("write {}", file.display()))?;
-    let log = folder.join(LOG);
-    Ok([format!("--audit-log-path={}", log.display()), format!("--audit-policy-file={}", file.display())])
+    Ok([format!("--audit-log-path={}", log(folder).display()), format!("--audit-policy-file={}", file.display())])
+}
+
+/// The file with a line of JSON for each request.
+pub fn log(folder: &Path) -> PathBuf {
+    folder.join("audit.log")
 }
 
 impl Audit {
     /// Reads the log of the API server that logs to `folder`; a line that is still being written is left out.
     pub fn read(folder: &Path) -> Result<Self> {
-        let log = folder.join(LOG);
+        let log = log(folder);
         let text = fs::read_to_string(&log).with_context(|| format!("read {}", log.display()))?;
-        Ok(Self { requests: text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect() })
+        Ok(Self::of_lines(&text))
+    }
+
+    fn of_lines(text: &str) -> Self {
+        let requests = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        Self { requests: requests.filter(|request| request["user"]["username"] == USER).collect() }
     }
 
     /// The log of a cluster.
@@ -43,6 +53,14 @@ impl Audit {
     /// The events of the log, as the API server wrote them.
     pub fn requests(&self) -> &[Value] {
         &self.requests
+    }
+
+    /// Those about this namespace, or about none.
+    #[must_use]
+    pub fn within(mut self, namespace: &str) -> Self {
+        let is_within = |of: &Value| of.is_null() || of == namespace;
+        self.requests.retain(|request| is_within(&request["objectRef"]["namespace"]));
+        self
     }
 
     /// `<verb> <group>/<resource>` of all that was asked for.
@@ -92,14 +110,18 @@ mod tests {
     fn a_request_and_a_rule_name_a_right_in_the_same_words() {
         let object = json!({"resource": "pods", "subresource": "status", "apiVersion": "v1"});
         let forbid = json!({"authorization.k8s.io/decision": "forbid"});
-        let requests = vec![
-            json!({"verb": "patch", "objectRef": object}),
-            json!({"verb": "get", "requestURI": "/version", "annotations": forbid}),
+        let user = json!({"username": USER});
+        let log = [
+            json!({"verb": "patch", "objectRef": object, "user": user}),
+            json!({"verb": "get", "requestURI": "/version", "annotations": forbid, "user": user}),
+            json!({"verb": "list", "objectRef": object, "user": {"username": "admin"}}),
         ];
-        let audit = Audit { requests };
+        let mut audit = Audit::of_lines(&log.map(|line| line.to_string()).join("\n"));
         assert_eq!(audit.asked(), BTreeSet::from(["patch /pods/status".to_owned(), "get /version".to_owned()]));
         assert_eq!(audit.forbidden(), ["get /version"]);
         let role = json!({"rules": [{"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]}]});
         assert_eq!(granted(&role), BTreeSet::from(["patch /pods/status".to_owned()]));
+        audit.requests[0]["objectRef"]["namespace"] = json!("other");
+        assert_eq!(audit.within("web").asked(), BTreeSet::from(["get /version".to_owned()]));
     }
 }

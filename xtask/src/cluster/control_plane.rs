@@ -54,7 +54,7 @@ fn api_server(cluster: &Cluster) -> Result<Command> {
     let mut command = in_netns(CONTROL_PLANE, bin().join("kube-apiserver"));
     command
         .args(api_server_flags(|file| cluster.pki(file), API_SERVER))
-        .args(audit::flags(&cluster.log(""))?)
+        .args(audit::flags(&cluster.log(""), &[audit::USER])?)
         .arg("--kubelet-preferred-address-types=InternalIP")
         .arg(flag("kubelet-client-certificate", cluster, "admin.crt"))
         .arg(flag("kubelet-client-key", cluster, "admin.key"));

@@ -1,6 +1,6 @@
 //! Plugins of type `flannel` in a chain: each is the plugin that it stands for, and behind it the file that tells so.
 //!
-//! What was made of flanneld's file stands in the call's configuration, and so in the record: DEL needs that file no more.
+//! The configuration made of flanneld's file stands in the call's configuration, and so in the record: DEL needs that file no more.
 
 use super::chain::{Item, Reading};
 use braid_core::cni::{Error, Json, NetConf};
@@ -72,7 +72,7 @@ impl Reader<'_> {
         Ok(Some(Made { items: vec![worker.made(), file.made()], unready }))
     }
 
-    /// What the file says of the container whose attachment goes.
+    /// The file's configuration of the container whose attachment goes.
     fn told(&self, conf: &NetConf) -> Option<Json> {
         let path = data_file(conf, self.container_id?).ok()?;
         let json = Json::parse(read(&path).ok()?.as_bytes(), &path).ok()?;

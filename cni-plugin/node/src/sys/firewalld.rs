@@ -9,7 +9,7 @@ const NAME: &str = "org.fedoraproject.FirewallD1";
 const ZONES: Object =
     Object { destination: NAME, path: "/org/fedoraproject/FirewallD1", interface: "org.fedoraproject.FirewallD1.zone" };
 
-/// Whether it runs.
+/// True if it runs.
 pub fn is_there() -> io::Result<bool> {
     Bus::connect().and_then(|bus| bus.map_or(Ok(false), |mut bus| bus.has_owner(NAME))).map_err(|err| broken(&err))
 }
@@ -31,7 +31,7 @@ pub fn remove_source(zone: &str, addr: IpAddr) -> io::Result<()> {
     }
 }
 
-/// Whether the address is in the zone.
+/// True if the address is in the zone.
 pub fn has_source(zone: &str, addr: IpAddr) -> io::Result<bool> {
     let answer = call("querySource", zone, addr).map_err(|err| broken(&err))?;
     answer.map(|body| is_true(&body)).map_err(|said| refused(&said))

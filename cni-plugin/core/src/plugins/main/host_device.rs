@@ -146,7 +146,7 @@ impl Plugin for HostDevice {
         vec![Step::del(Moved::any(call.pod(), self.device.name.clone()))]
     }
 
-    /// Where the device was is not where it is.
+    /// False: configuration and result do not tell which device it was.
     fn is_told(&self) -> bool {
         false
     }

@@ -184,7 +184,7 @@ impl Plugin for Ptp {
         self.table().map(|_| Need::Routes(Ns::Host)).into_iter().collect()
     }
 
-    /// Where the table has no route the next rule decides.
+    /// Warns of a table without a route: the next rule decides then.
     fn status(&self, facts: &Facts) -> Result<Option<String>, Error> {
         let routes = facts.routes.get(&Ns::Host).map_or(&[][..], Vec::as_slice);
         let empty = self.table().filter(|table| !routes.iter().any(|route| route.table == *table));

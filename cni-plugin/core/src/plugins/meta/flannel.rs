@@ -135,7 +135,7 @@ fn ipam(conf: &NetConf) -> Result<Json, Error> {
     Ok(ipam)
 }
 
-/// What flanneld says of this node.
+/// This node's network, as flanneld says.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Subnet {
     /// Of the cluster, IPv4 before IPv6.

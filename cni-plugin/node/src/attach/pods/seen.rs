@@ -1,4 +1,4 @@
-//! What the kernel has that results leave out: it is asked for no more than that.
+//! The kernel's word on what results leave out: it is asked for no more than that.
 
 use super::publish::OfNetwork;
 use crate::apply::host::Host;
@@ -36,7 +36,7 @@ impl Seen {
         self.mtus.get(network).copied().flatten()
     }
 
-    /// What somebody should know of it.
+    /// An event for what somebody should know of it.
     pub(super) fn event(&self) -> Option<Event> {
         let message = "the pod has no default route: none of its networks gives it one".to_owned();
         self.lacks_default_route.then_some(Event { severity: Severity::Warning, reason: "NoDefaultRoute", message })

@@ -47,7 +47,7 @@ impl Effect for Moved {
         true
     }
 
-    /// What is gone is found out before anything is asked for.
+    /// False: what is gone is found out before anything is asked for.
     fn is_gone(&self, _errno: Errno) -> bool {
         false
     }

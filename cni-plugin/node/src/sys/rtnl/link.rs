@@ -111,7 +111,7 @@ pub fn complete(index: u32, link: &NewLink<'_>, out: &mut Vec<u8>) {
     emit(&message, out);
 }
 
-/// What a netkit alone has. Without a program either end lets all pass. What it takes off a packet that goes to another
+/// Attributes that a netkit alone has. Without a program either end lets all pass. What it takes off a packet that goes to another
 /// namespace, and how much space it leaves before one, are the kernel's choice: it is the same as for a veth.
 fn netkit(peer: &NewLink<'_>, mode: NetkitMode) -> Vec<InfoNetkit> {
     let pass = NetkitPolicy::Pass;

@@ -57,7 +57,7 @@ impl Routed {
     }
 
     /// The container's side: the gateways are neighbours once its end is up, at the hardware address of the node's end.
-    /// Where the ends have none, nobody is asked for it.
+    /// Ends without one ask nobody for it.
     pub(super) fn container(call: &Call<'_>, mac: Option<Mac>, lease: &Lease) -> Vec<Step> {
         let at = call.pod();
         let mut steps = interface::configure(&at, &lease.ips, &lease.routes, Dad::Off);
