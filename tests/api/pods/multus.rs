@@ -204,7 +204,7 @@ fn a_default_route_without_gateway_is_told_as_none() {
         "routes": [{"dst": "0.0.0.0/0"}]});
     let Some(node) = Node::new("gatewayless", &[("direct", spy("direct", &json!({"says": says})))]) else { return };
     let pod = node.pod("web", "direct");
-    pod.call.clone().with("statusGateway", true).add().result();
+    pod.call.add().result();
     let entry = node.status(&pod).remove(1);
     assert!(!entry.to_string().contains("nil") && entry["gateway"].is_null(), "{entry}");
     pod.call.del().ok();

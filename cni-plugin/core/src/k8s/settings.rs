@@ -37,7 +37,7 @@ pub struct Settings {
     /// `auxiliaryCNIChainName`: a folder beside the default network's file whose plugins run last.
     pub auxiliary_chain: Option<String>,
     /// `statusPrefixLength`: addresses have their prefix; default false, as consumers expect. `statusGateway`: there is also
-    /// the key `gateway` of Multus, which is none of the specification; default false.
+    /// the key `gateway` of Multus, which is none of the specification; default true, for its readers.
     pub status: Form,
     /// Namespaces whose networks all pods may use: `globalNamespaces`, default `default`; `None` without
     /// `namespaceIsolation`.
@@ -89,7 +89,7 @@ impl Settings {
             auxiliary_chain: chain_name(json)?,
             status: Form {
                 with_prefix: json.bool_or("statusPrefixLength", false)?,
-                with_gateway: json.bool_or("statusGateway", false)?,
+                with_gateway: json.bool_or("statusGateway", true)?,
             },
             isolation: if json.bool_or("namespaceIsolation", false)? { Some(global_namespaces(json)?) } else { None },
         }))
