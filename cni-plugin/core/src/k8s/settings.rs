@@ -312,7 +312,7 @@ mod tests {
             bin_dir: Some("/b".into()),
             readiness_file: Some("/r".into()),
             auxiliary_chain: Some("aux".to_owned()),
-            status: Form::default(),
+            status: Form { with_prefix: false, with_gateway: true },
             isolation: Some(vec!["a".to_owned(), "b".to_owned()]),
         };
         assert_eq!(settings(thin), expected);

@@ -29,7 +29,7 @@ pub struct Attached<'a> {
 }
 
 /// The form of a status.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Form {
     /// Addresses have their prefix.
     pub with_prefix: bool,
