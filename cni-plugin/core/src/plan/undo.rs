@@ -26,6 +26,12 @@ impl Step {
         }
     }
 
+    /// True if this is not to be done while that one failed: a link leaves the container with the attributes that it came with,
+    /// since nobody finds it there afterwards.
+    pub fn waits_for(&self, failed: &Self) -> bool {
+        matches!((self, failed), (Self::Del(Thing::Moved(moved)), Self::Set { at, .. }) if *at == moved.to)
+    }
+
     /// The step, less what goes with links that are deleted or leave; none where that is all of it. What leaves keeps its
     /// attributes, so they are set back before.
     fn without(mut self, deleted: &[&LinkRef], left: &[&LinkRef]) -> Option<Step> {
@@ -193,7 +199,10 @@ mod tests {
         let ifb = link(LinkRef::pod(name("ifb1")), LinkKind::Ifb);
         let back = r#"pod  ip link set eth0 netns host name ens5 alias "" up"#;
         let commands = ["pod  ip link set eth0 mtu 1500", back, "pod  ip link del ifb1"];
-        assert_undone(&[moved, Step::add(addr(at)), mtu, ifb], &commands);
+        assert_undone(&[moved.clone(), Step::add(addr(at.clone())), mtu.clone(), ifb], &commands);
+        let other = Step::Set { at: LinkRef::pod(name("eth1")), to: LinkAttr::Mtu(1400), from: LinkAttr::Mtu(1500) };
+        let leaves = moved.inverse().expect("it goes back");
+        assert!(leaves.waits_for(&mtu) && !leaves.waits_for(&other) && !mtu.waits_for(&leaves));
     }
 
     #[test]

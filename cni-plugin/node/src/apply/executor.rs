@@ -175,10 +175,19 @@ impl Run<'_> {
     fn at_once(&mut self, at: usize, count: usize, work: impl FnOnce(&mut Self) -> Result<(), Cause>) -> usize {
         self.flush();
         if self.report.failed.is_empty() || !is_making(&self.steps[at]) {
-            let result = self.timed(at, |_| count, work);
+            let result = match self.awaited(at) {
+                Some(failed) => Err(Cause::Refused(format!("not before `{failed}`"))),
+                None => self.timed(at, |_| count, work),
+            };
             self.account(at..at + count, result);
         }
         count
+    }
+
+    /// The failed step that has to be done before the one at `at`.
+    fn awaited(&self, at: usize) -> Option<&Step> {
+        let mut failed = self.report.failed.iter().map(|(failed, _)| &self.steps[*failed]);
+        failed.find(|failed| self.steps[at].waits_for(failed))
     }
 
     /// Notes what became of the steps of one request.
