@@ -8,12 +8,21 @@ use std::path::Path;
 const DEVINFO: &str = "/var/run/k8s.cni.cncf.io/devinfo";
 
 /// A network that takes devices of a resource.
-fn taking(node: &Node, name: &str, resource: &str, config: &Value) {
+pub(super) fn taking(node: &Node, name: &str, resource: &str, config: &Value) {
     let annotations = json!({"k8s.v1.cni.cncf.io/resourceName": resource});
     let [api, kind] = ["k8s.cni.cncf.io/v1", "NetworkAttachmentDefinition"];
     let metadata = json!({"name": name, "annotations": annotations});
     node.world
         .create(json!({"apiVersion": api, "kind": kind, "metadata": metadata, "spec": {"config": config.to_string()}}));
+}
+
+/// A pod of node-1 with the resource claim `nics`.
+pub(super) fn claiming(node: &Node, name: &str, networks: &str) -> Pod {
+    let claims = json!([{"name": "nics", "resourceClaimName": "nics"}]);
+    let container = json!({"name": "c", "image": "none", "resources": {"claims": [{"name": "nics"}]}});
+    let spec = json!({"nodeName": "node-1", "containers": [container], "resourceClaims": claims});
+    let metadata = json!({"name": name, "annotations": {NETWORKS: networks}});
+    node.container(&node.world.create(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})))
 }
 
 /// The file of a device plugin.
@@ -169,25 +178,16 @@ fn d9_a_device_of_a_resource_claim_is_the_one_that_its_drivers_slice_describes()
     ];
     let list = json!({"apiVersion": "v1", "kind": "List", "items": slices});
     node.world.server.kubectl(&["create", "-f", "-"], Some(&list));
-    let of_pod = |name: &str, networks: &str| {
-        let claims = json!([{"name": "nics", "resourceClaimName": "nics"}]);
-        let container = json!({"name": "c", "image": "none", "resources": {"claims": [{"name": "nics"}]}});
-        let spec = json!({"nodeName": "node-1", "containers": [container], "resourceClaims": claims});
-        let metadata = json!({"name": name, "annotations": {NETWORKS: networks}});
-        node.container(
-            &node.world.create(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})),
-        )
-    };
     let claimed = [["nic.example", "pool", "d1"], ["gpu.example", "pool", "d1"]];
     let pods = ["web", "two"].map(|name| resources("dynamic", name, &[], &claimed));
     let kubelet = Kubelet::start(pods.to_vec(), Manner::default());
-    let pod = of_pod("web", "vf");
+    let pod = claiming(&node, "web", "vf");
     pod.call.add().result();
     assert_eq!(kubelet.asked(), ["Get"]);
     assert_eq!(spied()[0]["conf"]["deviceID"], "0000:18:02.1");
     assert_eq!(told(&node, &pod), [("net1".to_owned(), pci)]);
     pod.call.del().ok();
-    let pod = of_pod("two", "vf,vf");
+    let pod = claiming(&node, "two", "vf,vf");
     pod.call.add().refused(7, &["2 networks take a device of it, the pod was given 1"]);
     assert_eq!(cni_files(), []);
     node.assert_nothing_left(&pod);

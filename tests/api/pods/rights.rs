@@ -1,7 +1,9 @@
 //! The rights of the shipped role, each of which the program uses.
 
+use super::devices::{claiming, taking};
 use super::{NETWORKS, Node, Value, json};
 use crate::audit;
+use crate::kubelet::{Kubelet, Manner, pod as resources};
 
 /// A network whose addresses a claim may hold.
 fn claimable() -> Value {
@@ -21,6 +23,13 @@ fn each_right_of_the_role_is_used_by_the_program() {
     invalid.call.add().refused(7, &["lan@"]);
     pod.call.del().ok();
     pod.call.gc(&[]).ok();
+    // No slice knows the device that the kubelet gave it, so it is none of the network's.
+    taking(&node, "vf", "none.example/vf", &claimable());
+    let _kubelet =
+        Kubelet::start(vec![resources("rights", "dynamic", &[], &[["none.example", "pool", "d1"]])], Manner::default());
+    let dynamic = claiming(&node, "dynamic", "vf");
+    dynamic.call.add().result();
+    dynamic.call.del().ok();
     let server = node.world.server;
     assert_eq!(server.audit().within("rights").asked(), *audit::granted(server));
     node.world.server.kubectl(&["delete", "ipamclaim", "vm", "-n", "rights"], None);
