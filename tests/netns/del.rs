@@ -13,7 +13,7 @@ fn attachments(host: &Sandbox, pod: &Ns) -> Vec<Call> {
     host.run("ip link add dev0 link lan type macvlan mode bridge");
     let masqueraded = |plugin: &str, conf: Value| host.call(plugin, pod, conf).with("ipMasq", true);
     let netkit =
-        Feature::Netkit.is_here().then(|| masqueraded("netkit", conf::netkit()).with("name", "net4").ifname("eth4"));
+        Feature::Netkit.is_here().then(|| masqueraded("netkit", conf::netkit()).with("name", "net6").ifname("eth6"));
     let others = vec![
         masqueraded("bridge", conf::bridge()).with("macspoofchk", true),
         masqueraded("ptp", conf::ptp()).with("name", "net2").ifname("eth2"),

@@ -125,7 +125,8 @@ fn a_number_that_the_parent_has_already_is_refused_and_nothing_stays() {
     host.call("vlan", &second, conf::vlan()).add().refused(999, &["id 5", "EEXIST"]);
     before.assert_same(&host.state().without_marks());
     host.call("vlan", &second, conf::vlan()).with("vlanId", 6).add().result();
-    assert_eq!(second.addrs("eth0"), ["10.5.0.3/24"]);
+    // A freed address is not given out again at once.
+    assert_eq!(second.addrs("eth0"), ["10.5.0.4/24"]);
 }
 
 #[test]

@@ -46,8 +46,13 @@ fn table(pod: &Ns, table: &str) -> Vec<String> {
         serde_json::from_str::<Vec<Value>>(&shown).unwrap_or_default()
     });
     let own = all.filter(|route| route["dst"] != "fe80::/64" && route["dst"] != "ff00::/8" && route["type"].is_null());
-    let mut all: Vec<String> =
-        own.map(|route| format!("{} {} {}", route["dst"], route["gateway"], route["dev"])).collect();
+    // Routes of IPv6 to one place are one route, with the way of each.
+    let ways = |route: &Value| route["nexthops"].as_array().cloned().unwrap_or_else(|| vec![route.clone()]);
+    let lines = |route: Value| {
+        let line = |way: Value| format!("{} {} {}", route["dst"], way["gateway"], way["dev"]);
+        ways(&route).into_iter().map(line).collect::<Vec<_>>()
+    };
+    let mut all: Vec<String> = own.flat_map(lines).collect();
     all.sort();
     all
 }

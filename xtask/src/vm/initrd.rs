@@ -8,8 +8,9 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Modules that the guest needs before it sees the host's files; each may be built in instead.
-const MODULES: [&str; 4] = ["virtio_pci", "9pnet_virtio", "9p", "overlay"];
+/// Modules that the guest needs before it sees the host's files, and the one whose device file elsewhere udev makes; each may be
+/// built in instead.
+const MODULES: [&str; 5] = ["virtio_pci", "9pnet_virtio", "9p", "overlay", "tun"];
 
 /// Writes the ramdisk in which `command`, a shell script, runs as root over the host's files, which it can't change. The
 /// ramdisk's own files stay beside it.
