@@ -12,6 +12,7 @@ use kernel::Kernel;
 use std::io::{Write, stdout};
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Instant;
 
 /// Debian 12's, Debian 13's and the newest that Debian 13 has as a backport.
@@ -30,12 +31,43 @@ pub(crate) struct Args {
     /// Run only the tests that a run on this machine left out for its kernel, by that run's notes
     #[arg(long, value_name = "NOTES", conflicts_with = "lacking")]
     skipped: Option<PathBuf>,
+    /// Of those, one in N from the Kth on
+    #[arg(long, value_name = "K/N", requires = "skipped")]
+    part: Option<Part>,
     /// Minutes after which a guest is ended
     #[arg(long, default_value_t = 40)]
     timeout: u32,
     /// Command that the guest runs as root [default: the tests that depend on the kernel]
     #[arg(last = true)]
     command: Vec<String>,
+}
+
+/// One test in `step`, from number `offset` on: `offset/step`, `step` at least 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Part {
+    offset: usize,
+    step: usize,
+}
+
+impl Part {
+    const ALL: Self = Self { offset: 0, step: 1 };
+
+    fn of(self, tests: Vec<String>) -> Vec<String> {
+        tests.into_iter().skip(self.offset).step_by(self.step).collect()
+    }
+}
+
+impl FromStr for Part {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let (offset, step) = text.split_once('/').context("not of the form K/N")?;
+        let part = Self { offset: offset.parse().context("K")?, step: step.parse().context("N")? };
+        if part.offset >= part.step {
+            bail!("K is less than N");
+        }
+        Ok(part)
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -122,7 +154,8 @@ fn tests(args: &Args) -> Result<Vec<String>> {
     let points = points.map(|kind| format!("{kind}_add_can_stop_anywhere {kind}_del_can_stop_anywhere"));
     let points = points.collect::<Vec<_>>().join(" ");
     let run = if let Some(notes) = &args.skipped {
-        format!("{} && {}", exactly(&netns, notes, "netns")?, exactly(&crash, notes, "crash")?)
+        let part = args.part.unwrap_or(Part::ALL);
+        format!("{} && {}", exactly(&netns, notes, "netns", part)?, exactly(&crash, notes, "crash", part)?)
     } else if args.lacking {
         let host_ports = "of_a_bridge_by_ebpf by_ebpf_a_client beside_the_bridge in_a_vlan of_sctp";
         let neighbours = "bridge::neighbours bridge::a_container";
@@ -141,9 +174,9 @@ fn tests(args: &Args) -> Result<Vec<String>> {
     Ok(["sh", "-c", &script].map(String::from).to_vec())
 }
 
-/// Runs the tests of `target` that the notes left to other kernels, in the program `run`.
-fn exactly(run: &str, notes: &Path, target: &str) -> Result<String> {
-    let tests = journal::left_to_other_kernels(notes, target)?;
+/// Runs this part of the tests of `target` that the notes left to other kernels, in the program `run`.
+fn exactly(run: &str, notes: &Path, target: &str, part: Part) -> Result<String> {
+    let tests = part.of(journal::left_to_other_kernels(notes, target)?);
     Ok(if tests.is_empty() { "true".to_owned() } else { format!("{run} --exact {}", tests.join(" ")) })
 }
 
@@ -175,6 +208,15 @@ mod tests {
             Ok(i32::try_from(kernel.release.len())?)
         });
         assert_eq!(ended.into_iter().map(|ended| ended.code.unwrap()).collect::<Vec<_>>(), [1, 2, 3]);
+    }
+
+    #[test]
+    fn the_parts_of_the_tests_are_all_of_them_and_each_once() {
+        let tests = || ["a", "b", "c", "d"].map(String::from).to_vec();
+        let parts = ["0/3", "1/3", "2/3"].map(|part| part.parse::<Part>().unwrap().of(tests()));
+        assert_eq!(parts, [vec!["a", "d"], vec!["b"], vec!["c"]]);
+        assert_eq!(Part::ALL.of(tests()), tests());
+        assert!(["3/3", "0/0", "1", "a/b"].iter().all(|part| part.parse::<Part>().is_err()));
     }
 
     #[test]
