@@ -18,6 +18,10 @@ use std::time::Instant;
 /// Debian 12's, Debian 13's and the newest that Debian 13 has as a backport.
 const ALL: [&str; 3] = ["6.1", "6.12", "newest"];
 
+/// Number of crash points of which an emulated machine tries one; the second where only a part of the tests is run.
+const CRASH_STEP: u64 = 9;
+const SAMPLED_STEP: u64 = 27;
+
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// 6.1, 6.12, … or newest
@@ -138,8 +142,8 @@ fn side_by_side(kernels: &[Kernel], at_once: usize, run: impl Fn(&Kernel) -> Res
 /// Builds braid and its tests, and returns the command that runs the tests that depend on the kernel.
 ///
 /// These are the network namespace tests without those of input and the comparison with the reference plugins, and the
-/// crash points of the kinds of links that not every kernel has. An emulated machine tries every ninth crash point. With
-/// `lacking`, only features that kernels implement in their own ways are tested; with `skipped`, the tests of these notes.
+/// crash points of the kinds of links that not every kernel has. With `lacking`, only features that kernels implement in
+/// their own ways are tested; with `skipped`, the tests of these notes.
 fn tests(args: &Args) -> Result<Vec<String>> {
     const TESTS: &[&str] = &["test", "--no-run", "--message-format", "json", "--package", "braid-tests"];
     // An emulated machine needs seconds for what the compiler could have made short.
@@ -148,7 +152,7 @@ fn tests(args: &Args) -> Result<Vec<String>> {
     let find = |name: &str| executable(&built, name).with_context(|| format!("cargo names no executable for {name:?}"));
     let (netns, crash) = (find("netns")?, find("crash")?);
     let reference = sh::cache().join("reference");
-    let crash = format!("BRAID_CRASH_STEP=9 {crash}");
+    let crash = format!("BRAID_CRASH_STEP={} {crash}", if args.part.is_some() { SAMPLED_STEP } else { CRASH_STEP });
     let kinds = ["ipvlan", "vlan", "dummy"];
     let points = kinds.iter().chain(&["netkit", "shaped_bridge_of_netkits"]);
     let points = points.map(|kind| format!("{kind}_add_can_stop_anywhere {kind}_del_can_stop_anywhere"));
