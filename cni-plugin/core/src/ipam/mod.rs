@@ -6,6 +6,7 @@
 //! ```
 
 pub mod configuration;
+pub mod dhcp;
 pub mod host_local;
 pub mod lease;
 pub mod range;

@@ -1,0 +1,82 @@
+//! IPv4 and UDP around a message: a client without an address can't leave them to the kernel.
+
+use super::{CLIENT_PORT, SERVER_PORT};
+use std::net::Ipv4Addr;
+
+const IP_LEN: usize = 20;
+const UDP_LEN: usize = 8;
+const UDP: u8 = 17;
+
+/// The packet that carries `payload` from a client to a server.
+pub fn encode(from: Ipv4Addr, to: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
+    let len = |of: usize| u16::try_from(of).unwrap_or(u16::MAX).to_be_bytes();
+    let mut ip = vec![0x45, 0];
+    ip.extend(len(IP_LEN + UDP_LEN + payload.len()));
+    // No fragment; 64 hops.
+    ip.extend([0, 0, 0x40, 0, 64, UDP, 0, 0]);
+    ip.extend(from.octets());
+    ip.extend(to.octets());
+    let sum = checksum(&[&ip]);
+    ip[10..12].copy_from_slice(&sum);
+    let mut udp = [CLIENT_PORT.to_be_bytes(), SERVER_PORT.to_be_bytes(), len(UDP_LEN + payload.len()), [0; 2]].concat();
+    let pseudo = [&from.octets()[..], &to.octets(), &[0, UDP], &len(UDP_LEN + payload.len())].concat();
+    let sum = checksum(&[&pseudo, &udp, payload]);
+    // A sum of zero would say that there is none.
+    udp[6..8].copy_from_slice(if sum == [0; 2] { &[0xff; 2] } else { &sum });
+    [&ip[..], &udp, payload].concat()
+}
+
+/// What a packet to a client carries; `None` for any other packet. The sum of UDP is not looked at: a link of this machine
+/// leaves it out, and the exchange has a number of its own.
+pub fn decode(packet: &[u8]) -> Option<&[u8]> {
+    let head_len = usize::from(packet.first()? & 0xf) * 4;
+    let (head, rest) = packet.split_at_checked(head_len.max(IP_LEN))?;
+    let total = usize::from(u16::from_be_bytes([head[2], head[3]]));
+    let is_fragment = u16::from_be_bytes([head[6], head[7]]) & 0x3fff != 0;
+    if head[0] >> 4 != 4 || head[9] != UDP || is_fragment {
+        return None;
+    }
+    // Ethernet pads short packets.
+    let rest = rest.get(..total.checked_sub(head.len())?)?;
+    let (udp, payload) = rest.split_at_checked(UDP_LEN)?;
+    let len = usize::from(u16::from_be_bytes([udp[4], udp[5]])).checked_sub(UDP_LEN)?;
+    (udp[2..4] == CLIENT_PORT.to_be_bytes()).then_some(payload.get(..len)?)
+}
+
+/// The sum of the Internet protocols (RFC 1071); all parts but the last have an even length.
+fn checksum(parts: &[&[u8]]) -> [u8; 2] {
+    let words = parts.iter().flat_map(|part| part.chunks(2));
+    let mut sum: u32 = words.map(|word| u32::from(word[0]) << 8 | u32::from(word.get(1).copied().unwrap_or(0))).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    let [_, _, high, low] = (!sum).to_be_bytes();
+    [high, low]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sums_of_a_packet_come_out_as_zero() {
+        let packet = encode(Ipv4Addr::new(10, 1, 0, 7), Ipv4Addr::new(10, 1, 0, 1), b"an odd text");
+        assert_eq!(checksum(&[&packet[..IP_LEN]]), [0, 0]);
+        let pseudo = [&packet[12..20], &[0, UDP, 0, 19]].concat();
+        assert_eq!(checksum(&[&pseudo, &packet[IP_LEN..]]), [0, 0]);
+    }
+
+    #[test]
+    fn only_a_whole_packet_to_a_client_is_read() {
+        let mut packet = encode(Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST, b"text");
+        assert_eq!(decode(&packet), None, "it is to a server");
+        packet[23] = 68;
+        packet.extend([0; 9]);
+        assert_eq!(decode(&packet), Some(&b"text"[..]));
+        for len in 0..packet.len() - 9 {
+            assert_eq!(decode(&packet[..len]), None, "{len} bytes");
+        }
+        packet[7] = 1;
+        assert_eq!(decode(&packet), None, "it is a fragment");
+    }
+}
