@@ -40,7 +40,9 @@ const BORDERS: &[(&str, &[&str])] = &[
     ("cni-plugin/node/src/ipam", &["crate::apply", "crate::attach", "crate::effect", "crate::source", "crate::store"]),
     ("cni-plugin/node/src/store", &["crate::attach", "crate::effect", "crate::source"]),
     ("cni-plugin/node/src/effect", &["crate::attach", "crate::source"]),
-    ("cni-plugin/node/src/apply", &["crate::attach"]),
+    ("cni-plugin/node/src/apply", &["crate::attach", "crate::dhcpd"]),
+    ("cni-plugin/node/src/attach", &["crate::dhcpd"]),
+    ("cni-plugin/node/src/dhcpd", &["crate::attach", "crate::source"]),
 ];
 
 /// Lines of a file, those of its tests not counted: more are listed, and of the second more are refused.

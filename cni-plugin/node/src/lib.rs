@@ -5,7 +5,7 @@
 //!  attach ─ each verb of CNI, for a whole chain      ipam ─ reserving and releasing addresses
 //!  apply ─ observe, carry out, roll back, repair     effect ─ of each kind of thing
 //!  store ─ records, owners, locks                    source ─ where pods and their networks come from
-//!  sys ─ every system call; knows no plan
+//!  dhcpd ─ the daemon of the dhcp IPAM               sys ─ every system call; knows no plan
 //! ```
 
 #![deny(clippy::wildcard_enum_match_arm)]
@@ -14,6 +14,8 @@
 pub mod apply;
 #[forbid(unsafe_code)]
 pub mod attach;
+#[forbid(unsafe_code)]
+pub mod dhcpd;
 #[forbid(unsafe_code)]
 pub mod effect;
 #[forbid(unsafe_code)]

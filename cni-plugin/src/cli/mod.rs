@@ -4,11 +4,13 @@
 //!  cni     ─ the plugin call             plan   ─ dry run             try     ─ attach a sandbox, show, detach
 //!  install ─ drop-in names               doctor ─ what the node has   status, gc, detach ─ what is attached
 //!  top     ─ what passes shaped interfaces            lint   ─ faults of manifests
+//!  dhcp    ─ the daemon of the dhcp IPAM
 //! ```
 
 pub mod cni;
 mod conf;
 mod detach;
+mod dhcp;
 mod doctor;
 mod gc;
 mod install;
@@ -56,11 +58,17 @@ enum Face {
     Doctor(doctor::Arguments),
     Install(install::Arguments),
     Lint(lint::Arguments),
+    Dhcp(dhcp::Arguments),
 }
 
 /// Runs the face that the command line asks for.
 pub fn run(arguments: Vec<OsString>) -> u8 {
     let called_as = cni::face(&arguments);
+    if called_as == "dhcp"
+        && let Some(outcome) = dhcp::called_so(&arguments[1..])
+    {
+        return told(outcome);
+    }
     if drop_in_names().any(|name| name == called_as) {
         let build = concat!("braid ", env!("CARGO_PKG_VERSION"));
         eprint!("{}", about(&called_as, build, &Version::ALL));
@@ -79,7 +87,13 @@ pub fn run(arguments: Vec<OsString>) -> u8 {
         Face::Doctor(arguments) => doctor::run(&arguments),
         Face::Install(arguments) => install::run(&arguments),
         Face::Lint(arguments) => lint::run(&arguments),
+        Face::Dhcp(arguments) => dhcp::run(&arguments),
     };
+    told(outcome)
+}
+
+/// The exit status, once an error is told.
+fn told(outcome: Outcome) -> u8 {
     outcome.unwrap_or_else(|err| {
         braid_node::tell!("braid: {err}");
         FAILURE

@@ -5,6 +5,7 @@
 //!  static_ip::Config ─────────────────────────────────────────────┴─► Lease
 //! ```
 
+pub mod dhcp;
 pub mod host_local;
 pub mod liveness;
 

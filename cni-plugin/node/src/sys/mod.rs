@@ -9,14 +9,17 @@
 //!  writers ─ who has a file open for writing          iptables ─ tables of the older iptables
 //!  lock   ─ waiting for one, with a bound             executable ─ the file that runs
 //!  stderr ─ sentences for the operator                private ─ folders and files of root alone
-//!  tap ─ what /dev/net/tun makes
+//!  tap ─ what /dev/net/tun makes          packet ─ sockets of a DHCP client
+//!  events ─ waiting for many descriptors              activation ─ a socket of systemd
 //! ```
 
+pub mod activation;
 pub mod bpf;
 pub mod carrier;
 pub mod cgroup;
 pub mod conntrack;
 pub mod dbus;
+pub mod events;
 pub mod executable;
 pub mod firewalld;
 pub mod iptables;
@@ -25,6 +28,7 @@ pub mod lock;
 pub mod netlink;
 pub mod netns;
 pub mod nft;
+pub mod packet;
 pub mod private;
 pub mod release;
 pub mod room;

@@ -1,0 +1,191 @@
+//! One lease of the daemon: its session, its sockets while an answer may come, and who waits for it.
+
+use super::Settings;
+use crate::apply::executor::{OnError, execute};
+use crate::apply::kernel::Kernel;
+use crate::ipam::dhcp::link::Place;
+use crate::ipam::dhcp::store::Stored;
+use crate::sys::events::Events;
+use crate::sys::netns::NetNs;
+use crate::sys::packet::{PacketSocket, ServersSocket};
+use braid_core::ipam::dhcp::{Config, Session, v6};
+use braid_core::name::{IfName, Mac};
+use braid_core::plan::Facts;
+use braid_core::plan::step::Step;
+use braid_core::plan::thing::{Addr, LinkRef};
+use braid_core::plugins::interface::{self, Dad};
+use ipnet::IpNet;
+use nix::errno::Errno;
+
+/// A kind of socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Socket {
+    /// Packets of IPv4.
+    V4,
+    /// Messages of DHCPv6.
+    V6,
+}
+
+impl Socket {
+    pub(super) fn kind(self) -> u64 {
+        match self {
+            Self::V4 => 2,
+            Self::V6 => 3,
+        }
+    }
+
+    pub(super) fn of_kind(kind: u64) -> Option<Self> {
+        [Self::V4, Self::V6].into_iter().find(|socket| socket.kind() == kind)
+    }
+}
+
+/// A call that waits for the lease.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub(super) connection: u64,
+    pub(super) seq: u64,
+    pub(super) method: String,
+}
+
+/// A lease.
+#[derive(Debug)]
+pub(super) struct Lease {
+    /// It as it is kept; what is held there is what was held last.
+    pub(super) stored: Stored,
+    pub(super) session: Session,
+    pub(super) waiting: Vec<Waiter>,
+    /// A plugin was told the addresses, so they are on the link unless they were lost.
+    pub(super) is_told: bool,
+    /// An address that the plugin was told is void, so the next one is the daemon's to put on the link.
+    pub(super) is_lost: bool,
+    v4: Option<PacketSocket>,
+    v6: Option<ServersSocket>,
+}
+
+impl Lease {
+    pub(super) fn new(stored: Stored, session: Session) -> Self {
+        let (is_told, is_lost) = (false, false);
+        Self { stored, session, waiting: Vec::new(), is_told, is_lost, v4: None, v6: None }
+    }
+
+    /// One of a daemon before.
+    pub(super) fn resumed(stored: Stored, session: Session) -> Self {
+        let is_lost = !session.is_bound();
+        Self { is_told: true, is_lost, ..Self::new(stored, session) }
+    }
+
+    pub(super) fn ifname(&self) -> Option<IfName> {
+        IfName::parse(&self.stored.owner.ifname).ok()
+    }
+
+    /// Sends by a socket, which is opened where there is none, and from then on listened to.
+    pub(super) fn send(&mut self, events: &Events, id: u64, packet: Packet<'_>) -> Result<(), Errno> {
+        let place = || match self.stored.place() {
+            Some(Ok(place)) => Ok(place),
+            Some(Err(_)) | None => Err(Errno::ENODEV),
+        };
+        match packet {
+            Packet::V4(bytes, to) => {
+                if self.v4.is_none() {
+                    let socket = place()?.open4()?;
+                    events.add(&socket, id << 2 | Socket::V4.kind())?;
+                    self.v4 = Some(socket);
+                }
+                self.v4.as_ref().map_or(Ok(()), |socket| socket.send(bytes, to))
+            }
+            Packet::V6(message) => {
+                if self.v6.is_none() {
+                    let socket = place()?.open6()?;
+                    events.add(&socket, id << 2 | Socket::V6.kind())?;
+                    self.v6 = Some(socket);
+                }
+                self.v6.as_ref().map_or(Ok(()), |socket| socket.send(message, v6::SERVER_PORT))
+            }
+        }
+    }
+
+    /// Receives from a socket: a packet's length and the hardware address that it came from.
+    pub(super) fn receive(&self, socket: Socket, buffer: &mut [u8]) -> Option<(usize, Mac)> {
+        match socket {
+            Socket::V4 => self.v4.as_ref().and_then(|socket| socket.receive(buffer).ok()?),
+            Socket::V6 => {
+                self.v6.as_ref().and_then(|socket| socket.receive(buffer).ok()?).map(|len| (len, Mac([0; 6])))
+            }
+        }
+    }
+
+    /// Closes the sockets that no answer comes to any more: each would hold the container's namespace.
+    pub(super) fn close_idle(&mut self) {
+        if !self.session.listens4() {
+            self.v4 = None;
+        }
+        if !self.session.listens6() {
+            self.v6 = None;
+        }
+    }
+
+    /// Takes addresses from the link, or puts the lease's on it.
+    pub(super) fn apply(&self, place: &Place, change: Change<'_>) {
+        let Some(ifname) = self.ifname() else { return };
+        let at = LinkRef::pod(ifname);
+        let steps: Vec<Step> = match change {
+            Change::Up => vec![interface::up(&at)],
+            Change::Without(nets) => {
+                let addr = |net: &IpNet| Addr { at: at.clone(), net: *net, no_prefix_route: false, no_dad: false };
+                nets.iter().map(|net| Step::del(addr(net))).collect()
+            }
+            Change::With => {
+                let Ok(lease) = self.session.lease() else { return };
+                interface::configure(&at, &lease.ips, &lease.routes, Dad::Off)
+            }
+        };
+        let netns = NetNs::open(place.path()).map_err(crate::Error::from);
+        let mut kernel = match netns.and_then(|netns| Kernel::open(Some(netns))) {
+            Ok(kernel) => kernel,
+            Err(err) => return crate::tell!("{}: {err}", self.stored.owner.whole()),
+        };
+        for err in execute(&mut kernel, &steps, &Facts::default(), OnError::GoOn).errors {
+            // What another address of its prefix left there is no failure.
+            if !err.cause.is(&[Errno::EEXIST]) {
+                crate::tell!("{}: {err}", self.stored.owner.whole());
+            }
+        }
+    }
+
+    /// Its entry in a line of the log.
+    pub(super) fn name(&self) -> String {
+        self.stored.owner.whole()
+    }
+
+    /// Has what is held now kept with the lease.
+    pub(super) fn note(&mut self) {
+        self.stored.held = self.session.held();
+    }
+}
+
+/// A packet to be sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Packet<'a> {
+    /// Of IPv4, to a host of the link or to all.
+    V4(&'a [u8], Option<Mac>),
+    /// To all DHCPv6 servers.
+    V6(&'a [u8]),
+}
+
+/// A change of a link.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Change<'a> {
+    /// It comes up.
+    Up,
+    /// These addresses go.
+    Without(&'a [IpNet]),
+    /// The lease's addresses and routes are there.
+    With,
+}
+
+/// The session's link, as a server gets to know it.
+pub(super) fn session(stored: &Stored, config: &Config, settings: &Settings, dice: &mut dyn FnMut() -> u64) -> Session {
+    let link =
+        braid_core::ipam::dhcp::session::Link { owner: &stored.owner, mac: stored.mac, broadcast: settings.broadcast };
+    Session::new(config, link, stored.held.clone(), (settings.limits, crate::sys::events::now()), dice)
+}

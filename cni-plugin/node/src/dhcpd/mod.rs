@@ -1,0 +1,213 @@
+//! The daemon of the `dhcp` IPAM: one thread, one event loop, whatever the number of leases.
+//!
+//! ```text
+//!  socket ─► connection ─ Allocate, Release ─► lease: session ─► packets on its link
+//!  link, time ──────────────────────────────►        │
+//!                                   kept in files ◄──┴──► answers, addresses of the link
+//! ```
+//!
+//! A lease that is bound has no socket and no thread: it is a value, a file and a time. So a container's namespace is held by
+//! nobody here, and a thousand leases cost a megabyte or two.
+
+mod connection;
+mod lease;
+mod requests;
+mod timers;
+
+use crate::ipam::dhcp::link;
+use crate::ipam::dhcp::store::Store;
+use crate::sys::activation;
+use crate::sys::events::{self, END, Events, TIME};
+use braid_core::ipam::dhcp::timing::Limits;
+use connection::Connection;
+use lease::{Lease, Socket};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use timers::Timers;
+
+/// Settings of a daemon.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The socket, as plugins name it.
+    pub socket: PathBuf,
+    /// The file for its process id.
+    pub pidfile: Option<PathBuf>,
+    /// Stands before the paths of the socket and of namespaces.
+    pub host_prefix: String,
+    /// Servers are to broadcast their answers.
+    pub broadcast: bool,
+    /// Limits of the clients.
+    pub limits: Limits,
+}
+
+impl Settings {
+    /// A path of the host, as this process reaches it.
+    fn reach(&self, path: &Path) -> PathBuf {
+        PathBuf::from(format!("{}{}", self.host_prefix, path.display()))
+    }
+}
+
+/// Word of the listening socket; those of others have their kind in the lowest two bits.
+const LISTENER: u64 = 0;
+const CONNECTION: u64 = 1;
+
+/// Serves until SIGTERM or SIGINT; leases stay, in their files.
+pub fn run(settings: Settings) -> io::Result<()> {
+    let fail = |doing: String| move |err: io::Error| io::Error::new(err.kind(), format!("{doing}: {err}"));
+    let socket = settings.reach(&settings.socket);
+    let store = Store::of(&socket);
+    let events = Events::open()?;
+    let folder = socket.parent().unwrap_or(Path::new("/"));
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    made.map_err(fail(format!("make folder {}", folder.display())))?;
+    // Whoever has it is the only daemon; calls that release a lease while there is none have it for a moment.
+    let lock = store.lock().map_err(fail(format!("lock the leases in {}", store.dir().display())))?;
+    if let Some(pidfile) = &settings.pidfile {
+        fs::write(pidfile, std::process::id().to_string())
+            .map_err(fail(format!("write pidfile {}", pidfile.display())))?;
+    }
+    let listener = listen(&socket).map_err(fail(format!("listen on {}", socket.display())))?;
+    listener.set_nonblocking(true)?;
+    events.add(&listener, LISTENER)?;
+    let pidfile = settings.pidfile.clone();
+    let mut daemon = Daemon::new(settings, store, (events, lock));
+    daemon.resume();
+    let ended = daemon.serve(&listener);
+    let _ = fs::remove_file(&socket);
+    pidfile.iter().for_each(|pidfile| drop(fs::remove_file(pidfile)));
+    ended
+}
+
+/// The socket that systemd hands over, or a new one in the place of one that nobody serves.
+fn listen(socket: &Path) -> io::Result<UnixListener> {
+    if let Some(listener) = activation::listener()? {
+        return Ok(listener);
+    }
+    match UnixListener::bind(socket) {
+        Err(err) if err.kind() == io::ErrorKind::AddrInUse && UnixStream::connect(socket).is_err() => {
+            fs::remove_file(socket)?;
+            UnixListener::bind(socket)
+        }
+        bound => bound,
+    }
+}
+
+/// The daemon's state.
+struct Daemon {
+    settings: Settings,
+    store: Store,
+    events: Events,
+    _lock: File,
+    connections: BTreeMap<u64, Connection>,
+    leases: BTreeMap<u64, Lease>,
+    /// The lease of each owner, by its text.
+    owners: BTreeMap<String, u64>,
+    timers: Timers,
+    /// The last number that a connection or a lease got.
+    last: u64,
+    dice: Box<dyn FnMut() -> u64>,
+    boot_id: String,
+}
+
+impl Daemon {
+    fn new(settings: Settings, store: Store, (events, lock): (Events, File)) -> Self {
+        Self {
+            settings,
+            store,
+            events,
+            _lock: lock,
+            connections: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            timers: Timers::default(),
+            last: 0,
+            dice: Box::new(link::dice()),
+            boot_id: crate::ipam::dhcp::store::boot_id(),
+        }
+    }
+
+    fn serve(&mut self, listener: &UnixListener) -> io::Result<()> {
+        loop {
+            self.events.set(self.timers.first().unwrap_or(Duration::MAX))?;
+            for word in self.events.wait()? {
+                match word {
+                    END => return Ok(()),
+                    TIME => {}
+                    LISTENER => self.accept(listener),
+                    _ if word & 3 == CONNECTION => self.read_connection(word >> 2),
+                    _ => {
+                        if let Some(socket) = Socket::of_kind(word & 3) {
+                            self.hear(word >> 2, socket);
+                        }
+                    }
+                }
+            }
+            // After each turn, however much there was to read: T1 and T2 wait for nobody.
+            while let Some(id) = self.timers.due(events::now()) {
+                self.tick(id);
+            }
+        }
+    }
+
+    fn accept(&mut self, listener: &UnixListener) {
+        while let Ok((stream, _)) = listener.accept() {
+            self.last += 1;
+            let opened = stream
+                .set_nonblocking(true)
+                .and_then(|()| self.events.add(&stream, self.last << 2 | CONNECTION).map_err(io::Error::from));
+            match opened {
+                Ok(()) => drop(self.connections.insert(self.last, Connection::new(stream))),
+                Err(err) => crate::tell!("accept a call: {err}"),
+            }
+        }
+    }
+
+    fn read_connection(&mut self, id: u64) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        match connection.read() {
+            Ok(calls) => {
+                let is_over = connection.is_over;
+                for call in calls {
+                    self.call(id, &call);
+                }
+                if is_over {
+                    self.connections.remove(&id);
+                }
+            }
+            Err(err) => {
+                crate::tell!("a call: {err}");
+                self.connections.remove(&id);
+            }
+        }
+    }
+
+    /// Goes on with the leases of the daemon before.
+    fn resume(&mut self) {
+        for stored in self.store.list() {
+            let whole = stored.owner.whole();
+            let session = stored.session(self.settings.broadcast, self.settings.limits, &mut self.dice);
+            match (session, stored.place()) {
+                (Some(session), Some(Ok(_))) => {
+                    let lease = Lease::resumed(stored, session);
+                    self.insert(lease);
+                }
+                (_, place) => {
+                    let why = match place {
+                        Some(Err(err)) => err.to_string(),
+                        _ => "its link is gone".to_owned(),
+                    };
+                    crate::tell!("{whole}: the lease is not gone on with: {why}");
+                    let _ = self.store.remove(&stored.owner);
+                }
+            }
+        }
+        if !self.leases.is_empty() {
+            crate::tell!("{} leases are gone on with", self.leases.len());
+        }
+    }
+}

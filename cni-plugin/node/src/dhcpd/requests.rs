@@ -1,0 +1,269 @@
+//! Calls of plugins, packets of servers and times: what each changes of a lease.
+
+use super::Daemon;
+use super::lease::{self, Change, Lease, Packet, Socket, Waiter};
+use crate::ipam::dhcp::link::Place;
+use crate::ipam::dhcp::store::Stored;
+use crate::sys::events::now;
+use braid_core::cni::{NetConf, Owner};
+use braid_core::ipam::dhcp::rpc::{ALLOCATE, Call, RELEASE};
+use braid_core::ipam::dhcp::session::Held;
+use braid_core::ipam::dhcp::{Config, Output};
+use braid_core::name::IfName;
+use ipnet::IpNet;
+use std::path::Path;
+
+/// Longest packet that is read, in bytes.
+const MOST: usize = 4096;
+
+impl Daemon {
+    /// Answers a call, now or when there is a lease.
+    pub(super) fn call(&mut self, connection: u64, call: &Call) {
+        let waiter = Waiter { connection, seq: call.seq, method: call.method.clone() };
+        let failed = match call.method.as_str() {
+            ALLOCATE => self.allocate(call, waiter).err(),
+            RELEASE => match owner_of(call) {
+                Ok((owner, _)) => {
+                    self.release(&owner);
+                    self.answer(&waiter, Ok(None));
+                    None
+                }
+                Err(err) => Some((waiter, err)),
+            },
+            other => Some((waiter, format!("rpc: can't find method {other}"))),
+        };
+        if let Some((waiter, err)) = failed {
+            self.answer(&waiter, Err(&err));
+        }
+    }
+
+    /// The lease of an owner is what it has already, if that is of this link, or a new one.
+    fn allocate(&mut self, call: &Call, waiter: Waiter) -> Result<(), (Waiter, String)> {
+        let (place, owner, conf) = match self.asked(call) {
+            Ok(asked) => asked,
+            Err(err) => return Err((waiter, err)),
+        };
+        if let Some(id) = self.owners.get(&owner.whole()).copied() {
+            if self.leases.get(&id).is_some_and(|lease| matches!(lease.stored.place(), Some(Ok(_)))) {
+                if let Some(lease) = self.leases.get_mut(&id) {
+                    lease.waiting.push(waiter);
+                }
+                self.tell(id);
+                return Ok(());
+            }
+            self.forget(id);
+        }
+        let config = match Config::parse(&conf, &call.args.args) {
+            Ok(config) => config,
+            Err(err) => return Err((waiter, err.to_string())),
+        };
+        let stored = Stored {
+            owner,
+            netns: place.path().to_owned(),
+            cookie: place.cookie,
+            index: place.index,
+            mac: place.mac,
+            args: call.args.args.clone(),
+            conf: String::from_utf8_lossy(&call.args.stdin).into_owned(),
+            boot_id: self.boot_id.clone(),
+            held: Held::default(),
+        };
+        let session = lease::session(&stored, &config, &self.settings, &mut self.dice);
+        let mut lease = Lease::new(stored, session);
+        lease.waiting.push(waiter);
+        crate::tell!("{}: acquiring lease", lease.name());
+        if !place.is_up {
+            lease.apply(&place, Change::Up);
+        }
+        let id = self.insert(lease);
+        self.tick(id);
+        Ok(())
+    }
+
+    /// The link, the owner and the configuration that a call is about.
+    fn asked(&self, call: &Call) -> Result<(Place, Owner, NetConf), String> {
+        let (owner, conf) = owner_of(call)?;
+        let ifname = IfName::parse(&owner.ifname).map_err(|err| format!("interface {:?}: {err}", owner.ifname))?;
+        let path = self.settings.reach(Path::new(&call.args.netns));
+        match Place::find(&path, &ifname) {
+            Ok(Some(place)) => Ok((place, owner, conf)),
+            Ok(None) => Err(format!("error looking up {:?}: Link not found in {}", owner.ifname, path.display())),
+            Err(err) => Err(err.to_string()),
+        }
+    }
+
+    pub(super) fn insert(&mut self, lease: Lease) -> u64 {
+        self.last += 1;
+        self.owners.insert(lease.name(), self.last);
+        self.timers.set(self.last, lease.session.next());
+        self.leases.insert(self.last, lease);
+        self.last
+    }
+
+    /// Ends a lease: its addresses go from the link, then the servers get to know.
+    fn release(&mut self, owner: &Owner) {
+        let Some(id) = self.owners.get(&owner.whole()).copied() else { return };
+        let Some(lease) = self.leases.get_mut(&id) else { return };
+        crate::tell!("{}: releasing lease", lease.name());
+        let nets: Vec<IpNet> = lease.session.lease().unwrap_or_default().ips.iter().map(|ip| ip.address).collect();
+        if let Some(Ok(place)) = lease.stored.place() {
+            let outputs = lease.session.release(&mut self.dice);
+            if lease.is_told {
+                lease.apply(&place, Change::Without(&nets));
+            }
+            if let Err(err) = place.send_all(&outputs) {
+                crate::tell!("{}: failed to release DHCP lease: {err}", lease.name());
+            }
+        }
+        self.answer_all(id, &Err("the lease was released".to_owned()));
+        self.forget(id);
+    }
+
+    /// Forgets a lease, of which nothing is left.
+    fn forget(&mut self, id: u64) {
+        let Some(lease) = self.leases.remove(&id) else { return };
+        self.owners.remove(&lease.name());
+        self.timers.set(id, None);
+        if let Err(err) = self.store.remove(&lease.stored.owner) {
+            crate::tell!("{}: {err}", lease.name());
+        }
+    }
+
+    /// Does what it is time for. A lease whose link is gone ends.
+    pub(super) fn tick(&mut self, id: u64) {
+        let Some(lease) = self.leases.get_mut(&id) else { return };
+        match lease.stored.place() {
+            Some(Ok(_)) => {
+                let outputs = lease.session.tick(now(), &mut self.dice);
+                self.carry_out(id, outputs);
+            }
+            Some(Err(err)) => {
+                crate::tell!("{}: {err}", lease.name());
+                self.end(id);
+            }
+            None => {
+                crate::tell!("{}: interface {} no longer exists", lease.name(), lease.stored.owner.ifname);
+                self.end(id);
+            }
+        }
+    }
+
+    fn end(&mut self, id: u64) {
+        self.answer_all(id, &Err("the interface no longer exists".to_owned()));
+        self.forget(id);
+    }
+
+    /// Reads what servers sent.
+    pub(super) fn hear(&mut self, id: u64, socket: Socket) {
+        let mut buffer = [0; MOST];
+        while let Some(lease) = self.leases.get_mut(&id) {
+            let Some((len, from)) = lease.receive(socket, &mut buffer) else { return };
+            let packet = &buffer[..len.min(MOST)];
+            let outputs = match socket {
+                Socket::V4 => lease.session.take4(packet, from, now(), &mut self.dice),
+                Socket::V6 => lease.session.take6(packet, now(), &mut self.dice),
+            };
+            self.carry_out(id, outputs);
+        }
+    }
+
+    fn carry_out(&mut self, id: u64, outputs: Vec<Output>) {
+        for output in outputs {
+            let Some(lease) = self.leases.get_mut(&id) else { return };
+            match output {
+                Output::Send4(packet) => {
+                    if lease.send(&self.events, id, Packet::V4(&packet.bytes, packet.to)).is_err() {
+                        lease.session.hold4(now());
+                    }
+                }
+                Output::Send6(message) => {
+                    if lease.send(&self.events, id, Packet::V6(&message)).is_err() {
+                        lease.session.hold6(now());
+                    }
+                }
+                Output::Bound => self.bound(id),
+                Output::Lost { net, why } => self.lost(id, net, why),
+                Output::GaveUp => {
+                    crate::tell!("{}: no more tries", lease.name());
+                    self.give_up(id);
+                }
+            }
+        }
+        if let Some(lease) = self.leases.get_mut(&id) {
+            lease.close_idle();
+            self.timers.set(id, lease.session.next());
+        }
+    }
+
+    /// A lease was got or prolonged: it is kept, and told to who waits.
+    fn bound(&mut self, id: u64) {
+        let Some(lease) = self.leases.get_mut(&id) else { return };
+        lease.note();
+        if let Err(err) = self.store.put(&lease.stored) {
+            crate::tell!("{}: keep the lease in a file: {err}", lease.name());
+        }
+        if lease.session.is_bound() && lease.is_lost {
+            lease.is_lost = false;
+            crate::tell!("{}: there is a lease again", lease.name());
+            if let Some(Ok(place)) = lease.stored.place() {
+                lease.apply(&place, Change::With);
+            }
+        }
+        self.tell(id);
+    }
+
+    fn lost(&mut self, id: u64, net: Option<IpNet>, why: &str) {
+        let Some(lease) = self.leases.get_mut(&id) else { return };
+        let address = net.map(|net| net.addr().to_string()).unwrap_or_default();
+        crate::tell!("{}: the lease of {address} is lost: {why}", lease.name());
+        if lease.is_told {
+            lease.is_lost = true;
+            if let Some(Ok(place)) = lease.stored.place() {
+                lease.apply(&place, Change::Without(net.as_slice()));
+            }
+        }
+        lease.note();
+        let _ = self.store.put(&lease.stored);
+    }
+
+    /// Ends what could not be got in time, with what was got of the other family.
+    fn give_up(&mut self, id: u64) {
+        self.answer_all(id, &Err("no more tries".to_owned()));
+        if let Some(owner) = self.leases.get(&id).map(|lease| lease.stored.owner.clone()) {
+            self.release(&owner);
+        }
+    }
+
+    /// Answers those who wait, if there is a lease.
+    fn tell(&mut self, id: u64) {
+        let Some(lease) = self.leases.get_mut(&id).filter(|lease| lease.session.is_bound()) else { return };
+        let said = lease.session.lease();
+        lease.is_told |= said.is_ok() && !lease.waiting.is_empty();
+        let is_useless = said.is_err();
+        self.answer_all(id, &said.map_err(str::to_owned));
+        if is_useless && let Some(owner) = self.leases.get(&id).map(|lease| lease.stored.owner.clone()) {
+            self.release(&owner);
+        }
+    }
+
+    fn answer_all(&mut self, id: u64, said: &Result<braid_core::ipam::Lease, String>) {
+        let Some(lease) = self.leases.get_mut(&id) else { return };
+        for waiter in std::mem::take(&mut lease.waiting) {
+            self.answer(&waiter, said.as_ref().map(Some).map_err(String::as_str));
+        }
+    }
+
+    fn answer(&mut self, waiter: &Waiter, said: Result<Option<&braid_core::ipam::Lease>, &str>) {
+        // Who does not wait any more asks again, or has the lease given back.
+        let Some(connection) = self.connections.get_mut(&waiter.connection) else { return };
+        if connection.answer(waiter.seq, &waiter.method, said).is_err() {
+            self.connections.remove(&waiter.connection);
+        }
+    }
+}
+
+/// The owner and the configuration that a call is about.
+fn owner_of(call: &Call) -> Result<(Owner, NetConf), String> {
+    let conf = NetConf::parse(&call.args.stdin).map_err(|err| format!("error parsing netconf: {err}"))?;
+    Ok((Owner::new(&conf.name, &call.args.container_id, &call.args.ifname), conf))
+}

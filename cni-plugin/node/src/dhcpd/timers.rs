@@ -1,0 +1,52 @@
+//! The time at which each lease has something to do.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Times, since boot.
+#[derive(Debug, Default)]
+pub(super) struct Timers {
+    order: BTreeSet<(Duration, u64)>,
+    of: BTreeMap<u64, Duration>,
+}
+
+impl Timers {
+    /// Sets the time of a lease; none takes it away.
+    pub(super) fn set(&mut self, id: u64, at: Option<Duration>) {
+        if let Some(before) = self.of.remove(&id) {
+            self.order.remove(&(before, id));
+        }
+        if let Some(at) = at {
+            self.of.insert(id, at);
+            self.order.insert((at, id));
+        }
+    }
+
+    /// The first time.
+    pub(super) fn first(&self) -> Option<Duration> {
+        self.order.first().map(|(at, _)| *at)
+    }
+
+    /// Takes out the lease whose time came first, if it has come.
+    pub(super) fn due(&mut self, now: Duration) -> Option<u64> {
+        let (_, id) = *self.order.first().filter(|(at, _)| *at <= now)?;
+        self.set(id, None);
+        Some(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_are_due_in_the_order_of_their_last_set_times() {
+        let (mut timers, at) = (Timers::default(), Duration::from_secs);
+        for (id, time) in [(1, 5), (2, 3), (3, 9), (1, 2)] {
+            timers.set(id, Some(at(time)));
+        }
+        timers.set(3, None);
+        assert_eq!(timers.first(), Some(at(2)));
+        assert_eq!([timers.due(at(3)), timers.due(at(3)), timers.due(at(99))], [Some(1), Some(2), None]);
+    }
+}

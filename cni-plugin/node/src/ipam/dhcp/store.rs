@@ -1,0 +1,214 @@
+//! Leases in files beside the daemon's socket: what it takes to go on with them, or to give them back, after the daemon has
+//! ended. They are of this boot, as the links are.
+
+use super::link::Place;
+use crate::sys::netns::NetNsError;
+use base16ct::lower::encode_string;
+use braid_core::cni::{NetConf, Owner};
+use braid_core::ipam::dhcp::session::{Held, Link};
+use braid_core::ipam::dhcp::timing::{Dice, Limits};
+use braid_core::ipam::dhcp::{Config, Session};
+use braid_core::name::{IfName, Mac};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// A folder of leases.
+#[derive(Debug, Clone)]
+pub struct Store {
+    dir: PathBuf,
+}
+
+/// A lease with all that it takes to go on with it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stored {
+    /// The owner.
+    pub owner: Owner,
+    /// The path of the container's namespace, as this process reaches it.
+    pub netns: PathBuf,
+    /// The number that tells that namespace from all others since boot; none before Linux 5.14.
+    pub cookie: Option<u64>,
+    /// The index of the link.
+    pub index: u32,
+    /// Its hardware address.
+    pub mac: Mac,
+    /// `CNI_ARGS`.
+    pub args: String,
+    /// The configuration.
+    pub conf: String,
+    /// The boot that all times count from.
+    pub boot_id: String,
+    /// The leases.
+    pub held: Held,
+}
+
+/// State of the lock that a daemon has while it lives.
+#[derive(Debug)]
+pub enum Locked {
+    /// There is no folder: no daemon of braid was here.
+    Nothing,
+    /// It is the caller's until the file is closed.
+    Held(File),
+    /// Somebody else has it.
+    Others,
+}
+
+impl Store {
+    /// The folder that belongs to a socket.
+    pub fn of(socket: &Path) -> Self {
+        Self { dir: socket.with_extension("leases") }
+    }
+
+    /// The folder.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Makes the folder, and locks it until the file is closed; waits for a call that has it.
+    pub fn lock(&self) -> io::Result<File> {
+        fs::create_dir_all(&self.dir)?;
+        let file = File::options().append(true).create(true).open(self.dir.join("lock"))?;
+        crate::sys::lock::wait_for(&file, 10)?;
+        Ok(file)
+    }
+
+    /// Locks it if nobody else has.
+    pub fn try_lock(&self) -> io::Result<Locked> {
+        match File::options().append(true).open(self.dir.join("lock")) {
+            Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(Locked::Nothing),
+            Err(err) => Err(err),
+            Ok(file) => match file.try_lock() {
+                Ok(()) => Ok(Locked::Held(file)),
+                Err(TryLockError::WouldBlock) => Ok(Locked::Others),
+                Err(TryLockError::Error(err)) => Err(err),
+            },
+        }
+    }
+
+    /// The lease of an owner.
+    pub fn get(&self, owner: &Owner) -> Option<Stored> {
+        read(&self.path(owner)).filter(|stored| stored.owner == *owner)
+    }
+
+    /// All leases of this boot.
+    pub fn list(&self) -> Vec<Stored> {
+        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten().map(|entry| entry.path());
+        let is_lease = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "json");
+        let boot_id = boot_id();
+        entries.filter(is_lease).filter_map(|path| read(&path)).filter(|stored| stored.boot_id == boot_id).collect()
+    }
+
+    /// Keeps a lease in the place of an earlier one of its owner.
+    pub fn put(&self, stored: &Stored) -> io::Result<()> {
+        let path = self.path(&stored.owner);
+        let new = path.with_extension("new");
+        let bytes = serde_json::to_vec(stored).map_err(io::Error::from)?;
+        File::create(&new).and_then(|mut file| file.write_all(&bytes))?;
+        fs::rename(&new, &path)
+    }
+
+    /// Forgets the lease of an owner; none is success.
+    pub fn remove(&self, owner: &Owner) -> io::Result<()> {
+        match fs::remove_file(self.path(owner)) {
+            Err(err) if err.kind() != io::ErrorKind::NotFound => Err(err),
+            _ => Ok(()),
+        }
+    }
+
+    fn path(&self, owner: &Owner) -> PathBuf {
+        let digest = Sha256::digest(owner.whole().as_bytes());
+        self.dir.join(format!("{}.json", encode_string(&digest[..16])))
+    }
+}
+
+fn read(path: &Path) -> Option<Stored> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+/// The boot that times count from.
+pub fn boot_id() -> String {
+    fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned()
+}
+
+impl Stored {
+    /// The session that goes on with the leases; `None` where the configuration is not what it was.
+    pub fn session(&self, broadcast: bool, limits: Limits, dice: Dice<'_>) -> Option<Session> {
+        let config = self.config()?;
+        let link = Link { owner: &self.owner, mac: self.mac, broadcast };
+        Some(Session::new(&config, link, self.held.clone(), (limits, crate::sys::events::now()), dice))
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> Option<Config> {
+        Config::parse(&NetConf::parse(self.conf.as_bytes()).ok()?, &self.args).ok()
+    }
+
+    /// The link in its namespace; `None` where either is gone, or another one is in its place.
+    pub fn place(&self) -> Option<Result<Place, NetNsError>> {
+        let ifname = IfName::parse(&self.owner.ifname).ok()?;
+        let place = match Place::find(&self.netns, &ifname) {
+            Ok(place) => place?,
+            Err(err) => return Some(Err(err)),
+        };
+        let is_its = (place.cookie, place.index, place.mac) == (self.cookie, self.index, self.mac);
+        is_its.then_some(Ok(place))
+    }
+
+    /// The addresses that are leased.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let v4 = self.held.v4.as_ref().map(|lease| IpAddr::from(lease.address));
+        v4.into_iter().chain(self.held.v6.as_ref().map(|lease| IpAddr::from(lease.address)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored(container_id: &str) -> Stored {
+        Stored {
+            owner: Owner::new("n", container_id, "eth0"),
+            netns: "/run/netns/a".into(),
+            cookie: Some(7),
+            index: 2,
+            mac: Mac([2; 6]),
+            args: String::new(),
+            conf: r#"{"name":"n","ipam":{"type":"dhcp"}}"#.to_owned(),
+            boot_id: boot_id(),
+            held: Held::default(),
+        }
+    }
+
+    #[test]
+    fn a_lease_is_read_back_until_it_is_removed() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let store = Store::of(&dir.path().join("dhcp.sock"));
+        let lock = store.lock().expect("locked");
+        for id in ["a", "b"] {
+            store.put(&stored(id)).expect("kept");
+        }
+        assert_eq!(store.get(&stored("a").owner), Some(stored("a")));
+        store.remove(&stored("a").owner).expect("removed");
+        store.remove(&stored("a").owner).expect("removed twice");
+        assert_eq!(store.list(), [stored("b")]);
+        store.put(&Stored { boot_id: "another".to_owned(), ..stored("b") }).expect("kept");
+        assert_eq!(store.list(), [], "it is of another boot");
+        drop(lock);
+    }
+
+    #[test]
+    fn the_lock_says_if_a_daemon_is_there() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let store = Store::of(&dir.path().join("dhcp.sock"));
+        assert!(matches!(store.try_lock(), Ok(Locked::Nothing)));
+        let lock = store.lock().expect("locked");
+        assert!(matches!(store.try_lock(), Ok(Locked::Others)));
+        drop(lock);
+        assert!(matches!(store.try_lock(), Ok(Locked::Held(_))));
+    }
+}

@@ -1,0 +1,180 @@
+//! Sockets of a DHCP client: packets of IPv4 on a link that has no address yet, and messages to the DHCPv6 servers of a link.
+
+#![expect(unsafe_code, reason = "a link's address and a packet filter have no safe wrapper")]
+
+use braid_core::name::Mac;
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, LinkAddr, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn6, SockaddrLike, bind, recv,
+    recvfrom, sendto, setsockopt, socket, sockopt,
+};
+use std::ffi::OsString;
+use std::net::{Ipv6Addr, SocketAddrV6};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// A socket for packets of IPv4 on one link; it belongs to the namespace that it was opened in.
+#[derive(Debug)]
+pub struct PacketSocket {
+    fd: OwnedFd,
+    index: u32,
+}
+
+impl PacketSocket {
+    /// Opens a socket on the link with this index, which hears packets of UDP to `port`.
+    pub fn open(index: u32, port: u16) -> Result<Self, Errno> {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        // Without a protocol it hears nothing until it is bound to one.
+        let fd = socket(AddressFamily::Packet, SockType::Datagram, flags, None::<SockProtocol>)?;
+        filter(&fd, port)?;
+        bind(fd.as_raw_fd(), &address(index, None)?)?;
+        Ok(Self { fd, index })
+    }
+
+    /// Sends a packet to a host of the link, to all where none is named.
+    pub fn send(&self, packet: &[u8], to: Option<Mac>) -> Result<(), Errno> {
+        let to = address(self.index, Some(to.unwrap_or(Mac([0xff; 6]))))?;
+        sendto(self.fd.as_raw_fd(), packet, &to, MsgFlags::MSG_DONTWAIT).map(drop)
+    }
+
+    /// Receives a packet: its length and the hardware address that it came from; `None` where none waits.
+    pub fn receive(&self, buffer: &mut [u8]) -> Result<Option<(usize, Mac)>, Errno> {
+        match recvfrom::<LinkAddr>(self.fd.as_raw_fd(), buffer) {
+            Ok((len, from)) => Ok(Some((len, Mac(from.and_then(|from| from.addr()).unwrap_or_default())))),
+            Err(Errno::EAGAIN) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+}
+
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn address(index: u32, mac: Option<Mac>) -> Result<LinkAddr, Errno> {
+    let mut bytes = [0; 8];
+    let len = mac.map_or(0, |mac| {
+        bytes[..6].copy_from_slice(&mac.0);
+        6
+    });
+    let family = libc::sa_family_t::try_from(libc::AF_PACKET).unwrap_or_default();
+    let protocol = u16::try_from(libc::ETH_P_IP).unwrap_or_default().to_be();
+    let index = i32::try_from(index).unwrap_or_default();
+    let raw = libc::sockaddr_ll {
+        sll_family: family,
+        sll_protocol: protocol,
+        sll_ifindex: index,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: len,
+        sll_addr: bytes,
+    };
+    let size = libc::socklen_t::try_from(size_of_val(&raw)).unwrap_or_default();
+    // SAFETY: the pointer and the length are those of `raw`, which is a whole address of its family.
+    unsafe { LinkAddr::from_raw((&raw const raw).cast(), Some(size)) }.ok_or(Errno::EINVAL)
+}
+
+/// Has the kernel drop all but unfragmented UDP to `port`: the link may carry a lot besides.
+fn filter(fd: &OwnedFd, port: u16) -> Result<(), Errno> {
+    use libc::{BPF_ABS, BPF_B, BPF_H, BPF_IND, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_LDX, BPF_MSH, BPF_RET};
+    let op = |code: u32, jt, jf, k| libc::sock_filter { code: u16::try_from(code).unwrap_or_default(), jt, jf, k };
+    let mut program = [
+        op(BPF_LD | BPF_B | BPF_ABS, 0, 0, 9),
+        op(BPF_JMP | BPF_JEQ | BPF_K, 0, 6, 17),
+        op(BPF_LD | BPF_H | BPF_ABS, 0, 0, 6),
+        op(BPF_JMP | BPF_JSET | BPF_K, 4, 0, 0x3fff),
+        op(BPF_LDX | BPF_B | BPF_MSH, 0, 0, 0),
+        op(BPF_LD | BPF_H | BPF_IND, 0, 0, 2),
+        op(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, port.into()),
+        op(BPF_RET | BPF_K, 0, 0, u32::MAX),
+        op(BPF_RET | BPF_K, 0, 0, 0),
+    ];
+    let len = u16::try_from(program.len()).unwrap_or_default();
+    let program = libc::sock_fprog { len, filter: program.as_mut_ptr() };
+    let size = libc::socklen_t::try_from(size_of_val(&program)).unwrap_or_default();
+    let place = (&raw const program).cast();
+    // SAFETY: the descriptor is open, and pointer and length are those of a program whose instructions live until the call
+    // returns.
+    let answer = unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, place, size) };
+    Errno::result(answer).map(drop)
+}
+
+/// A socket for messages to all DHCPv6 servers of one link.
+#[derive(Debug)]
+pub struct ServersSocket {
+    fd: OwnedFd,
+    index: u32,
+}
+
+impl ServersSocket {
+    /// Opens a socket on a link, with this port of a client.
+    pub fn open(link: &str, index: u32, port: u16) -> Result<Self, Errno> {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let fd = socket(AddressFamily::Inet6, SockType::Datagram, flags, None::<SockProtocol>)?;
+        setsockopt(&fd, sockopt::Ipv6V6Only, &true)?;
+        setsockopt(&fd, sockopt::ReuseAddr, &true)?;
+        setsockopt(&fd, sockopt::BindToDevice, &OsString::from(link))?;
+        let any = SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0);
+        bind(fd.as_raw_fd(), &SockaddrIn6::from(any))?;
+        Ok(Self { fd, index })
+    }
+
+    /// Sends a message to all servers, at this port. EADDRNOTAVAIL before the link has a usable address of its own.
+    pub fn send(&self, message: &[u8], port: u16) -> Result<(), Errno> {
+        // All_DHCP_Relay_Agents_and_Servers (RFC 8415 §7.1).
+        let servers = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
+        let to = SockaddrIn6::from(SocketAddrV6::new(servers, port, 0, self.index));
+        sendto(self.fd.as_raw_fd(), message, &to, MsgFlags::MSG_DONTWAIT).map(drop)
+    }
+
+    /// Receives a message: its length; `None` where none waits.
+    pub fn receive(&self, buffer: &mut [u8]) -> Result<Option<usize>, Errno> {
+        match recv(self.fd.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
+            Ok(len) => Ok(Some(len)),
+            Err(Errno::EAGAIN) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+}
+
+impl AsFd for ServersSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::netns::NetNs;
+    use std::net::UdpSocket;
+
+    #[test]
+    fn a_packet_socket_hears_its_port_alone() {
+        let netns = NetNs::throw_away().expect("a namespace (needs root)");
+        netns
+            .run(|| {
+                crate::sys::netlink::Socket::route()
+                    .and_then(|mut socket| {
+                        let up = |out: &mut Vec<u8>| {
+                            out.extend([0; 4]);
+                            out.extend(1_u32.to_ne_bytes());
+                            out.extend([1_u32.to_ne_bytes(), 1_u32.to_ne_bytes()].concat());
+                        };
+                        socket.push(crate::sys::rtnl::NEWLINK, 0, up);
+                        socket.flush().map(drop)
+                    })
+                    .expect("lo is up");
+                let heard = PacketSocket::open(1, 68).expect("a socket");
+                let sender = UdpSocket::bind("127.0.0.1:0").expect("a sender");
+                sender.send_to(b"other", "127.0.0.1:69").expect("sent");
+                sender.send_to(b"ours", "127.0.0.1:68").expect("sent");
+                let mut buffer = [0; 100];
+                // The loopback link has handed them over before the sender went on.
+                let (len, _) = heard.receive(&mut buffer).expect("an answer").expect("a packet");
+                assert_eq!(&buffer[28..len], b"ours");
+            })
+            .expect("entered");
+    }
+}

@@ -1,0 +1,149 @@
+//! `braid dhcp daemon`, also reached as `dhcp daemon`: the daemon of the dhcp IPAM, with the reference's flags.
+
+use super::{Outcome, SUCCESS};
+use braid_core::ipam::dhcp::config::SOCKET;
+use braid_core::ipam::dhcp::timing::Limits;
+use braid_node::dhcpd::{self, Settings};
+use clap::Args;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const USAGE: &str = "dhcp daemon [-socketpath PATH] [-pidfile PATH] [-hostprefix PATH] [-broadcast] [-timeout 10s] \
+                     [-resendmax 1m2s] [-resendtimeout 3m28s]";
+
+/// Get leases of DHCP servers for containers, and prolong them: `dhcp daemon`
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// The word `daemon`, then flags as the reference has them: -socketpath, -pidfile, -hostprefix, -broadcast, -timeout,
+    /// -resendmax, -resendtimeout
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+    words: Vec<OsString>,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Outcome {
+    called_so(&arguments.words).unwrap_or_else(|| Err(format!("dhcp: only as: {USAGE}").into()))
+}
+
+/// Runs the daemon if that is what these words ask for.
+pub(super) fn called_so(words: &[OsString]) -> Option<Outcome> {
+    let (first, flags) = words.split_first()?;
+    (first == "daemon").then(|| {
+        let words = flags.iter().map(|word| word.to_string_lossy().into_owned());
+        dhcpd::run(settings(&words.collect::<Vec<_>>())?)?;
+        Ok(SUCCESS)
+    })
+}
+
+/// Reads flags as Go does: one dash or two, a value behind `=` or in the next word.
+fn settings(words: &[String]) -> Result<Settings, String> {
+    let mut settings = Settings {
+        socket: SOCKET.into(),
+        pidfile: None,
+        host_prefix: String::new(),
+        broadcast: false,
+        limits: Limits::default(),
+    };
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let flag = word.strip_prefix("--").or(word.strip_prefix('-')).filter(|flag| !flag.is_empty());
+        let flag = flag.ok_or_else(|| format!("dhcp daemon: unexpected {word:?}; only: {USAGE}"))?;
+        let (name, value) = flag.split_once('=').map_or((flag, None), |(name, value)| (name, Some(value.to_owned())));
+        if name == "broadcast" {
+            settings.broadcast = truth(value.as_deref().unwrap_or("true"))?;
+            continue;
+        }
+        let mut value =
+            || value.clone().or_else(|| words.next().cloned()).ok_or(format!("flag needs an argument: -{name}"));
+        match name {
+            "socketpath" => {
+                settings.socket = Some(value()?).filter(|path| !path.is_empty()).unwrap_or(SOCKET.into()).into()
+            }
+            "pidfile" => settings.pidfile = absolute(value()?)?,
+            "hostprefix" => settings.host_prefix = value()?,
+            "timeout" => settings.limits.request = duration(name, &value()?)?,
+            "resendmax" => settings.limits.resend_most = duration(name, &value()?)?,
+            "resendtimeout" => settings.limits.give_up = duration(name, &value()?)?,
+            _ => return Err(format!("flag provided but not defined: -{name}; only: {USAGE}")),
+        }
+    }
+    Ok(settings)
+}
+
+fn absolute(path: String) -> Result<Option<PathBuf>, String> {
+    match path.as_str() {
+        "" => Ok(None),
+        text if text.starts_with('/') => Ok(Some(path.into())),
+        _ => Err(format!("Error writing pidfile {path:?}: path not absolute")),
+    }
+}
+
+fn truth(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err(format!("invalid boolean value {text:?} for -broadcast")),
+    }
+}
+
+/// A duration as Go writes it: numbers with units, as `1m2.5s`.
+fn duration(name: &str, text: &str) -> Result<Duration, String> {
+    let wrong = || format!("invalid value {text:?} for flag -{name}: no duration as 10s or 1m2s");
+    let mut rest = text.strip_prefix('+').unwrap_or(text);
+    let mut total = Duration::ZERO;
+    if rest == "0" {
+        return Ok(total);
+    }
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(wrong)?;
+        let (number, behind) = rest.split_at(digits);
+        let units = [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+        let unit = units.iter().filter(|(unit, _)| behind.starts_with(unit)).max_by_key(|(unit, _)| unit.len());
+        let (unit, seconds) = unit.ok_or_else(wrong)?;
+        let number: f64 = number.parse().map_err(|_err| wrong())?;
+        let part = Duration::try_from_secs_f64(number * seconds).map_err(|_err| wrong())?;
+        total = total.checked_add(part).ok_or_else(wrong)?;
+        rest = &behind[unit.len()..];
+    }
+    Some(total).filter(|_| !text.is_empty()).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(words: &[&str]) -> Result<Settings, String> {
+        settings(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn flags_are_read_as_go_reads_them() {
+        let none = read(&[]).expect("read");
+        assert_eq!((none.socket, none.broadcast), (PathBuf::from(SOCKET), false));
+        assert_eq!(none.limits, Limits::default());
+        let words = ["-socketpath", "/s", "--pidfile=/p", "-hostprefix=/host", "-broadcast", "-timeout", "1m2.5s"];
+        let all = read(&[&words[..], &["-resendmax=500ms", "-resendtimeout", "1h"]].concat()).expect("read");
+        assert_eq!((all.socket, all.pidfile), (PathBuf::from("/s"), Some(PathBuf::from("/p"))));
+        assert_eq!((all.host_prefix.as_str(), all.broadcast), ("/host", true));
+        let limits = [all.limits.request, all.limits.resend_most, all.limits.give_up];
+        assert_eq!(limits, [62_500, 500, 3_600_000].map(Duration::from_millis));
+        assert!(!read(&["-broadcast=false"]).expect("read").broadcast);
+    }
+
+    #[test]
+    fn what_go_refuses_is_refused() {
+        let refused: [&[&str]; 8] = [
+            &["daemon"],
+            &["-unknown"],
+            &["-timeout"],
+            &["-timeout", "10"],
+            &["-timeout="],
+            &["-timeout", "-1s"],
+            &["-pidfile", "p"],
+            &["-broadcast=maybe"],
+        ];
+        for words in refused {
+            assert!(read(words).is_err(), "{words:?}");
+        }
+    }
+}
