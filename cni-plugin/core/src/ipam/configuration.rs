@@ -1,7 +1,7 @@
 //! The configuration of each IPAM that braid does itself.
 
 use crate::cni::{Error, NetConf};
-use crate::ipam::{host_local, static_ip};
+use crate::ipam::{dhcp, host_local, static_ip};
 
 /// Makes the registry of a line for each type.
 macro_rules! types {
@@ -36,6 +36,7 @@ macro_rules! types {
 }
 
 types! {
+    "dhcp" => Dhcp(dhcp::Config),
     "host-local" => HostLocal(host_local::Config),
     "static" => Static(static_ip::Config),
 }

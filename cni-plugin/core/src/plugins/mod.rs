@@ -72,6 +72,12 @@ pub trait Plugin: Debug {
     /// Decides what to do.
     fn plan(&self, call: &Call<'_>, facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error>;
 
+    /// The same without addresses, where they come through the link that this makes; [`Plugin::plan`] with them follows, and
+    /// its steps for the link must be the same.
+    fn plan_link(&self, call: &Call<'_>, facts: &Facts) -> Result<Planned, Error> {
+        self.plan(call, facts, None)
+    }
+
     /// The steps that take back an attachment of which no record is left, from names alone.
     fn remnants(&self, call: &Call<'_>) -> Vec<Step>;
 

@@ -23,12 +23,21 @@ pub struct Transaction<'a> {
 }
 
 /// One plugin's steps.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Part {
     /// The attachment that they are for, by its place in the call.
     pub attachment: usize,
     /// The steps, in order.
     pub steps: Vec<Step>,
+    /// It goes on with the attachment's last part: the plugin's other steps are carried out already.
+    pub goes_on: bool,
+}
+
+impl Part {
+    /// All steps of a plugin.
+    pub fn new(attachment: usize, steps: Vec<Step>) -> Self {
+        Self { attachment, steps, goes_on: false }
+    }
 }
 
 impl<'a> Transaction<'a> {
@@ -48,7 +57,11 @@ impl<'a> Transaction<'a> {
     ) -> Result<(), Error> {
         let steps = ordered(parts.iter().flat_map(|part| &part.steps).cloned().collect());
         for part in parts {
-            self.record.attachments[part.attachment].parts.push(part.steps);
+            let parts = &mut self.record.attachments[part.attachment].parts;
+            match parts.last_mut().filter(|_| part.goes_on) {
+                Some(last) => last.extend(part.steps),
+                None => parts.push(part.steps),
+            }
         }
         self.note(results)?;
         let report = host.execute(&steps, facts, OnError::Stop);

@@ -81,9 +81,10 @@ pub fn add(call: &Invocation, machine: &dyn Machine, deliver: &mut Deliver<'_>) 
 fn reserve_alone(wanted: &Wanted, ipam: &dyn Ipam, root: &Root, deliver: &mut Deliver<'_>) -> Result<Added, Error> {
     let Wanted { attachment, chain, .. } = wanted;
     let known = Known::of(root, chain.network());
-    let results = [Some(AddResult::from(ipam.reserve(&chain.owner(attachment), known.host())?))];
+    let host = known.host_of(attachment);
+    let results = [Some(AddResult::from(ipam.reserve(&chain.owner(attachment), host)?))];
     deliver(&results, None).inspect_err(|_| {
-        let _ = ipam.release(&chain.owner(attachment), known.host());
+        let _ = ipam.release(&chain.owner(attachment), host);
     })?;
     Ok(Added { results: results.into_iter().flatten().collect(), timings: Vec::new(), host: None })
 }
@@ -179,7 +180,7 @@ impl Run<'_> {
                 self.foreign(at)?;
                 at += 1;
             } else {
-                let natives = self.places[at..].iter().take_while(|place| !is_foreign(wanted, **place)).count();
+                let natives = self.natives(at);
                 self.native(at, natives, host)?;
                 at += natives;
             }
@@ -188,6 +189,16 @@ impl Run<'_> {
             Some(last) if is_foreign(wanted, *last) => self.settle_routes(host),
             Some(_) | None => Ok(()),
         }
+    }
+
+    /// Number of neighbouring native plugins from `at` on, up to one whose addresses come through its link: that must be there
+    /// before the others are planned.
+    fn natives(&self, at: usize) -> usize {
+        let wanted = self.planner.wanted;
+        let natives = self.places[at..].iter().take_while(|place| !is_foreign(wanted, **place));
+        let item = |place: &Place| &wanted[place.wanted].chain.items[place.item];
+        let before = natives.clone().take_while(|place| !item(place).is_through_link()).count();
+        natives.count().min(before + 1)
     }
 
     /// Writes the record, where DEL finds what the call is about to hold by nothing else: addresses of networks that are not in
@@ -228,9 +239,10 @@ impl Run<'_> {
         }
     }
 
-    /// Plans neighbouring native plugins one after the other, then applies all their steps at once.
+    /// Plans neighbouring native plugins one after the other, then applies all their steps at once. Where the last one's
+    /// addresses come through its link, that is what is applied first.
     fn native(&mut self, at: usize, count: usize, host: &mut dyn Host) -> Result<(), Error> {
-        let Self { planner, done, places, .. } = self;
+        let Self { planner, done, places, transaction } = self;
         let (wanted, root, mut next) = (planner.wanted, host.root().clone(), at);
         let mut reserve = |ask: &Ask<'_>| {
             next += 1;
@@ -239,10 +251,20 @@ impl Run<'_> {
         let planned = planner.native(&places[at..at + count], host, &mut reserve);
         planner.warnings.drain(..).for_each(|warning| host.warn(&warning));
         let mut planned = planned?;
+        let last = places[at + count - 1];
+        let is_through_link = wanted[last.wanted].chain.items[last.item].is_through_link();
+        if is_through_link {
+            transaction.run(host, planned.parts.clone(), &planned.observed, &planner.results).map_err(Error::from)?;
+            // Whatever becomes of the question, who was asked may hold something.
+            *done = at + count;
+            let mut ask = |ask: &Ask<'_>| lease(&wanted[last.wanted], ask, &root, || {});
+            planned = planner.addresses(last, host, planned, &mut ask)?;
+            planner.warnings.drain(..).for_each(|warning| host.warn(&warning));
+        }
         if at + count == self.places.len()
             && let Some(decided) = routes::decided(wanted, &mut self.planner.results)
         {
-            if at > 0 {
+            if at > 0 || is_through_link {
                 planned.parts.extend(routes::of_kernel(&decided, wanted, host)?);
                 self.transaction.forget(|at, step| routes::is_default_of(step, decided[at].families()));
             }
@@ -271,13 +293,14 @@ impl Run<'_> {
 fn lease(wanted: &Wanted, ask: &Ask<'_>, root: &Root, mut holds: impl FnMut()) -> Result<Option<Lease>, Error> {
     let Wanted { attachment, chain, claim, .. } = wanted;
     let at = ask.place.item;
-    let lease = match &chain.items[at].addresses {
+    let mut lease = match &chain.items[at].addresses {
         From::Nobody => return Ok(None),
         From::Ours(ipam) => ask.lease(&**ipam, |ipam| {
             let (owner, known) = (chain.owner(attachment), Known::of(root, chain.network()));
+            let host = known.host_of(attachment);
             match claim {
-                Some(claim) => ipam.reserve_claimed(&ask.claim_of(claim), &owner, known.host()),
-                None => ipam.reserve(&owner, known.host()),
+                Some(claim) => ipam.reserve_claimed(&ask.claim_of(claim), &owner, host),
+                None => ipam.reserve(&owner, host),
             }
         })?,
         From::Foreign(ipam) => {
@@ -287,5 +310,9 @@ fn lease(wanted: &Wanted, ask: &Ask<'_>, root: &Root, mut holds: impl FnMut()) -
         }
     };
     holds();
+    // The reference says so that what is on the link has no next hop.
+    for route in &mut lease.routes {
+        route.gw = route.gw.filter(|gw| !gw.is_unspecified());
+    }
     Ok(Some(lease))
 }

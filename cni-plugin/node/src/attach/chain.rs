@@ -304,6 +304,11 @@ impl Reading {
 }
 
 impl Item {
+    /// True if its addresses come through the container's link: that is made first, and goes last.
+    pub fn is_through_link(&self) -> bool {
+        matches!(&self.addresses, From::Ours(ipam) if ipam.is_through_link())
+    }
+
     pub(super) fn parse(conf: NetConf, args: &str, reading: Reading) -> Result<Self, Error> {
         if let Some(ipam) = reading.ipam(&conf.plugin, &conf, args)? {
             return Ok(Self { conf, listed: Some(0), work: Work::Ipam, addresses: From::Ours(ipam) });
@@ -317,7 +322,13 @@ impl Item {
             (Addresses::Required, "") => {
                 return Err(Error::config(format!("\"ipam\": {} needs an IPAM type", conf.plugin)));
             }
-            (_, ipam) => match reading.ipam(ipam, &conf, args)? {
+            (needed, ipam) => match reading.ipam(ipam, &conf, args)? {
+                Some(ours) if ours.is_through_link() && needed == Addresses::Required && reading == Reading::Strict => {
+                    let sentence = format!("{} makes its link for the addresses that it is given", conf.plugin);
+                    return Err(Error::config(format!(
+                        "\"ipam\": type {ipam:?} gives them through the link: {sentence}"
+                    )));
+                }
                 Some(ours) => From::Ours(ours),
                 None if reading == Reading::ForRelease && is_no_ipam(ipam) => From::Nobody,
                 None if is_no_ipam(ipam) => {

@@ -82,7 +82,10 @@ fn check_others(wanted: &Wanted, at: usize, root: &Root) -> Result<(), Error> {
     }
     match &item.addresses {
         From::Nobody => Ok(()),
-        From::Ours(ipam) => ipam.check(&wanted.lease_owner(), prev, Known::of(root, chain.network()).host()),
+        From::Ours(ipam) => {
+            let known = Known::of(root, chain.network());
+            ipam.check(&wanted.lease_owner(), prev, known.host_of(attachment))
+        }
         From::Foreign(ipam) => chain.delegate(ipam, at, Command::Check, Some(attachment), prev).map(drop),
     }
 }

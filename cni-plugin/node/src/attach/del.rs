@@ -41,7 +41,8 @@ pub fn del(request: Request, face: &str, machine: &dyn Machine) -> Result<(), Er
     let Request { attachment, path, netns_override, conf, .. } = request;
     let attachment = attachment.ok_or_else(|| Error::env("DEL needs a container"))?;
     if let Some(ipam) = chain::ipam_alone_for_release(face, &conf)? {
-        return ipam.release(&attachment.owner(&conf.name), Known::of(machine.root(), &conf.name).host()).map(drop);
+        let known = Known::of(machine.root(), &conf.name);
+        return ipam.release(&attachment.owner(&conf.name), known.host_of(&attachment)).map(drop);
     }
     let key = Chain::key_of(face, &conf, &attachment);
     detach(&Leaving { key, attachment, conf, path, netns_override }, machine)

@@ -12,7 +12,7 @@ use crate::store::holder::is_alive;
 pub use crate::store::holder::netns_of;
 use crate::store::record::{self, Record};
 use crate::store::root::Root;
-use braid_core::cni::Owner;
+use braid_core::cni::{Attachment, Owner};
 use braid_core::plan::Facts;
 use braid_core::plan::step::{Kind, Step};
 use std::cell::OnceCell;
@@ -49,7 +49,12 @@ impl Known {
 
     /// Host that is lent to the IPAM verbs.
     pub fn host(&self) -> Host<'_> {
-        Host { state_dir: &self.index_at, liveness: self }
+        Host { state_dir: &self.index_at, liveness: self, attachment: None }
+    }
+
+    /// The same for a verb that is about one container.
+    pub fn host_of<'a>(&'a self, attachment: &'a Attachment) -> Host<'a> {
+        Host { attachment: Some(attachment), ..self.host() }
     }
 
     fn recorded_netns(&self, owner: &Owner) -> Option<Netns> {

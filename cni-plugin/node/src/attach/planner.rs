@@ -7,7 +7,8 @@ use crate::apply::host::Host;
 use crate::apply::transaction::Part;
 use braid_core::cni::{AddResult, Error};
 use braid_core::ipam::Lease;
-use braid_core::plan::thing::LinkRef;
+use braid_core::name::Mac;
+use braid_core::plan::thing::{Attr, LinkAttr, LinkRef, Thing};
 use braid_core::plan::{Facts, Need, Step};
 use braid_core::plugins::{Call, Planned, Plugin, ipv6};
 
@@ -32,6 +33,8 @@ pub struct Native {
     pub observed: Facts,
     /// The facts as the steps so far will leave them.
     ahead: Facts,
+    /// The result before the last plugin, where that has its link planned alone.
+    prev: Option<AddResult>,
 }
 
 impl Native {
@@ -76,7 +79,8 @@ impl<'a> Planner<'a> {
 
     /// Plans the native plugins at neighbouring places, each on the facts as the earlier ones will leave them.
     ///
-    /// Refusals that need no addresses come before any are reserved: those of the first plugin of each network.
+    /// Refusals that need no addresses come before any are reserved: those of the first plugin of each network. Where addresses
+    /// come through the link, what is planned is the link.
     pub fn native(&mut self, places: &[Place], host: &mut dyn Host, leases: &mut Leases<'_>) -> Result<Native, Error> {
         let mut native = Native::default();
         let firsts = |place: &&Place| place.item == 0;
@@ -87,13 +91,58 @@ impl<'a> Planner<'a> {
             if place.item > 0 {
                 self.refuse(*place, host, &mut native)?;
             }
-            let planned = self.plan(*place, host, &mut native, leases)?;
-            let network = self.wanted[place.wanted].chain.network();
-            self.warnings.extend(planned.warnings.iter().map(|warning| format!("network {network:?}: {warning}")));
-            native.push(Part { attachment: place.wanted, steps: planned.steps });
-            self.results[place.wanted] = Some(planned.result);
+            let planned = if self.wanted[place.wanted].chain.items[place.item].is_through_link() {
+                let (wanted, plugin) = self.plugin(*place)?;
+                native.prev.clone_from(&self.results[place.wanted]);
+                plugin.plan_link(&call(wanted, &self.sandbox, native.prev.as_ref()), &native.ahead)?
+            } else {
+                self.plan(*place, host, &mut native, leases)?
+            };
+            self.push(*place, planned, &mut native);
         }
         Ok(native)
+    }
+
+    /// Plans the last of these plugins again: its link is there now, and addresses come through it. What is left to do goes on
+    /// with its part.
+    pub fn addresses(
+        &mut self,
+        place: Place,
+        host: &mut dyn Host,
+        mut linked: Native,
+        leases: &mut Leases<'_>,
+    ) -> Result<Native, Error> {
+        let done = linked.parts.pop().map(|part| part.steps).unwrap_or_default();
+        // The facts are those that the link was planned on, so the plan has the same steps for it.
+        linked.read(Facts::default());
+        self.results[place.wanted] = linked.prev.take();
+        let planned = self.plan(place, host, &mut linked, leases)?;
+        self.push(place, planned, &mut linked);
+        let Some(mut part) = linked.parts.pop() else { return Ok(linked) };
+        part.steps.retain(|step| !done.contains(step));
+        part.steps.extend(self.announce(place, &part.steps));
+        part.goes_on = true;
+        linked.parts = vec![part];
+        Ok(linked)
+    }
+
+    /// Tells the link's other hosts of addresses that it was up before.
+    fn announce(&self, place: Place, steps: &[Step]) -> Option<Step> {
+        let at = LinkRef::pod(self.wanted[place.wanted].attachment.ifname.clone());
+        let is_told = |step: &Step| matches!(step, Step::Add(Thing::Attr(Attr { to: LinkAttr::Announce(_), .. })));
+        let interfaces = self.results[place.wanted].iter().flat_map(|result| &result.interfaces);
+        let own =
+            interfaces.filter(|interface| !interface.sandbox.is_empty()).find(|own| own.name == at.name.as_str())?;
+        let mac = Mac::parse(&own.mac).filter(|_| !steps.iter().any(is_told))?;
+        Some(Step::add(Attr { at, to: LinkAttr::Announce(mac) }))
+    }
+
+    /// Takes over what a plugin will do.
+    fn push(&mut self, place: Place, planned: Planned, native: &mut Native) {
+        let network = self.wanted[place.wanted].chain.network();
+        self.warnings.extend(planned.warnings.iter().map(|warning| format!("network {network:?}: {warning}")));
+        native.push(Part::new(place.wanted, planned.steps));
+        self.results[place.wanted] = Some(planned.result);
     }
 
     /// Reads what the plugin needs, and refuses what can't work.

@@ -40,9 +40,18 @@ pub fn preview(call: &Invocation, host: &mut dyn Host) -> Result<Vec<Line>, Erro
     let places = places(&call.wanted);
     let item = |place: &Place| &call.wanted[place.wanted].chain.items[place.item];
     let is_known = |place: &&Place| !is_foreign(&call.wanted, **place) && !needs_foreign_addresses(item(place));
-    let (known, unknown) = places.split_at(places.iter().take_while(is_known).count());
+    let known = places.iter().take_while(is_known).count();
+    // What follows a link that addresses come through depends on them.
+    let through = places[..known].iter().position(|place| item(place).is_through_link());
+    let (known, unknown) = places.split_at(through.map_or(known, |at| at + 1));
     natives(&mut planner, known, host, (unknown.is_empty(), &mut lines))?;
     lines.extend(planner.warnings.drain(..).map(Line::Note));
+    if let Some(at) = through {
+        let item = item(&places[at]);
+        let (ipam, plugin) = (&item.conf.ipam, &item.conf.plugin);
+        lines
+            .push(Line::Note(format!("{ipam}: asked for the addresses of {plugin} here, through the link; not shown")));
+    }
     lines.extend(unknown.iter().map(|place| Line::Note(not_planned(item(place)))));
     Ok(lines)
 }

@@ -39,8 +39,7 @@ pub(super) fn settle(decided: &[DefaultRoutes], wanted: &[Wanted], parts: &mut V
     for (attachment, decided) in decided.iter().enumerate() {
         let DefaultRoutes::Via(gateways) = decided else { continue };
         let at = LinkRef::pod(wanted[attachment].attachment.ifname.clone());
-        parts
-            .push(Part { attachment, steps: gateways.iter().map(|gateway| Step::add(route(&at, *gateway))).collect() });
+        parts.push(Part::new(attachment, gateways.iter().map(|gateway| Step::add(route(&at, *gateway))).collect()));
     }
 }
 
@@ -59,7 +58,7 @@ pub(super) fn of_kernel(decided: &[DefaultRoutes], wanted: &[Wanted], host: &mut
         };
         let steps: Vec<Step> = routes.iter().filter(is_its).map(|fact| Step::del(of_fact(&at, fact))).collect();
         if !steps.is_empty() {
-            parts.push(Part { attachment, steps });
+            parts.push(Part::new(attachment, steps));
         }
     }
     Ok(parts)

@@ -9,6 +9,7 @@ use crate::apply::executor::OnError;
 use crate::apply::host::Host;
 use crate::store::record::{Attached, Record};
 use braid_core::cni::{AddResult, Command, Error};
+use braid_core::name::Ns;
 use braid_core::plan::Facts;
 use braid_core::plan::order::ordered;
 use braid_core::plan::step::Step;
@@ -36,11 +37,18 @@ impl TakeBack<'_> {
         let (mut errors, mut left, mut end) = (Vec::new(), Vec::new(), all.len());
         while end > 0 {
             let start = self.neighbours(&all, end);
+            let is_owed = |place: &&Place| owed.contains(place);
+            let mut early: Vec<(Place, Result<(), Error>)> = Vec::new();
+            for place in all[start..end].iter().rev().filter(is_owed).filter(|place| self.is_through_link(**place)) {
+                self.take_off(*place, host, &mut errors);
+                early.push((*place, self.give_back(*place, host)));
+            }
             let failed = self.undo_natives(&all[start..end], host, &mut errors);
-            for place in all[start..end].iter().rev().filter(|place| owed.contains(place)) {
+            for place in all[start..end].iter().rev().filter(is_owed) {
+                let given = early.iter().position(|(given, _)| given == place).map(|at| early.swap_remove(at).1);
                 // An address is given back only when no link carries it any more.
-                let is_carried = self.has_link(*place, &failed);
-                let given = if is_carried { None } else { Some(self.give_back(*place, host)) };
+                let is_carried = given.is_none() && self.has_link(*place, &failed);
+                let given = if is_carried { None } else { Some(given.unwrap_or_else(|| self.give_back(*place, host))) };
                 if !matches!(given, Some(Ok(()))) {
                     left.push(*place);
                 }
@@ -55,6 +63,21 @@ impl TakeBack<'_> {
             self.record.iter().flat_map(|record| &record.attachments).filter_map(|one| one.device_file.as_ref());
         errors.extend(files.filter_map(|path| device_file::remove(path).err()));
         errors
+    }
+
+    fn is_through_link(&self, place: Place) -> bool {
+        self.wanted[place.wanted].chain.items[place.item].is_through_link()
+    }
+
+    /// Takes the addresses at a place from its link, which has to stay until they are given back through it.
+    fn take_off(&self, place: Place, host: &mut dyn Host, errors: &mut Vec<Error>) {
+        let part = self.attached(place.wanted).and_then(|attached| attached.parts.get(place.item));
+        let is_own = |step: &&Step| matches!(step, Step::Add(Thing::Addr(addr)) if addr.at.ns == Ns::Pod);
+        let steps: Vec<Step> = part.into_iter().flatten().filter(is_own).filter_map(Step::inverse).collect();
+        if host.has_pod() && !steps.is_empty() {
+            let report = host.execute(&steps, &Facts::default(), OnError::GoOn);
+            errors.extend(report.errors.into_iter().map(Error::from));
+        }
     }
 
     /// The recorded attachment.
@@ -158,7 +181,7 @@ impl TakeBack<'_> {
             (_, From::Ours(_)) if wanted.claim.is_some() => return Ok(()),
             (_, From::Ours(ipam)) => {
                 let known = Known::of(host.root(), chain.network());
-                return ipam.release(&chain.owner(attachment), known.host()).map(drop);
+                return ipam.release(&chain.owner(attachment), known.host_of(attachment)).map(drop);
             }
         };
         let is_begun = self.attached(place.wanted).is_some_and(|attached| place.item < attached.parts.len());

@@ -21,7 +21,7 @@ impl Connection {
 
     /// Reads what has come, and returns the calls in it.
     pub(super) fn read(&mut self) -> Result<Vec<Call>, String> {
-        let (mut bytes, mut calls) = ([0; 16 * 1024], Vec::new());
+        let (mut bytes, mut calls) = ([0; 8 * 1024], Vec::new());
         loop {
             match self.stream.read(&mut bytes) {
                 Ok(0) => {

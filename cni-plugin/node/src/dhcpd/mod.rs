@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A lease that is bound has no socket and no thread: it is a value, a file and a time. So a container's namespace is held by
-//! nobody here, and a thousand leases cost a megabyte or two.
+//! nobody here.
 
 mod connection;
 mod lease;

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  host_local::Config ─► host_local::{book, store, index}: files ─┐
-//!  static_ip::Config ─────────────────────────────────────────────┴─► Lease
+//!  static_ip::Config ─────────────────────────────────────────────┼─► Lease
+//!  dhcp::Config ─► dhcp::call: a daemon ──────────────────────────┘
 //! ```
 
 pub mod dhcp;
@@ -20,6 +21,11 @@ use std::net::IpAddr;
 
 /// An IPAM that braid does itself, configured. Unless it says otherwise, it remembers nothing.
 pub trait Ipam: Debug {
+    /// True if its addresses come through the container's link: that is made first, and goes last.
+    fn is_through_link(&self) -> bool {
+        false
+    }
+
     /// True if it may give an IPv6 address.
     fn has_ipv6(&self) -> bool;
 
@@ -73,6 +79,7 @@ pub fn parse_for_release(kind: &str, conf: &NetConf) -> Result<Option<Box<dyn Ip
 
 fn verbs(configuration: Configuration) -> Box<dyn Ipam> {
     match configuration {
+        Configuration::Dhcp(config) => Box::new(config),
         Configuration::HostLocal(config) => Box::new(config),
         Configuration::Static(config) => Box::new(config),
     }

@@ -1,4 +1,4 @@
-//! How long to wait before a packet is sent once more.
+//! Waits before a packet is sent once more, and the times of a lease.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;

@@ -129,6 +129,33 @@ impl Child {
             Kind::Vlan { id } => (fact.mac, None, LinkKind::Vlan { parent, id }),
         }
     }
+
+    /// The plan with the addresses that there are.
+    fn plan_with(&self, call: &Call<'_>, facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error> {
+        let (parent, fact) = self.find(self.parent(call)?, facts)?;
+        let mtu = self.mtu(call, lease.as_ref(), facts)?;
+        let (mac, told, kind) = self.link(call, parent, fact);
+        let mut steps = vec![Step::add(Link { at: call.pod(), mac: told, mtu, up: false, master: None, kind })];
+        let mac = mac.map(|mac| mac.to_string()).unwrap_or_default();
+        let mut result = AddResult { interfaces: vec![call.interface(mac)], ..AddResult::default() };
+        if let Some(Lease { mut ips, routes, .. }) = lease {
+            for ip in &mut ips {
+                ip.interface = Some(0);
+            }
+            let dad = match self.kind {
+                Kind::Macvlan { .. } | Kind::Ipvlan { mode: IpvlanMode::L2 } | Kind::Vlan { .. } => Dad::On,
+                // Layer 3 modes have no neighbours, so nobody could answer.
+                Kind::Ipvlan { mode: IpvlanMode::L3 | IpvlanMode::L3s } => Dad::Off,
+            };
+            steps.extend(interface::configure(&call.pod(), &ips, &routes, dad));
+            steps.extend(interface::settle(&call.pod(), &ips, dad));
+            (result.ips, result.routes) = (ips, routes);
+        } else {
+            steps.push(interface::up(&call.pod()));
+        }
+        result.dns = self.dns.clone().unwrap_or_default();
+        Ok(Planned { steps, result, warnings: Vec::new() })
+    }
 }
 
 fn only_interface(prev: &AddResult) -> Result<IfName, Error> {
@@ -159,30 +186,11 @@ impl Plugin for Child {
     }
 
     fn plan(&self, call: &Call<'_>, facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error> {
-        let (parent, fact) = self.find(self.parent(call)?, facts)?;
-        let lease = self.lease(call, lease)?;
-        let mtu = self.mtu(call, lease.as_ref(), facts)?;
-        let (mac, told, kind) = self.link(call, parent, fact);
-        let mut steps = vec![Step::add(Link { at: call.pod(), mac: told, mtu, up: false, master: None, kind })];
-        let mac = mac.map(|mac| mac.to_string()).unwrap_or_default();
-        let mut result = AddResult { interfaces: vec![call.interface(mac)], ..AddResult::default() };
-        if let Some(Lease { mut ips, routes, .. }) = lease {
-            for ip in &mut ips {
-                ip.interface = Some(0);
-            }
-            let dad = match self.kind {
-                Kind::Macvlan { .. } | Kind::Ipvlan { mode: IpvlanMode::L2 } | Kind::Vlan { .. } => Dad::On,
-                // Layer 3 modes have no neighbours, so nobody could answer.
-                Kind::Ipvlan { mode: IpvlanMode::L3 | IpvlanMode::L3s } => Dad::Off,
-            };
-            steps.extend(interface::configure(&call.pod(), &ips, &routes, dad));
-            steps.extend(interface::settle(&call.pod(), &ips, dad));
-            (result.ips, result.routes) = (ips, routes);
-        } else {
-            steps.push(interface::up(&call.pod()));
-        }
-        result.dns = self.dns.clone().unwrap_or_default();
-        Ok(Planned { steps, result, warnings: Vec::new() })
+        self.plan_with(call, facts, self.lease(call, lease)?)
+    }
+
+    fn plan_link(&self, call: &Call<'_>, facts: &Facts) -> Result<Planned, Error> {
+        self.plan_with(call, facts, None)
     }
 
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {

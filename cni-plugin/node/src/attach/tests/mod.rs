@@ -1,5 +1,6 @@
 //! All verbs on a model of a machine, with each step of each plan failing once.
 
+mod dhcp;
 mod model;
 mod pods;
 

@@ -1,4 +1,157 @@
-//! Leases of DHCP: where a daemon keeps them, and the links that they are got through.
+//! `dhcp`: the daemon at the socket gets addresses through the container's link and prolongs their leases. It may be
+//! braid's own (`crate::dhcpd`) or the reference's.
+//!
+//! ```text
+//!  ADD, CHECK ─► call ─► daemon        DEL, GC ─► call ─► daemon
+//!                                             └─► where none is: store, link ─► the server
+//! ```
 
+pub mod call;
 pub mod link;
 pub mod store;
+
+use super::{Host, Ipam};
+use braid_core::cni::{AddResult, Error, Owner};
+use braid_core::ipam::Lease;
+use braid_core::ipam::dhcp::Config;
+use braid_core::ipam::dhcp::rpc::{ALLOCATE, Args, RELEASE};
+use braid_core::ipam::dhcp::session::Held;
+use braid_core::ipam::dhcp::timing::Limits;
+use call::Daemon;
+use std::net::IpAddr;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use store::{Store, Stored};
+
+/// Wait for a lease: longer than the daemon itself waits unless it is told otherwise.
+const LEASE_PATIENCE: Duration = Duration::from_secs(240);
+/// Wait for the daemon to take a lease back, and for one that starts to be there.
+const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
+
+impl Ipam for Config {
+    fn is_through_link(&self) -> bool {
+        true
+    }
+
+    fn has_ipv6(&self) -> bool {
+        self.families.v6
+    }
+
+    fn without_ipv6(&self) -> Option<Box<dyn Ipam>> {
+        self.without_ipv6().map(|config| Box::new(config) as Box<dyn Ipam>)
+    }
+
+    fn reserve(&self, owner: &Owner, host: Host<'_>) -> Result<Lease, Error> {
+        let mut daemon = Daemon::open(&self.socket).map_err(|err| Error::internal(unreachable(&err)))?;
+        let said = daemon.call(ALLOCATE, &self.args(owner, host), LEASE_PATIENCE);
+        let lease = said.map_err(|err| Error::internal(format!("error calling {ALLOCATE}: {err}")))?;
+        // The reference's daemon has IPv4 alone, whatever it is asked for.
+        let has = |is_v4: bool| lease.ips.iter().any(|ip| ip.address.addr().is_ipv4() == is_v4);
+        if (has(true), has(false)) != (self.families.v4, self.families.v6) {
+            let socket = self.socket.display();
+            return Err(Error::internal(format!(
+                "{socket}: the daemon there does not give the \"ipFamilies\" asked for"
+            )));
+        }
+        Ok(lease)
+    }
+
+    /// Nobody knows before there is a link to ask through.
+    fn peek(&self, _host: Host<'_>) -> Result<Lease, Error> {
+        Ok(Lease::default())
+    }
+
+    /// The daemon's lease must be the one that ADD gave. One that the daemon does not know any more it gets again.
+    fn check(&self, owner: &Owner, prev_result: Option<&AddResult>, host: Host<'_>) -> Result<(), Error> {
+        let lease = self.reserve(owner, host)?;
+        let Some(prev) = prev_result else { return Ok(()) };
+        let is_new = |ip: &IpAddr| !prev.ips.iter().any(|given| given.address.addr() == *ip);
+        match lease.ips.iter().map(|ip| ip.address.addr()).find(is_new) {
+            Some(ip) => Err(Error::internal(format!("the lease of interface {} is now {ip}", owner.ifname))),
+            None => Ok(()),
+        }
+    }
+
+    /// Never keeps a container from going: a daemon that is not there, or does not answer, has no part in it.
+    fn release(&self, owner: &Owner, host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
+        let store = Store::of(&self.socket);
+        let until = Instant::now() + RELEASE_PATIENCE;
+        loop {
+            let gone = match Daemon::open(&self.socket) {
+                Ok(mut daemon) => {
+                    if let Err(err) = daemon.call(RELEASE, &self.args(owner, host), RELEASE_PATIENCE) {
+                        crate::tell!("error calling {RELEASE}: {err}; without its link the lease ends by itself");
+                    }
+                    return Ok(Vec::new());
+                }
+                Err(err) => err,
+            };
+            match store.try_lock().map_err(|err| Error::io(format!("lock the leases beside {gone}: {err}")))? {
+                store::Locked::Nothing => return Ok(Vec::new()),
+                store::Locked::Held(_lock) => return self.release_alone(owner, &store),
+                // A daemon that starts or ends.
+                store::Locked::Others if Instant::now() < until => sleep(Duration::from_millis(20)),
+                store::Locked::Others => return Err(Error::because(unreachable(&gone), true)),
+            }
+        }
+    }
+
+    fn gc(&self, valid: &[Owner], host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
+        let mut freed = Vec::new();
+        let network = host.liveness.network();
+        let of_network = |stored: &Stored| stored.owner.network == network && !valid.contains(&stored.owner);
+        for stored in Store::of(&self.socket).list().into_iter().filter(of_network) {
+            self.release(&stored.owner, host)?;
+            freed.extend(stored.addresses());
+        }
+        Ok(freed)
+    }
+
+    fn status(&self, _host: Host<'_>) -> Result<Option<String>, Error> {
+        Daemon::open(&self.socket).map(|_| None).map_err(|err| Error::not_available(unreachable(&err)))
+    }
+}
+
+fn unreachable(err: &str) -> String {
+    format!("error dialing DHCP daemon: {err}")
+}
+
+trait Calls {
+    fn args(&self, owner: &Owner, host: Host<'_>) -> Args;
+    fn release_alone(&self, owner: &Owner, store: &Store) -> Result<Vec<IpAddr>, Error>;
+}
+
+impl Calls for Config {
+    /// Arguments of a call about an owner.
+    fn args(&self, owner: &Owner, host: Host<'_>) -> Args {
+        let netns = host.attachment.and_then(|attachment| attachment.netns.as_deref());
+        let netns = netns.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
+        let mut conf = braid_core::cni::Json::clone(&self.json);
+        // In a list the name is the list's, and a previous result is of no use there.
+        conf.set("name", owner.network.as_str());
+        conf.remove("prevResult");
+        Args {
+            container_id: owner.container_id.clone(),
+            netns: netns.map(|path| path.display().to_string()).unwrap_or_default(),
+            ifname: owner.ifname.clone(),
+            args: host.attachment.map(|attachment| attachment.args.clone()).unwrap_or_default(),
+            stdin: conf.to_string().into_bytes(),
+        }
+    }
+
+    /// Gives a lease back in the place of a daemon that is gone, with the packets that it would have sent.
+    fn release_alone(&self, owner: &Owner, store: &Store) -> Result<Vec<IpAddr>, Error> {
+        let Some(stored) = store.get(owner) else { return Ok(Vec::new()) };
+        let mut dice = link::dice();
+        if let Some((mut session, place)) = stored.session(false, Limits::default(), &mut dice).zip(stored.place()) {
+            let outputs = session.release(&mut dice);
+            if let Err(err) = place.and_then(|place| place.send_all(&outputs)) {
+                crate::tell!("{}: give the lease back: {err}", stored.owner.whole());
+            }
+        }
+        store.remove(owner).map_err(|err| Error::io(format!("remove the lease of {}: {err}", owner.whole())))?;
+        let Held { v4, v6 } = stored.held;
+        let v4 = v4.map(|lease| IpAddr::from(lease.address));
+        Ok(v4.into_iter().chain(v6.map(|lease| lease.address.into())).collect())
+    }
+}

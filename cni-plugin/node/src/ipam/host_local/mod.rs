@@ -17,7 +17,7 @@ use super::Ipam;
 use super::liveness::{Death, Liveness, death_of};
 use book::{Book, also};
 use braid_core::cni::netconf::is_identifier;
-use braid_core::cni::{AddResult, Code, Error, IpConfig, Owner};
+use braid_core::cni::{AddResult, Attachment, Code, Error, IpConfig, Owner};
 pub use braid_core::ipam::host_local::Config;
 use braid_core::ipam::range::RangeSet;
 use braid_core::ipam::{Claim, Lease};
@@ -38,6 +38,8 @@ pub struct Host<'a> {
     pub state_dir: &'a Path,
     /// Knowledge of the owners that can still be alive.
     pub liveness: &'a dyn Liveness,
+    /// The container's interface, where the call is about one.
+    pub attachment: Option<&'a Attachment>,
 }
 
 impl Ipam for Config {

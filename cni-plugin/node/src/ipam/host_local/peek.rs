@@ -92,7 +92,7 @@ mod tests {
         );
         let conf = NetConf::parse(text.as_bytes()).expect("a configuration");
         let ipam = Config::parse(&conf, "").expect("parsed");
-        let host = Host { state_dir: &dir.path().join("state"), liveness: &AllAlive };
+        let host = Host { state_dir: &dir.path().join("state"), liveness: &AllAlive, attachment: None };
         let first = ipam.peek(host).expect("an address");
         assert!(!data.exists(), "peeking made the store");
         for number in 0..5 {

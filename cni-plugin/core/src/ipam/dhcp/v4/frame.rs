@@ -26,7 +26,7 @@ pub fn encode(from: Ipv4Addr, to: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
     [&ip[..], &udp, payload].concat()
 }
 
-/// What a packet to a client carries; `None` for any other packet. The sum of UDP is not looked at: a link of this machine
+/// Payload of a packet to a client; `None` for any other packet. The sum of UDP is not looked at: a link of this machine
 /// leaves it out, and the exchange has a number of its own.
 pub fn decode(packet: &[u8]) -> Option<&[u8]> {
     let head_len = usize::from(packet.first()? & 0xf) * 4;

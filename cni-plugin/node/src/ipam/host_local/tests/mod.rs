@@ -74,19 +74,20 @@ impl Bed {
     /// The addresses that an ADD gives, separated by spaces, or the error's sentence.
     fn add_if(&self, config: &Config, id: &str, ifname: &str) -> Result<String, String> {
         let state = self.dir.path().join("state");
-        let lease = config.reserve(&owner(id, ifname), Host { state_dir: &state, liveness: self });
+        let lease = config.reserve(&owner(id, ifname), Host { state_dir: &state, liveness: self, attachment: None });
         let text = |lease: Lease| lease.ips.iter().map(|ip| ip.address.to_string()).collect::<Vec<_>>().join(" ");
         lease.map(text).map_err(|e| e.to_string())
     }
 
     fn del(&self, config: &Config, id: &str) -> Vec<String> {
         let state = self.dir.path().join("state");
-        let freed = config.release(&owner(id, "eth0"), Host { state_dir: &state, liveness: self }).unwrap();
+        let freed =
+            config.release(&owner(id, "eth0"), Host { state_dir: &state, liveness: self, attachment: None }).unwrap();
         freed.iter().map(IpAddr::to_string).collect()
     }
 
     fn run<T>(&self, verb: impl FnOnce(Host<'_>) -> T) -> T {
-        verb(Host { state_dir: &self.dir.path().join("state"), liveness: self })
+        verb(Host { state_dir: &self.dir.path().join("state"), liveness: self, attachment: None })
     }
 
     fn write(&self, name: &str, content: &str) {

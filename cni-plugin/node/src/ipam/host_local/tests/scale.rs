@@ -48,7 +48,7 @@ fn traced_child() {
     let config = crowd_config(dir);
     let libcni = crate::ipam::liveness::LibcniCache { dir: dir.join("results"), network: "net".to_owned() };
     let state = dir.join("state");
-    let host = Host { state_dir: &state, liveness: &libcni };
+    let host = Host { state_dir: &state, liveness: &libcni, attachment: None };
     mark("reserve");
     let lease = config.reserve(&owner("new", "eth0"), host).unwrap();
     mark("release");

@@ -1,0 +1,166 @@
+//! Addresses that come through the link: each step fails once, those of the link and those behind the lease.
+
+use super::{Model, assert_nothing_left, attach, collect, containers, detach, machine};
+use braid_core::cni::IpConfig;
+use braid_core::ipam::Lease;
+use braid_core::ipam::dhcp::rpc::{ALLOCATE, Server};
+use braid_core::plan::Step;
+use braid_core::plan::thing::Thing;
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use tempfile::TempDir;
+
+/// The other end of the socket: it gives the one address that it has, to whoever asks.
+struct Daemon {
+    dir: TempDir,
+    held: Arc<Mutex<BTreeSet<String>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Daemon {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        let listener = UnixListener::bind(dir.path().join("dhcp.sock")).expect("a socket");
+        let held: Arc<Mutex<BTreeSet<String>>> = Arc::default();
+        let holds = Arc::clone(&held);
+        let serve = move || {
+            for stream in listener.incoming() {
+                if !answer(stream.expect("a call"), &holds) {
+                    return;
+                }
+            }
+        };
+        Self { dir, held, thread: Some(std::thread::spawn(serve)) }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.path().join("dhcp.sock")
+    }
+
+    #[track_caller]
+    fn assert_holds(&self, owners: &[&str], when: &str) {
+        let held = self.held.lock().expect("no panic").clone();
+        assert_eq!(held.iter().map(String::as_str).collect::<Vec<_>>(), owners, "{when}");
+    }
+
+    /// Networks of which the second has its addresses from here, behind and before others.
+    fn networks(&self) -> Vec<String> {
+        let ipam = format!(r#""ipam":{{"type":"dhcp","daemonSocketPath":"{}"}}"#, self.socket().display());
+        let tuning = r#"{"type":"tuning","sysctl":{"net.ipv4.conf.net1.arp_filter":"1"}}"#;
+        let bridge = format!(r#"{{"type":"bridge","bridge":"cni2",{ipam}}}"#);
+        vec![containers()[0][0].clone(), format!(r#"{{"type":"macvlan","master":"lan",{ipam}}},{tuning}"#), bridge]
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let mut stream = UnixStream::connect(self.socket()).expect("it serves");
+        stream.write_all(b"END\n\n").expect("it reads");
+        drop(stream);
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Answers the calls of a connection; false for what is none, which ends the daemon.
+fn answer(mut stream: UnixStream, held: &Mutex<BTreeSet<String>>) -> bool {
+    let address = IpConfig { address: "10.9.0.2/24".parse().expect("an address"), gateway: None, interface: None };
+    let lease = Lease { ips: vec![address], ..Lease::default() };
+    let (mut server, mut bytes) = (Server::default(), [0; 4096]);
+    loop {
+        let len = stream.read(&mut bytes).expect("a call");
+        if len == 0 {
+            return true;
+        }
+        let Ok((calls, out)) = server.read(&bytes[..len]) else { return false };
+        stream.write_all(&out).expect("a reader");
+        for call in calls {
+            let owner = format!("{}/{}", call.args.container_id, call.args.ifname);
+            let mut held = held.lock().expect("no panic");
+            let is_asked = call.method == ALLOCATE;
+            if is_asked {
+                held.insert(owner)
+            } else {
+                held.remove(&owner)
+            };
+            drop(held);
+            let said = server.answer(call.seq, &call.method, Ok(is_asked.then_some(&lease)));
+            stream.write_all(&said).expect("a reader");
+        }
+    }
+}
+
+#[test]
+fn an_add_that_fails_at_any_step_gives_the_leases_back_and_leaves_nothing() {
+    let daemon = Daemon::start();
+    let networks = daemon.networks();
+    let mut failed = 0;
+    loop {
+        let machine = machine();
+        machine.fail_at(&[failed]);
+        match attach(&machine, &networks) {
+            Ok(_) => break,
+            Err(err) => {
+                assert!(err.to_string().contains("EIO"), "step {failed}: {err}");
+                assert_nothing_left(&machine, &format!("step {failed}"));
+                daemon.assert_holds(&[], &format!("step {failed}"));
+            }
+        }
+        failed += 1;
+    }
+    daemon.assert_holds(&["c1/net1", "c1/net2"], "attached");
+    assert!(failed > 20, "{failed}");
+}
+
+/// Has each step of `work` on an attached container fail once, and then repeats it.
+fn fail_each_step(work: impl Fn(&Model, &[String]) -> Result<(), braid_core::cni::Error>) {
+    let daemon = Daemon::start();
+    let networks = daemon.networks();
+    let mut failed = 0;
+    loop {
+        let machine = machine();
+        attach(&machine, &networks).expect("attached");
+        machine.fail_at(&[failed]);
+        let worked = work(&machine, &networks);
+        if machine.tried() <= failed {
+            worked.expect("nothing failed");
+            break;
+        }
+        worked.expect_err("a step failed");
+        machine.fail_at(&[]);
+        work(&machine, &networks).expect("done");
+        assert_nothing_left(&machine, &format!("step {failed}"));
+        daemon.assert_holds(&[], &format!("step {failed}"));
+        failed += 1;
+    }
+    assert!(failed > 0);
+}
+
+#[test]
+fn a_del_that_fails_at_any_step_is_finished_by_the_next() {
+    fail_each_step(detach);
+}
+
+#[test]
+fn a_gc_that_fails_at_any_step_is_finished_by_the_next() {
+    fail_each_step(|machine, networks| collect(machine, networks, ""));
+}
+
+#[test]
+fn the_record_has_one_part_for_each_plugin_with_the_link_before_the_addresses() {
+    let daemon = Daemon::start();
+    let machine = machine();
+    attach(&machine, &daemon.networks()).expect("attached");
+    let records = crate::apply::host::Machine::records(&machine).expect("records");
+    let parts = &records[0].attachments[1].parts;
+    assert_eq!(parts.len(), 2, "macvlan and tuning");
+    let place = |is: fn(&Step) -> bool| parts[0].iter().position(is).expect("recorded");
+    let link = place(|step| matches!(step, Step::Add(Thing::Link(_))));
+    let addr = place(|step| matches!(step, Step::Add(Thing::Addr(_))));
+    assert!(link < addr, "{:?}", parts[0]);
+    let links = parts[0].iter().filter(|step| matches!(step, Step::Add(Thing::Link(_)))).count();
+    assert_eq!(links, 1, "what was done for the link is not done again");
+}

@@ -1,0 +1,73 @@
+//! A call of the daemon at a socket.
+
+use braid_core::ipam::Lease;
+use braid_core::ipam::dhcp::rpc::{Args, CONNECT, Client};
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// A daemon that took the connection.
+#[derive(Debug)]
+pub struct Daemon {
+    stream: UnixStream,
+    socket: PathBuf,
+}
+
+impl Daemon {
+    /// Connects; the error names the socket.
+    pub fn open(socket: &Path) -> Result<Self, String> {
+        let stream = UnixStream::connect(socket).map_err(|err| format!("connect {}: {err}", socket.display()))?;
+        Ok(Self { stream, socket: socket.to_owned() })
+    }
+
+    /// Calls a method, and waits at most so long for what it says.
+    pub fn call(&mut self, method: &str, args: &Args, patience: Duration) -> Result<Lease, String> {
+        let until = Instant::now() + patience;
+        let mut client = Client::default();
+        self.write(CONNECT, until)?;
+        while !client.is_connected() {
+            let bytes = self.read(until)?;
+            client.read(&bytes)?;
+        }
+        self.write(&Client::call(method, args), until)?;
+        loop {
+            let bytes = self.read(until)?;
+            if let Some(said) = client.read(&bytes)? {
+                return said;
+            }
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8], until: Instant) -> Result<(), String> {
+        let left = left(until);
+        let written = self.stream.set_write_timeout(Some(left)).and_then(|()| self.stream.write_all(bytes));
+        written.map_err(|err| self.failed("write to", &err))
+    }
+
+    fn read(&mut self, until: Instant) -> Result<Vec<u8>, String> {
+        let mut bytes = vec![0; 4096];
+        let read = self.stream.set_read_timeout(Some(left(until))).and_then(|()| self.stream.read(&mut bytes));
+        match read {
+            Ok(0) => Err(format!("{} was closed before an answer", self.socket.display())),
+            Ok(len) => {
+                bytes.truncate(len);
+                Ok(bytes)
+            }
+            Err(err) => Err(self.failed("read from", &err)),
+        }
+    }
+
+    fn failed(&self, doing: &str, err: &io::Error) -> String {
+        let socket = self.socket.display();
+        if matches!(err.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
+            return format!("{socket} gave no answer in time");
+        }
+        format!("{doing} {socket}: {err}")
+    }
+}
+
+/// A timeout of zero would be none at all.
+fn left(until: Instant) -> Duration {
+    until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
+}
