@@ -12,6 +12,7 @@ mod commands;
 mod conf;
 mod del;
 mod delivery;
+mod dhcp;
 mod dummy;
 mod errors;
 mod firewall;

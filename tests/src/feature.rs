@@ -40,6 +40,10 @@ pub enum Feature {
     Reference,
     /// flannel's own plugin, of any release.
     ReferenceFlannel,
+    /// The reference's `dhcp`.
+    ReferenceDhcp,
+    /// A server of DHCP.
+    Dnsmasq,
 }
 
 impl Feature {
@@ -81,6 +85,10 @@ impl Feature {
             }
             Self::ReferenceFlannel => (!binary::reference().is_some_and(|folder| folder.join("flannel").is_file()))
                 .then(|| "needs flannel's plugin in $BRAID_REFERENCE, built by cargo xtask bench".to_owned()),
+            Self::Dnsmasq => (!std::fs::exists("/usr/sbin/dnsmasq").unwrap_or(false))
+                .then(|| "needs dnsmasq, of the package dnsmasq-base".to_owned()),
+            Self::ReferenceDhcp => (!binary::reference().is_some_and(|folder| folder.join("dhcp").is_file()))
+                .then(|| "needs the reference's dhcp in $BRAID_REFERENCE, built by cargo xtask bench".to_owned()),
             Self::Reference => binary::reference()
                 .is_none()
                 .then(|| "needs the reference plugins in $BRAID_REFERENCE, built by cargo xtask bench".to_owned()),

@@ -166,7 +166,8 @@ pub(crate) fn leftovers(host: &Ns) -> Vec<String> {
     left.extend(notes.into_iter().map(|path| path.display().to_string()));
     left.extend(rules(host));
     let records = tree(Path::new("/run/braid/attachments")).into_keys();
-    let others = tree(Path::new("/run/cni")).into_keys().filter(|path| Path::new(path).is_file());
+    let is_left = |path: &String| Path::new(path).is_file() && !path.ends_with(".leases/lock");
+    let others = tree(Path::new("/run/cni")).into_keys().filter(is_left);
     left.extend(records.chain(others));
     left
 }

@@ -39,6 +39,7 @@ pub(crate) struct Args {
 const TOOLS: &[(&str, &str)] = &[
     ("bpftool", "bpftool"),
     ("dbus-daemon", "dbus-daemon"),
+    ("dnsmasq", "dnsmasq-base"),
     ("firewalld", "firewalld"),
     ("ip", "iproute2"),
     ("nft", "nftables"),

@@ -13,7 +13,7 @@ const REFERENCE: &str = "v1.9.1";
 const OTHER_RELEASES: [&str; 3] = ["meta/sbr@v1.10.0", "meta/vrf@v1.10.0", "meta/flannel@v0.9.1"];
 /// The release of Multus that braid is compared with.
 const MULTUS: &str = "v4.3.0";
-const REFERENCE_PLUGINS: [&str; 15] = [
+const REFERENCE_PLUGINS: [&str; 16] = [
     "main/bridge",
     "main/dummy",
     "main/host-device",
@@ -23,6 +23,7 @@ const REFERENCE_PLUGINS: [&str; 15] = [
     "main/ptp",
     "main/tap",
     "main/vlan",
+    "ipam/dhcp",
     "ipam/host-local",
     "ipam/static",
     "meta/bandwidth",

@@ -1,0 +1,137 @@
+//! Renewal, refusal, and the daemon's end.
+
+use super::{SOCKET, Server, address, daemon, lan, macvlan, said, until};
+use braid_tests::{Sandbox, needs};
+use nix::sys::signal::Signal;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Half of a lease's time is over after three seconds: what dnsmasq allows at least.
+const SHORT: &str = "--dhcp-option=option:T1,3";
+
+#[test]
+fn a_lease_is_prolonged_by_unicast_before_it_ends() {
+    needs!(Dnsmasq);
+    let host = Sandbox::new();
+    let far = lan(&host);
+    let server = Server::start(&far, "lan", &[SHORT]);
+    let _daemon = daemon(&host, &[]);
+    let pod = host.pod("a");
+    let call = host.call("macvlan", &pod, macvlan());
+    let result = call.add().result();
+    let (expiry, ..) = server.leases()[0];
+    until("the lease is prolonged", || (server.leases()[0].0 > expiry).then_some(()));
+    assert!(!server.log().contains("no address range available"), "{}", server.log());
+    assert_eq!(pod.addrs("eth0"), [format!("{}/16", address(&result))]);
+    call.check(&result).ok();
+    call.del().ok();
+    server.await_free();
+}
+
+#[test]
+fn a_lease_outlives_the_daemon_and_the_next_one_goes_on_with_it() {
+    needs!(Dnsmasq);
+    let host = Sandbox::new();
+    let far = lan(&host);
+    let server = Server::start(&far, "lan", &[SHORT]);
+    let first = daemon(&host, &[]);
+    let pod = host.pod("a");
+    let call = host.call("macvlan", &pod, macvlan());
+    let result = call.add().result();
+    let (expiry, ..) = server.leases()[0];
+    drop(first);
+    let _second = daemon(&host, &[]);
+    until("the lease is prolonged", || (server.leases()[0].0 > expiry).then_some(()));
+    let acquired = server.log().matches("DHCPDISCOVER").count();
+    call.check(&result).ok();
+    assert_eq!(server.log().matches("DHCPDISCOVER").count(), acquired, "the lease is still known");
+    call.del().ok();
+    server.await_free();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn without_the_daemon_del_gives_the_lease_back_itself() {
+    needs!(Dnsmasq);
+    let host = Sandbox::new();
+    let far = lan(&host);
+    let server = Server::start(&far, "lan", &["--dhcp-range=fd00:3::10,fd00:3::99,64,2m"]);
+    let first = daemon(&host, &[]);
+    let pod = host.pod("a");
+    let ipam = braid_tests::json!({"type": "dhcp", "ipFamilies": ["IPv4", "IPv6"]});
+    let call = host.call("macvlan", &pod, macvlan()).with("ipam", ipam);
+    call.add().result();
+    drop(first);
+    let start = Instant::now();
+    call.del().ok();
+    assert!(start.elapsed() < Duration::from_secs(3));
+    server.await_free();
+    assert_eq!(pod.link_names(), Vec::<String>::new());
+    std::fs::remove_file(SOCKET).expect("the socket of a killed daemon");
+    host.assert_nothing_left();
+}
+
+#[test]
+fn a_daemon_that_does_not_answer_holds_up_no_del_for_ever() {
+    needs!(Dnsmasq);
+    let host = Sandbox::new();
+    let far = lan(&host);
+    let _server = Server::start(&far, "lan", &[]);
+    let hung = daemon(&host, &[]);
+    let pod = host.pod("a");
+    let call = host.call("macvlan", &pod, macvlan());
+    call.add().result();
+    hung.signal(Signal::SIGSTOP);
+    call.del().ok();
+    assert_eq!(pod.link_names(), Vec::<String>::new());
+    hung.signal(Signal::SIGCONT);
+    until("the daemon lets go of it", || {
+        (!Path::new("/run/cni/dhcp.leases").read_dir().ok()?.any(|entry| {
+            entry.is_ok_and(|entry| entry.path().extension().is_some_and(|extension| extension == "json"))
+        }))
+        .then_some(())
+    });
+}
+
+#[test]
+fn a_refused_lease_is_replaced_on_the_link_and_check_says_so() {
+    needs!(Dnsmasq);
+    let host = Sandbox::new();
+    let far = lan(&host);
+    let router = "--dhcp-option=option:router,10.3.0.254";
+    let server = Server::start(&far, "lan", &[SHORT, router]);
+    let _daemon = daemon(&host, &[]);
+    let pod = host.pod("a");
+    let call = host.call("macvlan", &pod, macvlan());
+    let result = call.add().result();
+    drop(server);
+    // The next server knows nothing of the lease, and gives other addresses.
+    let server = Server::with_range(&far, "lan", "10.3.9.10,10.3.9.99,255.255.0.0,2m", &[SHORT, router]);
+    let new = until("there is another address", || {
+        pod.addrs("eth0").into_iter().find(|address| address.starts_with("10.3.9."))
+    });
+    assert!(server.log().contains("DHCPNAK"), "{}", server.log());
+    assert_eq!(pod.addrs("eth0"), [new.clone()], "{}", said());
+    assert!(pod.routes("-4").iter().any(|route| route["dst"] == "default" && route["gateway"] == "10.3.0.254"));
+    assert!(pod.can_ping("10.3.0.254"));
+    let new = new.split('/').next().expect("an address");
+    call.check(&result).refused(999, &["the lease of interface eth0 is now", new]);
+    call.del().ok();
+    server.await_free();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn a_container_that_vanished_is_forgotten_when_its_lease_is_due() {
+    needs!(Dnsmasq);
+    let host = Sandbox::new();
+    let far = lan(&host);
+    let _server = Server::start(&far, "lan", &[SHORT]);
+    let _daemon = daemon(&host, &[]);
+    let pod = host.pod("a");
+    host.call("macvlan", &pod, macvlan()).add().result();
+    host.end(&pod);
+    until("the daemon lets go of it", || said().contains("interface eth0 no longer exists").then_some(()));
+    assert_eq!(std::fs::read_dir("/run/cni/dhcp.leases").expect("leases").count(), 1, "its lock alone");
+    host.call("macvlan", &pod, macvlan()).del().ok();
+}
