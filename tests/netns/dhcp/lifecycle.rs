@@ -156,15 +156,6 @@ fn without_a_daemon_add_fails_status_says_so_and_del_succeeds() {
 }
 
 #[test]
-fn a_plugin_whose_link_is_made_for_its_addresses_refuses_it() {
-    let host = Sandbox::new();
-    let pod = host.pod("a");
-    let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "ptp", "ipam": {"type": "dhcp"}});
-    host.call("ptp", &pod, conf).add().refused(7, &["ptp makes its link for the addresses"]);
-    host.assert_nothing_left();
-}
-
-#[test]
 fn gc_gives_back_the_leases_of_others() {
     needs!(Dnsmasq);
     let host = Sandbox::new();

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Half of a lease's time is over after three seconds: what dnsmasq allows at least.
-const SHORT: &str = "--dhcp-option=option:T1,3";
+pub(super) const SHORT: &str = "--dhcp-option=option:T1,3";
 
 #[test]
 fn a_lease_is_prolonged_by_unicast_before_it_ends() {
@@ -76,7 +76,7 @@ fn a_daemon_that_does_not_answer_holds_up_no_del_for_ever() {
     needs!(Dnsmasq);
     let host = Sandbox::new();
     let far = lan(&host);
-    let _server = Server::start(&far, "lan", &[]);
+    let _server = Server::start(&far, "lan", &[SHORT]);
     let hung = daemon(&host, &[]);
     let pod = host.pod("a");
     let call = host.call("macvlan", &pod, macvlan());

@@ -3,6 +3,7 @@
 mod interop;
 mod lifecycle;
 mod lost;
+mod types;
 
 use braid_tests::arriving::PATIENCE;
 use braid_tests::{Ns, Sandbox, Value, json};

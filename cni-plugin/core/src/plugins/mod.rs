@@ -72,7 +72,12 @@ pub trait Plugin: Debug {
     /// Decides what to do.
     fn plan(&self, call: &Call<'_>, facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error>;
 
-    /// The same without addresses, where they come through the link that this makes; [`Plugin::plan`] with them follows, and
+    /// The reason why no DHCP server answers through the link that this makes; `None` where one may.
+    fn unserved(&self) -> Option<&'static str> {
+        Some("it leads to this node alone")
+    }
+
+    /// The plan without addresses, where they come through the link that this makes; [`Plugin::plan`] with them follows, and
     /// its steps for the link must be the same.
     fn plan_link(&self, call: &Call<'_>, facts: &Facts) -> Result<Planned, Error> {
         self.plan(call, facts, None)

@@ -322,14 +322,15 @@ impl Item {
             (Addresses::Required, "") => {
                 return Err(Error::config(format!("\"ipam\": {} needs an IPAM type", conf.plugin)));
             }
-            (needed, ipam) => match reading.ipam(ipam, &conf, args)? {
-                Some(ours) if ours.is_through_link() && needed == Addresses::Required && reading == Reading::Strict => {
-                    let sentence = format!("{} makes its link for the addresses that it is given", conf.plugin);
-                    return Err(Error::config(format!(
-                        "\"ipam\": type {ipam:?} gives them through the link: {sentence}"
-                    )));
+            (_, ipam) => match reading.ipam(ipam, &conf, args)? {
+                Some(ours) => {
+                    let is_judged = ours.is_through_link() && reading == Reading::Strict;
+                    if let Some(why) = plugin.unserved().filter(|_| is_judged) {
+                        let asks = format!("{ipam:?} asks servers through the link of {}: {why}", conf.plugin);
+                        return Err(Error::config(format!("\"ipam\": type {asks}")));
+                    }
+                    From::Ours(ours)
                 }
-                Some(ours) => From::Ours(ours),
                 None if reading == Reading::ForRelease && is_no_ipam(ipam) => From::Nobody,
                 None if is_no_ipam(ipam) => {
                     return Err(Error::config(format!("\"ipam\": type {ipam:?} is a plugin that gives no addresses")));

@@ -301,6 +301,10 @@ impl Plugin for Bridge {
         }
     }
 
+    fn unserved(&self) -> Option<&'static str> {
+        None
+    }
+
     fn plan(&self, call: &Call<'_>, facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error> {
         let lease = lease.map(|lease| self.complete(lease)).transpose()?;
         let mut steps = self.ensure_bridge(call, facts);

@@ -189,6 +189,13 @@ impl Plugin for Child {
         self.plan_with(call, facts, self.lease(call, lease)?)
     }
 
+    fn unserved(&self) -> Option<&'static str> {
+        match self.kind {
+            Kind::Macvlan { .. } | Kind::Vlan { .. } | Kind::Ipvlan { mode: IpvlanMode::L2 } => None,
+            Kind::Ipvlan { mode: IpvlanMode::L3 | IpvlanMode::L3s } => Some("in layer 3 it carries no broadcast"),
+        }
+    }
+
     fn plan_link(&self, call: &Call<'_>, facts: &Facts) -> Result<Planned, Error> {
         self.plan_with(call, facts, None)
     }

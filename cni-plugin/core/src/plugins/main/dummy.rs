@@ -25,6 +25,10 @@ impl Plugin for Dummy {
         interface::refuse_taken(call, facts)
     }
 
+    fn unserved(&self) -> Option<&'static str> {
+        Some("it leads nowhere")
+    }
+
     /// As with the reference plugin, name resolution is the IPAM's.
     fn plan(&self, call: &Call<'_>, _facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error> {
         let (at, mac) = (call.pod(), call.pod_mac());

@@ -13,6 +13,8 @@ use crate::plugins::{Addresses, Call, Planned, Plugin, mtu};
 
 /// Folder of all devices.
 const DEVICES: &str = "/sys/devices/";
+/// The reason why no server answers: the container has no link.
+const NO_LINK: &str = "a program drives the device";
 
 /// A `host-device` configuration.
 #[derive(Debug, Default)]
@@ -140,6 +142,17 @@ impl Plugin for HostDevice {
         };
         planned.result.dns = self.dns.clone().unwrap_or_default();
         Ok(planned)
+    }
+
+    fn unserved(&self) -> Option<&'static str> {
+        (self.is_userspace && !self.has_bus()).then_some(NO_LINK)
+    }
+
+    fn plan_link(&self, call: &Call<'_>, facts: &Facts) -> Result<Planned, Error> {
+        match self.find(facts)? {
+            Found::Userspace => Err(Error::config(format!("\"ipam\": no server can be asked through the link: {NO_LINK}"))),
+            Found::Link(..) => self.plan(call, facts, None),
+        }
     }
 
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {

@@ -92,6 +92,10 @@ impl Plugin for TapConf {
         Ok(planned)
     }
 
+    fn unserved(&self) -> Option<&'static str> {
+        Some("it leads to a program, which has not opened it yet")
+    }
+
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
         vec![Step::del(Link::any(call.pod()))]
     }

@@ -47,12 +47,20 @@ impl Daemon {
         assert_eq!(held.iter().map(String::as_str).collect::<Vec<_>>(), owners, "{when}");
     }
 
-    /// Networks of which the second has its addresses from here, behind and before others.
-    fn networks(&self) -> Vec<String> {
+    /// Containers with three networks, of which the last two have their addresses from here.
+    fn containers(&self) -> [Vec<String>; 3] {
         let ipam = format!(r#""ipam":{{"type":"dhcp","daemonSocketPath":"{}"}}"#, self.socket().display());
-        let tuning = r#"{"type":"tuning","sysctl":{"net.ipv4.conf.net1.arp_filter":"1"}}"#;
+        let tuning = r#"{"type":"tuning","mtu":1400,"sysctl":{"net.ipv4.conf.net1.arp_filter":"1"}}"#;
+        let macvlan = format!(r#"{{"type":"macvlan","master":"lan",{ipam}}}"#);
+        let vlan = format!(r#"{{"type":"vlan","master":"lan","vlanId":5,{ipam}}}"#);
+        let device = format!(r#"{{"type":"host-device","device":"lan",{ipam}}}"#);
         let bridge = format!(r#"{{"type":"bridge","bridge":"cni2",{ipam}}}"#);
-        vec![containers()[0][0].clone(), format!(r#"{{"type":"macvlan","master":"lan",{ipam}}},{tuning}"#), bridge]
+        [
+            [format!("{macvlan},{tuning}"), bridge.clone()],
+            [format!("{device},{tuning}"), format!(r#"{bridge},{{"type":"sbr"}}"#)],
+            [vlan, format!(r#"{macvlan},{{"type":"vrf","vrfname":"blue"}}"#)],
+        ]
+        .map(|[second, third]| vec![containers()[0][0].clone(), second, third])
     }
 }
 
@@ -96,47 +104,50 @@ fn answer(mut stream: UnixStream, held: &Mutex<BTreeSet<String>>) -> bool {
 #[test]
 fn an_add_that_fails_at_any_step_gives_the_leases_back_and_leaves_nothing() {
     let daemon = Daemon::start();
-    let networks = daemon.networks();
-    let mut failed = 0;
-    loop {
-        let machine = machine();
-        machine.fail_at(&[failed]);
-        match attach(&machine, &networks) {
-            Ok(_) => break,
-            Err(err) => {
-                assert!(err.to_string().contains("EIO"), "step {failed}: {err}");
-                assert_nothing_left(&machine, &format!("step {failed}"));
-                daemon.assert_holds(&[], &format!("step {failed}"));
-            }
+    for networks in daemon.containers() {
+        let mut failed = 0;
+        loop {
+            let machine = machine();
+            machine.fail_at(&[failed]);
+            let Err(err) = attach(&machine, &networks) else { break };
+            assert!(err.to_string().contains("EIO"), "step {failed}: {err}");
+            assert_nothing_left(&machine, &format!("step {failed}"));
+            daemon.assert_holds(&[], &format!("step {failed}"));
+            failed += 1;
         }
-        failed += 1;
+        daemon.assert_holds(&["c1/net1", "c1/net2"], "attached");
+        daemon.held.lock().expect("no panic").clear();
+        assert!(failed > 20, "{failed}");
     }
-    daemon.assert_holds(&["c1/net1", "c1/net2"], "attached");
-    assert!(failed > 20, "{failed}");
 }
 
 /// Has each step of `work` on an attached container fail once, and then repeats it.
 fn fail_each_step(work: impl Fn(&Model, &[String]) -> Result<(), braid_core::cni::Error>) {
     let daemon = Daemon::start();
-    let networks = daemon.networks();
-    let mut failed = 0;
-    loop {
-        let machine = machine();
-        attach(&machine, &networks).expect("attached");
-        machine.fail_at(&[failed]);
-        let worked = work(&machine, &networks);
-        if machine.tried() <= failed {
-            worked.expect("nothing failed");
-            break;
+    for networks in daemon.containers() {
+        let mut failed = 0;
+        loop {
+            let machine = machine();
+            attach(&machine, &networks).expect("attached");
+            machine.fail_at(&[failed]);
+            let worked = work(&machine, &networks);
+            let is_past = machine.tried() <= failed;
+            machine.fail_at(&[]);
+            if is_past {
+                worked.expect("nothing failed");
+            } else {
+                worked.expect_err("a step failed");
+                work(&machine, &networks).expect("done");
+            }
+            assert_nothing_left(&machine, &format!("step {failed}"));
+            daemon.assert_holds(&[], &format!("step {failed}"));
+            if is_past {
+                break;
+            }
+            failed += 1;
         }
-        worked.expect_err("a step failed");
-        machine.fail_at(&[]);
-        work(&machine, &networks).expect("done");
-        assert_nothing_left(&machine, &format!("step {failed}"));
-        daemon.assert_holds(&[], &format!("step {failed}"));
-        failed += 1;
+        assert!(failed > 0);
     }
-    assert!(failed > 0);
 }
 
 #[test]
@@ -153,7 +164,7 @@ fn a_gc_that_fails_at_any_step_is_finished_by_the_next() {
 fn the_record_has_one_part_for_each_plugin_with_the_link_before_the_addresses() {
     let daemon = Daemon::start();
     let machine = machine();
-    attach(&machine, &daemon.networks()).expect("attached");
+    attach(&machine, &daemon.containers()[0]).expect("attached");
     let records = crate::apply::host::Machine::records(&machine).expect("records");
     let parts = &records[0].attachments[1].parts;
     assert_eq!(parts.len(), 2, "macvlan and tuning");

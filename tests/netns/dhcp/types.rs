@@ -1,0 +1,160 @@
+//! The types whose links reach a server, and those whose links do not.
+
+use super::{Server, address, daemon, lan};
+use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
+
+const ROUTER: &str = "--dhcp-option=option:router,10.3.0.254";
+
+fn dhcp(kind: &str, keys: &Value) -> Value {
+    let mut conf = json!({"cniVersion": "1.1.0", "name": "net", "type": kind, "ipam": {"type": "dhcp"}});
+    for (key, value) in keys.as_object().into_iter().flatten() {
+        conf[key] = value.clone();
+    }
+    conf
+}
+
+/// A macvlan of `lan`, and a plugin behind it.
+fn macvlan_and(host: &Sandbox, pod: &Ns, behind: &Value) -> Call {
+    let plugins = json!([dhcp("macvlan", &json!({"master": "lan"})), behind]);
+    host.call("braid", pod, json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": plugins}))
+}
+
+/// ADD, traffic, CHECK, DEL and DEL again: the server knows of the lease, and of its end.
+#[track_caller]
+fn assert_comes_and_goes(host: &Sandbox, pod: &Ns, call: &Call, server: &Server) {
+    let result = call.add().result();
+    assert_eq!(server.addresses(), [address(&result)]);
+    assert_eq!(pod.addrs("eth0"), [format!("{}/16", address(&result))]);
+    pod.run("ping -n -q -c 1 -w 10 -I eth0 10.3.0.254");
+    call.check(&result).ok();
+    call.clone().prev(&result).del().ok();
+    server.await_free();
+    assert_eq!(pod.link_names(), Vec::<String>::new());
+    call.del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn a_device_of_the_host_gives_its_address_back_before_it_leaves() {
+    needs!(Dnsmasq);
+    let host = Sandbox::new();
+    let far = lan(&host);
+    host.run("ip addr flush dev lan");
+    let server = Server::start(&far, "lan", &[ROUTER]);
+    let _daemon = daemon(&host, &[]);
+    let pod = host.pod("a");
+    let device = host.the_link("lan")["address"].clone();
+    let call = host.call("host-device", &pod, dhcp("host-device", &json!({"device": "lan"})));
+    for _ in 0..2 {
+        assert_comes_and_goes(&host, &pod, &call, &server);
+        assert_eq!(host.the_link("lan")["address"], device);
+    }
+    let list = json!([dhcp("host-device", &json!({"device": "lan"})), {"type": "tuning", "mtu": 1400}, {"type": "sbr"}]);
+    let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": list});
+    assert_comes_and_goes(&host, &pod, &host.call("braid", &pod, list), &server);
+    assert_eq!(host.the_link("lan")["mtu"], 1500);
+}
+
+#[test]
+fn a_vlan_gets_its_address_from_the_server_of_the_vlan() {
+    needs!(Dnsmasq, Vlan);
+    let host = Sandbox::new();
+    let far = lan(&host);
+    far.run("ip addr flush dev lan");
+    far.run("ip link add link lan name five type vlan id 5");
+    far.run("ip addr add 10.3.0.254/16 dev five");
+    far.run("ip link set five up");
+    let server = Server::start(&far, "five", &[ROUTER]);
+    let _daemon = daemon(&host, &[]);
+    let pod = host.pod("a");
+    let call = host.call("vlan", &pod, dhcp("vlan", &json!({"master": "lan", "vlanId": 5})));
+    assert_comes_and_goes(&host, &pod, &call, &server);
+}
+
+#[test]
+fn an_ipvlan_gets_an_address_where_servers_broadcast_their_answers() {
+    needs!(Dnsmasq, Ipvlan);
+    let host = Sandbox::new();
+    let far = lan(&host);
+    let server = Server::start(&far, "lan", &[ROUTER]);
+    let _daemon = daemon(&host, &["-broadcast"]);
+    let pod = host.pod("a");
+    let call = host.call("ipvlan", &pod, dhcp("ipvlan", &json!({"master": "lan"})));
+    assert_comes_and_goes(&host, &pod, &call, &server);
+}
+
+#[test]
+fn a_netkit_of_a_bridge_reaches_a_server_as_a_veth_does() {
+    needs!(Dnsmasq, Netkit);
+    let host = Sandbox::new();
+    host.run("ip link add br0 type bridge");
+    host.run("ip addr add 10.3.0.254/16 dev br0");
+    host.run("ip link set br0 up");
+    let server = Server::start(host.host(), "br0", &[ROUTER]);
+    let _daemon = daemon(&host, &[]);
+    let pod = host.pod("a");
+    let call = host.call("bridge", &pod, dhcp("bridge", &json!({"bridge": "br0", "device": "netkit"})));
+    assert_comes_and_goes(&host, &pod, &call, &server);
+}
+
+#[test]
+fn sbr_has_a_table_for_an_address_that_came_through_the_link() {
+    needs!(Dnsmasq);
+    let host = Sandbox::new();
+    let far = lan(&host);
+    let server = Server::start(&far, "lan", &[ROUTER]);
+    let _daemon = daemon(&host, &[]);
+    let pod = host.pod("a");
+    let call = macvlan_and(&host, &pod, &json!({"type": "sbr"}));
+    let result = call.add().result();
+    let rules = pod.list("ip -j rule");
+    let own = rules.iter().find(|rule| rule["src"] == address(&result).as_str()).expect("a rule of the address");
+    assert_eq!(own["table"], "100");
+    assert!(pod.run("ip route show table 100").contains("default via 10.3.0.254"));
+    call.del().ok();
+    server.await_free();
+    assert_comes_and_goes(&host, &pod, &call, &server);
+}
+
+#[test]
+fn a_lease_is_prolonged_through_a_link_in_a_vrf() {
+    needs!(Dnsmasq, Vrf);
+    let host = Sandbox::new();
+    let far = lan(&host);
+    let server = Server::start(&far, "lan", &[ROUTER, super::lost::SHORT]);
+    let _daemon = daemon(&host, &[]);
+    let pod = host.pod("a");
+    let call = macvlan_and(&host, &pod, &json!({"type": "vrf", "vrfname": "blue"}));
+    let result = call.add().result();
+    assert_eq!(pod.the_link("eth0")["master"], "blue");
+    let (expiry, ..) = server.leases()[0];
+    super::until("the lease is prolonged", || (server.leases()[0].0 > expiry).then_some(()));
+    call.check(&result).ok();
+    call.del().ok();
+    server.await_free();
+    assert_comes_and_goes(&host, &pod, &call, &server);
+}
+
+#[test]
+fn a_type_whose_link_reaches_no_server_is_refused() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let before = host.state();
+    let refused: &[(&str, Value, &str)] = &[
+        ("ptp", json!({}), "it leads to this node alone"),
+        ("ptp", json!({"routed": true}), "it leads to this node alone"),
+        ("netkit", json!({"mode": "l2"}), "it leads to this node alone"),
+        ("dummy", json!({}), "it leads nowhere"),
+        ("tap", json!({}), "it leads to a program, which has not opened it yet"),
+        ("ipvlan", json!({"mode": "l3"}), "in layer 3 it carries no broadcast"),
+        ("ipvlan", json!({"mode": "l3s"}), "in layer 3 it carries no broadcast"),
+        ("host-device", json!({"device": "lan", "DPDKMode": true}), "a program drives the device"),
+    ];
+    for (kind, keys, why) in refused {
+        let sentence = format!("\"ipam\": type \"dhcp\" asks servers through the link of {kind}: {why}");
+        let call = host.call(kind, &pod, dhcp(kind, keys));
+        call.add().refused(7, &[&sentence]);
+        call.del().ok();
+        before.assert_same(&host.state());
+    }
+}
