@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use store::{Store, Stored};
 
 /// Wait for a lease: longer than the daemon itself waits unless it is told otherwise.
-const LEASE_PATIENCE: Duration = Duration::from_secs(240);
+const LEASE_PATIENCE: Duration = Duration::from_mins(4);
 /// Wait for the daemon to take a lease back, and for one that starts to be there.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -76,15 +76,22 @@ impl Ipam for Config {
     fn release(&self, owner: &Owner, host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
         let store = Store::of(&self.socket);
         let until = Instant::now() + RELEASE_PATIENCE;
+        let mut is_again = false;
         loop {
-            let gone = match Daemon::open(&self.socket) {
-                Ok(mut daemon) => {
-                    if let Err(err) = daemon.call(RELEASE, &self.args(owner, host), RELEASE_PATIENCE) {
-                        crate::tell!("error calling {RELEASE}: {err}; without its link the lease ends by itself");
-                    }
+            let called = Daemon::open(&self.socket)
+                .map(|mut daemon| daemon.call(RELEASE, &self.args(owner, host), RELEASE_PATIENCE));
+            let gone = match called {
+                Ok(Ok(_)) => return Ok(Vec::new()),
+                Ok(Err(err)) if is_again || Instant::now() >= until => {
+                    crate::tell!("error calling {RELEASE}: {err}; without its link the lease ends by itself");
                     return Ok(Vec::new());
                 }
-                Err(err) => err,
+                // A daemon that has ended meanwhile may be followed by one that answers.
+                Ok(Err(_)) => {
+                    is_again = true;
+                    continue;
+                }
+                Err(gone) => gone,
             };
             match store.try_lock().map_err(|err| Error::io(format!("lock the leases beside {gone}: {err}")))? {
                 store::Locked::Nothing => return Ok(Vec::new()),

@@ -211,10 +211,14 @@ impl Client {
         vec![Event::Bound]
     }
 
-    /// The packet that gives the lease back; its sender is the address that it is about. The client ends.
+    /// The packet that gives the lease back; its sender is the address that it is about. The client ends. What it has asked for
+    /// the server may have given meanwhile.
     pub fn release(&mut self, dice: Dice<'_>) -> Option<Packet> {
-        self.phase = Phase::Over;
-        let lease = self.lease.take()?;
+        let asked = match std::mem::replace(&mut self.phase, Phase::Over) {
+            Phase::Requesting { offer, .. } => Some(offer),
+            Phase::Selecting | Phase::Bound | Phase::Renewing | Phase::Rebinding | Phase::Over => None,
+        };
+        let lease = self.lease.take().or(asked)?;
         let mut message = Message::new(Kind::Release, number(dice), self.identity.mac);
         message.ciaddr = lease.address;
         message.options.push((SERVER_ID, lease.server.octets().to_vec()));

@@ -208,6 +208,17 @@ fn a_release_goes_from_the_address_to_its_server() {
 }
 
 #[test]
+fn a_lease_that_was_asked_for_is_given_back_before_it_is_known_of() {
+    let mut client = client(None);
+    assert_eq!(client.clone().release(&mut dice), None, "nothing is asked for");
+    let (discover, ..) = sent(&client.tick(at(100), &mut dice));
+    drop(client.take(&answer(&discover, Kind::Offer, &[]), SERVER_MAC, at(100), &mut dice));
+    let (release, from, to, mac) = parts(&client.release(&mut dice).expect("an offer"));
+    assert_eq!((from, to, mac), (ADDRESS, SERVER, Some(SERVER_MAC)));
+    assert_eq!((release.kind(), release.ciaddr), (Some(Kind::Release), ADDRESS));
+}
+
+#[test]
 fn a_client_that_resumes_goes_on_where_the_lease_stands() {
     let lease = bound().lease().expect("a lease").clone();
     let resume = || Client::resume(client(None).identity, Limits::default(), lease.clone());
