@@ -57,7 +57,7 @@ fn settings(words: &[String]) -> Result<Settings, String> {
             || value.clone().or_else(|| words.next().cloned()).ok_or(format!("flag needs an argument: -{name}"));
         match name {
             "socketpath" => {
-                settings.socket = Some(value()?).filter(|path| !path.is_empty()).unwrap_or(SOCKET.into()).into()
+                settings.socket = Some(value()?).filter(|path| !path.is_empty()).unwrap_or(SOCKET.into()).into();
             }
             "pidfile" => settings.pidfile = absolute(value()?)?,
             "hostprefix" => settings.host_prefix = value()?,

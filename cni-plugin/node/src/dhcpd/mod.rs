@@ -79,7 +79,9 @@ pub fn run(settings: Settings) -> io::Result<()> {
     daemon.resume();
     let ended = daemon.serve(&listener);
     let _ = fs::remove_file(&socket);
-    pidfile.iter().for_each(|pidfile| drop(fs::remove_file(pidfile)));
+    if let Some(pidfile) = pidfile {
+        let _ = fs::remove_file(pidfile);
+    }
     ended
 }
 

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 
-/// The first descriptor that is handed over (sd_listen_fds(3)).
+/// The first descriptor that is handed over (`sd_listen_fds(3)`).
 const FIRST: i32 = 3;
 
 /// The socket that this process was started for; `None` where it was not.

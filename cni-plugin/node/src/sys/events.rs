@@ -35,7 +35,7 @@ impl Events {
         ends.add(Signal::SIGTERM);
         ends.thread_block()?;
         let signals = SignalFd::with_flags(&ends, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
-        let events = Self { epoll, timer, signals: signals };
+        let events = Self { epoll, timer, signals };
         events.add(&events.timer, TIME)?;
         events.add(&events.signals, END)?;
         Ok(events)

@@ -63,7 +63,7 @@ impl Terms {
     /// When to ask again while the answer is out: at half of what is left until `end`, as RFC 2131 has it, but not for each
     /// of the last moments.
     pub fn ask_again(&self, now: Duration, end: Duration) -> Duration {
-        let least = (self.expire.saturating_sub(self.got) / 60).clamp(Duration::from_secs(1), Duration::from_secs(60));
+        let least = (self.expire.saturating_sub(self.got) / 60).clamp(Duration::from_secs(1), Duration::from_mins(1));
         let wait = (end.saturating_sub(now) / 2).max(least);
         now.saturating_add(wait).min(end)
     }

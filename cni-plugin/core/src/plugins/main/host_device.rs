@@ -150,7 +150,9 @@ impl Plugin for HostDevice {
 
     fn plan_link(&self, call: &Call<'_>, facts: &Facts) -> Result<Planned, Error> {
         match self.find(facts)? {
-            Found::Userspace => Err(Error::config(format!("\"ipam\": no server can be asked through the link: {NO_LINK}"))),
+            Found::Userspace => {
+                Err(Error::config(format!("\"ipam\": no server can be asked through the link: {NO_LINK}")))
+            }
             Found::Link(..) => self.plan(call, facts, None),
         }
     }

@@ -302,7 +302,9 @@ fn definition(id: i64, shape: &Shape, parts: &[(&str, i64)]) -> Vec<u8> {
             if !parts.is_empty() {
                 uint(1, &mut message);
                 uint(parts.len() as u64, &mut message);
-                parts.iter().for_each(|(name, id)| common(name, *id, &mut message));
+                for (name, id) in parts {
+                    common(name, *id, &mut message);
+                }
             }
         }
         Shape::Uint | Shape::Int | Shape::Bytes | Shape::Text => {}
@@ -332,7 +334,9 @@ fn write(shape: &Shape, value: &Value, out: &mut Vec<u8>) {
         (Shape::Text, Value::Text(text)) => counted(text.as_bytes(), out),
         (Shape::List(elem), Value::List(items)) => {
             uint(items.len() as u64, out);
-            items.iter().for_each(|item| write(elem, item, out));
+            for item in items {
+                write(elem, item, out);
+            }
         }
         (Shape::Struct(_, fields), value) => {
             let mut before = 0;
