@@ -13,6 +13,9 @@
 #![expect(clippy::expect_used, reason = "a helper fails its test by a panic")]
 
 mod cluster;
+#[path = "../netns/dhcp/peers.rs"]
+#[expect(dead_code, reason = "it does more for other tests")]
+mod dhcp;
 mod points;
 #[path = "../api/proxy.rs"]
 #[expect(dead_code, reason = "its faults are for other tests")]
@@ -135,6 +138,18 @@ fn pod_with_three_networks_add_can_stop_anywhere() {
 #[test]
 fn pod_with_three_networks_del_can_stop_anywhere() {
     trials::del("pod");
+}
+
+#[test]
+fn macvlan_with_dhcp_add_can_stop_anywhere() {
+    needs!(Dnsmasq);
+    trials::add("dhcp");
+}
+
+#[test]
+fn macvlan_with_dhcp_del_can_stop_anywhere() {
+    needs!(Dnsmasq);
+    trials::del("dhcp");
 }
 
 #[test]

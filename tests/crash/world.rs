@@ -1,6 +1,7 @@
 //! A host on which one container comes and goes, until something of it stays.
 
 use crate::cluster::{self, Cluster, Due};
+use crate::dhcp::{self, Program, Server};
 use braid_tests::{Answer, Call, Ns, Sandbox, Value, json, state};
 use std::fs;
 use std::io::ErrorKind;
@@ -16,6 +17,8 @@ const LEASES: &str = "/var/lib/cni/networks";
 const SHARED: &[&str] = &["lock", "last_reserved_ip.0", "last_reserved_ip.1"];
 /// The link that macvlan, ipvlan and vlan are children of.
 pub(crate) const PARENT: &str = "up0";
+/// Stands for a macvlan with addresses by DHCP.
+const DHCP: &str = "dhcp";
 /// Stands for a pod with three networks, in place of a plugin.
 const POD: &str = "pod";
 /// The link that host-device moves, and its other end.
@@ -26,6 +29,8 @@ const DEVICE_MTU: u32 = 1500;
 pub(crate) struct World {
     /// Cluster of the pod, where the container is one. Ends before the host, in which it has a port.
     cluster: Option<Cluster>,
+    /// A server of DHCP behind the parent, and the daemon.
+    dhcp: Option<(Server, Program)>,
     pub(crate) host: Sandbox,
     pub(crate) pod: Rc<Ns>,
     plugin: &'static str,
@@ -40,13 +45,17 @@ impl World {
         } else {
             (None, Sandbox::new())
         };
-        host.outside(PARENT, "192.0.2.1/24", "192.0.2.2/24");
+        let far = host.outside(PARENT, "192.0.2.1/24", "192.0.2.2/24");
         let pod = host.pod("pod");
         if plugin == "flannel" {
             fs::create_dir_all("/run/flannel").expect("a folder");
             fs::write("/run/flannel/subnet.env", FLANNELD).expect("flanneld's file");
         }
-        let world = Self { cluster, host, pod, plugin };
+        let dhcp = (plugin == DHCP).then(|| {
+            let server = Server::with_range(&far, PARENT, "192.0.2.10,192.0.2.99,255.255.255.0,2m", &[]);
+            (server, dhcp::daemon(&host, &[]))
+        });
+        let world = Self { cluster, dhcp, host, pod, plugin };
         world.add_device();
         Some(world)
     }
@@ -92,6 +101,9 @@ impl World {
     pub(crate) fn left(&self) -> Vec<String> {
         let mut left = self.host.leftovers();
         left.extend(self.device_is_not_back());
+        if let Some((server, _)) = &self.dhcp {
+            server.await_free();
+        }
         left.extend(self.pod.link_names().into_iter().map(|name| format!("link {name} in the container")));
         let files = state::tree(Path::new(LEASES)).into_keys().filter(|path| Path::new(path).is_file());
         left.extend(
@@ -160,6 +172,7 @@ fn face(plugin: &str) -> &str {
             "braid"
         }
         "ptp-routed" => "ptp",
+        DHCP => "macvlan",
         other => other,
     }
 }
@@ -234,6 +247,7 @@ fn keys(plugin: &str, ipam: &Value) -> Value {
         "vlan" => json!({"master": PARENT, "vlanId": 5}),
         "flannel" => json!({"delegate": {"bridge": "br0"}, "ipam": {"type": "host-local"}}),
         "sbr" => json!({"plugins": [{"type": "macvlan", "master": PARENT, "ipam": ipam}, {"type": "sbr"}]}),
+        DHCP => json!({"master": PARENT, "ipam": {"type": "dhcp"}}),
         "vrf" => {
             let bridge = json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipam": ipam});
             json!({"plugins": [bridge, {"type": "vrf", "vrfname": "blue"}]})

@@ -164,7 +164,7 @@ fn tests(args: &Args) -> Result<Vec<String>> {
         let host_ports = "of_a_bridge_by_ebpf by_ebpf_a_client beside_the_bridge in_a_vlan of_sctp";
         let neighbours = "bridge::neighbours bridge::a_container";
         let lacking = format!(
-            "ipvlan vlan:: dummy:: netkit ports:: bridge_with_vlans bandwidth:: {host_ports} {neighbours} doctor_finds"
+            "ipvlan vlan:: dummy:: dhcp::types netkit ports:: bridge_with_vlans bandwidth:: {host_ports} {neighbours} doctor_finds"
         );
         format!("{netns} {lacking} && {crash} --exact {points}")
     } else {

@@ -3,20 +3,12 @@
 mod interop;
 mod lifecycle;
 mod lost;
+mod peers;
 mod types;
 
-use braid_tests::arriving::PATIENCE;
 use braid_tests::{Ns, Sandbox, Value, json};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use std::fs;
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use peers::{Program, SOCKET, Server, daemon, said, start, until};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
-
-const SOCKET: &str = "/run/cni/dhcp.sock";
 
 /// A host link `lan` with a machine at its other end, 10.3.0.254 and fd00:3::254.
 fn lan(host: &Sandbox) -> Rc<Ns> {
@@ -28,129 +20,6 @@ fn lan(host: &Sandbox) -> Rc<Ns> {
 /// A child of `lan` whose addresses come by DHCP.
 fn macvlan() -> Value {
     json!({"cniVersion": "1.1.0", "name": "net", "type": "macvlan", "master": "lan", "ipam": {"type": "dhcp"}})
-}
-
-/// A program that ends with the value.
-struct Program(Child);
-
-impl Program {
-    /// Starts it in a namespace; what it says goes into a file.
-    #[track_caller]
-    fn start(ns: &Ns, program: &Path, args: &[&str], log: &Path) -> Self {
-        let said = fs::File::create(log).expect("a log");
-        let both = said.try_clone().expect("the same log");
-        let spawn = || Command::new(program).args(args).stdin(Stdio::null()).stdout(said).stderr(both).spawn();
-        Self(ns.enter(spawn).unwrap_or_else(|err| panic!("start {}: {err}", program.display())))
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.0.id()).expect("a process id"));
-        kill(pid, signal).expect("the program runs");
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _gone = self.0.kill();
-        let _gone = self.0.wait();
-    }
-}
-
-/// A dnsmasq that gives addresses on a link of its namespace.
-struct Server {
-    _program: Program,
-    leases: PathBuf,
-    log: PathBuf,
-}
-
-impl Server {
-    /// Gives 10.3.0.10 to 10.3.0.99.
-    fn start(ns: &Ns, link: &str, more: &[&str]) -> Self {
-        Self::with_range(ns, link, "10.3.0.10,10.3.0.99,255.255.0.0,2m", more)
-    }
-
-    /// Gives a range, and what else is said.
-    #[track_caller]
-    fn with_range(ns: &Ns, link: &str, range: &str, more: &[&str]) -> Self {
-        let folder = PathBuf::from("/run/dnsmasq");
-        fs::create_dir_all(&folder).expect("a folder");
-        let (leases, log) = (folder.join("leases"), folder.join("log"));
-        let _none = fs::remove_file(&leases);
-        let (interface, range) = (format!("--interface={link}"), format!("--dhcp-range={range}"));
-        let file = format!("--dhcp-leasefile={}", leases.display());
-        let mut args = vec!["--keep-in-foreground", "--conf-file=/dev/null", "--no-hosts", "--no-resolv", "--port=0"];
-        args.extend([
-            "--user=root",
-            "--group=root",
-            "--pid-file=",
-            "--no-ping",
-            "--log-dhcp",
-            "--log-facility=-",
-            "--dhcp-authoritative",
-        ]);
-        args.extend([interface.as_str(), &range, &file]);
-        args.extend(more);
-        let program = Program::start(ns, Path::new("/usr/sbin/dnsmasq"), &args, &log);
-        let server = Self { _program: program, leases, log };
-        until("dnsmasq serves", || ns.run("ss -Hlnu").contains(":67 ").then_some(()));
-        server
-    }
-
-    /// The lines of its file of leases that are about an address: expiry, hardware address or number, address.
-    fn leases(&self) -> Vec<(u64, String, String)> {
-        let text = fs::read_to_string(&self.leases).unwrap_or_default();
-        let lines = text.lines().filter(|line| !line.starts_with("duid"));
-        let word = |line: &str, at: usize| line.split(' ').nth(at).unwrap_or_default().to_owned();
-        lines.map(|line| (word(line, 0).parse().unwrap_or_default(), word(line, 1), word(line, 2))).collect()
-    }
-
-    /// The addresses that are leased.
-    fn addresses(&self) -> Vec<String> {
-        self.leases().into_iter().map(|(.., address)| address).collect()
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(&self.log).unwrap_or_default()
-    }
-
-    /// Waits until an address is free again.
-    #[track_caller]
-    fn await_free(&self) {
-        until("all leases are given back", || self.leases().is_empty().then_some(()));
-    }
-}
-
-/// The daemon under test.
-fn daemon(host: &Sandbox, flags: &[&str]) -> Program {
-    // The plugin's name has to be there before the daemon is called by it.
-    drop(host.call("dhcp", host.host(), macvlan()).run("VERSION"));
-    start(host, Path::new("/run/cni-bin/dhcp"), flags)
-}
-
-#[track_caller]
-fn start(host: &Sandbox, program: &Path, flags: &[&str]) -> Program {
-    let args = [&["daemon"], flags].concat();
-    let program = Program::start(host.host(), program, &args, Path::new("/run/dhcp.log"));
-    until("the daemon serves", || UnixStream::connect(SOCKET).ok());
-    program
-}
-
-/// Log of the daemon.
-fn said() -> String {
-    fs::read_to_string("/run/dhcp.log").unwrap_or_default()
-}
-
-/// Waits for something.
-#[track_caller]
-fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}\n{}", said());
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 /// The address of a result that has one.

@@ -49,7 +49,8 @@ fn a_device_of_the_host_gives_its_address_back_before_it_leaves() {
         assert_comes_and_goes(&host, &pod, &call, &server);
         assert_eq!(host.the_link("lan")["address"], device);
     }
-    let list = json!([dhcp("host-device", &json!({"device": "lan"})), {"type": "tuning", "mtu": 1400}, {"type": "sbr"}]);
+    let list =
+        json!([dhcp("host-device", &json!({"device": "lan"})), {"type": "tuning", "mtu": 1400}, {"type": "sbr"}]);
     let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": list});
     assert_comes_and_goes(&host, &pod, &host.call("braid", &pod, list), &server);
     assert_eq!(host.the_link("lan")["mtu"], 1500);
