@@ -1,6 +1,6 @@
 //! One container on several networks, attached by one call.
 
-use braid_tests::{Sandbox, Value, binary, json};
+use braid_tests::{Sandbox, Value, binary, json, needs};
 use std::fs;
 use std::process::Command;
 
@@ -77,7 +77,85 @@ fn a_network_that_fails_takes_those_before_it_along() {
     host.run("ip link add lan up type veth peer name far");
     write_networks(["bridge", "ptp", "macvlan"]);
     let id = attach();
-    // One of the host and one of the container.
+    assert_eq!(deletions(&format!("{} detach {id}", binary::braid().display())), 1);
+    host.assert_nothing_left();
+}
+
+/// A bridge, a ptp, and `third`, which makes a link in the container alone; returns the container id.
+fn attach_with(host: &Sandbox, third: &str) -> String {
+    host.run("ip link add lan up type veth peer name far");
+    write_networks(["bridge", "ptp", third]);
+    attach()
+}
+
+#[test]
+fn a_vlan_goes_with_the_pairs_in_one_deletion_of_links() {
+    needs!(Vlan);
+    let host = Sandbox::new();
+    let id = attach_with(&host, "vlan");
+    assert_eq!(deletions(&format!("{} detach {id}", binary::braid().display())), 1);
+    host.assert_nothing_left();
+}
+
+#[test]
+fn netkits_go_with_other_links_in_one_deletion_of_links() {
+    needs!(Netkit);
+    let host = Sandbox::new();
+    host.run("ip link add lan up type veth peer name far");
+    write_networks(["netkit", "ptp", "macvlan"]);
+    let id = attach();
+    assert_eq!(deletions(&format!("{} detach {id}", binary::braid().display())), 1);
+    host.assert_nothing_left();
+}
+
+#[test]
+fn pairs_whose_ends_in_the_container_have_other_names_go_in_one_deletion_of_links() {
+    let host = Sandbox::new();
+    let id = attach_with(&host, "macvlan");
+    for (link, name) in [("eth0", "was0"), ("net1", "eth0")] {
+        run(&format!("ip -n {id} link set {link} down"));
+        run(&format!("ip -n {id} link set {link} name {name}"));
+    }
+    assert_eq!(deletions(&format!("{} detach {id}", binary::braid().display())), 1);
+    host.assert_nothing_left();
+}
+
+#[test]
+fn a_pair_whose_end_has_left_goes_from_the_host_and_what_took_its_name_stays() {
+    let host = Sandbox::new();
+    let elsewhere = host.pod("elsewhere");
+    let id = attach_with(&host, "macvlan");
+    run(&format!("ip -n {id} link set eth0 netns elsewhere name taken"));
+    // Indexes tell nothing by themselves: this one's other end is in another namespace than the host's.
+    let index = elsewhere.the_link("taken")["link_index"].to_string();
+    run(&format!("ip -n {id} link add eth0 type veth peer name own index {index} netns elsewhere"));
+    host.run("touch /run/netns/kept");
+    host.run(&format!("mount --bind /run/netns/{id} /run/netns/kept"));
+    // From the host the one, by a group the others.
     assert_eq!(deletions(&format!("{} detach {id}", binary::braid().display())), 2);
+    let left: Vec<Value> = serde_json::from_str(&run("ip -n kept -j link show")).unwrap();
+    let left: Vec<&Value> = left.iter().map(|link| &link["ifname"]).collect();
+    assert_eq!(left, ["lo", "eth0"]);
+    assert_eq!((elsewhere.link("taken"), elsewhere.link("own").is_some()), (None, true));
+    host.run("ip netns del kept");
+    host.assert_nothing_left();
+}
+
+#[test]
+fn a_container_that_puts_lo_into_the_group_gets_rid_of_no_deletion() {
+    let host = Sandbox::new();
+    let id = attach_with(&host, "macvlan");
+    run(&format!("ip -n {id} link set lo group 11641296"));
+    // The group is refused; then one from the host, and one by name.
+    assert_eq!(deletions(&format!("{} detach {id}", binary::braid().display())), 3);
+    host.assert_nothing_left();
+}
+
+#[test]
+fn pairs_go_without_the_namespace_of_their_other_ends() {
+    let host = Sandbox::new();
+    let id = attach_with(&host, "macvlan");
+    host.run(&format!("ip netns del {id}"));
+    run(&format!("{} detach {id}", binary::braid().display()));
     host.assert_nothing_left();
 }

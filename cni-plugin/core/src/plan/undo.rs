@@ -15,10 +15,11 @@ impl Step {
         }
     }
 
-    /// True if both take the same thing back: a link by its namespace and name, limits by a link that both are at.
+    /// True if both take the same thing back: a link by its namespace and name, a pair by either end, limits by a link that
+    /// both are at.
     pub fn is_same_undo(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Del(Thing::Link(one)), Self::Del(Thing::Link(other))) => one.at == other.at,
+            (Self::Del(Thing::Link(one)), Self::Del(Thing::Link(other))) => one.is_same(other),
             (Self::Del(Thing::Shaping(one)), Self::Del(Thing::Shaping(other))) => {
                 one.links().any(|at| other.links().any(|there| there == at))
             }
@@ -70,7 +71,28 @@ pub fn in_turn(mut steps: Vec<Step>) -> Vec<Step> {
     steps.sort_by_key(|step| {
         if let Step::Del(Thing::Link(link)) = step { (1, link.at.ns) } else { (2 * u8::from(is_hold(step)), Ns::Host) }
     });
+    by_ends_in_pod(&mut steps);
     steps
+}
+
+/// Has pairs deleted by their ends in the container, where links of the container go as well and no other link of the host
+/// does. A deletion is of one namespace, but takes the other end of a pair along, so all links go in one request. With a
+/// link of the host that has no end in the container they are two requests either way.
+fn by_ends_in_pod(steps: &mut [Step]) {
+    let links =
+        || steps.iter().filter_map(|step| if let Step::Del(Thing::Link(link)) = step { Some(link) } else { None });
+    let (host, pod) = links().partition::<Vec<&Link>, _>(|link| link.at.ns == Ns::Host);
+    let is_one_request = !pod.is_empty() && host.iter().all(|link| link.from_pod().is_some());
+    if !is_one_request {
+        return;
+    }
+    for step in steps {
+        if let Step::Del(Thing::Link(link)) = step
+            && let Some(pair) = link.from_pod()
+        {
+            *link = pair;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -123,6 +145,39 @@ mod tests {
         let steps = [veth(), masquerade(), link(LinkRef::host(name("ifb1")), LinkKind::Ifb)];
         let masquerade = "host nft delete element inet braid masquerade4 { 10.1.0.2 }";
         assert_undone(&steps, &[masquerade, "host ip link del ifb1", "host ip link del veth1"]);
+    }
+
+    fn pod_link(text: &str) -> Step {
+        link(LinkRef::pod(name(text)), LinkKind::Dummy)
+    }
+
+    #[test]
+    fn pairs_go_by_their_ends_in_the_container_with_its_other_links() {
+        let [pair, dummy] = ["pod  ip link del eth0 # and veth1 of host", "pod  ip link del net1"];
+        assert_undone(
+            &[veth(), masquerade(), pod_link("net1")],
+            &["host nft delete element inet braid masquerade4 { 10.1.0.2 }", pair, dummy],
+        );
+        assert_undone(&[pod_link("net1"), veth()], &[pair, dummy]);
+    }
+
+    #[test]
+    fn pairs_go_by_their_ends_on_the_host_where_another_link_there_goes_anyway() {
+        let ifb = link(LinkRef::host(name("ifb1")), LinkKind::Ifb);
+        let commands = ["host ip link del ifb1", "host ip link del veth1", "pod  ip link del net1"];
+        assert_undone(&[veth(), ifb, pod_link("net1")], &commands);
+        assert_undone(&[veth()], &["host ip link del veth1"]);
+    }
+
+    #[test]
+    fn a_pair_is_taken_back_by_either_end() {
+        let recorded = veth().inverse().expect("an inverse");
+        let steps = undo(&[veth(), pod_link("net1")]);
+        assert!(steps[0] != recorded && steps[0].is_same_undo(&recorded) && recorded.is_same_undo(&steps[0]));
+        assert!(
+            !steps[1].is_same_undo(&recorded)
+                && !steps[0].is_same_undo(&Step::del(Link::any(LinkRef::pod(name("eth0")))))
+        );
     }
 
     #[test]

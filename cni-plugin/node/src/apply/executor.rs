@@ -10,7 +10,7 @@ use braid_core::name::Ns;
 use braid_core::plan::facts::Facts;
 use braid_core::plan::request::{in_one_request, queue_len_of_new, redirect_with_shaping};
 use braid_core::plan::step::{Event, Step};
-use braid_core::plan::thing::{Link, LinkRef, Shaping, Thing, Verb};
+use braid_core::plan::thing::{Link, Shaping, Thing, Verb};
 use nix::errno::Errno;
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -253,9 +253,9 @@ impl Run<'_> {
     fn del_links(&mut self, at: usize) -> usize {
         self.flush();
         let ns = self.steps[at].ns();
-        let link = |thing: &Thing| if let Thing::Link(link) = thing { Some(link.at.clone()) } else { None };
-        let links = deleted(&self.steps[at..]).map_while(link);
-        let links: Vec<LinkRef> = links.take_while(|at| at.ns == ns).collect();
+        let links =
+            deleted(&self.steps[at..]).map_while(|thing| if let Thing::Link(link) = thing { Some(link) } else { None });
+        let links: Vec<&Link> = links.take_while(|link| link.at.ns == ns).collect();
         self.together(at, |kernel| unmake::links(kernel, ns, &links))
     }
 

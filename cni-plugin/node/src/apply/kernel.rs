@@ -119,6 +119,13 @@ impl Kernel {
         Ok(rtnl::nsid::parse(&answer.body))
     }
 
+    /// The number by which the host's namespace knows the container's; `None` where nothing of the host led there yet.
+    pub fn pod_seen_from_host(&mut self) -> Result<Option<i32>, Cause> {
+        let Pod { netns, .. } = self.pod.as_ref().ok_or(Errno::ENOENT)?;
+        let answer = self.host.get(rtnl::GETNSID, |out| rtnl::nsid::get(netns, out))?;
+        Ok(rtnl::nsid::parse(&answer.body))
+    }
+
     /// Goes on as if the container had no namespace.
     pub fn leave_pod(&mut self) {
         self.pod = None;

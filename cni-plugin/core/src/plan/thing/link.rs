@@ -74,6 +74,28 @@ impl Link {
         std::iter::once(&self.at).chain(self.kind.peer())
     }
 
+    /// The same pair as its end in the container names it, to be taken away; none where it is no pair of the host with the
+    /// container.
+    pub fn from_pod(&self) -> Option<Self> {
+        let end = self.kind.peer().filter(|peer| (self.at.ns, peer.ns) == (Ns::Host, Ns::Pod))?;
+        let mut pair = Self { kind: self.kind.clone(), ..Self::any(end.clone()) };
+        if let LinkKind::Veth { peer, peer_mac } | LinkKind::Netkit { peer, peer_mac, .. } = &mut pair.kind {
+            (*peer, *peer_mac) = (self.at.clone(), None);
+        }
+        Some(pair)
+    }
+
+    /// The end on the host of a pair that is named by its end in the container.
+    pub fn host_end(&self) -> Option<&LinkRef> {
+        self.kind.peer().filter(|peer| (self.at.ns, peer.ns) == (Ns::Pod, Ns::Host))
+    }
+
+    /// True if both name the same link by namespace and name, or the same pair from its two ends.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let is_turned = || self.kind.peer() == Some(&other.at) && other.kind.peer() == Some(&self.at);
+        self.at == other.at && self.host_end() == other.host_end() || is_turned()
+    }
+
     /// `Ok` where it is what it should be; otherwise what differs.
     fn is_kind(&self, fact: &LinkFact, facts: &Facts) -> Result<(), String> {
         match &self.kind {
@@ -120,7 +142,10 @@ impl State for Link {
     fn print(&self, verb: Verb, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match verb {
             Verb::Add => print_add(self, f),
-            Verb::Del => write!(f, "ip link del {}", self.at.name),
+            Verb::Del => {
+                write!(f, "ip link del {}", self.at.name)?;
+                self.host_end().map_or(Ok(()), |end| write!(f, " # and {} of {}", end.name, end.ns))
+            }
         }
     }
 

@@ -13,7 +13,10 @@ use crate::apply::host::Machine;
 use crate::sys::netns::NetNs;
 use braid_core::cni::{Attachment, Code, Command, Error, Json, NetConf, Request};
 use braid_core::name::{IfName, Ns};
+use braid_core::plan::order::ordered;
+use braid_core::plan::step::render;
 use braid_core::plan::thing::Thing;
+use braid_core::plan::undo::undo;
 use braid_core::plan::{Feature, Step};
 use model::Model;
 use std::collections::BTreeSet;
@@ -60,6 +63,10 @@ fn containers() -> Vec<Vec<String>> {
     );
     let more = [child("vlan", 1), child("dummy", 1), child("tap", 1), device, changed];
     all.extend(more.map(|plugins| vec![plugins]));
+    let children = || [child("macvlan", 2), child("vlan", 3)];
+    let plain = format!(r#"{{"type":"bridge","bridge":"cni0",{}}}"#, ipam(1));
+    all.push([vec![plain], children().into()].concat());
+    all.push([vec![format!(r#"{{"type":"netkit","mode":"l2",{}}}"#, ipam(1))], children().into()].concat());
     all
 }
 
@@ -256,11 +263,35 @@ fn a_container_with_three_networks_is_this_plan() {
             Line::Note(note) => writeln!(text, "# {note}").expect("memory"),
         }
     }
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/attach/tests/three_networks.txt");
+    assert_golden("three_networks.txt", &text);
+}
+
+#[track_caller]
+fn assert_golden(file: &str, text: &str) {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/attach/tests").join(file);
     if std::env::var_os("BRAID_BLESS").is_some() {
-        std::fs::write(&golden, &text).expect("written");
+        std::fs::write(&golden, text).expect("written");
     }
     assert_eq!(text, std::fs::read_to_string(&golden).unwrap_or_default());
+}
+
+#[test]
+fn a_pair_and_links_of_the_container_go_in_one_deletion() {
+    let containers = containers();
+    let with_vlan =
+        containers.iter().filter(|networks| networks.len() == 3 && networks[2].contains(r#""type":"vlan""#));
+    let mut goes = Vec::new();
+    for networks in with_vlan {
+        let machine = machine();
+        attach(&machine, networks).expect("attached");
+        let [record] = &machine.records().expect("records")[..] else { panic!("one record") };
+        let steps = undo(&ordered(record.steps().cloned().collect()));
+        goes.push(render(&steps));
+        detach(&machine, networks).expect("detached");
+        assert_eq!(machine.state.borrow().link_deletions, 1, "{networks:?}");
+        assert_nothing_left(&machine, &format!("{networks:?}"));
+    }
+    assert_golden("a_pair_and_others_go.txt", &goes.concat());
 }
 
 #[test]

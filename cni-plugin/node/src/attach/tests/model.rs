@@ -284,7 +284,7 @@ impl State {
 
     /// Takes a link away with all that goes with it; whether it was there.
     fn take_link(&mut self, link: &Link) -> bool {
-        let is_it = |thing: &Thing| matches!(thing, Thing::Link(there) if there.at == link.at);
+        let is_it = |thing: &Thing| matches!(thing, Thing::Link(there) if there.is_same(link));
         let Some(place) = self.own.iter().position(is_it) else { return false };
         let Thing::Link(taken) = self.own.remove(place) else { return false };
         let ends: Vec<&LinkRef> = taken.ends().collect();

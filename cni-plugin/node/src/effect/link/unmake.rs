@@ -4,6 +4,9 @@
 //! unregisters at once, and each wait for that lock is a long one on a busy node. So a call notes which links it is about
 //! to take away and waits for its turn. Whose turn it is puts the links of all notes into a group and takes the group away;
 //! the others find nothing left to do, and have not asked for the kernel's lock.
+//!
+//! A request is for the links of one namespace, but takes the other ends of pairs along. So the plan may name a pair by its
+//! end in the container, to go with other links there (`plan/undo.rs`).
 
 use super::leaving::{Note, Notes};
 use crate::Cause;
@@ -12,41 +15,91 @@ use crate::store::lock::Lock;
 use crate::sys::netlink::{KernelError, Outcome, Socket};
 use crate::sys::rtnl::{self, link};
 use braid_core::name::{IfName, Ns};
-use braid_core::plan::thing::LinkRef;
+use braid_core::plan::facts::LinkFact;
+use braid_core::plan::thing::{Link, LinkRef};
 use nix::errno::Errno;
 
 /// The group of links that are going away; nobody else's by its number alone (`ip link show group 11641296`).
 const GROUP: u32 = 0x00b1_a1d0;
 
 /// Takes links of one namespace away; what became of each.
-pub(crate) fn links(kernel: &mut Kernel, ns: Ns, links: &[LinkRef]) -> Vec<Result<(), Cause>> {
-    for at in links {
+pub(crate) fn links(kernel: &mut Kernel, ns: Ns, links: &[&Link]) -> Vec<Result<(), Cause>> {
+    for at in links.iter().flat_map(|link| link.ends()) {
         kernel.forget(at);
     }
     match ns {
-        Ns::Host => by_group(kernel, links).unwrap_or_else(|err| vec![Err(err); links.len()]),
+        Ns::Host => of_host(kernel, &links.iter().map(|link| link.at.clone()).collect::<Vec<_>>()),
         // In the container's namespace nobody else takes links away.
-        Ns::Pod if links.len() < 2 => by_name(kernel, links),
-        Ns::Pod => in_pod(kernel, links).unwrap_or_else(|err| vec![Err(err); links.len()]),
+        Ns::Pod => of_pod(kernel, links),
     }
 }
 
-/// Takes the container's links away at once, and by name those that the group did not take.
+fn of_host(kernel: &mut Kernel, links: &[LinkRef]) -> Vec<Result<(), Cause>> {
+    by_group(kernel, links).unwrap_or_else(|err| vec![Err(err); links.len()])
+}
+
+/// Takes the container's links away at once; by name those that the group did not take, pairs by their ends on the host.
+fn of_pod(kernel: &mut Kernel, links: &[&Link]) -> Vec<Result<(), Cause>> {
+    let gone = in_pod(kernel, links).unwrap_or_default();
+    let is_gone = |at: usize| gone.get(at).copied().unwrap_or_default();
+    let left = links.iter().enumerate().filter(|(at, _)| !is_gone(*at));
+    let pairs: Vec<LinkRef> = left.filter_map(|(_, link)| link.host_end()).cloned().collect();
+    let mut of_pairs = if pairs.is_empty() { Vec::new() } else { of_host(kernel, &pairs) }.into_iter();
+    let one = |(at, link): (usize, &&Link)| match link.host_end() {
+        _ if is_gone(at) => Ok(()),
+        Some(_) => of_pairs.next().unwrap_or(Ok(())),
+        None => del_by_name(kernel, &link.at),
+    };
+    links.iter().enumerate().map(one).collect()
+}
+
+/// Deletes two links or more of the container by a group; which of them are gone.
 ///
 /// A container may put links of its own into the group, whose number is known. With them it only gives away what it may take
 /// away itself: the kernel asks both of whoever has `CAP_NET_ADMIN` there, and no link of another namespace is in a group of
 /// this one. And a link that the kernel does not take away, such as `lo`, has it refuse the whole group, as if there
 /// were none.
-fn in_pod(kernel: &mut Kernel, links: &[LinkRef]) -> Result<Vec<Result<(), Cause>>, Cause> {
+fn in_pod(kernel: &mut Kernel, links: &[&Link]) -> Result<Vec<bool>, Cause> {
+    let none = vec![false; links.len()];
+    if links.len() < 2 || !kernel.has_pod() {
+        return Ok(none);
+    }
+    // A pair by its index: its end in the container may have another name by now.
+    let mut ends = Vec::new();
+    for (at, link) in links.iter().enumerate() {
+        match link.host_end() {
+            Some(host) => ends.extend(end_in_pod(kernel, host)?.map(|index| (at, Some(index)))),
+            None => ends.push((at, None)),
+        }
+    }
+    if ends.len() < 2 {
+        return Ok(none);
+    }
     let socket = kernel.route(Ns::Pod)?;
-    for at in links {
-        socket.push(rtnl::SETLINK, 0, |out| link::into_group(&at.name, GROUP, out));
+    for (at, index) in &ends {
+        let name = &links[*at].at.name;
+        socket.push(rtnl::SETLINK, 0, |out| match index {
+            Some(index) => link::into_group_by_index(*index, GROUP, out),
+            None => link::into_group(name, GROUP, out),
+        });
     }
     socket.push(rtnl::DELLINK, 0, |out| link::by_group(GROUP, out));
     let mut outcomes: Vec<bool> = socket.flush()?.iter().map(|outcome| outcome.error.is_none()).collect();
     let is_gone = outcomes.pop().unwrap_or_default();
-    let one = |(at, in_group)| if is_gone && in_group { Ok(()) } else { del_by_name(kernel, at) };
-    Ok(links.iter().zip(outcomes).map(one).collect())
+    let mut gone = none;
+    for ((at, _), in_group) in ends.iter().zip(outcomes) {
+        gone[*at] = is_gone && in_group;
+    }
+    Ok(gone)
+}
+
+/// The index of a pair's end in the container, as its end on the host has it; `None` where that is gone, is no pair, or has
+/// its other end elsewhere.
+fn end_in_pod(kernel: &mut Kernel, host: &LinkRef) -> Result<Option<u32>, Cause> {
+    let Some(fact) = kernel.link(host)?.filter(LinkFact::is_end) else { return Ok(None) };
+    // Asked after the link: to show that, the kernel numbers the container's namespace.
+    let pod = kernel.pod_seen_from_host()?;
+    Ok(fact.parent.filter(|_| pod.is_some() && fact.parent_netns == pod))
 }
 
 fn by_name(kernel: &mut Kernel, links: &[LinkRef]) -> Vec<Result<(), Cause>> {

@@ -169,6 +169,11 @@ pub fn into_group(name: &IfName, group: u32, out: &mut Vec<u8>) {
     with(0, vec![named(name), LinkAttribute::Group(group)], out);
 }
 
+/// The same by index.
+pub fn into_group_by_index(index: u32, group: u32, out: &mut Vec<u8>) {
+    with(index, vec![LinkAttribute::Group(group)], out);
+}
+
 /// Body of `RTM_DELLINK` for all links of a group.
 pub fn by_group(group: u32, out: &mut Vec<u8>) {
     with(0, vec![LinkAttribute::Group(group)], out);
