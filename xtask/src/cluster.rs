@@ -8,7 +8,7 @@ mod control_plane;
 pub mod deploy;
 mod down;
 mod image;
-mod lan;
+pub mod lan;
 mod node;
 mod node_config;
 pub(crate) mod own;
@@ -25,7 +25,7 @@ pub use control_plane::api_server_flags;
 pub use node::Service;
 pub use node_config::METRICS;
 pub use pki::Pki;
-pub use state::{API_SERVER, CONTROL_PLANE, Cluster, Node, bin, in_netns};
+pub use state::{API_SERVER, CONTROL_PLANE, Cluster, LAN, Node, bin, in_netns};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -39,8 +39,8 @@ const CHECKS: &str = "On a running cluster, with options that --help behind them
   limit-check     Fail unless a pod is held to the limits of its annotations
   hostport-check  Fail unless host ports and Services work; needs `up --kube-proxy`
   deploy-check    Fail unless deploy/braid.yaml brings braid to nodes without it, and its removal takes it back
-  networks-check  Fail unless pods get the networks of their annotations, and nothing is left when kubelet and containerd are
-                  killed; needs `up --kube-proxy` and `deploy`";
+  networks-check  Fail unless pods get the networks of their annotations, of all types, and nothing is left when kubelet and
+                  containerd are killed; needs `up --kube-proxy` and `deploy`";
 
 #[derive(clap::Args)]
 #[command(after_help = CHECKS)]

@@ -6,6 +6,7 @@ use serde_json::Value;
 use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use xtask::cluster::lan::DEVICE;
 use xtask::cluster::{Cluster, Node};
 use xtask::sh;
 
@@ -16,7 +17,7 @@ pub(crate) const KINDS: &str =
 /// Folder in which the runtime keeps network namespaces.
 const NAMESPACES: &str = "run/netns";
 /// The links that a node has without pods, beside bridges.
-const OWN_LINKS: [&str; 3] = ["lo", "eth0", "eth1"];
+const OWN_LINKS: [&str; 4] = ["lo", "eth0", "eth1", DEVICE];
 
 /// Marks of pods that are gone.
 pub(crate) struct Traces {

@@ -5,6 +5,8 @@
 //!   pod n1 ────net1 lan     macvlan on the nodes' eth1 ──── pods of n2
 //!              net2 served  bridge of the node, a limit, host port 20000 + the pod's number
 //! ```
+//!
+//! Networks of other types are in `types.rs`.
 
 mod attached;
 mod kills;
@@ -12,6 +14,7 @@ mod manifests;
 mod rights;
 mod times;
 mod traffic;
+mod types;
 
 use crate::hostport_check::await_kube_proxy;
 use crate::leftovers::{self, Traces};
@@ -59,6 +62,7 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     end(cluster, nodes).context("of pods that were there before")?;
 
     traffic::check(cluster, nodes)?;
+    types::check(cluster, nodes, options.brief)?;
     let count = if options.brief { FEW } else { options.pods };
     at_once(cluster, nodes, count)?;
     if !options.brief {
@@ -73,7 +77,7 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
 fn at_once(cluster: &Cluster, nodes: [Node; 2], count: u16) -> Result<()> {
     let seconds = create(cluster, &manifests::attached(count, nodes))?;
     println!("{count} pods with three networks Ready after {seconds:.1} s");
-    attached::check(cluster, nodes)?;
+    attached::check(cluster, nodes, manifests::names)?;
     end(cluster, nodes)
 }
 

@@ -1,10 +1,12 @@
-//! The network between the machines that there are not: two bridges, and a veth from each to every namespace.
+//! The network between the machines that there are not: three bridges, and a veth from each to every namespace.
 //!
 //! ```text
 //!   braid-lan   br0 ──┬── eth0 braid-cp  10.99.0.1
 //!                     ├── eth0 braid-n1  10.99.0.11   routes to the other nodes' pods
 //!                     └── eth0 braid-n2  10.99.0.12
-//!               br1 ──┴── eth1 of each node, without address, for secondary networks
+//!    198.18.1.1 br1 ──┴── eth1 of each node, without address, for secondary networks
+//!    198.18.3.1 br2 ──┴── eth2 of each node, without address, for a pod that takes it
+//!    198.18.2.1 lo        a machine behind the router that 198.18.1.1 is
 //! ```
 
 use super::state::{API_SERVER, CONTROL_PLANE, LAN, Node, in_netns};
@@ -12,23 +14,43 @@ use crate::sh::{self, ip};
 use anyhow::Result;
 use std::net::Ipv4Addr;
 
+/// The link of each node that a pod may take.
+pub const DEVICE: &str = "eth2";
+/// Address of the router on the nodes' second lan, and on that of [`DEVICE`].
+pub const ROUTERS: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 1, 1), Ipv4Addr::new(198, 18, 3, 1)];
+/// Address of the router that is on no lan: it stands for a machine behind it.
+pub const BEYOND: Ipv4Addr = Ipv4Addr::new(198, 18, 2, 1);
+/// Addresses of the second lan that are asked from [`BEYOND`].
+const FROM_BEYOND: &str = "198.18.1.32/27";
+
 /// Makes all namespaces, links, addresses and routes.
 pub(crate) fn create(nodes: &[Node]) -> Result<()> {
     ip(&format!("netns add {LAN}"))?;
-    for bridge in ["br0", "br1"] {
+    for bridge in ["br0", "br1", "br2"] {
         ip(&format!("-n {LAN} link add {bridge} up type bridge"))?;
     }
+    router()?;
     machine(CONTROL_PLANE, API_SERVER)?;
     pod_routes(CONTROL_PLANE, nodes)?;
     for node in nodes {
         let netns = node.netns();
         machine(&netns, node.address())?;
         cable(&format!("s{node}"), "br1", &netns, "eth1")?;
+        cable(&format!("d{node}"), "br2", &netns, DEVICE)?;
         ip(&format!("-n {netns} route add default via {API_SERVER}"))?;
         let others: Vec<Node> = nodes.iter().copied().filter(|other| other != node).collect();
         pod_routes(&netns, &others)?;
     }
     Ok(())
+}
+
+fn router() -> Result<()> {
+    let [lan, devices] = ROUTERS;
+    ip(&format!("-n {LAN} link set lo up"))?;
+    ip(&format!("-n {LAN} addr add {BEYOND}/32 dev lo"))?;
+    ip(&format!("-n {LAN} addr add {lan}/24 dev br1"))?;
+    ip(&format!("-n {LAN} addr add {devices}/24 dev br2"))?;
+    ip(&format!("-n {LAN} route add {FROM_BEYOND} dev br1 src {BEYOND}"))
 }
 
 fn machine(netns: &str, address: Ipv4Addr) -> Result<()> {

@@ -12,8 +12,8 @@ use std::str::FromStr;
 
 /// The control plane's network namespace; a node's is `braid-n1`, …
 pub const CONTROL_PLANE: &str = "braid-cp";
-/// The namespace of the two bridges that connect all others.
-pub(crate) const LAN: &str = "braid-lan";
+/// The namespace of the bridges that connect all others, and of the router on them.
+pub const LAN: &str = "braid-lan";
 /// Address of the API server.
 pub const API_SERVER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
 

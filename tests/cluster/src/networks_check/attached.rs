@@ -1,6 +1,6 @@
 //! What a pod's status says beside what its namespace has, which `ip` shows.
 
-use super::{APP, manifests};
+use super::APP;
 use crate::pods;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -15,8 +15,9 @@ struct Seen {
     links: Value,
 }
 
-/// Fails unless each pod's annotation `network-status` is what its namespace has, and no two pods have an address in common.
-pub(super) fn check(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
+/// Fails unless each pod's annotation `network-status` has these networks and is what its namespace has, and no two pods have
+/// an address in common.
+pub(super) fn check(cluster: &Cluster, nodes: [Node; 2], networks: impl Fn(Node) -> Vec<String>) -> Result<()> {
     let pods = pods::list(cluster, APP)?;
     // Addresses of a bridge are a node's own.
     let mut taken = BTreeSet::new();
@@ -24,7 +25,7 @@ pub(super) fn check(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
         let pids = pids(cluster, node)?;
         for pod in pods.iter().filter(|pod| pod["spec"]["nodeName"] == node.to_string()) {
             let seen = Seen::of(cluster, node, pod, &pids)?;
-            let differences = seen.differences(node, &pod["status"]["podIP"]);
+            let differences = seen.differences(&networks(node), &pod["status"]["podIP"]);
             ensure!(differences.is_empty(), "{} on {node}: {}", seen.name, differences.join("\n"));
             for (entry, address) in addresses(&seen.status) {
                 let network = entry["name"].as_str().unwrap_or_default();
@@ -42,6 +43,19 @@ pub(super) fn address(cluster: &Cluster, pod: &str, at: usize) -> Result<String>
     let status = pods::network_status(&pod);
     let address = status.get(at).and_then(|entry| entry["ips"][0].as_str());
     Ok(address.with_context(|| format!("network {at} has no address: {status:?}"))?.to_owned())
+}
+
+/// The output of a command with `-j` in a pod's network namespace.
+pub(super) fn in_pod(cluster: &Cluster, node: Node, pod: &str, command: &[&str]) -> Result<Value> {
+    run(cluster, node, pod, &pids(cluster, node)?, command)
+}
+
+fn run(cluster: &Cluster, node: Node, pod: &str, pids: &BTreeMap<String, String>, command: &[&str]) -> Result<Value> {
+    let sandboxes = pods::sandboxes_of(cluster, node, pod)?;
+    let pid = sandboxes.iter().find_map(|id| pids.get(id)).with_context(|| format!("{pod} runs nowhere"))?;
+    let enter = [&["nsenter", "--target", pid, "--net"], command].concat();
+    let shown = sh::read(&mut cluster.on(node, enter)?)?;
+    serde_json::from_str(&shown).with_context(|| format!("parse {shown:?} of {pod}"))
 }
 
 /// The process of each sandbox of a node.
@@ -65,19 +79,15 @@ fn texts(list: &Value) -> Vec<&str> {
 impl Seen {
     fn of(cluster: &Cluster, node: Node, pod: &Value, pids: &BTreeMap<String, String>) -> Result<Self> {
         let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let sandboxes = pods::sandboxes_of(cluster, node, &name)?;
-        let pid = sandboxes.iter().find_map(|id| pids.get(id)).with_context(|| format!("{name} runs nowhere"))?;
-        let show = ["nsenter", "--target", pid, "--net", "ip", "-j", "addr"];
-        let links = sh::read(&mut cluster.on(node, show)?)?;
-        let links = serde_json::from_str(&links).with_context(|| format!("parse the links of {name}"))?;
+        let links = run(cluster, node, &name, pids, &["ip", "-j", "addr"])?;
         Ok(Self { name, status: pods::network_status(pod), links })
     }
 
     /// Everything that is wrong with the status, a line each.
-    fn differences(&self, node: Node, pod_ip: &Value) -> Vec<String> {
+    fn differences(&self, networks: &[String], pod_ip: &Value) -> Vec<String> {
         let names: Vec<&str> = self.status.iter().filter_map(|entry| entry["name"].as_str()).collect();
         let mut wrong = Vec::new();
-        if names != manifests::names(&node.to_string()) {
+        if names != networks {
             wrong.push(format!("networks {names:?}"));
         }
         let is_first = |(at, entry): (usize, &Value)| entry["default"] == (at == 0);

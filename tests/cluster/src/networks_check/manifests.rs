@@ -34,7 +34,8 @@ pub(super) fn networks(nodes: [Node; 2]) -> Vec<Value> {
     lans.into_iter().chain([served, kept]).collect()
 }
 
-fn nad(name: &str, config: &Value) -> Value {
+/// A NetworkAttachmentDefinition.
+pub(super) fn nad(name: &str, config: &Value) -> Value {
     object("v1", "NetworkAttachmentDefinition", name, &json!({"config": config.to_string()}))
 }
 
@@ -62,8 +63,8 @@ fn lan(node: Node) -> String {
 }
 
 /// The names of a pod's networks in its status, in order.
-pub(super) fn names(node: &str) -> [String; 3] {
-    ["pods".into(), format!("default/lan-{node}"), format!("default/{SERVED}")]
+pub(super) fn names(node: Node) -> Vec<String> {
+    vec!["pods".into(), format!("default/{}", lan(node)), format!("default/{SERVED}")]
 }
 
 /// The host port of the pod of this number.
@@ -105,12 +106,14 @@ pub(super) fn asking(name: &str, node: Node, networks: &Value) -> Value {
     with_networks(&pod(name, node, pods::spec("exec sleep 1000000")), networks)
 }
 
-fn pod(name: &str, node: Node, mut spec: Value) -> Value {
+/// A pod of the check on one node.
+pub(super) fn pod(name: &str, node: Node, mut spec: Value) -> Value {
     spec["nodeSelector"] = json!({"kubernetes.io/hostname": node.to_string()});
     pods::pod(name, APP, &spec)
 }
 
-fn with_networks(pod: &Value, networks: &Value) -> Value {
+/// The same pod, which asks for these networks.
+pub(super) fn with_networks(pod: &Value, networks: &Value) -> Value {
     let mut pod = pod.clone();
     pod["metadata"]["annotations"] = json!({NETWORKS: networks.to_string()});
     pod

@@ -5,7 +5,7 @@ use super::{create, end, manifests};
 use crate::limit_check::{self, EGRESS, INGRESS};
 use anyhow::{Context, Result, ensure};
 use std::process::Command;
-use xtask::cluster::{CONTROL_PLANE, Cluster, Node, in_netns};
+use xtask::cluster::{CONTROL_PLANE, Cluster, LAN as ROUTER, Node, in_netns};
 use xtask::sh;
 
 /// The pods with all networks, one on each node, and one beside the first in the limited network.
@@ -45,9 +45,11 @@ pub(super) fn check(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
 }
 
 /// Place from which a request is sent.
-enum Place<'a> {
+pub(super) enum Place<'a> {
     /// The control plane's machine, which is no node.
     Outside,
+    /// The router on the nodes' other lans.
+    Lan,
     Node(Node),
     Pod(&'a str),
 }
@@ -56,6 +58,7 @@ impl Place<'_> {
     fn name(&self) -> String {
         match self {
             Self::Outside => "outside".to_owned(),
+            Self::Lan => "the lan's router".to_owned(),
             Self::Node(node) => node.to_string(),
             Self::Pod(name) => (*name).to_owned(),
         }
@@ -64,6 +67,7 @@ impl Place<'_> {
     fn busybox(&self, cluster: &Cluster) -> Result<Command> {
         Ok(match self {
             Self::Outside => in_netns(CONTROL_PLANE, "busybox"),
+            Self::Lan => in_netns(ROUTER, "busybox"),
             Self::Node(node) => cluster.on(*node, ["busybox"])?,
             Self::Pod(name) => cluster.kubectl(["exec", name, "--", "busybox"]),
         })
@@ -71,7 +75,7 @@ impl Place<'_> {
 }
 
 /// Fails unless `server` answers at `to`.
-fn expect(cluster: &Cluster, place: &Place<'_>, to: &str, server: &str) -> Result<()> {
+pub(super) fn expect(cluster: &Cluster, place: &Place<'_>, to: &str, server: &str) -> Result<()> {
     // `timeout`, because `wget -T` crashes in Debian 12's static busybox.
     let wget = ["timeout", "5", "busybox", "wget", "-qO-", &format!("http://{to}/")];
     let answer = sh::read(place.busybox(cluster)?.args(wget)).with_context(|| format!("from {}", place.name()))?;
