@@ -199,7 +199,8 @@ fn traffic(cluster: &Cluster, typed: &Typed, other: Option<&Typed>) -> Result<()
             DIRECT | FLANNEL => vec![Place::Node(typed.node)],
             _ => Vec::new(),
         };
-        let is_on_lan = ![DIRECT, FLANNEL].contains(network);
+        // Behind sbr the other pod leaves by eth0 unless it asks from its address.
+        let is_on_lan = [OWN, TAGGED].contains(network);
         places.extend(other.filter(|_| is_on_lan).map(|other| Place::Pod(&other.name)));
         for place in &places {
             expect(cluster, place, &address, &typed.name).with_context(|| format!("network {network}"))?;
