@@ -12,7 +12,7 @@ use xtask::sh;
 
 /// Description of the places that `find` looks at.
 pub(crate) const KINDS: &str =
-    "links, network namespaces, leases and records under /var/lib/cni and /run/braid, nft rules";
+    "links, network namespaces, leases and records under /var/lib/cni, /run/cni and /run/braid, nft rules";
 
 /// Folder in which the runtime keeps network namespaces.
 const NAMESPACES: &str = "run/netns";
@@ -61,7 +61,7 @@ pub(crate) fn find(cluster: &Cluster, node: Node, traces: &Traces) -> Result<Vec
     left.extend(traces.rules(&ruleset));
     let root = cluster.root(node)?;
     left.extend(files(&root.join(NAMESPACES)).iter().map(|path| format!("netns {}", shown(path, &root))));
-    for dir in ["run/braid", "var/lib/cni"] {
+    for dir in ["run/braid", "run/cni", "var/lib/cni"] {
         let found = files(&root.join(dir));
         left.extend(
             found.iter().filter(|path| traces.is_in_file(path)).map(|path| format!("file {}", shown(path, &root))),

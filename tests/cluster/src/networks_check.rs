@@ -6,9 +6,10 @@
 //!              net2 served  bridge of the node, a limit, host port 20000 + the pod's number
 //! ```
 //!
-//! Networks of other types are in `types.rs`.
+//! Networks of other types are in `types.rs`, addresses of a DHCP server in `dhcp.rs`.
 
 mod attached;
+mod dhcp;
 mod kills;
 mod manifests;
 mod rights;
@@ -66,6 +67,7 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     let count = if options.brief { FEW } else { options.pods };
     at_once(cluster, nodes, count)?;
     if !options.brief {
+        dhcp::check(cluster, nodes)?;
         kills::check(cluster, nodes, count)?;
         times::check(cluster, nodes, count, options.rounds)?;
     }

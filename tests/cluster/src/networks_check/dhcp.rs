@@ -1,0 +1,88 @@
+//! A pod whose address comes from a DHCP server of the nodes' second lan, by the daemon that deploy/dhcp.yaml brings.
+
+use super::traffic::{Place, expect};
+use super::{APP, attached, await_nothing_left, create, manifests, traces};
+use crate::{limit_check, pods};
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+use std::fs;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+use xtask::cluster::lan::ROUTERS;
+use xtask::cluster::{Cluster, LAN, Node, in_netns, wait};
+use xtask::sh;
+
+const MANIFEST: &str = "deploy/dhcp.yaml";
+const DAEMON_SET: &str = "daemonset/braid-dhcp";
+const NETWORK: &str = "leased";
+const POD: &str = "networks-leased";
+/// Addresses of the server, all of which begin with [`PREFIX`].
+const RANGE: &str = "--dhcp-range=198.18.1.200,198.18.1.209,2m";
+const PREFIX: &str = "198.18.1.20";
+/// Longest time until the server has a release.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Debian's dnsmasq on the lan, ended with this value.
+struct Server {
+    child: Child,
+    leases: tempfile::NamedTempFile,
+}
+
+/// Attaches a pod to a network of that IPAM. Its lease outlives the daemon that got it, and ends with the pod.
+pub(super) fn check(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
+    let [node, _] = nodes;
+    let server = Server::start()?;
+    sh::read(&mut cluster.kubectl(["apply", "-f", MANIFEST]))?;
+    roll_out(cluster)?;
+    let config = json!({"cniVersion": "1.0.0", "type": "macvlan", "master": "eth1", "ipam": {"type": "dhcp"}});
+    cluster.create(&[manifests::nad(NETWORK, &config)])?;
+    let pod = manifests::pod(POD, node, limit_check::spec());
+    let seconds = create(cluster, &[manifests::with_networks(&pod, &json!([{"name": NETWORK}]))])?;
+    attached::check(cluster, nodes, |_| vec!["pods".into(), format!("default/{NETWORK}")])?;
+    let address = attached::address(cluster, POD, 1)?;
+    ensure!(address.starts_with(PREFIX), "{address} is not of the server, which has {RANGE}");
+    ensure!(server.has(&address)?, "the server knows of no lease of {address}");
+    expect(cluster, &Place::Lan, &address, POD)?;
+    println!("a pod with {address} of a DHCP server Ready after {seconds:.1} s, and answers there");
+
+    sh::read(&mut cluster.kubectl(["rollout", "restart", DAEMON_SET, "-n", "kube-system"]))?;
+    roll_out(cluster)?;
+    let traces = traces(cluster, nodes)?;
+    pods::delete(cluster, "pod", APP)?;
+    await_nothing_left(cluster, &traces)?;
+    wait::until("the server has the address back", LIMIT, || server.has(&address).map(|has| !has))?;
+    println!("the server has {address} back, though another daemon had got it");
+    sh::read(&mut cluster.kubectl(["delete", "-f", MANIFEST, "--cascade=foreground", "--timeout=60s"])).map(drop)
+}
+
+fn roll_out(cluster: &Cluster) -> Result<()> {
+    let status = ["rollout", "status", DAEMON_SET, "-n", "kube-system", "--timeout=60s"];
+    sh::read(&mut cluster.kubectl(status)).map(drop)
+}
+
+impl Server {
+    fn start() -> Result<Self> {
+        let leases = tempfile::NamedTempFile::new().context("make the server's file of leases")?;
+        let mut command = in_netns(LAN, "dnsmasq");
+        command.args(["--keep-in-foreground", "--conf-file=/dev/null", "--port=0", "--user=root", "--pid-file="]);
+        command.args(["--interface=br1", "--bind-interfaces", "--dhcp-authoritative", RANGE]);
+        command.arg(format!("--dhcp-leasefile={}", leases.path().display()));
+        command.args([format!("--dhcp-option=option:router,{}", ROUTERS[0])]);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().context("start dnsmasq")?;
+        Ok(Self { child, leases })
+    }
+
+    /// Says whether the server's file has a lease of an address.
+    fn has(&self, address: &str) -> Result<bool> {
+        let text = fs::read_to_string(self.leases.path()).context("read the server's leases")?;
+        Ok(text.lines().any(|line| line.split(' ').nth(2) == Some(address)))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
