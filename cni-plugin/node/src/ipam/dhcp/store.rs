@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::net::IpAddr;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -69,9 +70,9 @@ impl Store {
         &self.dir
     }
 
-    /// Makes the folder, and locks it until the file is closed; waits for a call that has it.
+    /// Makes the folder, root's alone, and locks it until the file is closed; waits for a call that has it.
     pub fn lock(&self) -> io::Result<File> {
-        fs::create_dir_all(&self.dir)?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
         let file = File::options().append(true).create(true).open(self.dir.join("lock"))?;
         crate::sys::lock::wait_for(&file, 10)?;
         Ok(file)
@@ -169,6 +170,7 @@ impl Stored {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     fn stored(container_id: &str) -> Stored {
         Stored {
@@ -193,6 +195,8 @@ mod tests {
             store.put(&stored(id)).expect("kept");
         }
         assert_eq!(store.get(&stored("a").owner), Some(stored("a")));
+        let mode = fs::metadata(store.dir()).expect("the folder").permissions().mode();
+        assert_eq!(mode & 0o777, 0o700, "configurations may hold secrets");
         store.remove(&stored("a").owner).expect("removed");
         store.remove(&stored("a").owner).expect("removed twice");
         assert_eq!(store.list(), [stored("b")]);
