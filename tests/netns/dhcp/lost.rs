@@ -111,7 +111,7 @@ fn a_refused_lease_is_replaced_on_the_link_and_check_says_so() {
         pod.addrs("eth0").into_iter().find(|address| address.starts_with("10.3.9."))
     });
     assert!(server.log().contains("DHCPNAK"), "{}", server.log());
-    assert_eq!(pod.addrs("eth0"), [new.clone()], "{}", said());
+    assert_eq!(pod.addrs("eth0"), std::slice::from_ref(&new), "{}", said());
     assert!(pod.routes("-4").iter().any(|route| route["dst"] == "default" && route["gateway"] == "10.3.0.254"));
     assert!(pod.can_ping("10.3.0.254"));
     let new = new.split('/').next().expect("an address");

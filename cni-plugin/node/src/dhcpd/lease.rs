@@ -116,8 +116,10 @@ impl Lease {
 
     /// Closes the sockets that no answer comes to any more: each would hold the container's namespace.
     pub(super) fn close_idle(&mut self) {
-        if !self.session.listens4() {
-            self.v4 = None;
+        if !self.session.listens4()
+            && let Some(socket) = self.v4.take()
+        {
+            socket.close();
         }
         if !self.session.listens6() {
             self.v6 = None;

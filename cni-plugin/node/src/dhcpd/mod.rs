@@ -1,4 +1,4 @@
-//! The daemon of the `dhcp` IPAM: one thread, one event loop, whatever the number of leases.
+//! The daemon of the `dhcp` IPAM: one event loop, whatever the number of leases.
 //!
 //! ```text
 //!  socket ─► connection ─ Allocate, Release ─► lease: session ─► packets on its link

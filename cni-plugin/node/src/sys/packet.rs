@@ -30,6 +30,13 @@ impl PacketSocket {
         Ok(Self { fd, index })
     }
 
+    /// Closes it without a wait: the kernel makes who closes a packet socket wait for an RCU grace period, tens of milliseconds
+    /// (v6.12 `net/packet/af_packet.c`, `packet_release()`). A thread that lives as long does that.
+    pub fn close(self) {
+        // Where there can be no thread, it is closed here.
+        let _ = std::thread::Builder::new().stack_size(64 << 10).spawn(move || drop(self));
+    }
+
     /// Sends a packet to a host of the link, to all where none is named.
     pub fn send(&self, packet: &[u8], to: Option<Mac>) -> Result<(), Errno> {
         let to = address(self.index, Some(to.unwrap_or(Mac([0xff; 6]))))?;

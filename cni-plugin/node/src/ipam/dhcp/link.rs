@@ -64,7 +64,11 @@ impl Place {
         let mut failed = None;
         for output in outputs {
             let sent = match output {
-                Output::Send4(packet) => self.open4().and_then(|socket| socket.send(&packet.bytes, packet.to)),
+                Output::Send4(packet) => self.open4().and_then(|socket| {
+                    let sent = socket.send(&packet.bytes, packet.to);
+                    socket.close();
+                    sent
+                }),
                 Output::Send6(message) => self.open6().and_then(|socket| socket.send(message, v6::SERVER_PORT)),
                 Output::Bound | Output::Lost { .. } | Output::GaveUp => Ok(()),
             };

@@ -399,7 +399,9 @@ mod tests {
     fn what_is_written_is_read_back_however_the_bytes_arrive() {
         let (mut stream, mut encoder) = (Vec::new(), Encoder::default());
         let values = [point(-3), point(i64::MAX), point(i64::MIN + 1)];
-        values.iter().for_each(|value| encoder.push(&POINT, value, &mut stream));
+        for value in &values {
+            encoder.push(&POINT, value, &mut stream);
+        }
         let (mut decoder, mut read, mut buffer) = (Decoder::default(), Vec::new(), Vec::new());
         for byte in stream {
             buffer.push(byte);

@@ -413,7 +413,7 @@ mod tests {
     #[test]
     fn another_protocol_is_refused() {
         assert!(Server::default().read(b"GET / HTTP/1.1\r\n\r\n").is_err());
-        assert!(Server::default().read(&[b'x'; MOST_HEAD + 1]).is_err());
+        assert!(Server::default().read(&vec![b'x'; MOST_HEAD + 1]).is_err());
         assert!(Client::default().read(b"HTTP/1.1 400 Bad Request\r\n\r\n").is_err());
     }
 }

@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn classless_routes_stand_alone_and_without_a_router_are_on_the_link() {
         let option: &[u8] = &[0, 10, 1, 0, 9, 25, 192, 168, 7, 128, 0, 0, 0, 0, 33, 1, 2, 3, 4, 5, 6, 7, 8, 9];
-        let expected = [r#"0.0.0.0/0 Some("10.1.0.9") None"#, r#"192.168.7.128/25 None Some(253)"#];
+        let expected = [r#"0.0.0.0/0 Some("10.1.0.9") None"#, "192.168.7.128/25 None Some(253)"];
         assert_eq!(routes(&[(CLASSLESS_ROUTES, option), (STATIC_ROUTES, &[10, 0, 0, 0, 10, 1, 0, 4])]), expected);
     }
 

@@ -163,10 +163,10 @@ fn a_silent_server_is_asked_until_any_other_is_and_then_the_lease_ends() {
         let (_, from, to, _) = sent(&events);
         assert_eq!(from, ADDRESS);
         if to == SERVER {
-            unicast.push(now.as_secs())
+            unicast.push(now.as_secs());
         } else {
-            broadcast.push(now.as_secs())
-        };
+            broadcast.push(now.as_secs());
+        }
     }
     assert_eq!((unicast.first(), broadcast.first()), (Some(&150), Some(&185)));
     assert!(unicast.len() > 3 && broadcast.len() > 3, "{unicast:?} {broadcast:?}");
