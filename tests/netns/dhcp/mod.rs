@@ -10,7 +10,7 @@ use braid_tests::{Ns, Sandbox, Value, json};
 use peers::{Program, SOCKET, Server, daemon, said, start, until};
 use std::rc::Rc;
 
-/// A host link `lan` with a machine at its other end, 10.3.0.254 and fd00:3::254.
+/// A host link `lan` with a machine at its other end, 10.3.0.254 and `fd00:3::254`.
 fn lan(host: &Sandbox) -> Rc<Ns> {
     let far = host.outside("lan", "10.3.0.253/16", "10.3.0.254/16");
     far.run("ip addr add fd00:3::254/64 dev lan nodad");
