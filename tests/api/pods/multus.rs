@@ -113,6 +113,24 @@ fn after_a_damaged_record_del_still_leaves_nothing_of_the_default_network() {
 }
 
 #[test]
+fn after_a_damaged_record_del_or_gc_leaves_nothing_of_any_network() {
+    let Some(node) = Node::new("lost", &[("lan", bridged(1))]) else { return };
+    let names = ["del", "gc"];
+    let pods = node.pods(&names.map(|name| (name.to_owned(), "lan")));
+    for (pod, verb) in pods.iter().zip(names) {
+        pod.call.add().result();
+        let folder = format!("/run/braid/attachments/{}", pod.name);
+        let record = fs::read_dir(&folder).expect("records").next().expect("a record").expect("its entry").path();
+        fs::write(&record, "{").expect("damaged");
+        match verb {
+            "del" => pod.call.del().ok(),
+            _ => pod.call.gc(&[]).ok(),
+        };
+        node.assert_nothing_left(pod);
+    }
+}
+
+#[test]
 fn check_sees_what_is_wrong_with_any_network() {
     let Some(node) = Node::new("checked", &[("lan", bridged(1)), ("a", spy("a", &json!({})))]) else { return };
     let pod = node.pod("web", "lan,a");

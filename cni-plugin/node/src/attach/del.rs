@@ -2,6 +2,7 @@
 
 use super::add::refuse_own;
 use super::chain::{self, BRAID, Chain};
+use super::forget::forget;
 use super::gc::collect;
 use super::invocation::Wanted;
 use super::liveness::Known;
@@ -71,7 +72,11 @@ pub fn detach(call: &Leaving, machine: &dyn Machine) -> Result<(), Error> {
     }
     let is_recorded = record.is_some();
     let mut taking = TakeBack { wanted: &wanted, record, is_told: true };
-    let errors = taking.run(&mut *host);
+    let mut errors = taking.run(&mut *host);
+    // One that can't be read would have named more networks. It stays until all of them are left.
+    if !is_recorded && folder.file(&call.key).exists() {
+        errors.extend(forget(&call.key.owner.container_id, machine));
+    }
     Error::joined(&folder.settle(&call.key, taking.record.as_ref(), errors))?;
     if is_recorded { folder.close().map_err(Error::from) } else { detach_names(folder, &call.key, machine) }
 }

@@ -2,6 +2,7 @@
 
 use super::chain::{BRAID, Chain, From, Work};
 use super::del::{Leaving, detach};
+use super::forget::forget_unlisted;
 use super::liveness::Known;
 use super::recorded::host_locals;
 use crate::apply::executor::OnError;
@@ -30,6 +31,9 @@ pub fn gc(request: &Request, chain: &Chain, machine: &dyn Machine) -> Result<(),
     let listed = request.conf.valid_attachments.as_ref().map(|all| all.iter().map(of_network).collect::<Vec<_>>());
     let (kept, lost) = split(records, chain.network(), &chain.face, listed.as_deref());
     let mut errors: Vec<Error> = lost.iter().filter_map(|record| collect(record, machine).err()).collect();
+    if let Some(listed) = &listed {
+        errors.extend(forget_unlisted(chain.network(), &chain.face, listed, machine));
+    }
     let mut owners = listed.clone().unwrap_or_default();
     owners.extend(kept.iter().flat_map(Record::owners));
     let valid = Valid { owners, containers: listed.map(|_| HashSet::new()) };
@@ -155,7 +159,7 @@ pub fn collect(record: &Record, machine: &dyn Machine) -> Result<(), Error> {
 }
 
 /// Takes away what the kernel shows of owners whose text `is_lost`, of whom no record is left.
-fn sweep(is_lost: &dyn Fn(&str) -> bool, host: &mut dyn Host) -> Vec<Error> {
+pub(super) fn sweep(is_lost: &dyn Fn(&str) -> bool, host: &mut dyn Host) -> Vec<Error> {
     let steps = match host.owned(is_lost) {
         Ok(steps) => steps,
         Err(err) => return vec![err.into()],

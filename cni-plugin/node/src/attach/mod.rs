@@ -16,6 +16,7 @@ pub mod del;
 pub mod device_file;
 mod families;
 mod flannel;
+mod forget;
 pub mod gc;
 pub mod invocation;
 pub mod leases;

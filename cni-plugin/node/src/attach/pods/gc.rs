@@ -5,6 +5,7 @@ use super::find::Finder;
 use super::publish::pay;
 use crate::apply::host::Machine;
 use crate::attach::chain::{BRAID, Chain};
+use crate::attach::forget::forget_unlisted;
 use crate::attach::gc::{self, Valid};
 use crate::attach::{leases, recorded};
 use crate::store::record::Record;
@@ -29,6 +30,9 @@ pub fn gc(request: &Request, settings: &Settings, face: &str, machine: &dyn Mach
     folders.extend(default.iter().flat_map(recorded::host_locals).map(|(_, config)| config.path()));
     let (kept, lost) = gc::split(records, network, plugin, request.conf.valid_attachments.as_deref());
     let mut errors: Vec<Error> = lost.iter().filter_map(|record| gc::collect(record, machine).err()).collect();
+    if let Some(listed) = &request.conf.valid_attachments {
+        errors.extend(forget_unlisted(network, plugin, listed, machine));
+    }
     let mut chains: BTreeMap<String, Chain> = BTreeMap::new();
     for (attached, chain) in kept.iter().chain(&lost).flat_map(recorded::chains) {
         chains.entry(attached.network.clone()).or_insert(chain);

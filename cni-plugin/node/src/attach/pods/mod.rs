@@ -21,6 +21,7 @@ use super::del::{Leaving, detach, detach_names};
 use super::invocation::Invocation;
 use super::{recorded, status as of_network};
 use crate::apply::host::Machine;
+use crate::attach::forget::forget;
 use braid_core::cni::{Attachment, Error, Json, NetConf, Request};
 use braid_core::k8s::settings::Settings;
 use braid_core::k8s::source::Source;
@@ -66,6 +67,10 @@ pub fn del(request: Request, settings: &Settings, face: &str, machine: &dyn Mach
     if !is_known {
         let folder = machine.folder(&call.key.owner.container_id).map_err(Error::from)?;
         if folder.load(&call.key).map_err(Error::from)?.is_none() {
+            if folder.file(&call.key).exists() {
+                Error::joined(&forget(&call.key.owner.container_id, machine))?;
+                folder.remove(&call.key).map_err(Error::from)?;
+            }
             return detach_names(folder, &call.key, machine);
         }
     }

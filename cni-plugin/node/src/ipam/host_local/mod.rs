@@ -182,6 +182,19 @@ pub fn reclaim(path: &Path, host: Host<'_>) -> Result<Vec<(LeaseFile, Death)>, E
     book.reclaim(|_| true, host.liveness)
 }
 
+/// Frees the leases in the data directory at `path` that are theirs.
+pub fn free(path: &Path, is_theirs: impl Fn(&LeaseFile) -> bool, host: Host<'_>) -> Result<(), Error> {
+    if !read_leases(path)?.iter().any(&is_theirs) {
+        return Ok(());
+    }
+    let Some(mut book) = Book::open(path, host)? else { return Ok(()) };
+    let leases = book.scan()?;
+    let mut errors: Vec<Error> = Vec::new();
+    errors.extend(leases.iter().filter(|lease| is_theirs(lease)).filter_map(|lease| book.free(lease.ip).err()));
+    errors.extend(book.rescan().err());
+    Error::joined(&errors)
+}
+
 /// Every lease in the data directory at `path`, for people and collectors; read without the lock.
 pub fn read_leases(path: &Path) -> Result<Vec<LeaseFile>, Error> {
     store::read_leases(path).map_err(|e| Error::io(format!("read leases of {}: {e}", path.display())))

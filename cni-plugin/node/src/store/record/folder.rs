@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 
 /// Longest part of a file name that is kept as it is; the kernel's limit is 255 bytes for all of it.
 const READABLE_LEN: usize = 100;
+/// Start of a name that is a hash.
+const DIGEST: &str = "sha256-";
 
 /// A container's folder of records, locked: one call at a time for one container, and those that it runs.
 #[derive(Debug)]
@@ -188,7 +190,12 @@ pub(super) fn part_name(text: &str) -> String {
     if text.len() <= READABLE_LEN {
         return text.to_owned();
     }
-    format!("sha256-{}", encode_string(&Sha256::digest(text.as_bytes())))
+    format!("{DIGEST}{}", encode_string(&Sha256::digest(text.as_bytes())))
+}
+
+/// True if a file's name is the text that it stands for.
+pub(super) fn is_readable(name: &str) -> bool {
+    !name.starts_with(DIGEST)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Looking through records: of the node, of a container, of an owner. A record's content says whose it is.
 
-use super::folder::part_name;
+use super::folder::{is_readable, part_name};
 use super::{Key, ROOT, Record};
 use crate::sys::{private, room};
 use crate::{Doing, Error};
@@ -34,6 +34,46 @@ pub fn list_dated() -> Result<Vec<(Record, SystemTime)>, Error> {
         records.extend(load(&path)?.map(|record| (record, written)));
     }
     Ok(records)
+}
+
+/// A file of a record that is cut off, or of an unknown layout.
+#[derive(Debug)]
+pub struct Damaged {
+    /// The container, by the folder's name.
+    pub container_id: String,
+    path: PathBuf,
+}
+
+/// The files below a folder like [`ROOT`] whose records can't be read, where the folder tells the container.
+pub fn damaged_in(root: &Path) -> Result<Vec<Damaged>, Error> {
+    let mut damaged = Vec::new();
+    for path in files_in(root)? {
+        let folder = path.parent().and_then(Path::file_name).and_then(|name| name.to_str());
+        let container = folder.filter(|name| is_readable(name)).map(str::to_owned);
+        let found = container.map(|container_id| Damaged { container_id, path });
+        damaged.extend(found.filter(Damaged::is_there));
+    }
+    Ok(damaged)
+}
+
+impl Damaged {
+    /// True if the file's name is that of a call of this network and plugin; type `braid` stands for all.
+    pub fn is_of(&self, network: &str, plugin: &str) -> bool {
+        let name = self.path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
+        let mut parts = name.splitn(3, ':').skip(1);
+        let is_network = parts.next() == Some(&part_name(network));
+        is_network && (plugin == "braid" || parts.next() == Some(&part_name(plugin)))
+    }
+
+    /// True if it is there, and can't be read.
+    pub fn is_there(&self) -> bool {
+        matches!(load(&self.path), Ok(None)) && self.path.exists()
+    }
+
+    /// Removes it.
+    pub fn remove(&self) -> Result<(), Error> {
+        fs::remove_file(&self.path).doing(format_args!("remove {}", self.path.display()))
+    }
 }
 
 /// Shows all readable records of containers that no call is busy with, and says whether none was busy. None becomes busy

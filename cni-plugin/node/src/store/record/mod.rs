@@ -8,8 +8,10 @@ mod layout;
 mod list;
 
 pub use folder::Folder;
+pub use list::{
+    Damaged, damaged_in, each_idle, each_in, list, list_dated, list_in, probe, sweep_empty, sweep_empty_in,
+};
 pub(crate) use list::{container_of, is_owned, of_container, of_owner};
-pub use list::{each_idle, each_in, list, list_dated, list_in, probe, sweep_empty, sweep_empty_in};
 
 use crate::ipam::host_local::claimed;
 use braid_core::cni::{AddResult, Attachment, Error, Json, Owner, Version};

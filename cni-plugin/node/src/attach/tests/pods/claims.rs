@@ -12,13 +12,27 @@ const ANNOTATION: &str = r#"[{"name":"vm","ipam-claim-reference":"vm-a.vm"}]"#;
 /// A cluster with a network `vm` of this node's addresses, and the claim `vm-a.vm`.
 struct Bed {
     machine: Model,
-    data: TempDir,
+    data: PathBuf,
+    _temp: TempDir,
 }
 
 impl Bed {
     fn new(annotation: &str, ips: &[&str]) -> Self {
-        let bed = Self { machine: cluster(Some(annotation)), data: TempDir::new().expect("a folder") };
-        let ipam = format!(r#""ipam":{{"type":"host-local","dataDir":{:?},"subnet":"10.9.0.0/24"}}"#, bed.data.path());
+        let temp = TempDir::new().expect("a folder");
+        let bed = Self { machine: cluster(Some(annotation)), data: temp.path().to_owned(), _temp: temp };
+        bed.fill(ips)
+    }
+
+    /// The same with leases in the machine's default folder.
+    fn in_default_folder(annotation: &str) -> Self {
+        let machine = cluster(Some(annotation));
+        let data = machine.root().at(braid_core::ipam::host_local::config::DEFAULT_DATA_DIR);
+        Self { machine, data, _temp: TempDir::new().expect("a folder") }.fill(&[])
+    }
+
+    fn fill(self, ips: &[&str]) -> Self {
+        let bed = self;
+        let ipam = format!(r#""ipam":{{"type":"host-local","dataDir":{:?},"subnet":"10.9.0.0/24"}}"#, bed.data);
         let config = format!(r#"{{"cniVersion":"1.0.0","type":"macvlan","master":"lan",{ipam}}}"#);
         let mut cluster = bed.machine.cluster.borrow_mut();
         cluster.nads.push(Nad { name: object("vm"), config, annotations: BTreeMap::new() });
@@ -37,7 +51,7 @@ impl Bed {
     }
 
     fn leases(&self) -> PathBuf {
-        self.data.path().join("vm")
+        self.data.join("vm")
     }
 
     /// The addresses that are leased, each with its file's content.
@@ -78,6 +92,35 @@ fn s33_i1_i3_a_claim_without_addresses_gets_some_and_keeps_them_until_it_is_dele
     bed.machine.cluster.borrow_mut().claims.clear();
     bed.gc("").expect("the pod is gone, and the claim is deleted");
     assert_eq!(bed.leased(), [""; 0]);
+}
+
+/// Damages the one record of a machine.
+fn damage(machine: &Model) {
+    let folder = machine.root().at(crate::store::record::ROOT).join("c1");
+    let record = fs::read_dir(folder).expect("records").next().expect("a record").expect("its entry").path();
+    let text = fs::read(&record).expect("a record");
+    fs::write(record, &text[..text.len() / 2]).expect("damaged");
+}
+
+#[test]
+fn after_a_damaged_record_del_or_gc_leaves_no_lease_of_any_network() {
+    for is_gc in [false, true] {
+        let bed = Bed::in_default_folder(r#"[{"name":"blue"},{"name":"vm"}]"#);
+        add(&bed.machine, "").expect("attached");
+        assert_eq!(bed.leased(), ["10.9.0.2 c1\r\nnet2"]);
+        damage(&bed.machine);
+        let listed = r#"{"containerID":"c1","ifname":"eth0"}"#;
+        bed.gc(listed).expect("collected");
+        assert_eq!(bed.leased().len(), 1, "the container is listed");
+        if is_gc {
+            bed.gc("").expect("collected")
+        } else {
+            del(&bed.machine).expect("detached")
+        }
+        assert_eq!(bed.leased(), [""; 0], "by GC: {is_gc}");
+        // Whose a link is the kernel shows, and the model does not.
+        assert_eq!(bed.machine.folders(), 0, "by GC: {is_gc}");
+    }
 }
 
 #[test]
