@@ -91,6 +91,27 @@ fn i1_i3_i5_i6_i7_s33_a_claims_addresses_stay_until_it_is_deleted() {
 }
 
 #[test]
+fn i1_a_full_range_has_the_addresses_of_deleted_claims_without_gc() {
+    let config = json!({"cniVersion": "1.0.0", "name": "lan1", "type": "bridge", "bridge": "lan1",
+        "ipam": {"type": "host-local", "subnet": "10.1.0.0/30"}});
+    let Some(node) = Node::new("full", &[("lan", config)]) else { return };
+    claim(&node, "vm", "lan1");
+    let first = node.pod("first", &refers_to("lan", "vm"));
+    first.call.add().result();
+    end(&node, &first);
+    let second = node.pod("second", "lan");
+    second.call.add().refused(999, &["no IP addresses available in range set"]);
+    assert_eq!((held().len(), second.ns.link_names()), (1, Vec::<String>::new()), "the claim is there");
+    let patch = ["patch", "ipamclaim", "vm", "-n", "full", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#];
+    node.world.server.kubectl(&["delete", "ipamclaim", "vm", "-n", "full", "--wait=false"], None);
+    node.world.server.kubectl(&patch, None);
+    second.call.add().result();
+    assert_eq!((second.ns.addrs("net1"), held()), (vec!["10.1.0.2/30".to_owned()], Vec::new()));
+    second.call.del().ok();
+    node.assert_nothing_left(&second);
+}
+
+#[test]
 fn i7_a_claim_moves_with_its_virtual_machine() {
     let Some(node) = Node::new("moves", &[("lan", bridged(1))]) else { return };
     claim(&node, "vm", "lan1");

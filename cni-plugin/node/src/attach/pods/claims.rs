@@ -71,8 +71,17 @@ pub(super) fn fill(claim: &IpamClaim, result: &AddResult, pod: &Pod, source: &mu
     source.fill_claim(&filled).map_err(|err| of_source(&err))
 }
 
-/// Frees what deleted claims hold in folders of leases. Nothing is free where the API can't be asked.
-pub(super) fn free(folders: &BTreeSet<PathBuf>, settings: &Settings, machine: &dyn Machine) -> Result<(), Error> {
+/// Frees what deleted claims hold of the addresses of some networks, and says whether that was any. The runtime may never call
+/// GC, and DEL does not ask the API.
+#[cold]
+pub(super) fn free_of(wanted: &[Wanted], settings: &Settings, machine: &dyn Machine) -> Result<bool, Error> {
+    let configs = wanted.iter().flat_map(|wanted| host_locals(&wanted.chain));
+    free(&configs.map(|(_, config)| config.path()).collect(), settings, machine)
+}
+
+/// Frees what deleted claims hold in folders of leases, and says whether that was any. Nothing is free where the API can't be
+/// asked.
+pub(super) fn free(folders: &BTreeSet<PathBuf>, settings: &Settings, machine: &dyn Machine) -> Result<bool, Error> {
     let mut held = Vec::new();
     for folder in folders {
         // One that can't be read is told of by its own network's GC.
@@ -80,15 +89,18 @@ pub(super) fn free(folders: &BTreeSet<PathBuf>, settings: &Settings, machine: &d
         held.extend((!owners.is_empty()).then_some((folder, owners)));
     }
     if held.is_empty() || settings.kubeconfig.is_none() {
-        return Ok(());
+        return Ok(false);
     }
     // Asked after the leases were read: of these, who is not listed is deleted.
     let uids = machine.source(settings)?.claim_uids().map_err(|err| of_source(&err))?;
     let uids = uids.into_iter().collect();
-    let mut errors = Vec::new();
+    let (mut is_any, mut errors) = (false, Vec::new());
     for (folder, owners) in held {
         let known = Known::of(machine.root(), &network_of(folder));
-        errors.extend(claimed::free(folder, &owners, &uids, known.host()).err());
+        match claimed::free(folder, &owners, &uids, known.host()) {
+            Ok(freed) => is_any |= !freed.is_empty(),
+            Err(err) => errors.push(err),
+        }
     }
-    Error::joined(&errors)
+    Error::joined(&errors).map(|()| is_any)
 }

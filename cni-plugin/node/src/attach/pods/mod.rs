@@ -22,7 +22,7 @@ use super::invocation::Invocation;
 use super::{recorded, status as of_network};
 use crate::apply::host::Machine;
 use crate::attach::forget::forget;
-use braid_core::cni::{Attachment, Error, Json, NetConf, Request};
+use braid_core::cni::{Attachment, Code, Error, Json, NetConf, Request};
 use braid_core::k8s::settings::Settings;
 use braid_core::k8s::source::Source;
 use find::Finder;
@@ -40,14 +40,27 @@ pub fn add(
     let version = request.conf.version;
     let mut finder = Finder::new(settings, machine);
     let (call, publisher) = finder.call(request)?;
-    attach(&call, machine, &mut |results, host| {
-        publisher.verify(results)?;
-        publisher.fill_claims(results, finder.source())?;
-        let text = super::stdout(results, version)?;
-        let owed = publisher.publish(results, (host, finder.source()), machine);
-        deliver(&text).inspect_err(|_| publisher.withdraw(finder.source(), machine))?;
-        Ok(owed)
-    })
+    let mut may_free = true;
+    loop {
+        let added = attach(&call, machine, &mut |results, host| {
+            publisher.verify(results)?;
+            publisher.fill_claims(results, finder.source())?;
+            let text = super::stdout(results, version)?;
+            let owed = publisher.publish(results, (host, finder.source()), machine);
+            deliver(&text).inspect_err(|_| publisher.withdraw(finder.source(), machine))?;
+            Ok(owed)
+        });
+        match added {
+            // Perhaps no address was free. That the API can't be asked is no reason why it failed.
+            Err(err) if may_free && err.code == Code::Internal => {
+                if !claims::free_of(&call.wanted, settings, machine).unwrap_or_default() {
+                    return Err(err);
+                }
+                may_free = false;
+            }
+            done => return done,
+        }
+    }
 }
 
 /// The call that attaches the pod to its networks, and what publishes them; objects come from `source`.

@@ -124,6 +124,24 @@ fn after_a_damaged_record_del_or_gc_leaves_no_lease_of_any_network() {
 }
 
 #[test]
+fn i1_a_full_range_has_the_addresses_of_deleted_claims_without_gc() {
+    let bed = Bed::new(ANNOTATION, &[]);
+    for nad in &mut bed.machine.cluster.borrow_mut().nads {
+        nad.config = nad.config.replace("10.9.0.0/24", "10.9.0.0/30");
+    }
+    add(&bed.machine, "").expect("attached");
+    del(&bed.machine).expect("detached");
+    let other = [(NETWORKS.to_owned(), r#"[{"name":"vm"}]"#.to_owned())];
+    bed.machine.cluster.borrow_mut().pods[0].annotations = other.into();
+    let err = add(&bed.machine, "").expect_err("the claim has the one address");
+    assert!(err.msg.contains("no IP addresses available"), "{err}");
+    assert_eq!(bed.leased(), ["10.9.0.2 ipamclaim-u7"]);
+    bed.machine.cluster.borrow_mut().claims.clear();
+    add(&bed.machine, "").expect("attached");
+    assert_eq!(bed.leased(), ["10.9.0.2 c1\r\nnet1"]);
+}
+
+#[test]
 fn s33_the_network_has_the_addresses_of_the_claim() {
     let bed = Bed::new(ANNOTATION, &["10.9.0.77/24"]);
     add(&bed.machine, "").expect("attached");
