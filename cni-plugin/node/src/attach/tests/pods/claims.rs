@@ -113,9 +113,9 @@ fn after_a_damaged_record_del_or_gc_leaves_no_lease_of_any_network() {
         bed.gc(listed).expect("collected");
         assert_eq!(bed.leased().len(), 1, "the container is listed");
         if is_gc {
-            bed.gc("").expect("collected")
+            bed.gc("").expect("collected");
         } else {
-            del(&bed.machine).expect("detached")
+            del(&bed.machine).expect("detached");
         }
         assert_eq!(bed.leased(), [""; 0], "by GC: {is_gc}");
         // Whose a link is the kernel shows, and the model does not.
