@@ -1,6 +1,6 @@
 //! Every plugin on a real kernel, in namespaces of its own, judged by tools that braid did not write.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by a panic")]
+#![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 mod addresses;
 mod advertised;
