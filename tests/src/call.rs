@@ -3,10 +3,11 @@
 use crate::{binary, sandbox};
 use serde_json::{Value, json};
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::thread;
 
 /// Environment and standard input of a call; the verbs run it.
 #[derive(Debug, Clone)]
@@ -171,7 +172,7 @@ impl Call {
             };
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap_or_else(|err| panic!("start {}: {err}", program.display()));
+        let mut child = started(&mut command).unwrap_or_else(|err| panic!("start {}: {err}", program.display()));
         let own = self.conf.to_string().into_bytes();
         let input = if self.stdin.is_empty() { own } else { self.stdin.clone() };
         let mut stdin = child.stdin.take().expect("a pipe");
@@ -225,6 +226,17 @@ impl Answer {
         let text = format!("{} {}", error.msg, error.details);
         for word in words {
             assert!(text.contains(word), "{word:?} is not in {text:?}");
+        }
+    }
+}
+
+/// Starts a program that a test may have written a moment ago: a process that another thread forked then has the file open for
+/// writing until it executes its own program (ETXTBSY).
+fn started(command: &mut Command) -> io::Result<Child> {
+    loop {
+        match command.spawn() {
+            Err(err) if err.kind() == ErrorKind::ExecutableFileBusy => thread::yield_now(),
+            started => return started,
         }
     }
 }

@@ -125,7 +125,7 @@ fn after_a_damaged_record_del_or_gc_leaves_nothing_of_any_network() {
         match verb {
             "del" => pod.call.del().ok(),
             _ => pod.call.gc(&[]).ok(),
-        };
+        }
         node.assert_nothing_left(pod);
     }
 }
