@@ -1,6 +1,7 @@
 //! Links as steps name them, and what they are made of.
 
 mod fact;
+mod print;
 mod tap;
 
 pub use fact::LinkFact;
@@ -141,7 +142,7 @@ impl State for Link {
 
     fn print(&self, verb: Verb, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match verb {
-            Verb::Add => print_add(self, f),
+            Verb::Add => print::print_add(self, f),
             Verb::Del => {
                 write!(f, "ip link del {}", self.at.name)?;
                 self.host_end().map_or(Ok(()), |end| write!(f, " # and {} of {}", end.name, end.ns))
@@ -384,70 +385,4 @@ impl NetkitMode {
             Self::L3 => "l3",
         }
     }
-}
-
-/// Writes what a link of any kind may have.
-fn print_common(link: &Link, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    if let Some(mac) = link.mac {
-        write!(f, " address {mac}")?;
-    }
-    if let Some(mtu) = link.mtu {
-        write!(f, " mtu {mtu}")?;
-    }
-    if let Some(master) = &link.master {
-        write!(f, " master {master}")?;
-    }
-    f.write_str(if link.up { " up" } else { "" })
-}
-
-fn print_add(link: &Link, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    if let LinkKind::Tap(tap) = &link.kind {
-        return tap.print(link, f);
-    }
-    f.write_str("ip link add")?;
-    if let Some(parent) = link.kind.parent() {
-        write!(f, " link {}", parent.name)?;
-        if parent.ns != link.at.ns {
-            write!(f, " # of {}\n     ", parent.ns)?;
-        }
-    }
-    write!(f, " name {}", link.at.name)?;
-    print_common(link, f)?;
-    // Each end of a veth has one of each: see `rtnl::link`.
-    let queues = " numtxqueues 1 numrxqueues 1";
-    if matches!(link.kind, LinkKind::Veth { .. }) {
-        f.write_str(queues)?;
-    }
-    write!(f, " type {}", link.kind.name())?;
-    match &link.kind {
-        LinkKind::Veth { peer, peer_mac } => {
-            f.write_str(" peer")?;
-            print_peer(link, peer, *peer_mac, queues, f)
-        }
-        LinkKind::Netkit { peer, peer_mac, mode } => {
-            write!(f, " mode {} forward peer forward", mode.name())?;
-            print_peer(link, peer, *peer_mac, "", f)
-        }
-        LinkKind::Bridge { vlan_filtering: true } => f.write_str(" vlan_filtering 1"),
-        LinkKind::Macvlan { mode, bc_queue_len, .. } => {
-            write!(f, " mode {}", mode.name())?;
-            bc_queue_len.map_or(Ok(()), |len| write!(f, " bcqueuelen {len}"))
-        }
-        LinkKind::Ipvlan { mode, .. } => write!(f, " mode {}", mode.name()),
-        LinkKind::Vlan { id, .. } => write!(f, " id {id}"),
-        LinkKind::Vrf { table } => write!(f, " table {table}"),
-        LinkKind::Bridge { .. } | LinkKind::Dummy | LinkKind::Tap(_) | LinkKind::Ifb | LinkKind::Other(_) => Ok(()),
-    }
-}
-
-fn print_peer(link: &Link, peer: &LinkRef, mac: Option<Mac>, queues: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    write!(f, " name {}", peer.name)?;
-    if let Some(mac) = mac {
-        write!(f, " address {mac}")?;
-    }
-    if let Some(mtu) = link.mtu {
-        write!(f, " mtu {mtu}")?;
-    }
-    f.write_str(queues)?;
-    if peer.ns == link.at.ns { Ok(()) } else { write!(f, " netns {}", peer.ns) }
 }

@@ -1,6 +1,7 @@
 //! Links of frames that a program reads and writes.
 
-use super::{Link, print_common};
+use super::Link;
+use super::print::print_common;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::{Not, RangeInclusive};
