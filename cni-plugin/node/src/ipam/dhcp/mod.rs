@@ -44,11 +44,7 @@ impl Ipam for Config {
     fn reserve(&self, owner: &Owner, host: Host<'_>) -> Result<Lease, Error> {
         let mut daemon = Daemon::open(&self.socket).map_err(|err| Error::internal(unreachable(&err)))?;
         let said = daemon.call(ALLOCATE, &self.args(owner, host), LEASE_PATIENCE);
-        let mut lease = said.map_err(|err| Error::internal(format!("error calling {ALLOCATE}: {err}")))?;
-        // Go's daemon says so that what is on the link has no next hop.
-        for route in &mut lease.routes {
-            route.gw = route.gw.filter(|gw| !gw.is_unspecified());
-        }
+        let lease = said.map_err(|err| Error::internal(format!("error calling {ALLOCATE}: {err}")))?;
         // The reference's daemon has IPv4 alone, whatever it is asked for.
         let has = |is_v4: bool| lease.ips.iter().any(|ip| ip.address.addr().is_ipv4() == is_v4);
         if (has(true), has(false)) != (self.families.v4, self.families.v6) {
