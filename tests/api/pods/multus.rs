@@ -114,7 +114,7 @@ fn after_a_damaged_record_del_still_leaves_nothing_of_the_default_network() {
 
 #[test]
 fn after_a_damaged_record_del_or_gc_leaves_nothing_of_any_network() {
-    let Some(node) = Node::new("lost", &[("lan", bridged(1))]) else { return };
+    let Some(node) = Node::new("damaged-networks", &[("lan", bridged(1))]) else { return };
     let names = ["del", "gc"];
     let pods = node.pods(&names.map(|name| (name.to_owned(), "lan")));
     for (pod, verb) in pods.iter().zip(names) {
