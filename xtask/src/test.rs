@@ -59,7 +59,7 @@ const BRIEF: &str = "--brief";
 const CRASH_STEP: u64 = 16;
 const QUICK_CRASH_STEP: u64 = 61;
 /// Number of tests left to another kernel of which one is run: emulated, each takes many times as long.
-const KERNEL_STEP: u64 = 3;
+const KERNEL_STEP: u64 = 5;
 /// Crash tests that need an API server.
 const CRASH_OF_PODS: &str = "pod_with_";
 /// Tests at once for each processor. Most of them wait for the kernel or for traffic.
