@@ -8,7 +8,7 @@ use crate::apply::transaction::Part;
 use braid_core::cni::{AddResult, Error};
 use braid_core::ipam::Lease;
 use braid_core::name::Mac;
-use braid_core::plan::thing::{Attr, LinkAttr, LinkRef, Thing};
+use braid_core::plan::thing::{Attr, Link, LinkAttr, LinkKind, LinkRef, Thing};
 use braid_core::plan::{Facts, Need, Step};
 use braid_core::plugins::{Call, Planned, Plugin, ipv6};
 
@@ -120,15 +120,21 @@ impl<'a> Planner<'a> {
         self.push(place, planned, &mut linked);
         let Some(mut part) = linked.parts.pop() else { return Ok(linked) };
         part.steps.retain(|step| !done.contains(step));
-        part.steps.extend(self.announce(place, &part.steps));
+        part.steps.extend(self.announce(place, &done, &part.steps));
         part.goes_on = true;
         linked.parts = vec![part];
         Ok(linked)
     }
 
-    /// Tells the link's other hosts of addresses that it was up before.
-    fn announce(&self, place: Place, steps: &[Step]) -> Option<Step> {
+    /// Tells the link's other hosts of addresses that it was up before. An ipvlan has its parent's hardware address, which it
+    /// can't write.
+    fn announce(&self, place: Place, done: &[Step], steps: &[Step]) -> Option<Step> {
         let at = LinkRef::pod(self.wanted[place.wanted].attachment.ifname.clone());
+        let is_ipvlan =
+            |step: &Step| matches!(step, Step::Add(Thing::Link(Link { kind: LinkKind::Ipvlan { .. }, .. })));
+        if done.iter().any(is_ipvlan) {
+            return None;
+        }
         let is_told = |step: &Step| matches!(step, Step::Add(Thing::Attr(Attr { to: LinkAttr::Announce(_), .. })));
         let interfaces = self.results[place.wanted].iter().flat_map(|result| &result.interfaces);
         let own =
