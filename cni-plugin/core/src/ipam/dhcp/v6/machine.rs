@@ -1,9 +1,9 @@
-//! The states of a DHCPv6 client (RFC 8415 §18.2) for one address: time, random numbers and messages in, messages and events
-//! out. Every message goes to all servers of the link.
+//! Messages and answers of a DHCPv6 client (RFC 8415 §18.2) for one address. Every message goes to all servers of the link.
 
 use super::Identity;
 use super::message::{CLIENT_ID, Kind, Message, SERVER_ID};
-use crate::ipam::dhcp::timing::{Dice, Limits, Terms, backoff};
+use crate::ipam::dhcp::client::{self, Events, Leased, Phase, Protocol, State};
+use crate::ipam::dhcp::timing::{Dice, Terms, number};
 use serde::{Deserialize, Serialize};
 use std::net::Ipv6Addr;
 use std::time::Duration;
@@ -19,225 +19,94 @@ pub struct Lease {
     pub terms: Terms,
 }
 
-/// News of a client.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
-    /// A message to be sent to all servers of the link.
-    Send(Vec<u8>),
-    /// There is a lease: a new one, or the old one for longer.
-    Bound,
-    /// The lease is void, and why; the client looks for another one.
-    Lost(Lease, &'static str),
-    /// There was no lease in time.
-    GaveUp,
-}
+/// News of a client; what it sends is for all servers of the link.
+pub type Event = client::Event<Vec<u8>, Lease>;
 
 /// A client.
-#[derive(Debug, Clone)]
-pub struct Client {
-    identity: Identity,
-    limits: Limits,
-    phase: Phase,
-    /// The lease that is held.
-    lease: Option<Lease>,
-    /// An address to ask for.
-    wish: Option<Ipv6Addr>,
-    xid: [u8; 3],
-    /// When the exchange began.
-    since: Duration,
-    /// When it stops to look for a lease; `None` once it had one.
-    until: Option<Duration>,
-    /// Number of messages in a row without success.
-    sent: u32,
-    /// When it has something to do.
-    next: Duration,
+pub type Client = client::Client<Identity>;
+
+impl Leased for Lease {
+    type Address = Ipv6Addr;
+
+    fn address(&self) -> Ipv6Addr {
+        self.address
+    }
+
+    fn terms(&self) -> Terms {
+        self.terms
+    }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Phase {
-    Soliciting,
-    Requesting { offer: Lease, until: Duration },
-    Bound,
-    Renewing,
-    Rebinding,
-    Over,
-}
+impl Protocol for Identity {
+    type Lease = Lease;
+    type Packet = Vec<u8>;
 
-impl Client {
-    /// A client that looks for a lease from now on, if it can with this address.
-    pub fn new(identity: Identity, limits: Limits, wish: Option<Ipv6Addr>, now: Duration, dice: Dice<'_>) -> Self {
-        let until = Some(now.saturating_add(limits.give_up));
-        let (phase, xid) = (Phase::Soliciting, xid(dice));
-        Self { identity, limits, phase, lease: None, wish, xid, since: now, until, sent: 0, next: now }
-    }
-
-    /// A client that holds a lease already.
-    pub fn resume(identity: Identity, limits: Limits, lease: Lease) -> Self {
-        let (since, next, wish) = (lease.terms.got, lease.terms.renew, Some(lease.address));
-        let (phase, xid) = (Phase::Bound, [0; 3]);
-        Self { identity, limits, phase, lease: Some(lease), wish, xid, since, until: None, sent: 0, next }
-    }
-
-    /// The lease that is held.
-    pub fn lease(&self) -> Option<&Lease> {
-        self.lease.as_ref()
-    }
-
-    /// When it has something to do; `None` where it has ended.
-    pub fn next(&self) -> Option<Duration> {
-        Some(self.next).filter(|_| self.phase != Phase::Over)
-    }
-
-    /// True if an answer may come.
-    pub fn listens(&self) -> bool {
-        !matches!(self.phase, Phase::Bound | Phase::Over)
-    }
-
-    /// Tries again in a moment: the last message could not be sent, as before the link's own address is usable.
-    pub fn hold(&mut self, now: Duration) {
-        (self.next, self.sent) = (self.next.min(now + Duration::from_millis(100)), 0);
-    }
-
-    /// Does what it is time for.
-    pub fn tick(&mut self, now: Duration, dice: Dice<'_>) -> Vec<Event> {
-        let mut events = Vec::new();
-        if now < self.next || self.phase == Phase::Over {
-            return events;
-        }
-        if self.lease.is_none() && self.until.is_some_and(|until| until <= now) {
-            self.phase = Phase::Over;
-            return vec![Event::GaveUp];
-        }
-        self.pass(now, dice, &mut events);
-        events.extend(self.message(now).map(|message| Event::Send(message.encode())));
-        self.sent += 1;
-        self.next = self.next_time(now, dice);
-        events
-    }
-
-    /// Goes on to the phase that the time is for.
-    fn pass(&mut self, now: Duration, dice: Dice<'_>, events: &mut Vec<Event>) {
-        if let Phase::Requesting { until, .. } = self.phase
-            && until <= now
-        {
-            self.turn(Phase::Soliciting, now, dice);
-        }
-        let Some(terms) = self.lease.as_ref().map(|lease| lease.terms) else { return };
-        if terms.expire <= now {
-            events.extend(self.lose("it has expired", now, dice));
-        } else if terms.rebind <= now && self.phase != Phase::Rebinding {
-            self.turn(Phase::Rebinding, now, dice);
-        } else if terms.renew <= now && self.phase == Phase::Bound {
-            self.turn(Phase::Renewing, now, dice);
-        }
-    }
-
-    /// Begins an exchange.
-    fn turn(&mut self, phase: Phase, now: Duration, dice: Dice<'_>) {
-        (self.phase, self.xid, self.since, self.sent) = (phase, xid(dice), now, 0);
-    }
-
-    fn next_time(&self, now: Duration, dice: Dice<'_>) -> Duration {
-        let terms = self.lease.as_ref().map(|lease| lease.terms);
-        match (&self.phase, terms) {
-            (Phase::Renewing, Some(terms)) => terms.ask_again(now, terms.rebind),
-            (Phase::Rebinding, Some(terms)) => terms.ask_again(now, terms.expire),
-            (phase, _) => {
-                let next = now + backoff(self.sent, self.limits.resend_most, dice);
-                let offered = if let Phase::Requesting { until, .. } = phase { Some(*until) } else { None };
-                [offered, self.until].into_iter().flatten().fold(next, Duration::min)
-            }
-        }
-    }
-
-    /// Gives a lease up and begins anew.
-    fn lose(&mut self, why: &'static str, now: Duration, dice: Dice<'_>) -> Option<Event> {
-        let lost = self.lease.take();
-        self.turn(Phase::Soliciting, now, dice);
-        (self.until, self.next) = (None, now);
-        lost.map(|lease| Event::Lost(lease, why))
-    }
-
-    /// The message that the phase sends.
-    fn message(&self, now: Duration) -> Option<Message> {
-        let held = self.lease.as_ref();
-        let (kind, address, server) = match &self.phase {
-            Phase::Soliciting => (Kind::Solicit, self.wish, None),
+    fn packet(&self, state: &State<Lease>, now: Duration) -> Option<Vec<u8>> {
+        let held = state.lease.as_ref();
+        let (kind, address, server) = match &state.phase {
+            Phase::Selecting => (Kind::Solicit, state.wish, None),
             Phase::Requesting { offer, .. } => (Kind::Request, Some(offer.address), Some(&offer.server)),
             Phase::Renewing => (Kind::Renew, held.map(|lease| lease.address), held.map(|lease| &lease.server)),
             Phase::Rebinding => (Kind::Rebind, held.map(|lease| lease.address), None),
             Phase::Bound | Phase::Over => return None,
         };
-        let hundredths = u16::try_from(now.saturating_sub(self.since).as_millis() / 10).unwrap_or(u16::MAX);
-        let Identity { duid, iaid } = &self.identity;
-        let mut message = Message::new(kind, self.xid, duid, (*iaid, address)).after(hundredths);
+        let hundredths = u16::try_from(now.saturating_sub(state.since).as_millis() / 10).unwrap_or(u16::MAX);
+        let Self { duid, iaid } = self;
+        let mut message = Message::new(kind, xid(state.xid), duid, (*iaid, address)).after(hundredths);
         message.options.extend(server.map(|server| (SERVER_ID, server.clone())));
-        Some(message)
+        Some(message.encode())
     }
+}
 
+impl Client {
     /// Takes a message.
-    pub fn take(&mut self, message: &Message, now: Duration, dice: Dice<'_>) -> Vec<Event> {
-        let is_own = message.xid == self.xid && message.get(CLIENT_ID) == Some(&self.identity.duid);
+    pub fn take(&mut self, message: &Message, now: Duration, dice: Dice<'_>) -> Events<Identity> {
+        let Identity { duid, iaid } = &self.protocol;
+        let is_own = message.xid == xid(self.state.xid) && message.get(CLIENT_ID) == Some(duid);
         let Some(server) = message.get(SERVER_ID).filter(|_| is_own && self.listens()) else { return Vec::new() };
-        let granted = message.granted(self.identity.iaid).map(|granted| {
+        let granted = message.granted(*iaid).map(|granted| {
             let set = |seconds| Some(seconds).filter(|seconds| *seconds > 0);
             let terms = Terms::new(now, granted.valid, set(granted.renew), set(granted.rebind));
             Lease { address: granted.address, server: server.to_vec(), terms }
         });
-        match (self.phase.clone(), message.kind, granted) {
+        let is = |kind: Kind| message.kind == kind as u8;
+        match (&self.state.phase, granted) {
             // The first offer is taken: to wait a second for better ones, as the RFC has it, would hold up the container.
-            (Phase::Soliciting, kind, Some(offer)) if kind == Kind::Advertise as u8 => {
-                self.turn(Phase::Requesting { offer, until: now + self.limits.request }, now, dice);
-                self.next = now;
-                self.tick(now, dice)
+            (Phase::Selecting, Some(offer)) if is(Kind::Advertise) => {
+                // Each exchange has a number of its own.
+                self.turn(Phase::Selecting, now, dice);
+                self.accept(offer, now, dice)
             }
-            (Phase::Requesting { .. }, kind, Some(lease)) if kind == Kind::Reply as u8 => self.bind(lease),
-            (Phase::Requesting { .. }, kind, None) if kind == Kind::Reply as u8 => {
-                (self.phase, self.wish, self.sent) = (Phase::Soliciting, None, self.sent + 1);
-                self.next = self.next_time(now, dice);
-                Vec::new()
+            (Phase::Requesting { .. } | Phase::Renewing | Phase::Rebinding, Some(lease)) if is(Kind::Reply) => {
+                self.bind(lease)
             }
-            (Phase::Renewing | Phase::Rebinding, kind, Some(lease)) if kind == Kind::Reply as u8 => {
-                let is_other = self.lease.as_ref().is_some_and(|held| held.address != lease.address);
-                let lost = self.lease.take().filter(|_| is_other);
-                let lost = lost.map(|lease| Event::Lost(lease, "the server gave another address"));
-                lost.into_iter().chain(self.bind(lease)).collect()
-            }
-            (Phase::Renewing | Phase::Rebinding, kind, None) if kind == Kind::Reply as u8 => {
-                let lost = self.lose("the server refused it", now, dice);
-                self.wish = None;
-                lost.into_iter().chain(self.tick(now, dice)).collect()
-            }
+            (Phase::Requesting { .. }, None) if is(Kind::Reply) => self.refuse_offer(now, dice),
+            (Phase::Renewing | Phase::Rebinding, None) if is(Kind::Reply) => self.refuse_lease(now, dice),
             _ => Vec::new(),
         }
     }
 
-    fn bind(&mut self, lease: Lease) -> Vec<Event> {
-        (self.phase, self.until, self.sent) = (Phase::Bound, None, 0);
-        (self.next, self.wish) = (lease.terms.renew, Some(lease.address));
-        self.lease = Some(lease);
-        vec![Event::Bound]
-    }
-
     /// The message that gives the lease back. The client ends.
     pub fn release(&mut self, dice: Dice<'_>) -> Option<Vec<u8>> {
-        self.phase = Phase::Over;
-        let lease = self.lease.take()?;
-        let Identity { duid, iaid } = &self.identity;
-        let mut message = Message::new(Kind::Release, xid(dice), duid, (*iaid, Some(lease.address)));
+        let lease = self.end()?;
+        let Identity { duid, iaid } = &self.protocol;
+        let mut message = Message::new(Kind::Release, xid(number(dice)), duid, (*iaid, Some(lease.address)));
         message.options.push((SERVER_ID, lease.server));
         Some(message.after(0).encode())
     }
 }
 
-fn xid(dice: Dice<'_>) -> [u8; 3] {
-    dice().to_be_bytes().first_chunk().copied().unwrap_or_default()
+/// The number of an exchange, in three bytes.
+fn xid(number: u32) -> [u8; 3] {
+    let [a, b, c, _] = number.to_be_bytes();
+    [a, b, c]
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::message::tests::grant;
     use super::*;
+    use crate::ipam::dhcp::timing::Limits;
 
     const ADDRESS: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 7);
 
@@ -258,7 +127,7 @@ mod tests {
     }
 
     fn reply(client: &Client, kind: Kind, to: &Message, valid: u32) -> Message {
-        grant(kind, to, (client.identity.iaid, ADDRESS), valid)
+        grant(kind, to, (client.protocol.iaid, ADDRESS), valid)
     }
 
     /// A client with a lease of a hundred seconds since second 100.
@@ -341,6 +210,15 @@ mod tests {
         let release = Message::decode(&client.release(&mut dice).expect("a lease")).expect("a message");
         assert_eq!((release.kind, release.get(SERVER_ID)), (Kind::Release as u8, Some(&[0, 1, 9][..])));
         assert_eq!((client.next(), client.release(&mut dice)), (None, None));
+    }
+
+    #[test]
+    fn an_address_that_was_asked_for_is_given_back_too() {
+        let mut client = Client::new(Identity::of("x"), Limits::default(), None, at(100), &mut dice);
+        let solicit = sent(&client.tick(at(100), &mut dice));
+        sent(&client.take(&reply(&client, Kind::Advertise, &solicit, 100), at(100), &mut dice));
+        let release = Message::decode(&client.release(&mut dice).expect("an address")).expect("a message");
+        assert_eq!(release.kind, Kind::Release as u8);
     }
 
     #[test]

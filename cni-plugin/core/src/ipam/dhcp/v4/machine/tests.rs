@@ -1,4 +1,5 @@
 use super::*;
+use crate::ipam::dhcp::timing::Limits;
 use crate::ipam::dhcp::v4::{LEASE_TIME, SUBNET_MASK};
 
 const MAC: Mac = Mac([2, 0, 0, 0, 0, 7]);
@@ -221,7 +222,7 @@ fn a_lease_that_was_asked_for_is_given_back_before_it_is_known_of() {
 #[test]
 fn a_client_that_resumes_goes_on_where_the_lease_stands() {
     let lease = bound().lease().expect("a lease").clone();
-    let resume = || Client::resume(client(None).identity, Limits::default(), lease.clone());
+    let resume = || Client::resume(client(None).protocol, Limits::default(), lease.clone());
     assert_eq!((resume().next(), resume().tick(at(149), &mut dice)), (Some(at(150)), Vec::new()));
     assert_eq!(sent(&resume().tick(at(160), &mut dice)).2, SERVER);
     assert_eq!(sent(&resume().tick(at(190), &mut dice)).2, Ipv4Addr::BROADCAST);
