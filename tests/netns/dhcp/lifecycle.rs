@@ -207,3 +207,35 @@ fn the_daemon_keeps_to_its_flags_and_ends_tidily() {
         assert!(!Path::new(file).exists(), "{file}");
     }
 }
+
+/// Hands a socket over as systemd does, and becomes the daemon.
+const HAND_OVER: &str = "import os, socket
+listener = socket.socket(socket.AF_UNIX)
+os.makedirs('/run/cni', exist_ok=True)
+listener.bind('/run/cni/dhcp.sock')
+listener.listen()
+os.dup2(listener.fileno(), 3)
+os.set_inheritable(3, True)
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='1')
+os.execv('/run/cni-bin/dhcp', ['dhcp', 'daemon'])";
+
+#[test]
+fn a_socket_that_is_handed_over_is_served_and_stays() {
+    needs!(Dnsmasq);
+    let host = Sandbox::new();
+    let far = lan(&host);
+    let server = Server::start(&far, "lan", &[]);
+    drop(host.call("dhcp", host.host(), json!({})).run("VERSION"));
+    let (python, log) = (Path::new("/usr/bin/python3"), Path::new("/run/dhcp.log"));
+    let mut program = super::Program::start(host.host(), python, &["-c", HAND_OVER], log);
+    until("the daemon serves", || std::os::unix::net::UnixStream::connect(super::SOCKET).ok());
+    let pod = host.pod("a");
+    let call = host.call("macvlan", &pod, macvlan());
+    call.add().result();
+    call.del().ok();
+    server.await_free();
+    program.signal(nix::sys::signal::Signal::SIGTERM);
+    assert!(program.0.wait().expect("an end").success());
+    assert!(Path::new(super::SOCKET).exists(), "it is whoever handed it over who takes it away");
+    std::fs::remove_file(super::SOCKET).expect("the socket");
+}

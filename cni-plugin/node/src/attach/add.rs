@@ -293,7 +293,7 @@ impl Run<'_> {
 fn lease(wanted: &Wanted, ask: &Ask<'_>, root: &Root, mut holds: impl FnMut()) -> Result<Option<Lease>, Error> {
     let Wanted { attachment, chain, claim, .. } = wanted;
     let at = ask.place.item;
-    let mut lease = match &chain.items[at].addresses {
+    let lease = match &chain.items[at].addresses {
         From::Nobody => return Ok(None),
         From::Ours(ipam) => ask.lease(&**ipam, |ipam| {
             let (owner, known) = (chain.owner(attachment), Known::of(root, chain.network()));
@@ -310,9 +310,5 @@ fn lease(wanted: &Wanted, ask: &Ask<'_>, root: &Root, mut holds: impl FnMut()) -
         }
     };
     holds();
-    // DHCP's daemons say so that what is on the link has no next hop.
-    for route in lease.routes.iter_mut().filter(|_| chain.items[at].is_through_link()) {
-        route.gw = route.gw.filter(|gw| !gw.is_unspecified());
-    }
     Ok(Some(lease))
 }

@@ -71,25 +71,27 @@ pub fn run(settings: Settings) -> io::Result<()> {
         fs::write(pidfile, std::process::id().to_string())
             .map_err(fail(format!("write pidfile {}", pidfile.display())))?;
     }
-    let listener = listen(&socket).map_err(fail(format!("listen on {}", socket.display())))?;
+    let handed_over = activation::listener()?;
+    let is_own = handed_over.is_none();
+    let listener =
+        handed_over.map_or_else(|| listen(&socket), Ok).map_err(fail(format!("listen on {}", socket.display())))?;
     listener.set_nonblocking(true)?;
     events.add(&listener, LISTENER)?;
     let pidfile = settings.pidfile.clone();
     let mut daemon = Daemon::new(settings, store, (events, lock));
     daemon.resume();
     let ended = daemon.serve(&listener);
-    let _ = fs::remove_file(&socket);
+    if is_own {
+        let _ = fs::remove_file(&socket);
+    }
     if let Some(pidfile) = pidfile {
         let _ = fs::remove_file(pidfile);
     }
     ended
 }
 
-/// The socket that systemd hands over, or a new one in the place of one that nobody serves.
+/// A new socket, in the place of one that nobody serves.
 fn listen(socket: &Path) -> io::Result<UnixListener> {
-    if let Some(listener) = activation::listener()? {
-        return Ok(listener);
-    }
     match UnixListener::bind(socket) {
         Err(err) if err.kind() == io::ErrorKind::AddrInUse && UnixStream::connect(socket).is_err() => {
             fs::remove_file(socket)?;

@@ -15,6 +15,8 @@ use std::path::Path;
 
 /// Longest packet that is read, in bytes.
 const MOST: usize = 4096;
+/// Packets that are read of one link before the others have their turn: a container may send itself any number.
+const AT_ONCE: usize = 16;
 
 impl Daemon {
     /// Answers a call, now or when there is a lease.
@@ -153,10 +155,11 @@ impl Daemon {
         self.forget(id);
     }
 
-    /// Reads what servers sent.
+    /// Reads what servers sent; what is left wakes the daemon again.
     pub(super) fn hear(&mut self, id: u64, socket: Socket) {
         let mut buffer = [0; MOST];
-        while let Some(lease) = self.leases.get_mut(&id) {
+        for _ in 0..AT_ONCE {
+            let Some(lease) = self.leases.get_mut(&id) else { return };
             let Some((len, from)) = lease.receive(socket, &mut buffer) else { return };
             let packet = &buffer[..len.min(MOST)];
             let outputs = match socket {

@@ -82,9 +82,9 @@ impl Place {
 /// The link of that name in the thread's namespace: cookie, index, hardware address, flags.
 fn look(ifname: &IfName) -> Option<(Option<u64>, u32, Mac, u32)> {
     let mut socket = Socket::route().ok()?;
-    let index = socket.index_of(ifname.as_str()).ok()??;
     let answer = socket.get(rtnl::GETLINK, |out| link::get_by_name(ifname, out)).ok()?;
     let (head, attributes) = answer.body.split_at_checked(INFO_LEN)?;
+    let index = u32::from_ne_bytes(*head[4..].first_chunk()?);
     let flags = u32::from_ne_bytes(*head[8..].first_chunk()?);
     let mac = attributes_of(attributes).find(|(kind, _)| *kind == IFLA_ADDRESS);
     let mac = mac.and_then(|(_, value)| <[u8; 6]>::try_from(value).ok()).unwrap_or_default();

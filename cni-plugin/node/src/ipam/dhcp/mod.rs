@@ -11,6 +11,7 @@ pub mod link;
 pub mod store;
 
 use super::{Host, Ipam};
+use crate::sys::lock;
 use braid_core::cni::{AddResult, Error, Owner};
 use braid_core::ipam::Lease;
 use braid_core::ipam::dhcp::Config;
@@ -18,8 +19,8 @@ use braid_core::ipam::dhcp::rpc::{ALLOCATE, Args, RELEASE};
 use braid_core::ipam::dhcp::session::Held;
 use braid_core::ipam::dhcp::timing::Limits;
 use call::Daemon;
+use std::io;
 use std::net::IpAddr;
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 use store::{Store, Stored};
 
@@ -27,6 +28,8 @@ use store::{Store, Stored};
 const LEASE_PATIENCE: Duration = Duration::from_mins(4);
 /// Wait for the daemon to take a lease back, and for one that starts to be there.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
+/// Seconds after which a daemon that starts listens; while it ends, the wait for its lock is shorter.
+const STARTING_S: u32 = 1;
 
 impl Ipam for Config {
     fn is_through_link(&self) -> bool {
@@ -93,12 +96,17 @@ impl Ipam for Config {
                 }
                 Err(gone) => gone,
             };
-            match store.try_lock().map_err(|err| Error::io(format!("lock the leases beside {gone}: {err}")))? {
+            let failed = |err: io::Error| Error::io(format!("lock the leases beside {gone}: {err}"));
+            match store.try_lock().map_err(failed)? {
                 store::Locked::Nothing => return Ok(Vec::new()),
                 store::Locked::Held(_lock) => return self.release_alone(owner, &store),
-                // A daemon that starts or ends.
-                store::Locked::Others if Instant::now() < until => sleep(Duration::from_millis(20)),
-                store::Locked::Others => return Err(Error::because(unreachable(&gone), true)),
+                // A daemon that ends lets go of it at once, one that starts listens a moment after it has it.
+                store::Locked::Others(file) => match lock::wait_for(&file, STARTING_S) {
+                    Ok(()) => return self.release_alone(owner, &store),
+                    Err(err) if err.kind() != io::ErrorKind::TimedOut => return Err(failed(err)),
+                    Err(_) if Instant::now() < until => {}
+                    Err(_) => return Err(Error::because(unreachable(&gone), true)),
+                },
             }
         }
     }

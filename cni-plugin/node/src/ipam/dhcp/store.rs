@@ -55,8 +55,8 @@ pub enum Locked {
     Nothing,
     /// It is the caller's until the file is closed.
     Held(File),
-    /// Somebody else has it.
-    Others,
+    /// Somebody else has it. Whoever waits for it waits at the file.
+    Others(File),
 }
 
 impl Store {
@@ -85,7 +85,7 @@ impl Store {
             Err(err) => Err(err),
             Ok(file) => match file.try_lock() {
                 Ok(()) => Ok(Locked::Held(file)),
-                Err(TryLockError::WouldBlock) => Ok(Locked::Others),
+                Err(TryLockError::WouldBlock) => Ok(Locked::Others(file)),
                 Err(TryLockError::Error(err)) => Err(err),
             },
         }
@@ -211,7 +211,7 @@ mod tests {
         let store = Store::of(&dir.path().join("dhcp.sock"));
         assert!(matches!(store.try_lock(), Ok(Locked::Nothing)));
         let lock = store.lock().expect("locked");
-        assert!(matches!(store.try_lock(), Ok(Locked::Others)));
+        assert!(matches!(store.try_lock(), Ok(Locked::Others(_))));
         drop(lock);
         assert!(matches!(store.try_lock(), Ok(Locked::Held(_))));
     }
