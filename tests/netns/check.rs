@@ -292,3 +292,21 @@ fn a_check_behind_the_del_fails() {
         assert_eq!(call.check(&result).code, 1, "{plugin}");
     }
 }
+
+#[test]
+fn a_next_hop_of_all_zeros_is_none() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let ipam = json!({"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]],
+        "routes": [{"dst": "192.0.2.0/24", "gw": "0.0.0.0"}, {"dst": "2001:db8::/64", "gw": "::"}]});
+    let call = host.call("bridge", &pod, conf::bridge()).with("ipam", ipam);
+    let result = call.add().result();
+    assert_eq!([&result["routes"][0]["gw"], &result["routes"][1]["gw"]], ["0.0.0.0", "::"]);
+    for (family, dst) in [("-4", "192.0.2.0/24"), ("-6", "2001:db8::/64")] {
+        let route = pod.routes(family).into_iter().find(|route| route["dst"] == dst).expect("the route");
+        assert_eq!((&route["dev"], route.get("gateway")), (&json!("eth0"), None));
+    }
+    call.check(&result).ok();
+    call.del().ok();
+    host.assert_nothing_left();
+}

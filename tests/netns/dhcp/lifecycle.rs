@@ -115,7 +115,7 @@ fn options_are_provided_and_asked_for() {
     assert!(file.contains(&format!(" web {}", hex.join(":"))), "{file}");
     assert_eq!(
         result["routes"],
-        json!([{"dst": "10.77.0.0/16", "gw": "10.3.0.9"}, {"dst": "10.78.0.0/16", "scope": 253}])
+        json!([{"dst": "10.77.0.0/16", "gw": "10.3.0.9"}, {"dst": "10.78.0.0/16", "gw": "0.0.0.0", "scope": 253}])
     );
     let routes = pod.routes("-4");
     let to = |dst: &str| routes.iter().find(|route| route["dst"] == dst).cloned().unwrap_or_default();

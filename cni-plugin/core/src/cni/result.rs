@@ -157,6 +157,11 @@ impl Route {
         Self { dst, gw: None, mtu: 0, advmss: 0, priority: 0, table: None, scope: None }
     }
 
+    /// The next hop that it names; one of all zeros is none, as DHCP's daemons say what is on the link.
+    pub fn next_hop(&self) -> Option<IpAddr> {
+        self.gw.filter(|gw| !gw.is_unspecified())
+    }
+
     /// Reads one route of a result or of an IPAM configuration; code 6.
     pub fn parse(json: &Json) -> Result<Self, Error> {
         json.expect_object("route")?;

@@ -126,7 +126,7 @@ fn sysctls(link: &LinkRef, has_v6: bool, dad: Dad) -> Vec<Step> {
 }
 
 /// A result's route in the kernel's terms; without a next hop of its own it takes the first gateway of its family, unless
-/// its scope says that the destination is on the link. A next hop of all zeros, as DHCP's daemons say it, is none.
+/// its scope says that the destination is on the link.
 fn program(link: &LinkRef, route: &Route, ips: &[IpConfig]) -> thing::Route {
     // The kernel has a bound for either, and lowers to it what is above (v6.12 `net/ipv4/metrics.c`).
     const MOST_MTU: u32 = 65_535 - 15;
@@ -138,7 +138,7 @@ fn program(link: &LinkRef, route: &Route, ips: &[IpConfig]) -> thing::Route {
     thing::Route {
         at: link.clone(),
         dst: route.dst.trunc(),
-        gw: route.gw.or_else(gateway).filter(|gw| !gw.is_unspecified()),
+        gw: if route.gw.is_some() { route.next_hop() } else { gateway() },
         src: None,
         table: table(route).unwrap_or(MAIN_TABLE),
         scope,

@@ -164,7 +164,7 @@ fn check_routes(prev: &AddResult, facts: &Facts) -> Result<(), Error> {
         let there = routes.iter().any(|fact| {
             fact.dst.trunc() == route.dst.trunc()
                 && interface::table(route).is_none_or(|table| fact.table == table)
-                && (route.gw.is_none() || route.dst.prefix_len() == 0 || fact.gw == route.gw)
+                && (route.next_hop().is_none() || route.dst.prefix_len() == 0 || fact.gw == route.next_hop())
         });
         if !there {
             return Err(Error::internal(format!("route {} is missing in the container", route.dst)));
