@@ -196,11 +196,19 @@ fn the_daemon_keeps_to_its_flags_and_ends_tidily() {
     let host = Sandbox::new();
     drop(host.call("braid", host.host(), macvlan()).run("VERSION"));
     let flags = ["dhcp", "daemon", "-pidfile", "/run/dhcp.pid", "-hostprefix", "/run", "-socketpath=/of/dhcp.sock"];
-    let braid = Path::new("/run/cni-bin/braid");
-    let mut program = super::Program::start(host.host(), braid, &flags, Path::new("/run/dhcp.log"));
+    let (few, log) = (["--nofile=64:4000", "/run/cni-bin/braid"], Path::new("/run/dhcp.log"));
+    let args = [&few[..], &flags].concat();
+    let mut program = super::Program::start(host.host(), Path::new("/usr/bin/prlimit"), &args, log);
     until("the daemon serves", || std::os::unix::net::UnixStream::connect("/run/of/dhcp.sock").ok());
     let pid = std::fs::read_to_string("/run/dhcp.pid").expect("a file");
     assert_eq!(pid, program.0.id().to_string());
+    let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).expect("its limits");
+    let files = limits.lines().find(|line| line.starts_with("Max open files")).expect("a line");
+    assert_eq!(
+        files.split_whitespace().skip(3).take(2).collect::<Vec<_>>(),
+        ["4000", "4000"],
+        "sockets of many leases"
+    );
     program.signal(nix::sys::signal::Signal::SIGTERM);
     assert!(program.0.wait().expect("an end").success());
     for file in ["/run/dhcp.pid", "/run/of/dhcp.sock"] {

@@ -62,6 +62,7 @@ pub fn run(settings: Settings) -> io::Result<()> {
     let socket = settings.reach(&settings.socket);
     let store = Store::of(&socket);
     let events = Events::open()?;
+    events::raise_descriptors()?;
     let folder = socket.parent().unwrap_or(Path::new("/"));
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(fail(format!("make folder {}", folder.display())))?;

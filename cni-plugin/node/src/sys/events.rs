@@ -2,6 +2,7 @@
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
@@ -63,6 +64,12 @@ impl Events {
         };
         Ok(events[..count].iter().map(EpollEvent::data).collect())
     }
+}
+
+/// Lets this process have as many descriptors as it may: by default 1024, and a lease that is asked for takes two.
+pub fn raise_descriptors() -> Result<(), Errno> {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most)
 }
 
 /// The time since boot, sleep included.

@@ -1,6 +1,6 @@
 //! Addresses that come through the link: each step fails once, those of the link and those behind the lease.
 
-use super::{Model, assert_nothing_left, attach, collect, containers, detach, machine};
+use super::{Model, assert_nothing_left, attach, collect, containers, detach, fail_each_step_of, machine};
 use braid_core::cni::IpConfig;
 use braid_core::ipam::Lease;
 use braid_core::ipam::dhcp::rpc::{ALLOCATE, Server};
@@ -121,33 +121,10 @@ fn an_add_that_fails_at_any_step_gives_the_leases_back_and_leaves_nothing() {
     }
 }
 
-/// Has each step of `work` on an attached container fail once, and then repeats it.
-fn fail_each_step(work: impl Fn(&Model, &[String]) -> Result<(), braid_core::cni::Error>) {
+/// Has each step fail once; afterwards the daemon holds nothing.
+fn fail_each_step(work: impl FnMut(&Model, &[String]) -> Result<(), braid_core::cni::Error>) {
     let daemon = Daemon::start();
-    for networks in daemon.containers() {
-        let mut failed = 0;
-        loop {
-            let machine = machine();
-            attach(&machine, &networks).expect("attached");
-            machine.fail_at(&[failed]);
-            let worked = work(&machine, &networks);
-            let is_past = machine.tried() <= failed;
-            machine.fail_at(&[]);
-            if is_past {
-                worked.expect("nothing failed");
-            } else {
-                worked.expect_err("a step failed");
-                work(&machine, &networks).expect("done");
-            }
-            assert_nothing_left(&machine, &format!("step {failed}"));
-            daemon.assert_holds(&[], &format!("step {failed}"));
-            if is_past {
-                break;
-            }
-            failed += 1;
-        }
-        assert!(failed > 0);
-    }
+    fail_each_step_of(&daemon.containers(), work, |when| daemon.assert_holds(&[], when));
 }
 
 #[test]

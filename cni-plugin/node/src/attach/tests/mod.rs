@@ -162,23 +162,37 @@ fn a_result_that_nobody_gets_leaves_nothing() {
 }
 
 /// Has each step of `work` on an attached container fail once, and then repeats it.
-fn fail_each_step(mut work: impl FnMut(&Model, &[String]) -> Result<(), Error>) {
-    for networks in containers() {
+fn fail_each_step(work: impl FnMut(&Model, &[String]) -> Result<(), Error>) {
+    fail_each_step_of(&containers(), work, |_| {});
+}
+
+/// The same with these containers; `look` is called whenever all of one is gone.
+fn fail_each_step_of(
+    containers: &[Vec<String>],
+    mut work: impl FnMut(&Model, &[String]) -> Result<(), Error>,
+    look: impl Fn(&str),
+) {
+    for networks in containers {
         let mut failed = 0;
         loop {
-            let machine = machine();
-            attach(&machine, &networks).expect("attached");
+            let (machine, when) = (machine(), format!("step {failed} of {networks:?}"));
+            attach(&machine, networks).expect("attached");
             machine.fail_at(&[failed]);
-            let worked = work(&machine, &networks);
-            if machine.tried() <= failed {
+            let worked = work(&machine, networks);
+            let is_past = machine.tried() <= failed;
+            machine.fail_at(&[]);
+            if is_past {
                 worked.expect("nothing failed");
+            } else {
+                worked.expect_err("a step failed");
+                assert_eq!(machine.folders(), 1, "{when}");
+                work(&machine, networks).expect("done");
+            }
+            assert_nothing_left(&machine, &when);
+            look(&when);
+            if is_past {
                 break;
             }
-            worked.expect_err("a step failed");
-            assert_eq!(machine.folders(), 1, "step {failed} of {networks:?}");
-            machine.fail_at(&[]);
-            work(&machine, &networks).expect("done");
-            assert_nothing_left(&machine, &format!("step {failed} of {networks:?}"));
             failed += 1;
         }
         assert!(failed > 0, "{networks:?}");
