@@ -30,7 +30,7 @@ impl PacketSocket {
         Ok(Self { fd, index })
     }
 
-    /// Closes it without a wait: the kernel makes who closes a packet socket wait for an RCU grace period, tens of milliseconds
+    /// Closes it without a wait: the kernel makes who closes a packet socket wait for an RCU grace period
     /// (v6.12 `net/packet/af_packet.c`, `packet_release()`). A thread that lives as long does that.
     pub fn close(self) {
         // Where there can be no thread, it is closed here.
