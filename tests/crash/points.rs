@@ -55,6 +55,8 @@ impl Point {
             // Nor does it fail this one, by which a thread of tokio wakes another: an eventfd takes a 1 until 2^64 - 2 are in it
             // (v6.12 `fs/eventfd.c`, `eventfd_write()`). tokio ends the process then.
             "write" if self.text.contains(r#""\1\0\0\0\0\0\0\0", 8)"#) => &[],
+            // With this flag the kernel neither waits nor fails (v6.12 `drivers/char/random.c`, `getrandom`). std panics then.
+            "getrandom" if self.text.contains("GRND_INSECURE") => &[],
             // Nothing else can go wrong with it.
             "epoll_wait" => &["EINTR"],
             "brk" | "mmap" => &["ENOMEM"],
