@@ -33,60 +33,106 @@ struct Ratio<'a> {
     at_most: f64,
 }
 
+/// What all runs share.
+struct Runs<'a> {
+    /// ADDs and DELs of each setting.
+    count: usize,
+    reference: &'a Path,
+    braid: &'a Path,
+    /// The folder of the reports.
+    out: &'a Path,
+}
+
 /// Runs all benches, the figures of each in a file below `out`.
-pub(super) fn budgets(runs: usize, reference: &Path, braid: &Path, out: &Path) -> Result<Vec<Budget>> {
-    let runs = runs.to_string();
-    let run = |name: &str, options: &[&str], plugins: &[(&str, &Path)], conflists: &[String]| {
-        let json = out.join(format!("{name}.json"));
-        sh::run(bench(plugins, &json, None)?.args(["--runs", &runs]).args(options).args(conflists))?;
-        read(&json)
-    };
-    let both = [("ref", reference), ("braid", braid)];
+pub(super) fn budgets(count: usize, reference: &Path, braid: &Path, out: &Path) -> Result<Vec<Budget>> {
+    let runs = Runs { count, reference, braid, out };
     let leases = format!("0,{MANY_LEASES}");
-    let report = run("report", &["--leases", &leases, "--syscalls"], &both, &CONFLISTS.map(conflist))?;
+    let report = runs.run("report", &["--leases", &leases, "--syscalls"], &runs.both(), &CONFLISTS.map(conflist))?;
     let mut budgets = judged(&report, &plain())?;
-
-    let plugins = [("ref", reference), ("none", braid), ("limited", braid), ("chain", braid)];
-    let own = [("none", unlimited("bandwidth-braid", out)?), ("limited", conflist_path("bandwidth-braid"))];
-    let report = run("bandwidth", &BESIDE_ANOTHER, &plugins, &[with_own("bandwidth", &own)])?;
-    budgets.extend(judged(&report, &limited())?);
-    for (kind, at_most) in LIMITED {
-        let list = format!("bandwidth-{kind}");
-        let own = [("none", unlimited(&list, out)?)];
-        let report = run(&list, &BESIDE_ANOTHER, &[("none", braid), ("limited", braid)], &[with_own(&list, &own)])?;
-        let what = format!("ADD {kind} with bandwidth / without");
-        let [of, over] = ["limited", "none"].map(|plugins| (&*list, NONE, "ADD", plugins));
-        budgets.extend(judged(&report, &[Ratio { what, of, over, at_most }])?);
-    }
-
-    for (list, theirs, own, kind) in BESIDE_REFERENCE {
-        if let Some(kind) = kind.filter(|kind| !makes(kind)) {
-            eprintln!("SKIP {list}: needs a link as of `{kind}`, which this kernel lacks");
-            continue;
-        }
-        let report = run(list, &[], &both, &[with_own(theirs, &[("braid", conflist_path(own))])])?;
-        let [of, over] = ["braid", "ref"].map(|plugins| (theirs, NONE, "ADD", plugins));
-        let what = format!("ADD {list} / reference");
-        budgets.extend(judged(&report, &[Ratio { what, of, over, at_most: 1.0 / 6.0 }])?);
-    }
+    budgets.extend(runs.limits()?);
+    budgets.extend(runs.kinds()?);
 
     let own = [("braid", conflist_path("full-braid"))];
-    let report = run("full", &[], &both, &[with_own("full", &own)])?;
+    let report = runs.run("full", &[], &runs.both(), &[with_own("full", &own)])?;
     budgets.extend(judged(&report, &full())?);
     let ports = format!("0,{MANY_PORTS}");
     let options = [&BESIDE_ANOTHER[..], &["--ports", &ports]].concat();
-    let report = run("ports", &options, &[("braid", braid)], &[conflist("full-braid")])?;
+    let report = runs.run("ports", &options, &[("braid", braid)], &[conflist("full-braid")])?;
     budgets.extend(judged(&report, &[many_ports()])?);
-
-    if !makes("type netkit") {
-        eprintln!("SKIP ptp-netkit: needs netkit, which this kernel lacks");
-        return Ok(budgets);
-    }
-    let plugins = [("ref", reference), ("veth", braid), ("netkit", braid)];
-    let report = run("netkit", &[], &plugins, &[with_own("ptp", &[("netkit", conflist_path("ptp-netkit"))])])?;
-    budgets.extend(judged(&report, &netkit())?);
+    budgets.extend(runs.three_networks()?);
+    budgets.extend(runs.netkit()?);
     Ok(budgets)
 }
+
+impl Runs<'_> {
+    fn run(&self, name: &str, options: &[&str], plugins: &[(&str, &Path)], conflists: &[String]) -> Result<Value> {
+        let json = self.out.join(format!("{name}.json"));
+        let count = self.count.to_string();
+        sh::run(bench(plugins, &json, None)?.args(["--runs", &count]).args(options).args(conflists))?;
+        read(&json)
+    }
+
+    fn both(&self) -> [(&str, &Path); 2] {
+        [("ref", self.reference), ("braid", self.braid)]
+    }
+
+    /// Pods with limits, beside those without.
+    fn limits(&self) -> Result<Vec<Budget>> {
+        let braid = self.braid;
+        let plugins = [("ref", self.reference), ("none", braid), ("limited", braid), ("chain", braid)];
+        let own = [("none", unlimited("bandwidth-braid", self.out)?), ("limited", conflist_path("bandwidth-braid"))];
+        let report = self.run("bandwidth", &BESIDE_ANOTHER, &plugins, &[with_own("bandwidth", &own)])?;
+        let mut budgets = judged(&report, &limited())?;
+        for (kind, at_most) in LIMITED {
+            let list = format!("bandwidth-{kind}");
+            let lists = with_own(&list, &[("none", unlimited(&list, self.out)?)]);
+            let report = self.run(&list, &BESIDE_ANOTHER, &[("none", braid), ("limited", braid)], &[lists])?;
+            let what = format!("ADD {kind} with bandwidth / without");
+            let [of, over] = ["limited", "none"].map(|plugins| (&*list, NONE, "ADD", plugins));
+            budgets.extend(judged(&report, &[Ratio { what, of, over, at_most }])?);
+        }
+        Ok(budgets)
+    }
+
+    /// Each further kind of interface beside the reference.
+    fn kinds(&self) -> Result<Vec<Budget>> {
+        let mut budgets = Vec::new();
+        for (list, theirs, own, kind) in BESIDE_REFERENCE {
+            if !kind.is_none_or(|kind| makes(list, kind)) {
+                continue;
+            }
+            let lists = with_own(theirs, &[("braid", conflist_path(own))]);
+            let report = self.run(list, &[], &self.both(), &[lists])?;
+            let [of, over] = ["braid", "ref"].map(|plugins| (theirs, NONE, "ADD", plugins));
+            let what = format!("ADD {list} / reference");
+            budgets.extend(judged(&report, &[Ratio { what, of, over, at_most: 1.0 / 6.0 }])?);
+        }
+        Ok(budgets)
+    }
+
+    /// The end of a container with three networks, beside that of one veth.
+    fn three_networks(&self) -> Result<Vec<Budget>> {
+        let list = "pod-three";
+        if !makes(list, VLAN) {
+            return Ok(Vec::new());
+        }
+        let report = self.run(list, &[], &[("braid", self.braid)], &[conflist(list)])?;
+        let [of, over] = ["braid", "floor"].map(|plugins| (list, NONE, "DEL", plugins));
+        judged(&report, &[Ratio { what: "DEL bridge, macvlan and vlan / floor".to_owned(), of, over, at_most: 1.2 }])
+    }
+
+    fn netkit(&self) -> Result<Vec<Budget>> {
+        if !makes("ptp-netkit", "type netkit") {
+            return Ok(Vec::new());
+        }
+        let plugins = [("ref", self.reference), ("veth", self.braid), ("netkit", self.braid)];
+        let lists = with_own("ptp", &[("netkit", conflist_path("ptp-netkit"))]);
+        judged(&self.run("netkit", &[], &plugins, &[lists])?, &netkit())
+    }
+}
+
+/// A link of 802.1Q.
+const VLAN: &str = "link lower type vlan id 7";
 
 /// Lists whose ADD has a budget beside the reference: name, the reference's list, braid's, and the kind of link that not
 /// every kernel has.
@@ -96,16 +142,20 @@ const BESIDE_REFERENCE: [(&str, &str, &str, Option<&str>); 9] = [
     ("sbr", "sbr", "sbr-braid", None),
     ("flannel", "flannel", "flannel", None),
     ("ptp-routed", "ptp", "ptp-routed", None),
-    ("vlan", "vlan", "vlan", Some("link lower type vlan id 7")),
+    ("vlan", "vlan", "vlan", Some(VLAN)),
     ("ipvlan", "ipvlan", "ipvlan", Some("link lower type ipvlan")),
     ("dummy", "dummy", "dummy", Some("type dummy")),
     ("vrf", "vrf", "vrf-braid", Some("type vrf table 7")),
 ];
 
-/// True if the kernel makes a link so, in a namespace that is thrown away and has a link `lower`.
-fn makes(link: &str) -> bool {
+/// True if the kernel makes a link so, in a namespace that is thrown away and has a link `lower`. Says so where it does not.
+fn makes(list: &str, link: &str) -> bool {
     let add = format!("ip link add lower type veth && ip link add name probe {link}");
-    sh::read(&mut sh::cmd("unshare", ["--net", "sh", "-c", &add])).is_ok()
+    let made = sh::read(&mut sh::cmd("unshare", ["--net", "sh", "-c", &add])).is_ok();
+    if !made {
+        eprintln!("SKIP {list}: needs a link as of `{link}`, which this kernel lacks");
+    }
+    made
 }
 
 fn plain() -> Vec<Ratio<'static>> {
