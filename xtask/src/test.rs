@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A number is of a stage that another one needs. The tests mostly wait, and those behind take the time that this leaves.
-//! `--quick` has neither the API server and the cluster, nor what they and another kernel need.
+//! `--quick` has neither the API server and the cluster, nor what they and another kernel need; of the tests in network
+//! namespaces and of crashes it takes a part.
 
 pub(crate) mod journal;
 mod lane;
@@ -24,7 +25,7 @@ use std::time::Duration;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The inner loop, under three minutes: no other kernels, no API server, no cluster, a few of the crash points
+    /// The inner loop, under three minutes: a quarter of the tests on this kernel, a few of their crash points
     #[arg(long)]
     quick: bool,
     /// Every crash point, Debian's kernels 6.1, 6.12 and newest, and both clusters
@@ -58,6 +59,8 @@ const BRIEF: &str = "--brief";
 /// Number of crash points of which one is tried; the second is that of `--quick`.
 const CRASH_STEP: u64 = 16;
 const QUICK_CRASH_STEP: u64 = 61;
+/// Number of tests in network namespaces, and of crashes, of which `--quick` runs one.
+const QUICK_STEP: usize = 4;
 /// Number of tests left to another kernel of which one is run: emulated, each takes many times as long.
 const KERNEL_STEP: u64 = 5;
 /// Crash tests that need an API server.
@@ -132,7 +135,11 @@ fn reference() -> Result<()> {
 }
 
 fn units_and_netns(args: &Args) -> Result<()> {
-    tests(args, &["--workspace", "--lib", "--bins", "--test", "golden", "--test", "netns"])
+    let units = ["--workspace", "--lib", "--bins", "--test", "golden"];
+    if args.quick {
+        return tests(args, &units).and_then(|()| part(args, "netns"));
+    }
+    tests(args, &[&units[..], &["--test", "netns"]].concat())
 }
 
 fn e2e(args: &Args) -> Result<()> {
@@ -143,7 +150,22 @@ fn e2e(args: &Args) -> Result<()> {
 fn crash(args: &Args) -> Result<()> {
     let (step, offset) = crash_points(args);
     println!("every {step}. crash point from {offset} on: BRAID_CRASH_STEP={step} BRAID_CRASH_OFFSET={offset}");
+    if args.quick {
+        return part(args, "crash");
+    }
     tests(args, &["--package", "braid-tests", "--test", "crash", "--", "--skip", CRASH_OF_PODS])
+}
+
+/// A part of the tests of `target`, of which each commit takes another.
+fn part(args: &Args, target: &str) -> Result<()> {
+    let of_target = ["--package", "braid-tests", "--test", target, "--"];
+    let list = sh::read(sh::cmd("cargo", ["test"]).args(of_target).args(["--list", "--format", "terse"]))?;
+    let all = list.lines().filter_map(|line| line.strip_suffix(": test"));
+    let all = all.filter(|name| !name.starts_with(CRASH_OF_PODS));
+    let offset = usize::try_from(commit_number()).context("the number of a commit")? % QUICK_STEP;
+    let part: Vec<&str> = all.skip(offset).step_by(QUICK_STEP).collect();
+    println!("{} of the tests of {target}, every {QUICK_STEP}. from {offset} on", part.len());
+    tests(args, &[&of_target[..], &["--exact"], &part].concat())
 }
 
 /// All tests with an API server.
