@@ -5,6 +5,7 @@
 mod interop;
 mod lifecycle;
 mod lost;
+mod many;
 mod peers;
 mod types;
 
