@@ -131,13 +131,33 @@ fn ipvlan_del_can_stop_anywhere() {
 }
 
 #[test]
-fn pod_with_three_networks_add_can_stop_anywhere() {
-    trials::add("pod");
+fn pod_with_three_networks_killed_add_is_undone_by_del() {
+    trials::add_of_pod(0);
 }
 
 #[test]
-fn pod_with_three_networks_del_can_stop_anywhere() {
-    trials::del("pod");
+fn pod_with_three_networks_killed_add_is_undone_by_gc() {
+    trials::add_of_pod(1);
+}
+
+#[test]
+fn pod_with_three_networks_failed_add_is_undone_by_del() {
+    trials::add_of_pod(2);
+}
+
+#[test]
+fn pod_with_three_networks_killed_del_is_undone_by_del() {
+    trials::del_of_pod(0);
+}
+
+#[test]
+fn pod_with_three_networks_killed_del_is_undone_by_gc() {
+    trials::del_of_pod(1);
+}
+
+#[test]
+fn pod_with_three_networks_failed_del_is_undone_by_del() {
+    trials::del_of_pod(2);
 }
 
 #[test]

@@ -38,26 +38,34 @@ enum Harm {
     Fail,
 }
 
-/// ADD of `plugin`: killed on a used host, killed on a new one, failing on a new one.
+/// Trials at all points of a verb: the harm, who cleans up, and whether the host is new each time.
+type Form = (Harm, Cleaner, bool);
+
+/// ADD: killed on a used host, killed on a new one, failing on a new one.
+const ADD: [Form; 3] =
+    [(Harm::Kill, Cleaner::Del, false), (Harm::Kill, Cleaner::Gc, true), (Harm::Fail, Cleaner::Del, true)];
+/// DEL: killed and called again, killed and collected, failing and called again.
+const DEL: [Form; 3] =
+    [(Harm::Kill, Cleaner::Del, false), (Harm::Kill, Cleaner::Gc, false), (Harm::Fail, Cleaner::Del, false)];
+
+/// ADD of `plugin`, in all forms.
 pub(crate) fn add(plugin: &'static str) {
-    let Some(world) = World::new(plugin, "ADD") else { return };
-    let passes = [
-        ("ADD", Harm::Kill, Cleaner::Del, false),
-        ("ADD", Harm::Kill, Cleaner::Gc, true),
-        ("ADD", Harm::Fail, Cleaner::Del, true),
-    ];
-    all(&world, plugin, &passes);
+    all(plugin, "ADD", &[0, 1, 2]);
 }
 
-/// DEL of `plugin`: killed and called again, killed and collected, failing and called again.
+/// DEL of `plugin`, in all forms.
 pub(crate) fn del(plugin: &'static str) {
-    let Some(world) = World::new(plugin, "DEL") else { return };
-    let passes = [
-        ("DEL", Harm::Kill, Cleaner::Del, false),
-        ("DEL", Harm::Kill, Cleaner::Gc, false),
-        ("DEL", Harm::Fail, Cleaner::Del, false),
-    ];
-    all(&world, plugin, &passes);
+    all(plugin, "DEL", &[0, 1, 2]);
+}
+
+/// ADD of a pod in one form, on a machine of its own: a trial with an API server takes longer than others.
+pub(crate) fn add_of_pod(number: usize) {
+    all("pod", "ADD", &[number]);
+}
+
+/// DEL of a pod in one form.
+pub(crate) fn del_of_pod(number: usize) {
+    all("pod", "DEL", &[number]);
 }
 
 /// ADD and DEL of `plugin`, both of which wait for no disk.
@@ -71,11 +79,13 @@ pub(crate) fn no_sync(plugin: &'static str) {
     }
 }
 
-fn all(world: &World, plugin: &str, passes: &[(&'static str, Harm, Cleaner, bool)]) {
+fn all(plugin: &'static str, verb: &'static str, numbers: &[usize]) {
+    let Some(world) = World::new(plugin, &format!("{}-{}", verb.to_lowercase(), numbers[0])) else { return };
     let mut failures = Vec::new();
     let mut summary = format!("crash {plugin}");
-    for (number, &(verb, harm, cleaner, is_fresh)) in passes.iter().enumerate() {
-        let mut pass = Pass { world, verb, cleaner, is_fresh, count: 0, missed: 0, failures: Vec::new() };
+    for &number in numbers {
+        let (harm, cleaner, is_fresh) = if verb == "ADD" { ADD[number] } else { DEL[number] };
+        let mut pass = Pass { world: &world, verb, cleaner, is_fresh, count: 0, missed: 0, failures: Vec::new() };
         pass.go(harm, number);
         let (count, missed, failed) = (pass.count, pass.missed, pass.failures.len());
         let made = format!("{count} trials, {missed} not reached, {failed} failed");

@@ -37,10 +37,10 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// A world for containers of this plugin, `verb` after `verb`; `None` where it needs what there is not.
-    pub(crate) fn new(plugin: &'static str, verb: &str) -> Option<Self> {
+    /// A world for containers of this plugin, with calls that `name` stands for; `None` where it needs what there is not.
+    pub(crate) fn new(plugin: &'static str, name: &str) -> Option<Self> {
         let (cluster, host) = if plugin == POD {
-            let (cluster, host) = Cluster::new(&format!("{POD}-{}", verb.to_lowercase()))?;
+            let (cluster, host) = Cluster::new(&format!("{POD}-{name}"))?;
             (Some(cluster), host)
         } else {
             (None, Sandbox::new())

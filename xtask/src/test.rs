@@ -4,7 +4,7 @@
 //!  in front   tools ─ check ─ build ─ netns (1) ─ crash ─ e2e ─ api (3) ─ cluster (1, 2, 3)
 //!  behind     reference (1) ─ release (2)
 //!  behind     kubernetes (3)
-//!  behind     kernels (after netns, 2)
+//!  behind     kernels (after netns, with --all after cluster, 2)
 //! ```
 //!
 //! A number is of a stage that another one needs. The tests mostly wait, and those behind take the time that this leaves.
@@ -108,8 +108,8 @@ fn lanes(args: &Args) -> Vec<Lane> {
         front.push(stage("cluster", &["kubernetes", "release", "reference"], 20, cluster));
         behind[0].push(stage("release", &[], 40, |_| dist::braid_or_glibc().map(drop)));
         behind.push(vec![stage("kubernetes", &[], 40, |_| xtask(&["cluster", "build"]))]);
-        // What it has to try, the tests on this kernel note.
-        let after = Some("netns");
+        // What it has to try, the tests on this kernel note. All of it needs the whole machine.
+        let after = Some(if args.all { "cluster" } else { "netns" });
         behind.push(vec![Stage { after, ..stage("kernels", &["build", "release"], 30, other_kernels) }]);
     }
     let behind = behind.into_iter().map(|stages| Lane { stages, is_behind: true });
