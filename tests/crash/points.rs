@@ -46,6 +46,11 @@ impl fmt::Display for Point {
 }
 
 impl Point {
+    fn of(syscall: &str, text: &str, is_start_up: bool) -> Self {
+        let text = text.chars().take(SHOWN_LEN).collect();
+        Self { syscall: syscall.to_owned(), nth: 1, text, is_start_up }
+    }
+
     /// Errors that it is made to return, each in a trial of its own.
     pub(crate) fn errors(&self) -> &'static [&'static str] {
         match self.syscall.as_str() {
@@ -66,10 +71,11 @@ impl Point {
         }
     }
 
-    /// Whether no program can go on, or tell, when this system call fails: the C library and the allocator end it, and
-    /// braid itself does when a thread can't come back from a container's namespace.
+    /// Whether no program can go on, or tell, when this system call fails: the C library, the allocator and tokio, which
+    /// asks for a pair of sockets as it starts, end it, and braid itself does when a thread can't come back from a container's
+    /// namespace.
     pub(crate) fn may_end_the_process(&self) -> bool {
-        self.is_start_up || matches!(self.syscall.as_str(), "brk" | "mmap" | "mremap" | "setns")
+        self.is_start_up || matches!(self.syscall.as_str(), "brk" | "mmap" | "mremap" | "setns" | "socketpair")
     }
 
     /// Whether it waits until something is on a disk.
@@ -93,7 +99,7 @@ pub(crate) fn points(call: &Call, verb: &str) -> Vec<Point> {
     let mut is_start_up = true;
     // strace counts from the first system call behind `execve`.
     for line in trace.lines().skip(1) {
-        let text = line.split_once(' ').map_or(line, |(_pid, text)| text.trim_start());
+        let text = call_of(line);
         let Some((syscall, _)) = text.split_once('(') else { continue };
         // Not in every run: sysctls give way to who changes a link.
         if text.ends_with("(To be restarted)") {
@@ -101,12 +107,23 @@ pub(crate) fn points(call: &Call, verb: &str) -> Vec<Point> {
         }
         is_start_up &= !text.starts_with("read(0,");
         let nth = 1 + points.iter().filter(|point| point.syscall == syscall).count();
-        let text = text.chars().take(SHOWN_LEN).collect();
-        points.push(Point { syscall: syscall.to_owned(), nth, text, is_start_up });
+        points.push(Point { nth, ..Point::of(syscall, text, is_start_up) });
     }
     assert!(!is_start_up && points.len() > 50, "this is no plugin call: {trace}");
     assert!(points.len() < MOST, "{verb} makes {} system calls: {trace}", points.len());
     points
+}
+
+/// A line of strace without the process in front.
+fn call_of(line: &str) -> &str {
+    line.split_once(' ').map_or(line, |(_pid, text)| text.trim_start())
+}
+
+/// Whether a system call that the kernel may fail so was made to. Threads take turns, so this may be another one than in the
+/// run that was counted.
+fn failed(trace: &str, syscall: &str, errno: &str) -> bool {
+    let made = trace.lines().find(|line| line.contains("(INJECTED)"));
+    made.is_some_and(|line| Point::of(syscall, call_of(line), false).errors().contains(&errno))
 }
 
 /// Runs `call` with a fault; `None` where it never came to that point.
@@ -120,7 +137,7 @@ pub(crate) fn run(call: &Call, verb: &str, point: &Point, fault: Fault) -> Optio
     let answer = call.clone().under(&format!("timeout -k 1 {PATIENCE_S} {strace}")).run(verb);
     let happened = match fault {
         Fault::Kill => answer.code == KILLED,
-        Fault::Error(_) => fs::read_to_string(TRACE).is_ok_and(|trace| trace.contains("(INJECTED)")),
+        Fault::Error(errno) => fs::read_to_string(TRACE).is_ok_and(|trace| failed(&trace, syscall, errno)),
     };
     (happened || answer.code == HUNG).then_some(answer)
 }
