@@ -132,32 +132,32 @@ fn ipvlan_del_can_stop_anywhere() {
 
 #[test]
 fn pod_with_three_networks_killed_add_is_undone_by_del() {
-    trials::add_of_pod(0);
+    trials::add_of_pod(trials::KILLED);
 }
 
 #[test]
 fn pod_with_three_networks_killed_add_is_undone_by_gc() {
-    trials::add_of_pod(1);
+    trials::add_of_pod(trials::COLLECTED);
 }
 
 #[test]
 fn pod_with_three_networks_failed_add_is_undone_by_del() {
-    trials::add_of_pod(2);
+    trials::add_of_pod(trials::FAILED);
 }
 
 #[test]
 fn pod_with_three_networks_killed_del_is_undone_by_del() {
-    trials::del_of_pod(0);
+    trials::del_of_pod(trials::KILLED);
 }
 
 #[test]
 fn pod_with_three_networks_killed_del_is_undone_by_gc() {
-    trials::del_of_pod(1);
+    trials::del_of_pod(trials::COLLECTED);
 }
 
 #[test]
 fn pod_with_three_networks_failed_del_is_undone_by_del() {
-    trials::del_of_pod(2);
+    trials::del_of_pod(trials::FAILED);
 }
 
 #[test]

@@ -41,6 +41,11 @@ enum Harm {
 /// Trials at all points of a verb: the harm, who cleans up, and whether the host is new each time.
 type Form = (Harm, Cleaner, bool);
 
+/// Places of the forms in [`ADD`] and [`DEL`]: killed, killed and collected, failing.
+pub(crate) const KILLED: usize = 0;
+pub(crate) const COLLECTED: usize = 1;
+pub(crate) const FAILED: usize = 2;
+
 /// ADD: killed on a used host, killed on a new one, failing on a new one.
 const ADD: [Form; 3] =
     [(Harm::Kill, Cleaner::Del, false), (Harm::Kill, Cleaner::Gc, true), (Harm::Fail, Cleaner::Del, true)];
@@ -50,22 +55,22 @@ const DEL: [Form; 3] =
 
 /// ADD of `plugin`, in all forms.
 pub(crate) fn add(plugin: &'static str) {
-    all(plugin, "ADD", &[0, 1, 2]);
+    all(plugin, "ADD", &[KILLED, COLLECTED, FAILED]);
 }
 
 /// DEL of `plugin`, in all forms.
 pub(crate) fn del(plugin: &'static str) {
-    all(plugin, "DEL", &[0, 1, 2]);
+    all(plugin, "DEL", &[KILLED, COLLECTED, FAILED]);
 }
 
 /// ADD of a pod in one form, on a machine of its own: a trial with an API server takes longer than others.
-pub(crate) fn add_of_pod(number: usize) {
-    all("pod", "ADD", &[number]);
+pub(crate) fn add_of_pod(form: usize) {
+    all("pod", "ADD", &[form]);
 }
 
 /// DEL of a pod in one form.
-pub(crate) fn del_of_pod(number: usize) {
-    all("pod", "DEL", &[number]);
+pub(crate) fn del_of_pod(form: usize) {
+    all("pod", "DEL", &[form]);
 }
 
 /// ADD and DEL of `plugin`, both of which wait for no disk.
