@@ -16,6 +16,7 @@ mod lane;
 mod stage;
 
 use crate::cluster::own;
+use crate::vm::Part;
 use crate::{build, dist, sh, tools};
 use anyhow::{Context, Result};
 use lane::Lane;
@@ -161,11 +162,12 @@ fn part(args: &Args, target: &str) -> Result<()> {
     let of_target = ["--package", "braid-tests", "--test", target, "--"];
     let list = sh::read(sh::cmd("cargo", ["test"]).args(of_target).args(["--list", "--format", "terse"]))?;
     let all = list.lines().filter_map(|line| line.strip_suffix(": test"));
-    let all = all.filter(|name| !name.starts_with(CRASH_OF_PODS));
+    let all = all.filter(|name| !name.starts_with(CRASH_OF_PODS)).map(String::from);
     let offset = usize::try_from(commit_number()).context("the number of a commit")? % QUICK_STEP;
-    let part: Vec<&str> = all.skip(offset).step_by(QUICK_STEP).collect();
+    let part = Part { offset, step: QUICK_STEP }.of(all.collect());
     println!("{} of the tests of {target}, every {QUICK_STEP}. from {offset} on", part.len());
-    tests(args, &[&of_target[..], &["--exact"], &part].concat())
+    let names: Vec<&str> = part.iter().map(String::as_str).collect();
+    tests(args, &[&of_target[..], &["--exact"], &names].concat())
 }
 
 /// All tests with an API server.

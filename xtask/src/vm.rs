@@ -48,15 +48,15 @@ pub(crate) struct Args {
 
 /// One test in `step`, from number `offset` on: `offset/step`, `step` at least 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Part {
-    offset: usize,
-    step: usize,
+pub(crate) struct Part {
+    pub(crate) offset: usize,
+    pub(crate) step: usize,
 }
 
 impl Part {
     const ALL: Self = Self { offset: 0, step: 1 };
 
-    fn of(self, tests: Vec<String>) -> Vec<String> {
+    pub(crate) fn of(self, tests: Vec<String>) -> Vec<String> {
         tests.into_iter().skip(self.offset).step_by(self.step).collect()
     }
 }

@@ -33,7 +33,7 @@ struct Ratio<'a> {
     at_most: f64,
 }
 
-/// What all runs share.
+/// Settings that all runs share.
 struct Runs<'a> {
     /// ADDs and DELs of each setting.
     count: usize,
