@@ -63,7 +63,7 @@ const QUICK_CRASH_STEP: u64 = 61;
 /// Number of tests in network namespaces, and of crashes, of which `--quick` runs one.
 const QUICK_STEP: usize = 4;
 /// Number of tests left to another kernel of which one is run: emulated, each takes many times as long.
-const KERNEL_STEP: u64 = 5;
+const KERNEL_STEP: u64 = 10;
 /// Crash tests that need an API server.
 const CRASH_OF_PODS: &str = "pod_with_";
 /// Tests at once for each processor. Most of them wait for the kernel or for traffic.
@@ -198,7 +198,7 @@ fn crash_points(args: &Args) -> (u64, u64) {
 }
 
 /// A number that differs between commits, so that the crash points tried differ; 0 outside a checkout.
-fn commit_number() -> u64 {
+pub(crate) fn commit_number() -> u64 {
     let commit = sh::read(&mut sh::cmd("git", ["rev-parse", "HEAD"])).unwrap_or_default();
     commit.get(..8).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or_default()
 }

@@ -5,7 +5,7 @@ mod guest;
 mod initrd;
 mod kernel;
 
-use crate::test::journal;
+use crate::test::{commit_number, journal};
 use crate::{dist, sh};
 use anyhow::{Context, Result, bail};
 use kernel::Kernel;
@@ -13,14 +13,15 @@ use std::io::{Write, stdout};
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 /// Debian 12's, Debian 13's and the newest that Debian 13 has as a backport.
 const ALL: [&str; 3] = ["6.1", "6.12", "newest"];
 
 /// Number of crash points of which an emulated machine tries one; the second where only a part of the tests is run.
-const CRASH_STEP: u64 = 9;
-const SAMPLED_STEP: u64 = 27;
+const CRASH_STEP: u64 = 45;
+const SAMPLED_STEP: u64 = 61;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -122,21 +123,25 @@ struct Ended {
 
 /// Runs each kernel's guest, of which one takes one processor, so many at once; the results in the kernels' order.
 fn side_by_side(kernels: &[Kernel], at_once: usize, run: impl Fn(&Kernel) -> Result<i32> + Sync) -> Vec<Ended> {
-    let timed = |kernel| {
-        let start = Instant::now();
-        Ended { code: run(kernel), seconds: start.elapsed().as_secs() }
+    let next = AtomicUsize::new(0);
+    let one_by_one = || {
+        let mut ended = Vec::new();
+        loop {
+            let place = next.fetch_add(1, Ordering::Relaxed);
+            let Some(kernel) = kernels.get(place) else { return ended };
+            let start = Instant::now();
+            ended.push((place, Ended { code: run(kernel), seconds: start.elapsed().as_secs() }));
+        }
     };
-    let mut ended = Vec::new();
-    for some in kernels.chunks(at_once) {
-        ended.extend(std::thread::scope(|scope| {
-            let guests: Vec<_> = some.iter().map(|kernel| scope.spawn(|| timed(kernel))).collect();
-            guests
-                .into_iter()
-                .map(|guest| guest.join().unwrap_or_else(|panic| resume_unwind(panic)))
-                .collect::<Vec<_>>()
-        }));
-    }
-    ended
+    let mut ended = std::thread::scope(|scope| {
+        let guests: Vec<_> = (0..at_once).map(|_| scope.spawn(one_by_one)).collect();
+        guests
+            .into_iter()
+            .flat_map(|guest| guest.join().unwrap_or_else(|panic| resume_unwind(panic)))
+            .collect::<Vec<_>>()
+    });
+    ended.sort_unstable_by_key(|(place, _)| *place);
+    ended.into_iter().map(|(_, ended)| ended).collect()
 }
 
 /// Builds braid and its tests, and returns the command that runs the tests that depend on the kernel.
@@ -152,30 +157,36 @@ fn tests(args: &Args) -> Result<Vec<String>> {
     let find = |name: &str| executable(&built, name).with_context(|| format!("cargo names no executable for {name:?}"));
     let (netns, crash) = (find("netns")?, find("crash")?);
     let reference = sh::cache().join("reference");
-    let crash = format!("BRAID_CRASH_STEP={} {crash}", if args.part.is_some() { SAMPLED_STEP } else { CRASH_STEP });
+    let step = if args.part.is_some() { SAMPLED_STEP } else { CRASH_STEP };
+    let offset = commit_number() % step;
+    let crash = format!("BRAID_CRASH_STEP={step} BRAID_CRASH_OFFSET={offset} {crash}");
     let kinds = ["ipvlan", "vlan", "dummy"];
     let points = kinds.iter().chain(&["netkit", "shaped_bridge_of_netkits"]);
     let points = points.map(|kind| format!("{kind}_add_can_stop_anywhere {kind}_del_can_stop_anywhere"));
     let points = points.collect::<Vec<_>>().join(" ");
     let run = if let Some(notes) = &args.skipped {
         let part = args.part.unwrap_or(Part::ALL);
-        format!("{} && {}", exactly(&netns, notes, "netns", part)?, exactly(&crash, notes, "crash", part)?)
+        both(&exactly(&netns, notes, "netns", part)?, &exactly(&crash, notes, "crash", part)?)
     } else if args.lacking {
         let host_ports = "of_a_bridge_by_ebpf by_ebpf_a_client beside_the_bridge in_a_vlan of_sctp";
         let neighbours = "bridge::neighbours bridge::a_container";
         let lacking = format!(
             "ipvlan vlan:: dummy:: dhcp::types netkit ports:: bridge_with_vlans bandwidth:: {host_ports} {neighbours} doctor_finds"
         );
-        format!("{netns} {lacking} && {crash} --exact {points}")
+        both(&format!("{netns} {lacking}"), &format!("{crash} --exact {points}"))
     } else {
         let all = format!("{netns} --skip hostile:: --skip parallel:: --skip reference::");
         let reference = kinds.map(|kind| format!("reference::{kind}")).join(" ");
-        format!(
-            "{all} && {netns} --exact {reference} reference::a_bridge_and_a_ptp_of_netkits_but_for_the_kind && {crash} --exact {points}"
-        )
+        let netkits = "reference::a_bridge_and_a_ptp_of_netkits_but_for_the_kind";
+        both(&both(&all, &format!("{netns} --exact {reference} {netkits}")), &format!("{crash} --exact {points}"))
     };
     let script = format!("export BRAID_BIN={} BRAID_REFERENCE={}; {run}", braid.display(), reference.display());
     Ok(["sh", "-c", &script].map(String::from).to_vec())
+}
+
+/// Runs two commands, the second also when the first fails, which fails both.
+fn both(first: &str, second: &str) -> String {
+    format!("{first}; first=$?; {second} && [ $first = 0 ]")
 }
 
 /// Runs this part of the tests of `target` that the notes left to other kernels, in the program `run`.
@@ -198,7 +209,7 @@ mod tests {
     use std::sync::Barrier;
 
     #[test]
-    fn two_guests_of_three_run_at_once_and_each_answer_is_its_kernels() {
+    fn two_guests_run_at_once_the_third_when_one_has_ended_and_each_answer_is_its_kernels() {
         let kernels = ["a", "bb", "ccc"].map(|release| Kernel {
             release: release.to_owned(),
             image: PathBuf::new(),
@@ -206,7 +217,7 @@ mod tests {
         });
         let both = Barrier::new(2);
         let ended = side_by_side(&kernels, 2, |kernel| {
-            if kernel.release != "ccc" {
+            if kernel.release != "a" {
                 both.wait();
             }
             Ok(i32::try_from(kernel.release.len())?)
@@ -221,6 +232,15 @@ mod tests {
         assert_eq!(parts, [vec!["a", "d"], vec!["b"], vec!["c"]]);
         assert_eq!(Part::ALL.of(tests()), tests());
         assert!(["3/3", "0/0", "1", "a/b"].iter().all(|part| part.parse::<Part>().is_err()));
+    }
+
+    #[test]
+    fn the_second_of_both_runs_in_any_case_and_each_can_fail() {
+        for (first, second) in [(true, true), (true, false), (false, true), (false, false)] {
+            let script = both(&first.to_string(), &format!("(echo said; {second})"));
+            let done = sh::cmd("sh", ["-c", &script]).output().unwrap();
+            assert_eq!((done.status.success(), &*done.stdout), (first && second, &b"said\n"[..]));
+        }
     }
 
     #[test]
