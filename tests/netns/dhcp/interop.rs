@@ -14,7 +14,7 @@ fn the_reference_plugins_get_and_give_back_leases_of_our_daemon() {
     let ipam = json!({"type": "dhcp", "priority": 5});
     let call = host.call("macvlan", &pod, macvlan()).with("ipam", ipam).reference();
     let result = call.add().result();
-    assert_eq!(server.addresses(), [address(&result)]);
+    server.await_address(&address(&result));
     assert_eq!(result["ips"][0]["gateway"], "10.3.0.254");
     assert_eq!(result["routes"], json!([{"dst": "0.0.0.0/0", "gw": "10.3.0.254", "priority": 5}]));
     assert!(pod.can_ping("10.3.0.254"));
@@ -36,7 +36,7 @@ fn ours_get_and_give_back_leases_of_the_reference_daemon() {
     let pod = host.pod("a");
     let call = host.call("macvlan", &pod, macvlan());
     let result = call.add().result();
-    assert_eq!(server.addresses(), [address(&result)]);
+    server.await_address(&address(&result));
     assert_eq!(pod.addrs("eth0"), [format!("{}/16", address(&result))]);
     assert!(pod.can_ping("10.3.0.254"));
     call.check(&result).ok();

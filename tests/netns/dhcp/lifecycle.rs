@@ -15,7 +15,7 @@ fn a_macvlan_gets_an_address_a_gateway_and_routes_and_gives_them_back() {
     let conf = json!({"type": "dhcp", "priority": 77});
     let call = host.call("macvlan", &pod, macvlan()).with("ipam", conf);
     let result = call.add().result();
-    let leased = server.leases();
+    let leased = server.await_leases(1);
     let [(_, mac, ip)] = &leased[..] else { panic!("{leased:?}") };
     assert_eq!(&pod.the_link("eth0")["address"], &json!(mac));
     assert_eq!(pod.addrs("eth0"), [format!("{ip}/16")]);
@@ -30,7 +30,7 @@ fn a_macvlan_gets_an_address_a_gateway_and_routes_and_gives_them_back() {
     assert_eq!((&default["gateway"], &default["metric"]), (&json!("10.3.0.254"), &json!(77)));
     assert!(pod.can_ping("10.3.0.254"));
     call.check(&result).ok();
-    assert_eq!(server.leases(), leased, "CHECK asks for nothing new");
+    assert_eq!(server.await_leases(1), leased, "CHECK asks for nothing new");
     call.clone().prev(&result).del().ok();
     server.await_free();
     assert_eq!(pod.link_names(), Vec::<String>::new());
@@ -77,13 +77,16 @@ fn both_families_are_asked_for_where_both_are_named() {
         let ipam = json!({"type": "dhcp", "ipFamilies": families});
         let call = host.call("macvlan", &pod, macvlan()).with("ipam", ipam);
         let result = call.add().result();
-        let leased = server.addresses();
         let ips: Vec<&str> =
             result["ips"].as_array().expect("a list").iter().filter_map(|ip| ip["address"].as_str()).collect();
+        let leased = server.await_leases(ips.len());
         assert_eq!(ips.len(), families.as_array().expect("a list").len(), "{result}");
         let v6 = ips.iter().find(|ip| ip.contains(':')).expect("an IPv6 address");
         assert!(v6.starts_with("fd00:3::") && v6.ends_with("/128"), "{v6}");
-        assert!(ips.iter().all(|ip| leased.iter().any(|leased| ip.split('/').next() == Some(leased))), "{leased:?}");
+        assert!(
+            ips.iter().all(|ip| leased.iter().any(|(.., leased)| ip.split('/').next() == Some(leased))),
+            "{leased:?}"
+        );
         assert!(ips.iter().all(|ip| pod.addrs("eth0").contains(&(*ip).to_owned())), "{ips:?}");
         assert!(pod.can_ping("fd00:3::254"), "the route comes by router advertisement");
         call.check(&result).ok();
@@ -183,7 +186,7 @@ fn later_plugins_of_the_chain_see_the_addresses() {
     let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": plugins});
     let call = host.call("braid", &pod, conf);
     let result = call.add().result();
-    assert_eq!(server.addresses(), [address(&result)]);
+    server.await_address(&address(&result));
     assert_eq!(pod.sysctl("net/ipv4/conf/eth0/arp_filter"), "1");
     call.check(&result).ok();
     call.del().ok();

@@ -19,8 +19,7 @@ fn a_lease_is_prolonged_by_unicast_before_it_ends() {
     let pod = host.pod("a");
     let call = host.call("macvlan", &pod, macvlan());
     let result = call.add().result();
-    let (expiry, ..) = server.leases()[0];
-    until("the lease is prolonged", || (server.leases()[0].0 > expiry).then_some(()));
+    server.await_prolonged();
     assert!(!server.log().contains("no address range available"), "{}", server.log());
     assert_eq!(pod.addrs("eth0"), [format!("{}/16", address(&result))]);
     call.check(&result).ok();
@@ -38,10 +37,9 @@ fn a_lease_outlives_the_daemon_and_the_next_one_goes_on_with_it() {
     let pod = host.pod("a");
     let call = host.call("macvlan", &pod, macvlan());
     let result = call.add().result();
-    let (expiry, ..) = server.leases()[0];
     drop(first);
     let _second = daemon(&host, &[]);
-    until("the lease is prolonged", || (server.leases()[0].0 > expiry).then_some(()));
+    server.await_prolonged();
     let acquired = server.log().matches("DHCPDISCOVER").count();
     call.check(&result).ok();
     assert_eq!(server.log().matches("DHCPDISCOVER").count(), acquired, "the lease is still known");

@@ -82,9 +82,31 @@ impl Server {
     /// The lines of its file of leases that are about an address: expiry, hardware address or number, address.
     pub(super) fn leases(&self) -> Vec<(u64, String, String)> {
         let text = fs::read_to_string(&self.leases).unwrap_or_default();
-        let lines = text.lines().filter(|line| !line.starts_with("duid"));
+        // The server may be writing the last line.
+        let (whole, _) = text.rsplit_once('\n').unwrap_or_default();
+        let lines = whole.lines().filter(|line| !line.starts_with("duid"));
         let word = |line: &str, at: usize| line.split(' ').nth(at).unwrap_or_default().to_owned();
         lines.map(|line| (word(line, 0).parse().unwrap_or_default(), word(line, 1), word(line, 2))).collect()
+    }
+
+    /// Waits until so many are leased. The server answers before it writes its file, and empties it first.
+    #[track_caller]
+    pub(super) fn await_leases(&self, count: usize) -> Vec<(u64, String, String)> {
+        until("all leases are in the file", || Some(self.leases()).filter(|leases| leases.len() == count))
+    }
+
+    /// Waits until this address is leased and no other.
+    #[track_caller]
+    pub(super) fn await_address(&self, expected: &str) {
+        until("the address is leased", || (self.addresses() == [expected]).then_some(()));
+    }
+
+    /// Waits until the only lease is prolonged.
+    #[track_caller]
+    pub(super) fn await_prolonged(&self) {
+        let expiry = || self.await_leases(1)[0].0;
+        let before = expiry();
+        until("the lease is prolonged", || (expiry() > before).then_some(()));
     }
 
     /// The addresses that are leased.

@@ -23,7 +23,7 @@ fn macvlan_and(host: &Sandbox, pod: &Ns, behind: &Value) -> Call {
 #[track_caller]
 fn assert_comes_and_goes(host: &Sandbox, pod: &Ns, call: &Call, server: &Server) {
     let result = call.add().result();
-    assert_eq!(server.addresses(), [address(&result)]);
+    server.await_address(&address(&result));
     assert_eq!(pod.addrs("eth0"), [format!("{}/16", address(&result))]);
     pod.run("ping -n -q -c 1 -w 10 -I eth0 10.3.0.254");
     call.check(&result).ok();
@@ -128,8 +128,7 @@ fn a_lease_is_prolonged_through_a_link_in_a_vrf() {
     let call = macvlan_and(&host, &pod, &json!({"type": "vrf", "vrfname": "blue"}));
     let result = call.add().result();
     assert_eq!(pod.the_link("eth0")["master"], "blue");
-    let (expiry, ..) = server.leases()[0];
-    super::until("the lease is prolonged", || (server.leases()[0].0 > expiry).then_some(()));
+    server.await_prolonged();
     call.check(&result).ok();
     call.del().ok();
     server.await_free();
