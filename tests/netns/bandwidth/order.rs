@@ -190,12 +190,48 @@ fn send_16(from: &Ns, there: &Ns, to: &str, bytes: usize) -> Vec<Vec<Arrival>> {
     })
 }
 
-#[test]
-fn what_a_connection_sends_again_passes_nothing_that_it_sent_before() {
-    /// So many that some would pass others.
+/// Has 16 connections send until 150 packets were sent again, so many that some would pass others. Returns how many were
+/// refused since an older one came after a newer one (RFC 7323).
+#[track_caller]
+fn refused_of_sent_again(from: &Ns, there: &Ns, to: &str) -> u64 {
     const AGAIN: u64 = 150;
     // A program counts, which a slow machine should not be busy with.
     let pause = || std::thread::sleep(Duration::from_millis(200));
+    let again = || counted(from, "TcpRetransSegs");
+    let refused = || counted(there, "TcpExtPAWSEstab");
+    let (before, refused_before) = (again(), refused());
+    let mut seen = before;
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                from.while_sending(there, to, || {
+                    while !done.load(Ordering::Relaxed) {
+                        pause();
+                    }
+                });
+            });
+        }
+        // However long that takes a slow sender, as long as it sends some again.
+        let mut last = Instant::now();
+        while seen - before < AGAIN && last.elapsed() < PATIENCE {
+            pause();
+            let now = again();
+            if now > seen {
+                (last, seen) = (Instant::now(), now);
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(seen - before >= AGAIN, "{} sent again to {to}", seen - before);
+    refused() - refused_before
+}
+
+#[test]
+fn what_a_connection_sends_again_passes_nothing_that_it_sent_before() {
+    /// Known by its hash alone, a connection has 3 to 7 refused each time. A machine that is busy all over sets a timer off
+    /// late: then one may still wait that should have left, and another time none does.
+    const TRIES: usize = 5;
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = shaped(&host, &pod, &conf::bridge(), &slow());
@@ -203,35 +239,8 @@ fn what_a_connection_sends_again_passes_nothing_that_it_sent_before() {
     host.host().receive_in_order();
     pod.receive_in_order();
     for (from, there, to) in [(host.host(), &*pod, "10.1.0.2"), (&*pod, host.host(), "10.1.0.1")] {
-        let again = || counted(from, "TcpRetransSegs");
-        let before = again();
-        let done = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            for _ in 0..16 {
-                scope.spawn(|| {
-                    from.while_sending(there, to, || {
-                        while !done.load(Ordering::Relaxed) {
-                            pause();
-                        }
-                    });
-                });
-            }
-            // However long that takes a slow sender, as long as it sends some again.
-            let (mut last, mut seen) = (Instant::now(), before);
-            while seen - before < AGAIN && last.elapsed() < PATIENCE {
-                pause();
-                let now = again();
-                if now > seen {
-                    (last, seen) = (Instant::now(), now);
-                }
-            }
-            done.store(true, Ordering::Relaxed);
-        });
-        // RFC 7323: an older packet after a newer one is dropped. Known by its hash alone, a connection has 3 to 7 refused. A
-        // machine that is busy all over sets a timer off late: then one may still wait that should have left.
-        let refused = counted(there, "TcpExtPAWSEstab");
-        let again = again() - before;
-        assert!(refused <= 1 && again >= AGAIN, "{refused} packets refused, {again} sent again to {to}");
+        let mut tries = (0..TRIES).map(|_| refused_of_sent_again(from, there, to));
+        assert!(tries.any(|refused| refused <= 1), "{TRIES} times more than one refused to {to}");
     }
     call.prev(&result).del().ok();
     host.assert_nothing_left();
