@@ -184,7 +184,7 @@ fn tests(args: &Args) -> Result<Vec<String>> {
     Ok(["sh", "-c", &script].map(String::from).to_vec())
 }
 
-/// Runs two commands, the second also when the first fails, which fails both.
+/// A shell command that runs two, the second also when the first fails. It fails if one of them does.
 fn both(first: &str, second: &str) -> String {
     format!("{first}; first=$?; {second} && [ $first = 0 ]")
 }
@@ -215,10 +215,10 @@ mod tests {
             image: PathBuf::new(),
             modules: PathBuf::new(),
         });
-        let both = Barrier::new(2);
+        let meeting = Barrier::new(2);
         let ended = side_by_side(&kernels, 2, |kernel| {
             if kernel.release != "a" {
-                both.wait();
+                meeting.wait();
             }
             Ok(i32::try_from(kernel.release.len())?)
         });
