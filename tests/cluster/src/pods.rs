@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStdout, Stdio};
-use xtask::cluster::{Cluster, Node};
+use std::time::Duration;
+use xtask::cluster::{Cluster, Node, wait};
 use xtask::sh;
 
 /// The labels `app` of the pods of each verb that makes any.
@@ -15,6 +16,9 @@ pub(crate) const LIMIT: &str = "limit";
 pub(crate) const HOST_PORT: &str = "host-port";
 pub(crate) const NETWORKS: &str = "networks";
 pub(crate) const APPS: [&str; 5] = [BURST, SMOKE, LIMIT, HOST_PORT, NETWORKS];
+
+/// Longest time until all pods are Ready, or gone.
+const LONGEST: Duration = Duration::from_mins(5);
 
 /// The spec of a pod that runs `script` in busybox's shell, on any node.
 pub(crate) fn spec(script: &str) -> Value {
@@ -39,13 +43,13 @@ pub(crate) fn pod(name: &str, app: &str, spec: &Value) -> Value {
 
 /// Waits until the pods with the label `app=<app>` are Ready.
 pub(crate) fn await_ready(cluster: &Cluster, app: &str) -> Result<()> {
-    let wait = ["wait", "--for=condition=Ready", "--timeout=120s", "pod", "-l"];
+    let wait = ["wait", "--for=condition=Ready", &wait::timeout(LONGEST), "pod", "-l"];
     sh::read(cluster.kubectl(wait).arg(format!("app={app}"))).map(drop)
 }
 
 /// Deletes what there is of these kinds with the label `app=<app>`, and waits until it is gone.
 pub(crate) fn delete(cluster: &Cluster, kinds: &str, app: &str) -> Result<()> {
-    let delete = ["delete", kinds, "--ignore-not-found", "--timeout=120s", "-l"];
+    let delete = ["delete", kinds, "--ignore-not-found", &wait::timeout(LONGEST), "-l"];
     sh::read(cluster.kubectl(delete).arg(format!("app={app}"))).map(drop)
 }
 
@@ -56,9 +60,11 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Watches the pods with the label `app=<app>`, which may be there or not yet, for at most five minutes.
+    /// Watches the pods with the label `app=<app>`, which may be there or not yet, for at most five minutes on a usual machine.
     pub(crate) fn start(cluster: &Cluster, app: &str) -> Result<Self> {
-        let path = format!("/api/v1/namespaces/default/pods?watch=1&timeoutSeconds=300&labelSelector=app%3D{app}");
+        let seconds = wait::on_this_machine(LONGEST).as_secs();
+        let path =
+            format!("/api/v1/namespaces/default/pods?watch=1&timeoutSeconds={seconds}&labelSelector=app%3D{app}");
         let mut command = cluster.kubectl(["get", "--raw", &path]);
         let mut kubectl = command.stdout(Stdio::piped()).spawn().context("start kubectl")?;
         let events = BufReader::new(kubectl.stdout.take().context("kubectl has no output")?).lines();

@@ -4,11 +4,13 @@ use crate::leftovers::{self, Traces};
 use crate::pods;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
-use std::time::Instant;
-use xtask::cluster::{API_SERVER, Cluster, Node};
+use std::time::{Duration, Instant};
+use xtask::cluster::{API_SERVER, Cluster, Node, wait};
 use xtask::sh;
 
 const APP: &str = pods::SMOKE;
+/// Longest time until the pods are Ready, or gone.
+const LIMIT: Duration = Duration::from_mins(3);
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -41,7 +43,7 @@ pub(super) fn run_and_look(
     delete(cluster)?; // what an earlier run left to look at
     let start = Instant::now();
     cluster.create(&[deployment(options.pods)])?;
-    sh::read(&mut cluster.kubectl(["rollout", "status", "deployment/smoke", "--timeout=180s"]))?;
+    sh::read(&mut cluster.kubectl(["rollout", "status", "deployment/smoke", &wait::timeout(LIMIT)]))?;
     println!("{} pods Ready after {:.1} s", options.pods, start.elapsed().as_secs_f64());
 
     let found = running_pods(cluster)?;
@@ -90,7 +92,7 @@ fn deployment(replicas: u32) -> Value {
 
 /// Deletes the deployment, if there is one, and waits until its pods are gone.
 fn delete(cluster: &Cluster) -> Result<()> {
-    let wait = ["--cascade=foreground", "--ignore-not-found", "--timeout=180s"];
+    let wait = ["--cascade=foreground", "--ignore-not-found", &wait::timeout(LIMIT)];
     sh::read(cluster.kubectl(["delete", "deployment", APP]).args(wait)).map(drop)
 }
 

@@ -1,14 +1,14 @@
 //! Does a plugin's STATUS reach the node's Ready condition, with its reason, and go again?
 
 use anyhow::{Context, Result, ensure};
-use std::time::Instant;
-use xtask::cluster::{Cluster, Node};
+use std::time::{Duration, Instant};
+use xtask::cluster::{Cluster, Node, wait};
 use xtask::sh;
 
 /// Folder of a plugin's leases.
 const STORE: &str = "/var/lib/cni";
 /// The kubelet asks the runtime each 5 s and reports a change at once.
-const LIMIT: &str = "--timeout=40s";
+const LIMIT: Duration = Duration::from_secs(40);
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -41,7 +41,7 @@ fn names_the_store(message: &str) -> bool {
 
 fn wait_ready(cluster: &Cluster, node: Node, expected: bool) -> Result<()> {
     let condition = format!("--for=condition=Ready={expected}");
-    sh::read(&mut cluster.kubectl(["wait", &format!("node/{node}"), &condition, LIMIT])).map(drop)
+    sh::read(&mut cluster.kubectl(["wait", &format!("node/{node}"), &condition, &wait::timeout(LIMIT)])).map(drop)
 }
 
 /// The message of the node's Ready condition.

@@ -20,15 +20,16 @@ pub(crate) fn start(cluster: &Cluster) -> Result<()> {
     etcd.arg("--data-dir").arg(cluster.dir().join("etcd")).arg("--unsafe-no-fsync");
     let mut scheduler = in_netns(CONTROL_PLANE, bin().join("kube-scheduler"));
     scheduler.arg(flag("kubeconfig", cluster, "admin.conf")).arg("--leader-elect=false");
-    let commands = [etcd, api_server(cluster)?, controller_manager(cluster), scheduler];
+    let [api, controllers] = [[etcd, api_server(cluster)?], [controller_manager(cluster), scheduler]];
     let mut daemons: Vec<(&str, Child)> = Vec::new();
-    for (name, mut command) in LOGS.iter().zip(commands) {
-        daemons.push((name, wait::daemon(cluster, name, &mut command)?));
-    }
-    for (what, question) in [
-        ("the API server is ready", &["get", "--raw", "/readyz"][..]),
-        ("pods have a service account", &["get", "serviceaccount", "default"]),
+    // The controller manager ends if the API server takes longer than ten seconds.
+    for (names, commands, what, question) in [
+        (&LOGS[..2], api, "the API server is ready", &["get", "--raw", "/readyz"][..]),
+        (&LOGS[2..], controllers, "pods have a service account", &["get", "serviceaccount", "default"]),
     ] {
+        for (name, mut command) in names.iter().zip(commands) {
+            daemons.push((name, wait::daemon(cluster, name, &mut command)?));
+        }
         wait::until(what, Duration::from_mins(1), || {
             wait::alive(&mut daemons)?;
             wait::succeeds(&mut cluster.kubectl(question))

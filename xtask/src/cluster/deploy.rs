@@ -6,7 +6,7 @@ use crate::{dist, image, sh};
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const MANIFEST: &str = "deploy/braid.yaml";
 /// Patch of the manifest by which nodes also attach pods to networks, and what has to be there for that.
@@ -18,6 +18,8 @@ const PLUGINS: &str = "/opt/cni/bin";
 /// Folder into which the patch puts a conflist and a kubeconfig.
 const CONFIGURATIONS: &str = "/etc/cni/net.d";
 const DAEMON_SET: &str = "daemonset/braid";
+/// Longest time of one step; its pods may take twice that.
+const LIMIT: Duration = Duration::from_mins(1);
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -60,7 +62,7 @@ pub fn attach_networks(cluster: &Cluster) -> Result<()> {
     let start = Instant::now();
     let files = OBJECTS.iter().flat_map(|file| ["-f", file]);
     sh::read(cluster.kubectl(["apply"]).args(files))?;
-    sh::read(&mut cluster.kubectl(["wait", "crd", "--all", "--for=condition=Established", "--timeout=60s"]))?;
+    sh::read(&mut cluster.kubectl(["wait", "crd", "--all", "--for=condition=Established", &wait::timeout(LIMIT)]))?;
     let patch = ["patch", "--local", "-f", MANIFEST, "--patch-file", NETWORKS, "-o", "yaml"];
     let patched = sh::read(&mut cluster.kubectl(patch))?;
     sh::feed(&mut cluster.kubectl(["apply", "-f", "-"]), patched.as_bytes())?;
@@ -81,7 +83,7 @@ pub fn take_off(cluster: &Cluster) -> Result<()> {
     let start = Instant::now();
     sh::read(&mut cluster.kubectl(["patch", DAEMON_SET, "-n", "kube-system", "--patch-file", REMOVAL]))?;
     roll_out(cluster)?;
-    sh::read(&mut cluster.kubectl(["delete", "-f", MANIFEST, "--cascade=foreground", "--timeout=60s"]))?;
+    sh::read(&mut cluster.kubectl(["delete", "-f", MANIFEST, "--cascade=foreground", &wait::timeout(LIMIT)]))?;
     for node in cluster.nodes()? {
         let note = note(cluster, node);
         let before = fs::read_to_string(&note).with_context(|| format!("read {}", note.display()))?;
@@ -117,7 +119,7 @@ fn images(manifest: &str) -> impl Iterator<Item = &str> {
 
 /// Waits until its present pods run on all nodes.
 fn roll_out(cluster: &Cluster) -> Result<()> {
-    let mut status = cluster.kubectl(["rollout", "status", DAEMON_SET, "-n", "kube-system", "--timeout=120s"]);
+    let mut status = cluster.kubectl(["rollout", "status", DAEMON_SET, "-n", "kube-system", &wait::timeout(2 * LIMIT)]);
     sh::read(&mut status).map(drop)
 }
 

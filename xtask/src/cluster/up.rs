@@ -6,7 +6,10 @@ use crate::sh;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Longest time until the nodes are Ready.
+const LIMIT: Duration = Duration::from_mins(2);
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -88,5 +91,5 @@ fn start_nodes(cluster: &Cluster, nodes: &[Node], options: &Options) -> Result<(
         "--for=jsonpath={.status.nodeInfo.kubeletVersion}"
     };
     let names = nodes.iter().map(|node| format!("node/{node}"));
-    sh::run(cluster.kubectl(["wait", condition, "--timeout=120s"]).args(names).stdout(std::process::Stdio::null()))
+    sh::run(cluster.kubectl(["wait", condition, &wait::timeout(LIMIT)]).args(names).stdout(std::process::Stdio::null()))
 }

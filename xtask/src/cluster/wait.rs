@@ -10,9 +10,23 @@ use std::time::{Duration, Instant};
 const POLL: Duration = Duration::from_millis(100);
 const LOG_LINES: usize = 15;
 
-/// Waits until `holds`, asked each 100 ms, and fails after `limit`.
+/// Environment variable by which each time limit of the cluster is multiplied on a slow machine: a whole number, else 1.
+const SLOWNESS: &str = "BRAID_SLOWNESS";
+
+/// `limit`, on this machine.
+pub fn on_this_machine(limit: Duration) -> Duration {
+    let slowness = std::env::var(SLOWNESS).ok().and_then(|value| value.parse::<u32>().ok());
+    limit * slowness.unwrap_or(1).max(1)
+}
+
+/// kubectl's flag that ends a waiting after `limit`, on this machine.
+pub fn timeout(limit: Duration) -> String {
+    format!("--timeout={}s", on_this_machine(limit).as_secs())
+}
+
+/// Waits until `holds`, asked each 100 ms, and fails after `limit`, on this machine.
 pub fn until(what: &str, limit: Duration, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
-    let start = Instant::now();
+    let (start, limit) = (Instant::now(), on_this_machine(limit));
     while !holds().with_context(|| format!("wait until {what}"))? {
         if start.elapsed() > limit {
             bail!("wait until {what}: not within {limit:?}");
@@ -22,9 +36,9 @@ pub fn until(what: &str, limit: Duration, mut holds: impl FnMut() -> Result<bool
     Ok(())
 }
 
-/// Tries each 100 ms until it succeeds; after `limit` its last error is returned.
+/// Tries each 100 ms until it succeeds; after `limit`, on this machine, its last error is returned.
 pub fn eventually<T>(limit: Duration, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
-    let start = Instant::now();
+    let (start, limit) = (Instant::now(), on_this_machine(limit));
     loop {
         let result = attempt();
         if result.is_ok() || start.elapsed() > limit {
@@ -36,7 +50,8 @@ pub fn eventually<T>(limit: Duration, mut attempt: impl FnMut() -> Result<T>) ->
 
 /// Waits until all nodes are Ready.
 pub fn nodes(cluster: &Cluster) -> Result<()> {
-    sh::read(&mut cluster.kubectl(["wait", "node", "--all", "--for=condition=Ready", "--timeout=60s"])).map(drop)
+    let wait = ["wait", "node", "--all", "--for=condition=Ready"];
+    sh::read(cluster.kubectl(wait).arg(timeout(Duration::from_mins(1)))).map(drop)
 }
 
 /// Returns true if `command` succeeds; its output is dropped.

@@ -21,6 +21,8 @@ const RANGE: &str = "--dhcp-range=198.18.1.200,198.18.1.209,2m";
 const PREFIX: &str = "198.18.1.20";
 /// Longest time until the server has a release.
 const LIMIT: Duration = Duration::from_secs(10);
+/// Longest time until the daemons run, or are gone.
+const STEP: Duration = Duration::from_mins(1);
 
 /// Debian's dnsmasq on the lan, ended with this value.
 struct Server {
@@ -52,11 +54,11 @@ pub(super) fn check(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
     await_nothing_left(cluster, &traces)?;
     wait::until("the server has the address back", LIMIT, || server.has(&address).map(|has| !has))?;
     println!("the server has {address} back, though another daemon had got it");
-    sh::read(&mut cluster.kubectl(["delete", "-f", MANIFEST, "--cascade=foreground", "--timeout=60s"])).map(drop)
+    sh::read(&mut cluster.kubectl(["delete", "-f", MANIFEST, "--cascade=foreground", &wait::timeout(STEP)])).map(drop)
 }
 
 fn roll_out(cluster: &Cluster) -> Result<()> {
-    let status = ["rollout", "status", DAEMON_SET, "-n", "kube-system", "--timeout=60s"];
+    let status = ["rollout", "status", DAEMON_SET, "-n", "kube-system", &wait::timeout(STEP)];
     sh::read(&mut cluster.kubectl(status)).map(drop)
 }
 

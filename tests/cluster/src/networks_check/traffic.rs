@@ -5,12 +5,15 @@ use super::{create, end, manifests};
 use crate::limit_check::{self, EGRESS, INGRESS};
 use anyhow::{Context, Result, ensure};
 use std::process::Command;
-use xtask::cluster::{CONTROL_PLANE, Cluster, LAN as ROUTER, Node, in_netns};
+use std::time::Duration;
+use xtask::cluster::{CONTROL_PLANE, Cluster, LAN as ROUTER, Node, in_netns, wait};
 use xtask::sh;
 
 /// The pods with all networks, one on each node, and one beside the first in the limited network.
 const SERVERS: [&str; 2] = ["networks-a", "networks-b"];
 const NEIGHBOUR: &str = "networks-neighbour";
+/// Longest time until an answer.
+const ANSWER: Duration = Duration::from_secs(5);
 /// Places of the networks in the status.
 const DEFAULT: usize = 0;
 const LAN: usize = 1;
@@ -77,7 +80,8 @@ impl Place<'_> {
 /// Fails unless `server` answers at `to`.
 pub(super) fn expect(cluster: &Cluster, place: &Place<'_>, to: &str, server: &str) -> Result<()> {
     // `timeout`, because `wget -T` crashes in Debian 12's static busybox.
-    let wget = ["timeout", "5", "busybox", "wget", "-qO-", &format!("http://{to}/")];
+    let seconds = wait::on_this_machine(ANSWER).as_secs().to_string();
+    let wget = ["timeout", &seconds, "busybox", "wget", "-qO-", &format!("http://{to}/")];
     let answer = sh::read(place.busybox(cluster)?.args(wget)).with_context(|| format!("from {}", place.name()))?;
     ensure!(answer.trim() == server, "from {}: {to} is {answer:?} instead of {server}", place.name());
     Ok(())
