@@ -1,11 +1,12 @@
 //! Pods of busybox: describing, watching and listing them.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStdout, Stdio};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 use xtask::cluster::{Cluster, Node, wait};
 use xtask::sh;
 
@@ -53,15 +54,73 @@ pub(crate) fn delete(cluster: &Cluster, kinds: &str, app: &str) -> Result<()> {
     sh::read(cluster.kubectl(delete).arg(format!("app={app}"))).map(drop)
 }
 
+/// Time before a watch that ended is begun again.
+const AGAIN: Duration = Duration::from_millis(200);
+
 /// The API server's events about the pods with one label, as they come: many `kubectl wait` take longer than the pods.
-pub(crate) struct Watch {
+pub(crate) struct Watch<'a> {
+    cluster: &'a Cluster,
+    app: &'a str,
+    end: Instant,
+    stream: Stream,
+    /// The pods that were there by the last event about each.
+    present: BTreeSet<String>,
+}
+
+/// What one watching request brings.
+struct Stream {
     kubectl: Child,
     events: Lines<BufReader<ChildStdout>>,
 }
 
-impl Watch {
+impl<'a> Watch<'a> {
     /// Watches the pods with the label `app=<app>`, which may be there or not yet, for at most five minutes on a usual machine.
-    pub(crate) fn start(cluster: &Cluster, app: &str) -> Result<Self> {
+    pub(crate) fn start(cluster: &'a Cluster, app: &'a str) -> Result<Self> {
+        let stream = Stream::open(cluster, app)?;
+        Ok(Self {
+            cluster,
+            app,
+            end: Instant::now() + wait::on_this_machine(LONGEST),
+            stream,
+            present: BTreeSet::new(),
+        })
+    }
+
+    /// Reads on until `holds` was true of an event of each of `count` pods.
+    pub(crate) fn until(&mut self, what: &str, count: usize, holds: fn(&Value) -> bool) -> Result<()> {
+        let mut names = BTreeSet::new();
+        while names.len() < count {
+            let events = self.read().with_context(|| format!("wait until {count} pods {what}: {} did", names.len()))?;
+            names.extend(events.iter().filter(|event| holds(event)).map(|event| name(&event["object"])));
+        }
+        Ok(())
+    }
+
+    /// The next events. The API server ends a watch whose reader is slow; it is begun again then, which tells anew of the
+    /// pods that are there, and the others are gone.
+    fn read(&mut self) -> Result<Vec<Value>> {
+        if let Some(line) = self.stream.events.next() {
+            let event: Value = serde_json::from_str(&line?).context("parse an event about a pod")?;
+            let name = name(&event["object"]);
+            match event["type"].as_str() {
+                Some("DELETED") => drop(self.present.remove(&name)),
+                Some("ADDED" | "MODIFIED") => drop(self.present.insert(name)),
+                _ => return Ok(Vec::new()), // an error, after which the watch ends
+            }
+            return Ok(vec![event]);
+        }
+        ensure!(Instant::now() < self.end, "not within {LONGEST:?}");
+        thread::sleep(AGAIN);
+        self.stream = Stream::open(self.cluster, self.app)?;
+        let there: BTreeSet<String> = list(self.cluster, self.app)?.iter().map(name).collect();
+        let gone = self.present.difference(&there).map(deleted).collect();
+        self.present = there;
+        Ok(gone)
+    }
+}
+
+impl Stream {
+    fn open(cluster: &Cluster, app: &str) -> Result<Self> {
         let seconds = wait::on_this_machine(LONGEST).as_secs();
         let path =
             format!("/api/v1/namespaces/default/pods?watch=1&timeoutSeconds={seconds}&labelSelector=app%3D{app}");
@@ -70,28 +129,23 @@ impl Watch {
         let events = BufReader::new(kubectl.stdout.take().context("kubectl has no output")?).lines();
         Ok(Self { kubectl, events })
     }
-
-    /// Reads on until `holds` was true of an event of each of `count` pods.
-    pub(crate) fn until(&mut self, what: &str, count: usize, holds: fn(&Value) -> bool) -> Result<()> {
-        let mut names = BTreeSet::new();
-        while names.len() < count {
-            let line =
-                self.events.next().with_context(|| format!("{} of {count} pods {what} in time", names.len()))??;
-            let event: Value = serde_json::from_str(&line).context("parse an event about a pod")?;
-            if holds(&event) {
-                names.insert(event["object"]["metadata"]["name"].to_string());
-            }
-        }
-        Ok(())
-    }
 }
 
-impl Drop for Watch {
+impl Drop for Stream {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.kubectl.kill();
         let _ = self.kubectl.wait();
     }
+}
+
+fn name(pod: &Value) -> String {
+    pod["metadata"]["name"].as_str().unwrap_or_default().to_owned()
+}
+
+/// The event of a pod that is gone.
+fn deleted(name: &String) -> Value {
+    json!({"type": "DELETED", "object": {"metadata": {"name": name}}})
 }
 
 /// Returns true if an event says that its pod is Ready.
