@@ -42,6 +42,9 @@ pub(crate) struct Args {
     /// Minutes after which a guest is ended
     #[arg(long, default_value_t = 40)]
     timeout: u32,
+    /// Memory of a guest, in GiB
+    #[arg(long, default_value_t = 2)]
+    memory: u32,
     /// Command that the guest runs as root [default: the tests that depend on the kernel]
     #[arg(last = true)]
     command: Vec<String>,
@@ -97,7 +100,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let kernels = fetched;
     let processors = std::thread::available_parallelism().context("count the processors")?;
-    let ended = side_by_side(&kernels, processors.get(), |kernel| guest::run(kernel, &command, args.timeout));
+    let bounds = guest::Bounds { timeout_minutes: args.timeout, memory: args.memory };
+    let ended = side_by_side(&kernels, processors.get(), |kernel| guest::run(kernel, &command, bounds));
     let mut failed = Vec::new();
     for (kernel, Ended { code, seconds }) in kernels.iter().zip(ended) {
         let verdict = match &code {

@@ -45,6 +45,9 @@ pub(crate) struct Options {
     /// A few pods at once, no service killed, no times compared: one minute
     #[arg(long, conflicts_with_all = ["pods", "rounds"])]
     brief: bool,
+    /// The networks of other types alone, as where only those depend on the kernel
+    #[arg(long, conflicts_with_all = ["pods", "rounds", "brief"])]
+    types: bool,
 }
 
 /// Has the nodes attach pods to networks, and shows all that this is for.
@@ -57,6 +60,11 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     }
     pods::delete(cluster, "pod", APP)?; // what an earlier run left to look at
     manifests::delete(cluster)?;
+    if options.types {
+        deploy::attach_networks(cluster)?;
+        types::check(cluster, nodes, false)?;
+        return manifests::delete(cluster);
+    }
     create(cluster, &manifests::plain(EARLIER, nodes))?;
     deploy::attach_networks(cluster)?;
     cluster.create(&manifests::networks(nodes))?;

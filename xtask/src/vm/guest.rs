@@ -17,28 +17,36 @@ const ENVIRONMENT: [&str; 4] = ["PATH", "HOME", "RUST_BACKTRACE", "BRAID_CACHE"]
 /// File of the notes of tests in the guest: none of the host's files, and seen from sandboxes.
 const NOTES: &str = "/dev/shm/journal";
 
+/// What a guest may take.
+#[derive(Clone, Copy)]
+pub(crate) struct Bounds {
+    pub(crate) timeout_minutes: u32,
+    /// GiB.
+    pub(crate) memory: u32,
+}
+
 /// Runs `command` in the caller's folder on `kernel`, its output on the terminal, the kernel before each line, and returns
 /// its exit code.
-pub(crate) fn run(kernel: &Kernel, command: &[String], timeout_minutes: u32) -> Result<i32> {
+pub(crate) fn run(kernel: &Kernel, command: &[String], bounds: Bounds) -> Result<i32> {
     eprintln!("--- {}: {}", kernel.release, command.join(" "));
     let dir = sh::cache().join("vm/run").join(format!("{}-{}", std::process::id(), kernel.release));
     fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
-    let ended = boot(kernel, command, timeout_minutes, &dir);
+    let ended = boot(kernel, command, bounds, &dir);
     fs::remove_dir_all(&dir)?;
     ended
 }
 
-fn boot(kernel: &Kernel, command: &[String], timeout_minutes: u32, dir: &Path) -> Result<i32> {
+fn boot(kernel: &Kernel, command: &[String], bounds: Bounds, dir: &Path) -> Result<i32> {
     let (ramdisk, code) = (dir.join("initrd"), dir.join("code"));
     initrd::write(kernel, &script(command)?, &ramdisk).context("make the initial ramdisk")?;
-    let mut qemu = qemu(kernel, &ramdisk, &code, timeout_minutes).spawn().context("start qemu")?;
+    let mut qemu = qemu(kernel, &ramdisk, &code, bounds).spawn().context("start qemu")?;
     let terminal = qemu.stdout.take().context("qemu's output")?;
     // To the end, so that qemu is waited for whatever becomes of its lines.
     let shown = show(terminal, &kernel.release, &mut stdout());
     let status = qemu.wait().context("wait for qemu")?;
     shown?;
     if status.code() == Some(124) {
-        bail!("ended after {timeout_minutes} minutes");
+        bail!("ended after {} minutes", bounds.timeout_minutes);
     }
     let text = fs::read_to_string(&code).unwrap_or_default();
     let (notes, code) = text.trim().rsplit_once('\n').unwrap_or(("", text.trim()));
@@ -71,17 +79,17 @@ fn script(command: &[String]) -> Result<String> {
     Ok(script)
 }
 
-fn qemu(kernel: &Kernel, ramdisk: &Path, code: &Path, timeout_minutes: u32) -> Command {
+fn qemu(kernel: &Kernel, ramdisk: &Path, code: &Path, bounds: Bounds) -> Command {
     let mut command = Command::new("timeout");
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         // In the foreground, so that the terminal's interrupt ends the guest too.
-        .args(["--foreground", "--kill-after=5s", &format!("{timeout_minutes}m"), "qemu-system-x86_64"])
+        .args(["--foreground", "--kill-after=5s", &format!("{}m", bounds.timeout_minutes), "qemu-system-x86_64"])
         // Emulated: a KVM that is itself in a virtual machine may be there and not be able to boot a kernel.
         // One thread for both processors: emulated in parallel, one may run code that the other is patching (the
         // kernel's static keys), and the guest panics.
-        .args(["-accel", "tcg,thread=single", "-cpu", "max", "-smp", "2", "-m", "2G"])
+        .args(["-accel", "tcg,thread=single", "-cpu", "max", "-smp", "2", "-m", &format!("{}G", bounds.memory)])
         .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
         .args(["-fsdev", "local,id=host,path=/,security_model=none,readonly=on,multidevs=remap"])
         .args(["-device", "virtio-9p-pci,fsdev=host,mount_tag=host"])
