@@ -67,7 +67,7 @@ pub(crate) struct Watch<'a> {
     present: BTreeSet<String>,
 }
 
-/// What one watching request brings.
+/// Events of one watching request.
 struct Stream {
     kubectl: Child,
     events: Lines<BufReader<ChildStdout>>,
@@ -96,8 +96,8 @@ impl<'a> Watch<'a> {
         Ok(())
     }
 
-    /// The next events. The API server ends a watch whose reader is slow; it is begun again then, which tells anew of the
-    /// pods that are there, and the others are gone.
+    /// The next events. A watch may end before its time, on a machine that is slow for instance. It is begun again then,
+    /// which tells anew of the pods that are there, and the others are gone.
     fn read(&mut self) -> Result<Vec<Value>> {
         if let Some(line) = self.stream.events.next() {
             let event: Value = serde_json::from_str(&line?).context("parse an event about a pod")?;

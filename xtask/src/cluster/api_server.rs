@@ -54,7 +54,7 @@ impl ApiServer {
         for file in ["deploy/crds.yaml", "deploy/rbac.yaml"] {
             self.kubectl(&["apply", "-f", &sh::root().join(file).to_string_lossy()], None)?;
         }
-        self.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"], None).map(drop)
+        self.kubectl(&["wait", "--for=condition=Established", "crd", "--all", &wait::timeout(PATIENCE)], None).map(drop)
     }
 
     /// One of the authority's files.

@@ -17,7 +17,7 @@ const ENVIRONMENT: [&str; 4] = ["PATH", "HOME", "RUST_BACKTRACE", "BRAID_CACHE"]
 /// File of the notes of tests in the guest: none of the host's files, and seen from sandboxes.
 const NOTES: &str = "/dev/shm/journal";
 
-/// What a guest may take.
+/// Bounds of a guest.
 #[derive(Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) timeout_minutes: u32,
