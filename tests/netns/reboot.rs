@@ -92,6 +92,20 @@ fn an_address_asked_for_by_name_is_there_at_once() {
     }
 }
 
+/// Containers are given a `/dev/null` that is older than the node's boot.
+#[test]
+fn an_old_dev_null_keeps_no_address_of_an_earlier_boot() {
+    let host = Sandbox::new();
+    reboot(&host, &["a"], false);
+    host.host().run("mknod -m 666 /run/null c 1 3");
+    host.host().run("touch -d @0 /run/null");
+    host.host().run("mount --bind /run/null /dev/null");
+    let pod = host.pod("x");
+    let call = attach(&host, &pod).args("IgnoreUnknown=1;IP=10.1.0.2");
+    assert_eq!(address(&call.add().result()), "10.1.0.2/29");
+    host.host().run("umount /dev/null");
+}
+
 #[test]
 fn a_range_full_of_the_dead_serves() {
     for is_remembered in [false, true] {

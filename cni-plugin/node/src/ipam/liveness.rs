@@ -1,6 +1,7 @@
 //! Liveness of the container that holds an address. Only what is surely dead is ever taken back.
 
 use super::host_local::store::{Holder, LeaseFile};
+use crate::sys::birth;
 use braid_core::cni::Owner;
 use braid_core::cni::netconf::is_identifier;
 use braid_core::k8s::ipam_claim::uid_of_owner;
@@ -129,10 +130,10 @@ impl Clock {
     }
 }
 
-/// Time at which a folder was made, of a file system that is made anew at each boot.
+/// Time at which a folder was created, on a file system that is created at each boot.
 fn born(path: &str) -> Option<SystemTime> {
     statfs(path).ok().filter(|fs| fs.filesystem_type() == TMPFS_MAGIC)?;
-    fs::metadata(path).and_then(|meta| meta.created()).ok()
+    birth::born(Path::new(path)).ok().flatten()
 }
 
 /// The owner that a lease of this network names; `None` for what has no `ifname`, or for a text that is no plugin's.

@@ -11,9 +11,11 @@
 //!  stderr ─ sentences for the operator                private ─ folders and files of root alone
 //!  tap ─ what /dev/net/tun makes          packet ─ sockets of a DHCP client
 //!  events ─ waiting for many descriptors              activation ─ a socket of systemd
+//!  birth  ─ when a file was created
 //! ```
 
 pub mod activation;
+pub mod birth;
 pub mod bpf;
 pub mod carrier;
 pub mod cgroup;
