@@ -1,15 +1,23 @@
 //! Where the programs under test are.
 
 use std::env;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The `braid` under test: `$BRAID_BIN`, otherwise built by the cargo that runs the tests, otherwise the one that lies
-/// beside them, where they are run without cargo.
+/// The `braid` under test: `$BRAID_BIN`, otherwise built by the cargo that runs the tests, otherwise the one beside them, if
+/// they are run without cargo. The last two are builds for development, which is said on standard error.
 pub fn braid() -> &'static Path {
     static BRAID: OnceLock<PathBuf> = OnceLock::new();
-    BRAID.get_or_init(|| env::var_os("BRAID_BIN").map_or_else(build, PathBuf::from))
+    BRAID.get_or_init(|| env::var_os("BRAID_BIN").map_or_else(built_and_said, PathBuf::from))
+}
+
+fn built_and_said() -> PathBuf {
+    let path = build();
+    // Past the harness, which shows only what failed tests print.
+    let _ = writeln!(io::stderr(), "the braid under test is not what is shipped: {}", path.display());
+    path
 }
 
 /// Builds `braid` beside the test program, in `target/<host>/<profile>`.

@@ -1,15 +1,16 @@
 //! `cargo xtask test`: all tests, in stages, each a process with a limit. Lanes of them run side by side:
 //!
 //! ```text
-//!  in front   tools ─ check ─ build ─ netns (1) ─ crash ─ e2e ─ api (3) ─ cluster (1, 2, 3)
-//!  behind     reference (1) ─ release (2)
+//!  in front   tools ─ check ─ build ─ units ─ netns (1, 2) ─ crash ─ e2e ─ api (3) ─ cluster (1, 2, 3)
+//!  behind     release (2) ─ reference (1)
 //!  behind     kubernetes (3)
 //!  behind     kernels (after netns, with --all after cluster, 2)
 //! ```
 //!
 //! A number is of a stage that another one needs. The tests mostly wait, and those behind take the time that this leaves.
-//! `--quick` has neither the API server and the cluster, nor what they and another kernel need; of the tests in network
-//! namespaces and of crashes it takes a part.
+//! All tests that start braid start the build that is shipped, for musl. `--quick` is the inner loop: it starts the build
+//! for development, has neither the API server and the cluster nor another kernel, and takes a part of the tests in network
+//! namespaces and of crashes.
 
 pub(crate) mod journal;
 mod lane;
@@ -22,6 +23,7 @@ use anyhow::{Context, Result};
 use lane::Lane;
 use stage::Stage;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 #[derive(clap::Args)]
@@ -70,8 +72,11 @@ const CRASH_OF_PODS: &str = "pod_with_";
 const THREADS: usize = 2;
 /// Time limit of a run. CI ends one after 90 minutes, and does not tell where it was.
 const LIMIT: Duration = Duration::from_mins(80);
-/// Stages that the tests on this machine's kernel need.
-const READY: &[&str] = &["tools", "build", "reference"];
+/// Stages that the tests on this machine's kernel need; `--quick` builds nothing for release.
+const READY: &[&str] = &["tools", "build", "reference", RELEASE];
+const READY_QUICK: &[&str] = &["tools", "build", "reference"];
+/// The stage that builds what is shipped.
+const RELEASE: &str = "release";
 /// Factor of all time limits with `--all`.
 const ALL: u32 = 5;
 
@@ -95,23 +100,26 @@ fn lanes(args: &Args) -> Vec<Lane> {
         let limit = Duration::from_mins(minutes);
         Stage { name, needs, after: None, limit: if args.all { limit * ALL } else { limit }, work }
     };
+    let ready = if args.quick { READY_QUICK } else { READY };
     let mut front = vec![
         stage("tools", &[], 10, |_| sh::apt(TOOLS).and_then(|()| tools::podman())),
         stage("check", &[], 25, |_| xtask(&["check"])),
-        stage("build", &[], 25, |_| build_tests()),
-        stage("netns", READY, 20, units_and_netns),
-        stage("crash", READY, 15, crash),
-        stage("e2e", READY, 10, e2e),
+        stage("build", &[], 25, build_tests),
+        stage("units", &["build"], 10, units),
+        stage("netns", ready, 20, netns),
+        stage("crash", ready, 15, crash),
+        stage("e2e", ready, 10, e2e),
     ];
     let mut behind = vec![vec![stage("reference", &[], 15, |_| reference())]];
     if !args.quick {
-        front.push(stage("api", &["tools", "build", "kubernetes"], 20, api));
-        front.push(stage("cluster", &["kubernetes", "release", "reference"], 20, cluster));
-        behind[0].push(stage("release", &[], 40, |_| dist::braid_or_glibc().map(drop)));
+        front.push(stage("api", &["tools", "build", RELEASE, "kubernetes"], 20, api));
+        front.push(stage("cluster", &["kubernetes", RELEASE, "reference"], 20, cluster));
+        // The tests in front wait for it first.
+        behind[0].insert(0, stage(RELEASE, &[], 40, |_| dist::unordered().map(drop)));
         behind.push(vec![stage("kubernetes", &[], 40, |_| xtask(&["cluster", "build"]))]);
         // What it has to try, the tests on this kernel note. All of it needs the whole machine.
         let after = Some(if args.all { "cluster" } else { "netns" });
-        behind.push(vec![Stage { after, ..stage("kernels", &["build", "release"], 30, other_kernels) }]);
+        behind.push(vec![Stage { after, ..stage("kernels", &["build", RELEASE], 30, other_kernels) }]);
     }
     let behind = behind.into_iter().map(|stages| Lane { stages, is_behind: true });
     behind.chain([Lane { stages: front, is_behind: false }]).collect()
@@ -125,8 +133,10 @@ fn journal() -> Result<PathBuf> {
     Ok(stage::folder()?.join("journal"))
 }
 
-fn build_tests() -> Result<()> {
-    sh::run(&mut sh::cmd("cargo", ["build", "--package", "braid"]))?;
+fn build_tests(args: &Args) -> Result<()> {
+    if args.quick {
+        sh::run(&mut sh::cmd("cargo", ["build", "--package", "braid"]))?;
+    }
     sh::run(&mut sh::cmd("cargo", ["test", "--workspace", "--no-run"]))
 }
 
@@ -135,16 +145,20 @@ fn reference() -> Result<()> {
     tools::cnitool().map(drop)
 }
 
-fn units_and_netns(args: &Args) -> Result<()> {
-    let units = ["--workspace", "--lib", "--bins", "--test", "golden"];
+/// Tests that start no braid.
+fn units(args: &Args) -> Result<()> {
+    sh::run(&mut tests(args, &["--workspace", "--lib", "--bins", "--test", "golden"])?)
+}
+
+fn netns(args: &Args) -> Result<()> {
     if args.quick {
-        return tests(args, &units).and_then(|()| part(args, "netns"));
+        return part(args, "netns");
     }
-    tests(args, &[&units[..], &["--test", "netns"]].concat())
+    tests_of_braid(args, &["--package", "braid-tests", "--test", "netns"])
 }
 
 fn e2e(args: &Args) -> Result<()> {
-    tests(args, &["--package", "braid-tests", "--test", "e2e"])
+    tests_of_braid(args, &["--package", "braid-tests", "--test", "e2e"])
 }
 
 /// A sample of the crash points, of which each commit takes others.
@@ -154,7 +168,7 @@ fn crash(args: &Args) -> Result<()> {
     if args.quick {
         return part(args, "crash");
     }
-    tests(args, &["--package", "braid-tests", "--test", "crash", "--", "--skip", CRASH_OF_PODS])
+    tests_of_braid(args, &["--package", "braid-tests", "--test", "crash", "--", "--skip", CRASH_OF_PODS])
 }
 
 /// A part of the tests of `target`, of which each commit takes another.
@@ -167,24 +181,36 @@ fn part(args: &Args, target: &str) -> Result<()> {
     let part = Part { offset, step: QUICK_STEP }.of(all.collect());
     println!("{} of the tests of {target}, every {QUICK_STEP}. from {offset} on", part.len());
     let names: Vec<&str> = part.iter().map(String::as_str).collect();
-    tests(args, &[&of_target[..], &["--exact"], &names].concat())
+    tests_of_braid(args, &[&of_target[..], &["--exact"], &names].concat())
 }
 
 /// All tests with an API server.
 fn api(args: &Args) -> Result<()> {
-    tests(args, &["--package", "braid-tests", "--test", "api"])?;
-    tests(args, &["--package", "braid-tests", "--test", "crash", "--", CRASH_OF_PODS])
+    tests_of_braid(args, &["--package", "braid-tests", "--test", "api"])?;
+    tests_of_braid(args, &["--package", "braid-tests", "--test", "crash", "--", CRASH_OF_PODS])
 }
 
-/// Tests on this machine's kernel.
-fn tests(args: &Args, targets: &[&str]) -> Result<()> {
+/// Tests on this machine's kernel that start braid: the build that is shipped, with `--quick` that for development.
+fn tests_of_braid(args: &Args, targets: &[&str]) -> Result<()> {
+    let mut test = tests(args, targets)?;
+    test.env("BRAID_CNITOOL", tools::cnitool()?);
+    if !args.quick {
+        let braid = dist::unordered()?;
+        println!("the braid under test: {}", braid.display());
+        test.env("BRAID_BIN", braid);
+    }
+    sh::run(&mut test)
+}
+
+/// The command that runs tests on this machine's kernel.
+fn tests(args: &Args, targets: &[&str]) -> Result<Command> {
     let processors = std::thread::available_parallelism().context("count the processors")?;
     let (step, offset) = crash_points(args);
     let mut test = sh::cmd("cargo", ["test", "--no-fail-fast"]);
-    test.args(targets).env("BRAID_CNITOOL", tools::cnitool()?).env(journal::VARIABLE, journal()?);
+    test.args(targets).env(journal::VARIABLE, journal()?);
     test.env("RUST_TEST_THREADS", (processors.get() * THREADS).to_string());
     test.env("BRAID_CRASH_STEP", step.to_string()).env("BRAID_CRASH_OFFSET", offset.to_string());
-    sh::run(&mut test)
+    Ok(test)
 }
 
 /// The number of crash points of which one is tried, and the first one.
@@ -226,7 +252,7 @@ fn cluster(args: &Args) -> Result<()> {
         own::with(nodes, || checks.iter().try_for_each(|verb| xtask(&[&["cluster"], *verb].concat())))
     };
     if args.all {
-        pass(&build::installed(&dist::braid_or_glibc()?)?, "braid", CHECKS)?;
+        pass(&build::installed(&dist::unordered()?)?, "braid", CHECKS)?;
     }
     let networks = if args.all { &[NETWORKS_CHECK][..] } else { &[NETWORKS_CHECK, BRIEF] };
     let deployed = [&[&["deploy"][..]], CHECKS, &[networks, &["deploy", "--remove"]]].concat();

@@ -156,7 +156,7 @@ fn side_by_side(kernels: &[Kernel], at_once: usize, run: impl Fn(&Kernel) -> Res
 fn tests(args: &Args) -> Result<Vec<String>> {
     const TESTS: &[&str] = &["test", "--no-run", "--message-format", "json", "--package", "braid-tests"];
     // An emulated machine needs seconds for what the compiler could have made short.
-    let braid = dist::braid_or_glibc()?;
+    let braid = dist::unordered()?;
     let built = sh::read(&mut sh::cmd("cargo", TESTS)).with_context(|| format!("cargo {}", TESTS.join(" ")))?;
     let find = |name: &str| executable(&built, name).with_context(|| format!("cargo names no executable for {name:?}"));
     let (netns, crash) = (find("netns")?, find("crash")?);

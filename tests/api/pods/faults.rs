@@ -2,12 +2,57 @@
 
 use super::{Node, bridged, calls, json, spy};
 use crate::{Fault, write_kubeconfig};
+use braid_tests::Ns;
+use std::fs;
 use std::time::Duration;
 
 /// Nobody listens there.
 fn cut_off() {
     let nowhere = json!({"server": "https://127.0.0.1:1", "insecure-skip-tls-verify": true});
     write_kubeconfig(&nowhere, &json!({"token": "some-token"}));
+}
+
+/// A server of names, which has answered nothing yet and is ready when it has become a daemon.
+struct NameServer<'n>(&'n Ns);
+
+impl<'n> NameServer<'n> {
+    fn start(ns: &'n Ns) -> Self {
+        let names =
+            "--conf-file=/dev/null --no-hosts --no-resolv --host-record=api.cluster.test,127.0.0.1 --local=/test/";
+        let at = "--listen-address=127.0.0.1 --bind-interfaces --user=root --pid-file=/run/dnsmasq.pid";
+        ns.run(&format!("/usr/sbin/dnsmasq {names} {at}"));
+        Self(ns)
+    }
+}
+
+impl Drop for NameServer<'_> {
+    fn drop(&mut self) {
+        self.0.run("pkill --pidfile /run/dnsmasq.pid");
+    }
+}
+
+/// The C library looks names up: musl's in the build that is shipped.
+#[test]
+fn the_api_server_is_found_by_hosts_file_name_server_and_search_domain() {
+    let Some(node) = Node::new("by-name", &[]) else { return };
+    let host = node.world.sandbox.host();
+    fs::write("/run/hosts", "127.0.0.1 api.in-hosts\n").expect("a hosts file");
+    fs::write("/run/resolv.conf", "nameserver 127.0.0.1\nsearch none.test cluster.test\n").expect("a resolver's file");
+    for name in ["hosts", "resolv.conf"] {
+        host.run(&format!("mount --bind /run/{name} /etc/{name}"));
+    }
+    let _server = NameServer::start(host);
+    let url = node.world.proxy.url();
+    let port = url.rsplit(':').next().expect("a port");
+    for (at, name) in ["api.in-hosts", "api.cluster.test", "api"].iter().enumerate() {
+        let server = format!("https://{name}:{port}");
+        let cluster = json!({"server": server, "certificate-authority": "/run/ca.crt", "tls-server-name": "127.0.0.1"});
+        write_kubeconfig(&cluster, &json!({"token": node.world.server.token}));
+        let pod = node.annotated(&format!("web{at}"), &json!({}));
+        pod.call.add().result();
+        pod.call.del().ok();
+        node.assert_nothing_left(&pod);
+    }
 }
 
 #[test]

@@ -100,7 +100,7 @@ pub fn take_off(cluster: &Cluster) -> Result<()> {
 /// The images of the manifest, as an administrator without a registry brings them.
 fn bring_images(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
     let archive = cluster.dir().join("braid.tar");
-    image::write(&dist::braid_or_glibc()?, &archive)?;
+    image::write(&dist::unordered()?, &archive)?;
     up::load(cluster, &archive)?;
     let manifest = fs::read_to_string(sh::root().join(MANIFEST)).with_context(|| format!("read {MANIFEST}"))?;
     for name in images(&manifest).filter(|name| *name != image::NAME) {
