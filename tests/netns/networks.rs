@@ -1,6 +1,6 @@
 //! One container on several networks, attached by one call.
 
-use braid_tests::{Sandbox, Value, binary, json, needs};
+use braid_tests::{Call, Ns, Sandbox, Value, binary, json, needs};
 use std::fs;
 use std::process::Command;
 
@@ -157,5 +157,129 @@ fn pairs_go_without_the_namespace_of_their_other_ends() {
     let id = attach_with(&host, "macvlan");
     host.run(&format!("ip netns del {id}"));
     run(&format!("{} detach {id}", binary::braid().display()));
+    host.assert_nothing_left();
+}
+
+/// A call for these networks; the first one is the pod's default network.
+fn call_of(host: &Sandbox, pod: &Ns, networks: &[Value]) -> Call {
+    host.call("braid", pod, json!({"cniVersion": "1.0.0", "name": "pods", "delegates": networks}))
+}
+
+/// A network with addresses of 10.`number`.0.0/24 and a default route.
+fn network(number: usize, mut plugin: Value) -> Value {
+    plugin["name"] = json!(format!("net{number}"));
+    plugin["cniVersion"] = json!("1.0.0");
+    let routes = json!([{"dst": "0.0.0.0/0"}]);
+    plugin["ipam"] = json!({"type": "host-local", "subnet": format!("10.{number}.0.0/24"), "routes": routes});
+    plugin
+}
+
+fn in_pod(master: &str) -> Value {
+    json!({"type": "macvlan", "master": master, "linkInContainer": true})
+}
+
+#[test]
+fn a_network_uses_the_link_of_an_earlier_one() {
+    for first in ["bridge", "ptp"] {
+        let host = Sandbox::new();
+        let pod = host.pod("a");
+        // The last one takes the link of the default route.
+        let by_route = json!({"type": "macvlan", "linkInContainer": true, "mtu": 1300});
+        let plugins = [json!({"type": first, "mtu": 1400}), in_pod("eth0"), in_pod("net1"), by_route];
+        let networks: Vec<Value> = plugins.into_iter().enumerate().map(|(at, one)| network(at + 1, one)).collect();
+        let call = call_of(&host, &pod, &networks);
+        let result = call.add().result();
+        for (at, (link, mtu)) in [("eth0", 1400), ("net1", 1400), ("net2", 1400), ("net3", 1300)].iter().enumerate() {
+            assert_eq!(pod.the_link(link)["mtu"], json!(mtu), "{first} {link}");
+            assert_eq!(pod.addrs(link)[0], format!("10.{}.0.2/24", at + 1), "{first}");
+        }
+        let parents = ["net1", "net2", "net3"].map(|link| pod.the_link(link)["link"].clone());
+        // The kernel takes the parent of a macvlan for the one of its child.
+        assert_eq!(parents, [json!("eth0"), json!("eth0"), json!("eth0")], "{first}");
+        call.check(&result).ok();
+        call.del().ok();
+        host.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_network_uses_the_bridge_that_an_earlier_one_creates() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let bridge = json!({"type": "bridge", "bridge": "new0", "isGateway": true});
+    let networks = [network(1, bridge), network(2, json!({"type": "macvlan", "master": "new0"}))];
+    let call = call_of(&host, &pod, &networks);
+    let result = call.add().result();
+    assert_eq!(pod.the_link("net1")["link_index"], host.host().the_link("new0")["ifindex"]);
+    call.check(&result).ok();
+    call.del().ok();
+    host.assert_nothing_left();
+    host.host().run("ip link del new0");
+}
+
+#[test]
+fn a_network_uses_the_link_of_a_plugin_that_is_another_program() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let script = r#"#!/bin/sh
+[ "$CNI_COMMAND" = ADD ] || { [ "$CNI_COMMAND" = DEL ] && nsenter --net="$CNI_NETNS" ip link del "$CNI_IFNAME"; exit 0; }
+nsenter --net="$CNI_NETNS" ip link add "$CNI_IFNAME" type veth peer name other >&2
+nsenter --net="$CNI_NETNS" ip link set "$CNI_IFNAME" up >&2
+echo '{"cniVersion":"1.0.0","interfaces":[{"name":"'"$CNI_IFNAME"'","sandbox":"'"$CNI_NETNS"'"}]}'
+"#;
+    host.script("theirs", script);
+    let theirs = json!({"type": "theirs", "name": "theirs", "cniVersion": "1.0.0"});
+    let networks = [network(1, json!({"type": "ptp"})), theirs, network(3, in_pod("net1"))];
+    let call = call_of(&host, &pod, &networks);
+    call.add().result();
+    assert_eq!(pod.the_link("net2")["link"], json!("net1"));
+    call.del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn children_of_all_kinds_have_the_link_of_an_earlier_network_for_a_parent() {
+    let host = Sandbox::new();
+    needs!(Ipvlan, Vlan);
+    let pod = host.pod("a");
+    let of = |kind: &str| json!({"type": kind, "master": "eth0", "linkInContainer": true, "vlanId": 7});
+    let networks = [network(1, json!({"type": "ptp"})), network(2, of("vlan")), network(3, of("ipvlan"))];
+    let call = call_of(&host, &pod, &networks);
+    let result = call.add().result();
+    assert_eq!(["net1", "net2"].map(|link| pod.the_link(link)["link"].clone()), [json!("eth0"), json!("eth0")]);
+    call.check(&result).ok();
+    call.del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn a_link_that_no_network_makes_is_missed_before_an_address_is_reserved() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let refused = |networks: &[Value], words: &[&str]| {
+        call_of(&host, &pod, networks).add().refused(999, words);
+        host.assert_nothing_left();
+    };
+    refused(&[network(1, json!({"type": "ptp"})), network(2, in_pod("net7"))], &["master \"net7\"", "no such link"]);
+    // A later network's link is not there yet.
+    let ptp = || json!({"type": "ptp"});
+    refused(&[network(1, ptp()), network(2, in_pod("net2")), network(3, ptp())], &["master \"net2\""]);
+    assert!(!std::path::Path::new("/var/lib/cni/networks/net1").exists(), "an address was reserved");
+    let mut large = in_pod("eth0");
+    large["mtu"] = json!(9000);
+    let networks = [network(1, ptp()), network(2, large)];
+    call_of(&host, &pod, &networks).add().refused(7, &["9000", "the MTU of master \"eth0\""]);
+    host.assert_nothing_left();
+}
+
+#[test]
+fn plan_and_try_know_the_links_of_earlier_networks() {
+    let host = Sandbox::new();
+    for (name, conf) in [("first", network(1, json!({"type": "ptp"}))), ("second", network(2, in_pod("eth0")))] {
+        fs::write(format!("/run/{name}"), conf.to_string()).unwrap();
+    }
+    let planned = run(&format!("{} plan /run/first /run/second", binary::braid().display()));
+    assert!(planned.contains("link eth0 name net1"), "{planned}");
+    run(&format!("{} try /run/first /run/second", binary::braid().display()));
     host.assert_nothing_left();
 }

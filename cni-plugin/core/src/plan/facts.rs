@@ -17,6 +17,7 @@ use std::net::IpAddr;
 
 pub use super::thing::addr::AddrFact;
 pub use super::thing::link::LinkFact;
+use super::thing::route::MAIN;
 pub use super::thing::route::RouteFact;
 
 /// Something to read.
@@ -151,6 +152,23 @@ impl Facts {
     /// The link at `at`.
     pub fn link(&self, at: &LinkRef) -> Option<&LinkFact> {
         self.links.get(at)
+    }
+
+    /// The link of the first default route of a namespace: one that is there, else one that the plan makes.
+    pub fn default_link(&self, ns: Ns) -> Option<&IfName> {
+        let is_default = |route: &&Route| route.at.ns == ns && route.dst.prefix_len() == 0 && route.table == MAIN;
+        let planned = || self.planned_routes.iter().find(is_default).map(|route| &route.at.name);
+        self.default_links.get(&ns).or_else(planned)
+    }
+
+    /// True if `need` is for a link that is not there, and that a network with these `earlier` needs may make: it has asked
+    /// for the link as well. Any earlier network may make the container's default route.
+    pub fn is_awaited(&self, need: &Need, earlier: &[Need]) -> bool {
+        if let Need::Link(at) = need {
+            let is_of_it = |other: &Need| matches!(other, Need::Link(it) | Need::BootIdWithout(it) if it == at);
+            return self.link(at).is_none() && earlier.iter().any(is_of_it);
+        }
+        *need == Need::DefaultLink(Ns::Pod) && self.default_link(Ns::Pod).is_none() && !earlier.is_empty()
     }
 
     /// The addresses of the link at `at`.

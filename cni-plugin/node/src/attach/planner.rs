@@ -79,16 +79,14 @@ impl<'a> Planner<'a> {
 
     /// Plans the native plugins at neighbouring places, each on the facts as the earlier ones will leave them.
     ///
-    /// Refusals that need no addresses come before any are reserved: those of the first plugin of each network. Where addresses
-    /// come through the link, what is planned is the link.
+    /// Refusals that need no addresses come before any are reserved: those of the first plugin of each network. One that lacks
+    /// a link which an earlier network may make is judged once that is planned. Where addresses come through the link, what is
+    /// planned is the link.
     pub fn native(&mut self, places: &[Place], host: &mut dyn Host, leases: &mut Leases<'_>) -> Result<Native, Error> {
         let mut native = Native::default();
-        let firsts = |place: &&Place| place.item == 0;
-        for place in places.iter().filter(firsts) {
-            self.refuse(*place, host, &mut native)?;
-        }
+        let waiting = self.refuse_first(places, host, &mut native)?;
         for place in places {
-            if place.item > 0 {
+            if place.item > 0 || waiting.contains(place) {
                 self.refuse(*place, host, &mut native)?;
             }
             let planned = if self.wanted[place.wanted].chain.items[place.item].is_through_link() {
@@ -101,6 +99,28 @@ impl<'a> Planner<'a> {
             self.push(*place, planned, &mut native);
         }
         Ok(native)
+    }
+
+    /// Has the first plugin of each network refuse. Returns the places of those to be judged again, since a link that they lack
+    /// may be made by an earlier network.
+    fn refuse_first(&self, places: &[Place], host: &mut dyn Host, native: &mut Native) -> Result<Vec<Place>, Error> {
+        let (mut earlier, mut waiting) = (Vec::new(), Vec::new());
+        for place in places.iter().filter(|place| place.item == 0) {
+            let judged = self.refuse(*place, host, native);
+            if self.wanted.len() == 1 {
+                judged?;
+                continue;
+            }
+            let (wanted, plugin) = self.plugin(*place)?;
+            let needs = plugin.needs(&call(wanted, &self.sandbox, self.results[place.wanted].as_ref()));
+            if judged.is_err() && needs.iter().any(|need| native.observed.is_awaited(need, &earlier)) {
+                waiting.push(*place);
+            } else {
+                judged?;
+            }
+            earlier.extend(needs);
+        }
+        Ok(waiting)
     }
 
     /// Plans the last of these plugins again: its link is there now, and addresses come through it. What is left to do goes on

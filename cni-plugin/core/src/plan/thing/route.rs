@@ -9,7 +9,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 /// Main routing table.
-const MAIN: u32 = 254;
+pub(in crate::plan) const MAIN: u32 = 254;
 
 /// A route through a link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

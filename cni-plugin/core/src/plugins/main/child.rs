@@ -65,7 +65,7 @@ impl Child {
 
     /// The parent of this name: its namespace and name, and the link found there.
     fn find<'a>(&self, parent: Option<IfName>, facts: &'a Facts) -> Result<(LinkRef, &'a LinkFact), Error> {
-        let name = parent.or_else(|| facts.default_links.get(&self.ns).cloned());
+        let name = parent.or_else(|| facts.default_link(self.ns).cloned());
         let name = name.ok_or_else(|| Error::internal(format!("no default route interface found in {}", self.ns)))?;
         let at = LinkRef { ns: self.ns, name };
         let Some(fact) = facts.link(&at) else {
