@@ -31,14 +31,22 @@ fn build() -> PathBuf {
     folder.join("braid")
 }
 
+/// The program of Multus: where `cargo xtask test` builds it, in `$BRAID_CACHE` or `~/.cache/braid`; `None` without it.
+pub fn multus() -> Option<PathBuf> {
+    Some(cache().join("multus/multus")).filter(|program| program.is_file())
+}
+
+fn cache() -> PathBuf {
+    let home = || PathBuf::from(env::var_os("HOME").unwrap_or_else(|| "/root".into())).join(".cache/braid");
+    env::var_os("BRAID_CACHE").map_or_else(home, PathBuf::from)
+}
+
 /// The folder of the reference plugins: `$BRAID_REFERENCE`, otherwise where `cargo xtask bench --setup` puts them, in
 /// `$BRAID_CACHE` or `~/.cache/braid`; `None` without them.
 pub fn reference() -> Option<&'static Path> {
     static REFERENCE: OnceLock<Option<PathBuf>> = OnceLock::new();
     let find = || {
-        let home = || PathBuf::from(env::var_os("HOME").unwrap_or_else(|| "/root".into())).join(".cache/braid");
-        let cached = || env::var_os("BRAID_CACHE").map_or_else(home, PathBuf::from).join("reference");
-        let folder = env::var_os("BRAID_REFERENCE").map_or_else(cached, PathBuf::from);
+        let folder = env::var_os("BRAID_REFERENCE").map_or_else(|| cache().join("reference"), PathBuf::from);
         folder.join("bridge").is_file().then_some(folder)
     };
     REFERENCE.get_or_init(find).as_deref()

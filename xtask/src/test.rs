@@ -116,7 +116,7 @@ fn lanes(args: &Args) -> Vec<Lane> {
         front.push(stage("cluster", &["kubernetes", RELEASE, "reference"], 20, cluster));
         // The tests in front wait for it first.
         behind[0].insert(0, stage(RELEASE, &[], 40, |_| dist::unordered().map(drop)));
-        behind.push(vec![stage("kubernetes", &[], 40, |_| xtask(&["cluster", "build"]))]);
+        behind.push(vec![stage("kubernetes", &[], 40, |_| kubernetes())]);
         // What it has to try, the tests on this kernel note. All of it needs the whole machine.
         let after = Some(if args.all { "cluster" } else { "netns" });
         behind.push(vec![Stage { after, ..stage("kernels", &["build", RELEASE], 30, other_kernels) }]);
@@ -138,6 +138,12 @@ fn build_tests(args: &Args) -> Result<()> {
         sh::run(&mut sh::cmd("cargo", ["build", "--package", "braid"]))?;
     }
     sh::run(&mut sh::cmd("cargo", ["test", "--workspace", "--no-run"]))
+}
+
+/// What the tests with an API server need, and the plugin whose pods braid takes over there.
+fn kubernetes() -> Result<()> {
+    xtask(&["cluster", "build"])?;
+    tools::multus().map(drop)
 }
 
 fn reference() -> Result<()> {

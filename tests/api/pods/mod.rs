@@ -14,6 +14,7 @@ mod routes;
 mod secrets;
 mod selection;
 mod status;
+mod taken_over;
 
 use crate::{Fault, World, json, uid};
 use braid_core::k8s::{NETWORK_STATUS, NETWORKS};

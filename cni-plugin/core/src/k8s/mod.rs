@@ -14,6 +14,7 @@ pub mod device_info;
 pub mod dynamic;
 pub mod ipam_claim;
 pub mod lint;
+pub mod multus_cache;
 pub mod nad;
 pub mod names;
 pub mod network;

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 
 /// Folder of networks on disk, as for Multus.
 const CONF_DIR: &str = "/etc/cni/multus/net.d";
+/// Folder in which Multus notes what it has attached.
+const CNI_DIR: &str = "/var/lib/cni/multus";
 /// Namespace of the cluster's own pods and of its networks.
 const SYSTEM: &str = "kube-system";
 
@@ -30,6 +32,8 @@ pub struct Settings {
     pub multus_namespace: String,
     /// `confDir`, default `/etc/cni/multus/net.d`.
     pub conf_dir: PathBuf,
+    /// `cniDir`, default `/var/lib/cni/multus`: where Multus noted the networks of pods that it attached.
+    pub cni_dir: PathBuf,
     /// `binDir`: where plugins are looked for before `CNI_PATH`.
     pub bin_dir: Option<PathBuf>,
     /// `readinessindicatorfile`: exists once the default network is ready.
@@ -84,6 +88,7 @@ impl Settings {
                 .unwrap_or_else(|| vec![SYSTEM.to_owned()]),
             multus_namespace: namespace(json, "multusNamespace")?,
             conf_dir: path(json, "confDir")?.unwrap_or_else(|| PathBuf::from(CONF_DIR)),
+            cni_dir: path(json, "cniDir")?.unwrap_or_else(|| PathBuf::from(CNI_DIR)),
             bin_dir: path(json, "binDir")?,
             readiness_file: path(json, "readinessindicatorfile")?,
             auxiliary_chain: chain_name(json)?,
@@ -145,7 +150,7 @@ fn inline_networks(json: &Json) -> Result<(Origin, Vec<Origin>), Error> {
 
 /// The configuration less what makes it one of pods.
 fn own_network(json: &Json) -> Json {
-    const OURS: [&str; 19] = [
+    const OURS: [&str; 20] = [
         "kubeconfig",
         "invalidAnnotation",
         "delegates",
@@ -154,6 +159,7 @@ fn own_network(json: &Json) -> Json {
         "systemNamespaces",
         "multusNamespace",
         "confDir",
+        "cniDir",
         "binDir",
         "readinessindicatorfile",
         "namespaceIsolation",
@@ -309,6 +315,7 @@ mod tests {
             system_namespaces: vec!["s".to_owned()],
             multus_namespace: "m".to_owned(),
             conf_dir: "/c".into(),
+            cni_dir: "/x".into(),
             bin_dir: Some("/b".into()),
             readiness_file: Some("/r".into()),
             auxiliary_chain: Some("aux".to_owned()),

@@ -121,7 +121,7 @@ fn netns_of_moved(record: &Record, call: &Leaving) -> Option<NetNs> {
 }
 
 /// The container's namespace; `None` where it is gone.
-fn netns_of(attachment: &Attachment) -> Result<Option<NetNs>, Error> {
+pub(super) fn netns_of(attachment: &Attachment) -> Result<Option<NetNs>, Error> {
     match attachment.netns.as_deref().map(NetNs::open) {
         None | Some(Err(NetNsError::Gone(_))) => Ok(None),
         Some(Ok(netns)) => Ok(Some(netns)),

@@ -2,6 +2,7 @@
 
 use super::claims;
 use super::find::Finder;
+use super::multus;
 use super::publish::pay;
 use crate::apply::host::Machine;
 use crate::attach::chain::{BRAID, Chain};
@@ -51,6 +52,7 @@ pub fn gc(request: &Request, settings: &Settings, face: &str, machine: &dyn Mach
     }
     let containers = |listed: &Vec<Owner>| listed.iter().map(|owner| owner.container_id.clone()).collect();
     let valid = Valid { owners, containers: request.conf.valid_attachments.as_ref().map(containers) };
+    errors.extend(multus::collect(request, settings, &valid, machine));
     errors.extend(gc::collect_networks(chains.values(), &valid, machine).err());
     errors.extend(machine.sweep_empty().map_err(Error::from).err());
     errors.extend(claims::free(&folders, settings, machine).err());

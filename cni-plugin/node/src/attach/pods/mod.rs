@@ -10,6 +10,7 @@ mod claims;
 mod devices;
 mod find;
 mod gc;
+mod multus;
 mod publish;
 mod ready;
 mod seen;
@@ -77,6 +78,9 @@ pub fn call(
 /// as far as it is known without the API.
 pub fn del(request: Request, settings: &Settings, face: &str, machine: &dyn Machine) -> Result<(), Error> {
     let (call, is_known) = leaving(request, settings, face, machine)?;
+    if multus::detach(&call, settings, machine)? && !is_recorded(&call, machine)? {
+        return Ok(());
+    }
     if !is_known {
         let folder = machine.folder(&call.key.owner.container_id).map_err(Error::from)?;
         if folder.load(&call.key).map_err(Error::from)?.is_none() {
@@ -88,6 +92,14 @@ pub fn del(request: Request, settings: &Settings, face: &str, machine: &dyn Mach
         }
     }
     detach(&call, machine)
+}
+
+/// True if a record names the networks of the call's container, or a damaged one did.
+fn is_recorded(call: &Leaving, machine: &dyn Machine) -> Result<bool, Error> {
+    let folder = machine.folder(&call.key.owner.container_id).map_err(Error::from)?;
+    let is_recorded = folder.file(&call.key).exists();
+    folder.close().map_err(Error::from)?;
+    Ok(is_recorded)
 }
 
 /// Checks all networks of the pod's record; the default one alone where there is no record.

@@ -1,0 +1,215 @@
+//! Detaching pods that Multus attached, by its notes in `cniDir`: a node goes from Multus to braid while pods run.
+
+use super::{interface, netconf};
+use crate::apply::host::Machine;
+use crate::attach::add::refuse_own;
+use crate::attach::chain::{BRAID, Chain};
+use crate::attach::del::{Leaving, netns_of};
+use crate::attach::gc::Valid;
+use crate::attach::invocation::Wanted;
+use crate::attach::take_back::TakeBack;
+use crate::ipam::liveness::{Netns, netns_at};
+use braid_core::cni::netconf::is_identifier;
+use braid_core::cni::{Attachment, Error, Request};
+use braid_core::k8s::multus_cache::{
+    CachedAdd, Delegate, cache_name, cached_add, cached_delegate, cached_of, delegates,
+};
+use braid_core::k8s::settings::Settings;
+use braid_core::name::IfName;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// Folder of libcni's cache below `cniDir`.
+const RESULTS: &str = "results";
+
+/// Multus' notes.
+struct Notes<'a> {
+    dir: PathBuf,
+    machine: &'a dyn Machine,
+}
+
+/// The networks of a container, and the files to remove once it is detached from them.
+struct Noted {
+    wanted: Vec<Wanted>,
+    files: Vec<PathBuf>,
+}
+
+/// Detaches the container of a DEL from all networks that Multus attached it to; false if Multus has noted none that can be
+/// read. It costs a look for one file where Multus never ran.
+pub(super) fn detach(call: &Leaving, settings: &Settings, machine: &dyn Machine) -> Result<bool, Error> {
+    let notes = Notes::of(settings, machine);
+    if !notes.has(&call.attachment.container_id) {
+        return Ok(false);
+    }
+    notes.detach(call)
+}
+
+/// Detaches the containers that Multus attached and that are not valid; all errors. Where the runtime lists none, those whose
+/// network namespace is gone.
+pub(super) fn collect(request: &Request, settings: &Settings, valid: &Valid, machine: &dyn Machine) -> Vec<Error> {
+    let notes = Notes::of(settings, machine);
+    let lost = notes.containers().into_iter().filter(|(_, seen)| match &valid.containers {
+        Some(listed) => !listed.contains(&seen.container_id),
+        None => seen.netns.as_deref().is_some_and(|path| netns_at(path) == Netns::Gone),
+    });
+    let call = |(_, seen): &(String, Seen)| {
+        let netns = seen.netns.clone().filter(|path| netns_at(path) == Netns::Alive);
+        let ifname = IfName::parse(&seen.ifname).map_err(|err| Error::config(format!("{:?}: {err}", seen.ifname)))?;
+        let (container_id, args) = (seen.container_id.clone(), String::new());
+        let attachment = Attachment { container_id, ifname, netns, args };
+        let (key, conf) = (Chain::key_of(BRAID, &request.conf, &attachment), request.conf.clone());
+        Ok(Leaving { key, attachment, conf, path: settings.path(request.path.clone()), netns_override: false })
+    };
+    let detach = |lost: (String, Seen)| {
+        let done = call(&lost).and_then(|call| notes.detach(&call));
+        done.map(drop).err().map(|err: Error| err.context(format_args!("container {}, attached by Multus", lost.0)))
+    };
+    lost.filter_map(detach).collect()
+}
+
+/// A container of which Multus has notes.
+struct Seen {
+    container_id: String,
+    /// The runtime's interface; `eth0` where no cache names it.
+    ifname: String,
+    netns: Option<PathBuf>,
+}
+
+impl<'a> Notes<'a> {
+    fn of(settings: &Settings, machine: &'a dyn Machine) -> Self {
+        Self { dir: machine.root().at(&settings.cni_dir.to_string_lossy()), machine }
+    }
+
+    fn file(&self, container_id: &str) -> PathBuf {
+        self.dir.join(container_id)
+    }
+
+    fn has(&self, container_id: &str) -> bool {
+        fs::symlink_metadata(self.file(container_id)).is_ok_and(|meta| meta.is_file())
+    }
+
+    /// All containers, by id.
+    fn containers(&self) -> BTreeMap<String, Seen> {
+        let names = fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        let ids: BTreeSet<String> = names.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        let ids = ids.into_iter().filter(|id| is_identifier(id) && self.has(id));
+        let seen = |container_id: String| {
+            let new = Seen { container_id: container_id.clone(), ifname: "eth0".to_owned(), netns: None };
+            (container_id, new)
+        };
+        let mut all: BTreeMap<String, Seen> = ids.map(seen).collect();
+        if all.is_empty() {
+            return all;
+        }
+        for file in self.machine.files(&self.dir.join(RESULTS)).unwrap_or_default() {
+            let Some((container_id, ifname)) = cached_of(&file.bytes) else { continue };
+            let Some(seen) = all.get_mut(&container_id) else { continue };
+            let first = self.first_network(&container_id);
+            let read = first.and_then(|first| cached_add(&file.bytes, &first, &container_id, &ifname).ok()?);
+            if let Some(CachedAdd { netns, .. }) = read {
+                (seen.ifname, seen.netns) = (ifname, netns);
+            }
+        }
+        all
+    }
+
+    /// The name of a container's first network, which has the runtime's interface.
+    fn first_network(&self, container_id: &str) -> Option<String> {
+        let file = self.machine.files(&self.file(container_id)).ok()?.pop()?;
+        let first = delegates(&file.bytes, "eth0").ok()?.into_iter().next()?;
+        first.ok().map(|first| first.definition.name().to_owned())
+    }
+
+    /// Detaches the container of a call, and removes its notes once nothing of it is left; false if they name no network.
+    fn detach(&self, call: &Leaving) -> Result<bool, Error> {
+        let folder = self.machine.folder(&call.attachment.container_id).map_err(Error::from)?;
+        let noted = self.read(call);
+        let mut host = self.machine.open(netns_of(&call.attachment)?).map_err(Error::from)?;
+        if !call.netns_override {
+            refuse_own(&*host)?;
+        }
+        let mut errors = TakeBack { wanted: &noted.wanted, record: None, is_told: true }.run(&mut *host);
+        if errors.is_empty() {
+            errors.extend(noted.files.iter().filter_map(|file| remove(file).err()));
+        }
+        errors.extend(folder.close().err().map(Error::from));
+        Error::joined(&errors).map(|()| !noted.wanted.is_empty())
+    }
+
+    /// The networks of a container. One that can't be read is a warning: no later call could read it either.
+    fn read(&self, call: &Leaving) -> Noted {
+        let file = self.file(&call.attachment.container_id);
+        let mut noted = Noted { wanted: Vec::new(), files: Vec::new() };
+        let read = self.machine.files(&file).map(|mut files| files.pop());
+        let read = read.and_then(|read| {
+            let read = read.ok_or_else(|| Error::io(format!("{}: not a file of 1 MiB at most", file.display())))?;
+            delegates(&read.bytes, call.attachment.ifname.as_str())
+        });
+        let warn = |err: &Error| self.machine.warn(&format!("{}: {err}", file.display()));
+        let read = read.inspect_err(warn).unwrap_or_else(|_| self.of_results(&call.attachment.container_id));
+        for delegate in read {
+            match delegate.and_then(|delegate| self.wanted(&delegate, call, &mut noted.files)) {
+                Ok(wanted) => noted.wanted.push(wanted),
+                Err(err) => warn(&err),
+            }
+        }
+        // Last: while it is there, a next call finds the others.
+        noted.files.push(file);
+        noted
+    }
+
+    /// The networks of a container by libcni's cache alone, in the order of their files' names.
+    fn of_results(&self, container_id: &str) -> Vec<Result<Delegate, Error>> {
+        let mut files = self.machine.files(&self.dir.join(RESULTS)).unwrap_or_default();
+        files.sort_by(|one, other| one.name.cmp(&other.name));
+        files.iter().filter_map(|file| cached_delegate(&file.bytes, container_id)).map(Ok).collect()
+    }
+
+    /// A network as its DEL wants it, with arguments and result of its ADD.
+    fn wanted(&self, delegate: &Delegate, call: &Leaving, files: &mut Vec<PathBuf>) -> Result<Wanted, Error> {
+        let Delegate { definition, ifname } = delegate;
+        let cached = self.cached(definition.name(), &call.attachment.container_id, ifname, files)?;
+        let ifname = IfName::parse(ifname).map_err(|err| Error::config(format!("{ifname:?}: {err}")))?;
+        let mut attachment = interface(&call.attachment, &ifname);
+        let (mut runtime_config, mut prev) = (braid_core::cni::Json::object_of([]), None);
+        if let Some(cached) = cached {
+            attachment.args = cached.args;
+            (runtime_config, prev) = (cached.runtime_config, cached.result);
+        }
+        let json = definition.conf(&runtime_config)?;
+        let conf = netconf(json.clone(), prev).or_else(|_| netconf(json, None))?;
+        let chain = Chain::parse_left(BRAID, &conf, &attachment, &call.path)
+            .map_err(|err| err.context(format_args!("network {:?}", definition.name())))?;
+        Ok(Wanted::new(attachment, chain))
+    }
+
+    /// libcni's cache of the ADD; also notes its file.
+    fn cached(
+        &self,
+        network: &str,
+        container_id: &str,
+        ifname: &str,
+        files: &mut Vec<PathBuf>,
+    ) -> Result<Option<CachedAdd>, Error> {
+        let Some(name) = cache_name(network, container_id, ifname) else { return Ok(None) };
+        let path = self.dir.join(RESULTS).join(name);
+        let Some(file) = self.machine.files(&path)?.pop() else { return Ok(None) };
+        let read = cached_add(&file.bytes, network, container_id, ifname);
+        match read {
+            Ok(None) => return Ok(None),
+            Ok(_) => {}
+            Err(ref err) => self.machine.warn(&format!("{}: {err}", path.display())),
+        }
+        files.push(path);
+        Ok(read.ok().flatten())
+    }
+}
+
+fn remove(file: &Path) -> Result<(), Error> {
+    match fs::remove_file(file) {
+        Err(err) if err.kind() != ErrorKind::NotFound => Err(Error::io(format!("remove {}: {err}", file.display()))),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
