@@ -1,7 +1,7 @@
 //! The one binary: which face it shows.
 //!
-//! A call with `CNI_COMMAND` is a plugin call, and is looked for before anything else is touched. `argv[0]` picks the
-//! plugin, so that a link named `bridge` is the bridge plugin.
+//! A call with `CNI_COMMAND` is a plugin call, and is looked for before anything else is touched. The name of the file that
+//! was started picks the plugin: a script `bridge` of one line, `#!/opt/cni/bin/braid`, or a link of this name.
 
 #![no_main]
 

@@ -3,7 +3,8 @@
 use braid_tests::binary;
 use braid_tests::sandbox::PLUGINS;
 use std::env;
-use std::os::unix::fs::symlink;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// libcni's command line: `$BRAID_CNITOOL`, otherwise `~/.cache/braid/tools/cnitool`.
@@ -23,10 +24,12 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
     folders.map(|folder| folder.join(program)).find(|path| path.is_file())
 }
 
-/// Makes braid callable under each of `names` in the sandbox.
+/// Makes braid callable under each of `names` in the sandbox, by scripts as `braid install` writes them.
 pub(crate) fn offer_braid(names: &[&str]) {
     for name in names {
-        symlink(binary::braid(), Path::new(PLUGINS).join(name)).expect("plugin folder");
+        let path = Path::new(PLUGINS).join(name);
+        fs::write(&path, format!("#!{}\n", binary::braid().display())).expect("plugin folder");
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("an executable file");
     }
 }
 

@@ -64,6 +64,21 @@ fn a_copy_of_braid_is_braid_and_is_not_started() {
 }
 
 #[test]
+fn a_script_that_starts_braid_is_braid_and_is_not_started() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = call(&host, "braid", &pod, list());
+    for program in [binary::braid().display().to_string(), "/run/cni-bin/braid".to_owned()] {
+        host.script("other", &format!("#!{program}\n"));
+        for answer in refusals(&call) {
+            answer.refused(999, &["\"other\"", "/run/cni-bin/other", "braid itself"]);
+        }
+    }
+    call.del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
 fn an_ipam_that_is_braid_itself_is_refused() {
     let host = Sandbox::new();
     let pod = host.pod("a");

@@ -22,6 +22,7 @@ mod gc_status;
 mod host_device;
 mod hostile;
 mod hostport;
+mod install;
 mod interop;
 mod ipvlan;
 mod legacy;

@@ -14,6 +14,8 @@ use std::thread;
 pub struct Call {
     plugin: String,
     is_reference: bool,
+    /// File that is started in place of the sandbox's own.
+    file: Option<PathBuf>,
     /// Program and arguments that run the plugin.
     under: Vec<String>,
     stdin: Vec<u8>,
@@ -47,7 +49,7 @@ impl Call {
     /// A call of `plugin` with `conf`, for `eth0` of a container that is still to be named.
     pub fn new(plugin: &str, conf: Value) -> Self {
         let (under, stdin, env) = (Vec::new(), Vec::new(), Vec::new());
-        let call = Self { plugin: plugin.to_owned(), is_reference: false, under, stdin, conf, env };
+        let call = Self { plugin: plugin.to_owned(), is_reference: false, file: None, under, stdin, conf, env };
         call.env("CNI_IFNAME", "eth0")
     }
 
@@ -55,6 +57,13 @@ impl Call {
     #[must_use]
     pub fn reference(mut self) -> Self {
         self.is_reference = true;
+        self
+    }
+
+    /// Starts the plugin's file at this path; its folder is where it finds others.
+    #[must_use]
+    pub fn by(mut self, file: &str) -> Self {
+        self.file = Some(file.into());
         self
     }
 
@@ -190,6 +199,9 @@ impl Call {
         if self.is_reference {
             let folder = binary::reference().expect("the reference plugins: needs!(Reference) comes first");
             return (folder.join(&self.plugin), folder.to_owned());
+        }
+        if let Some(file) = &self.file {
+            return (file.clone(), file.parent().unwrap_or(Path::new("/")).to_owned());
         }
         (sandbox::install(&self.plugin), PathBuf::from(sandbox::PLUGINS))
     }

@@ -44,7 +44,8 @@ pub fn end(code: u8) -> ! {
     unsafe { libc::_exit(code.into()) }
 }
 
-/// The program's arguments, which not every C library tells to anybody but `main`.
+/// The program's arguments, which not every C library tells to anybody but `main`. A script of one line, `#!` and the path of
+/// this program, is called as a link of the script's name would be: the kernel has put the interpreter before the script's path.
 ///
 /// # Safety
 ///
@@ -55,5 +56,37 @@ pub unsafe fn arguments(count: libc::c_int, values: *const *const libc::c_char) 
     let values = unsafe { std::slice::from_raw_parts(values, count) };
     // SAFETY: each is a C string that lives as long as the process.
     let argument = |value: &*const libc::c_char| unsafe { CStr::from_ptr(*value) };
-    values.iter().map(|value| OsStr::from_bytes(argument(value).to_bytes()).to_owned()).collect()
+    let arguments: Vec<&CStr> = values.iter().map(argument).collect();
+    let skipped = usize::from(is_interpreter(&arguments, started_path()));
+    arguments[skipped..].iter().map(|argument| OsStr::from_bytes(argument.to_bytes()).to_owned()).collect()
+}
+
+/// The path that the process was started by: a script's own, if the kernel started its interpreter.
+fn started_path() -> Option<&'static CStr> {
+    // SAFETY: it reads a value that the kernel put on the process's stack.
+    let path = unsafe { libc::getauxval(libc::AT_EXECFN) } as *const libc::c_char;
+    // SAFETY: it is null, or a C string that lives as long as the process.
+    (!path.is_null()).then(|| unsafe { CStr::from_ptr(path) })
+}
+
+/// True if the kernel started this program as the interpreter of the script at `started`.
+fn is_interpreter(arguments: &[&CStr], started: Option<&CStr>) -> bool {
+    matches!(arguments, [program, script, ..] if Some(*script) == started && program != script)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_script_that_the_kernel_started_has_an_interpreter_in_front() {
+        let program = c"/opt/cni/bin/braid";
+        let script = c"/opt/cni/bin/dhcp";
+        assert!(is_interpreter(&[program, script, c"daemon"], Some(script)));
+        assert!(is_interpreter(&[program, script], Some(script)));
+        assert!(!is_interpreter(&[program, script], Some(program)), "a path as an argument");
+        assert!(!is_interpreter(&[program, program], Some(program)), "the program's own path as an argument");
+        assert!(!is_interpreter(&[script], Some(script)), "a link");
+        assert!(!is_interpreter(&[program, script], None) && !is_interpreter(&[], Some(script)));
+    }
 }

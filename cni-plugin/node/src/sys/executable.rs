@@ -1,15 +1,49 @@
-//! The file that this process runs.
+//! The file that this process runs, and the other files that start it: links, copies, and scripts of one line.
 
-use std::fs::{self, Metadata};
+use std::ffi::OsStr;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// This program, also where its file was replaced meanwhile.
 pub const OWN: &str = "/proc/self/exe";
+/// Longest first line of a script that the kernel reads, with its end (`BINPRM_BUF_SIZE`), in bytes.
+const MAX_FIRST_LINE: usize = 256;
 
-/// True if a file is this program: by another name, or a copy of it. Only a file as long as this one is read.
+/// The script that starts the program at `path` under the script's name; `None` where the kernel could not read its line.
+pub fn script(path: &Path) -> Option<Vec<u8>> {
+    let text = [b"#!", path.as_os_str().as_bytes(), b"\n"].concat();
+    (text.len() <= MAX_FIRST_LINE && interpreter(&text).as_deref() == Some(path)).then_some(text)
+}
+
+/// The absolute path in a script's first line, if it has no argument.
+fn interpreter(script: &[u8]) -> Option<PathBuf> {
+    let line = script.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?.trim_ascii();
+    let is_path = line.first() == Some(&b'/') && !line.iter().any(|byte| b" \t\0".contains(byte));
+    is_path.then(|| PathBuf::from(OsStr::from_bytes(line)))
+}
+
+/// The program that the script at `file` starts; `None` for any other file. It reads no more than the kernel does.
+pub fn interpreter_of(file: &Path) -> io::Result<Option<PathBuf>> {
+    let mut head = Vec::with_capacity(MAX_FIRST_LINE);
+    File::open(file)?.take(MAX_FIRST_LINE as u64).read_to_end(&mut head)?;
+    Ok(interpreter(&head))
+}
+
+/// True if a file is this program: by another name, a copy of it, or a script that starts it. Of any other file only the
+/// first line is read, and a file as long as this program.
 pub fn is_own(file: &Path, meta: &Metadata) -> bool {
     let Ok(own) = fs::metadata(OWN) else { return false };
+    if is_program(&own, file, meta) {
+        return true;
+    }
+    let Ok(Some(program)) = interpreter_of(file) else { return false };
+    fs::metadata(&program).is_ok_and(|meta| is_program(&own, &program, &meta))
+}
+
+fn is_program(own: &Metadata, file: &Path, meta: &Metadata) -> bool {
     let is_same = (own.dev(), own.ino()) == (meta.dev(), meta.ino());
     is_same || own.len() == meta.len() && matches!((fs::read(OWN), fs::read(file)), (Ok(own), Ok(its)) if own == its)
 }
@@ -20,15 +54,44 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn a_link_and_a_copy_are_this_program_and_another_of_its_length_is_not() {
+    fn a_link_a_copy_and_a_script_are_this_program_and_another_of_its_length_is_not() {
         let dir = tempfile::tempdir().expect("a folder");
         let at = |name: &str| dir.path().join(name);
         symlink(OWN, at("link")).expect("linked");
         let mut bytes = fs::read(OWN).expect("read");
         fs::write(at("copy"), &bytes).expect("written");
+        let scripts = [("script", at("copy")), ("link-script", at("link")), ("other-script", "/bin/sh".into())];
+        for (name, program) in scripts {
+            fs::write(at(name), script(&program).expect("a script")).expect("written");
+        }
+        fs::write(at("longer"), [&script(&at("copy")).expect("a script")[..], b"exit 1\n"].concat()).expect("written");
+        fs::write(at("gone"), script(&at("nothing")).expect("a script")).expect("written");
         *bytes.last_mut().expect("not empty") ^= 1;
         fs::write(at("other"), &bytes).expect("written");
         let is_own = |name: &str| is_own(&at(name), &fs::metadata(at(name)).expect("there"));
-        assert_eq!(["link", "copy", "other"].map(is_own), [true, true, false]);
+        let own = ["link", "copy", "script", "link-script", "longer"];
+        assert_eq!(own.map(is_own), [true; 5]);
+        assert_eq!(["other", "other-script", "gone"].map(is_own), [false; 3]);
+    }
+
+    #[test]
+    fn a_script_has_one_path_that_the_kernel_reads_whole() {
+        assert_eq!(script(Path::new("/opt/cni/bin/braid")).as_deref(), Some(&b"#!/opt/cni/bin/braid\n"[..]));
+        let of_len = |len: usize| format!("/{}", "x".repeat(len - 1));
+        assert!(script(Path::new(&of_len(253))).is_some());
+        for path in ["opt/braid", "", "/with blank/braid", "/with\ttab/braid", "/with\nend/braid", &of_len(254)] {
+            assert_eq!(script(Path::new(path)), None, "{path}");
+        }
+        for (text, path) in [
+            ("#! /bin/sh \n", Some("/bin/sh")),
+            ("#!/bin/sh", Some("/bin/sh")),
+            ("#!/bin/sh -e\n", None),
+            ("#!\n/bin/sh\n", None),
+            ("/bin/sh\n", None),
+            ("\x7fELF", None),
+            ("", None),
+        ] {
+            assert_eq!(interpreter(text.as_bytes()), path.map(PathBuf::from), "{text:?}");
+        }
     }
 }

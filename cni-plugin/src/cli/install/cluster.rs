@@ -1,6 +1,7 @@
 //! The node's files by which braid attaches pods: a kubeconfig of the service account, and a conflist.
 
 use super::PROGRAM;
+use super::root::Root;
 use braid_core::cni::Json;
 use braid_core::k8s::settings::key_of_pods;
 use braid_node::attach::chain::BRAID;
@@ -30,7 +31,7 @@ pub(super) struct Files {
     /// of its folder is the default network
     #[arg(long, value_name = "PATH", requires = "kubeconfig")]
     conflist: Option<PathBuf>,
-    /// Where the node's `/` is, for --kubeconfig and --conflist
+    /// Where the node's `/` is: --kubeconfig, --conflist and --program are the node's paths
     #[arg(long, value_name = "PATH", default_value = "/")]
     root: PathBuf,
 }
@@ -77,6 +78,11 @@ impl Files {
             let _ = fs::remove_dir(folder);
         }
         Ok(done)
+    }
+
+    /// The node's file system.
+    pub(super) fn root(&self) -> Root {
+        Root::new(&self.root)
     }
 
     /// The folder of the kubeconfig, where it is not the one of all configurations.

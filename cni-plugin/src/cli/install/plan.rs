@@ -4,15 +4,33 @@ use super::PROGRAM;
 use std::collections::BTreeMap;
 use std::fmt;
 
+/// End of the names under which replaced plugins are kept.
+const BACKUP: &str = ".before-braid";
+/// File in the folder that lists the names which this program took.
+pub(in crate::cli) const LIST: &str = ".braid.names";
+
 /// Kind of file under a name in the folder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Entry {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::cli) enum Entry {
     /// Nothing.
     None,
-    /// A link to this program.
+    /// The script that starts this program.
     Ours,
+    /// This program in another form: a link of an earlier version, a copy, a script with another path.
+    Former,
     /// Another plugin.
     Other,
+    /// A link to a program of many names, which the folder has under this name now.
+    Alias(String),
+    /// A link of others to a file that is gone.
+    Dangling,
+}
+
+impl Entry {
+    /// True if it starts this program.
+    pub(in crate::cli) fn is_own(&self) -> bool {
+        matches!(self, Self::Ours | Self::Former)
+    }
 }
 
 /// The folder, as far as it matters.
@@ -24,8 +42,10 @@ pub(super) struct Folder {
     pub(super) is_current: bool,
     /// By name; those of kept plugins as well.
     pub(super) entries: BTreeMap<String, Entry>,
-    /// Names that lead to the program and are none of its own: another version of it had them.
+    /// Names that start the program and are none of its own: another version of it had them.
     pub(super) stale: Vec<String>,
+    /// Names in [`LIST`]; `None` without this file.
+    pub(super) listed: Option<Vec<String>>,
 }
 
 /// One change of the folder.
@@ -33,14 +53,18 @@ pub(super) struct Folder {
 pub(super) enum Action {
     /// Copy the running program there.
     Copy,
-    /// Keep the plugin of this name under another one.
+    /// Keep the plugin of this name under another one, in place of one that was kept before.
     Keep(String),
-    /// Make the name a link to the program.
-    Link(String),
+    /// Make the name a script that starts the program.
+    Script(String),
     /// Give the name back to the plugin that was kept.
     PutBack(String),
+    /// Make the name a link to another program in the folder.
+    Link(String, String),
     /// Remove a file.
     Remove(String),
+    /// Write the list of names.
+    List(Vec<String>),
 }
 
 impl fmt::Display for Action {
@@ -48,36 +72,39 @@ impl fmt::Display for Action {
         match self {
             Self::Copy => write!(f, "copy this program to {PROGRAM}"),
             Self::Keep(name) => write!(f, "keep {name} as {}", backup_of(name)),
-            Self::Link(name) => write!(f, "link {name} to {PROGRAM}"),
+            Self::Script(name) => write!(f, "make {name} a script that starts {PROGRAM}"),
             Self::PutBack(name) => write!(f, "put {} back as {name}", backup_of(name)),
+            Self::Link(name, to) => write!(f, "link {name} to {to}"),
             Self::Remove(name) => write!(f, "remove {name}"),
+            Self::List(names) => write!(f, "list {} names in {LIST}", names.len()),
         }
     }
 }
 
 /// Name under which a replaced plugin is kept.
-pub(super) fn backup_of(name: &str) -> String {
-    format!("{name}.before-{PROGRAM}")
+pub(in crate::cli) fn backup_of(name: &str) -> String {
+    format!("{name}{BACKUP}")
 }
 
 impl Folder {
-    fn entry(&self, name: &str) -> Entry {
-        self.entries.get(name).copied().unwrap_or(Entry::None)
+    fn entry(&self, name: &str) -> &Entry {
+        self.entries.get(name).unwrap_or(&Entry::None)
     }
 
-    fn has_backup(&self, name: &str) -> bool {
-        self.entry(&backup_of(name)) != Entry::None
-    }
-
-    /// Gives a name back to whoever had it first.
-    fn free(&self, name: &str) -> Action {
-        let name = name.to_owned();
-        if self.has_backup(&name) { Action::PutBack(name) } else { Action::Remove(name) }
+    /// Gives a name back to the plugin that the node would have without this program.
+    fn free(&self, name: &str) -> Vec<Action> {
+        let (name, backup) = (name.to_owned(), backup_of(name));
+        match self.entry(&backup) {
+            Entry::None => vec![Action::Remove(name)],
+            Entry::Alias(to) => vec![Action::Link(name, to.clone()), Action::Remove(backup)],
+            Entry::Dangling => vec![Action::Remove(name), Action::Remove(backup)],
+            Entry::Ours | Entry::Former | Entry::Other => vec![Action::PutBack(name)],
+        }
     }
 }
 
-/// The program first, so that no name leads nowhere. A plugin is kept only if none is kept yet: a copy of this program
-/// that somebody put there later must not take the place of the plugin that was there first.
+/// The program first, so that every name can be started at any time. The plugin that is kept is the last one that another
+/// installer put there: without this program the node would have it.
 pub(super) fn install(folder: &Folder, names: &[&str]) -> Vec<Action> {
     let mut actions = Vec::new();
     if !folder.is_current {
@@ -86,24 +113,42 @@ pub(super) fn install(folder: &Folder, names: &[&str]) -> Vec<Action> {
     for name in names {
         match folder.entry(name) {
             Entry::Ours => continue,
-            Entry::Other if !folder.has_backup(name) => actions.push(Action::Keep((*name).to_owned())),
-            Entry::Other | Entry::None => {}
+            Entry::Other | Entry::Alias(_) => actions.push(Action::Keep((*name).to_owned())),
+            Entry::Former | Entry::Dangling | Entry::None => {}
         }
-        actions.push(Action::Link((*name).to_owned()));
+        actions.push(Action::Script((*name).to_owned()));
     }
-    // Whoever calls the program by such a name is refused.
-    actions.extend(folder.stale.iter().map(|name| folder.free(name)));
+    // A call by such a name is refused.
+    actions.extend(folder.stale.iter().flat_map(|name| folder.free(name)));
+    let mut listed: Vec<String> = folder.listed.iter().flatten().cloned().collect();
+    listed.retain(|name| !folder.stale.contains(name));
+    listed.extend(names.iter().map(|name| (*name).to_owned()));
+    listed.sort_unstable();
+    listed.dedup();
+    if folder.listed.as_ref() != Some(&listed) {
+        actions.push(Action::List(listed));
+    }
     actions
 }
 
-/// The program goes last, once no name leads to it. What is not ours stays as it is.
+/// The program goes last, once no name starts it. Plugins of others stay as they are.
 pub(super) fn remove(folder: &Folder, names: &[&str]) -> Vec<Action> {
-    let ours = names.iter().copied().filter(|name| folder.entry(name) == Entry::Ours);
+    let is_own = |name: &str| folder.entry(name).is_own();
+    let ours = names.iter().copied().filter(|name| is_own(name));
     let all = ours.chain(folder.stale.iter().map(String::as_str));
-    let mut actions: Vec<Action> = all.map(|name| folder.free(name)).collect();
-    let is_left = |(name, entry): (&String, &Entry)| *entry == Entry::Ours && !names.contains(&name.as_str());
-    if folder.has_program && !folder.entries.iter().any(is_left) {
-        actions.push(Action::Remove(PROGRAM.to_owned()));
+    let mut actions: Vec<Action> = all.flat_map(|name| folder.free(name)).collect();
+    // Another installer has taken this name since: what was kept is older.
+    let lost = names.iter().filter(|name| !matches!(folder.entry(name), Entry::None) && !is_own(name));
+    let lost = lost.map(|name| backup_of(name)).filter(|backup| *folder.entry(backup) != Entry::None);
+    actions.extend(lost.map(Action::Remove));
+    let is_freed = |name: &String| names.contains(&name.as_str()) || folder.stale.contains(name);
+    let own = folder.entries.iter().filter(|(_, entry)| entry.is_own()).map(|(name, _)| name);
+    let left: Vec<&String> = own.filter(|name| !is_freed(name) && !name.ends_with(BACKUP)).collect();
+    if left.is_empty() {
+        actions.extend(folder.listed.iter().map(|_| Action::Remove(LIST.to_owned())));
+        actions.extend(folder.has_program.then(|| Action::Remove(PROGRAM.to_owned())));
+    } else if folder.listed.as_ref().is_some_and(|listed| listed.iter().any(|name| !left.contains(&name))) {
+        actions.push(Action::List(left.into_iter().cloned().collect()));
     }
     actions
 }
@@ -113,8 +158,10 @@ mod tests {
     use super::*;
 
     fn folder(entries: &[(&str, Entry)]) -> Folder {
-        let entries = entries.iter().map(|(name, entry)| ((*name).to_owned(), *entry)).collect();
-        Folder { has_program: true, is_current: true, entries, stale: Vec::new() }
+        let listed = entries.iter().filter(|(name, _)| !name.contains('.')).map(|(name, _)| (*name).to_owned());
+        let listed = Some(listed.collect());
+        let entries = entries.iter().map(|(name, entry)| ((*name).to_owned(), entry.clone())).collect();
+        Folder { has_program: true, is_current: true, entries, stale: Vec::new(), listed }
     }
 
     fn texts(actions: &[Action]) -> Vec<String> {
@@ -124,36 +171,69 @@ mod tests {
     #[test]
     fn an_empty_folder_gets_the_program_before_its_names() {
         let actions = install(&Folder::default(), &["bridge", "ptp"]);
-        assert_eq!(texts(&actions), ["copy this program to braid", "link bridge to braid", "link ptp to braid"]);
+        let scripts = ["bridge", "ptp"].map(|name| format!("make {name} a script that starts braid"));
+        let expected = ["copy this program to braid", &scripts[0], &scripts[1], "list 2 names in .braid.names"];
+        assert_eq!(texts(&actions), expected);
     }
 
     #[test]
-    fn the_plugin_that_was_there_first_is_the_one_kept() {
-        let kept = folder(&[("bridge", Entry::Other), ("bridge.before-braid", Entry::Other), ("ptp", Entry::Other)]);
-        let actions = texts(&install(&kept, &["bridge", "ptp"]));
-        assert_eq!(actions, ["link bridge to braid", "keep ptp as ptp.before-braid", "link ptp to braid"]);
+    fn the_plugin_that_was_put_there_last_is_the_one_kept() {
+        let kept = [("bridge", Entry::Other), ("bridge.before-braid", Entry::Other), ("ptp", Entry::Other)];
+        let actions = texts(&install(&folder(&kept), &["bridge", "ptp"]));
+        let script = |name: &str| format!("make {name} a script that starts braid");
+        let expected = ["bridge", "ptp"].map(|name| [format!("keep {name} as {name}.before-braid"), script(name)]);
+        assert_eq!(actions, expected.concat());
     }
 
     #[test]
-    fn a_name_that_another_version_had_goes_back_to_whoever_had_it_before() {
+    fn a_link_of_an_earlier_version_becomes_a_script_and_is_not_kept() {
+        let former = folder(&[("bridge", Entry::Former), ("ptp", Entry::Ours), ("tap", Entry::Dangling)]);
+        let actions = texts(&install(&former, &["bridge", "ptp", "tap"]));
+        assert_eq!(actions, ["make bridge a script that starts braid", "make tap a script that starts braid"]);
+    }
+
+    #[test]
+    fn a_name_that_another_version_had_goes_back_to_the_plugin_that_had_it_before() {
         let mut folder = folder(&[("bridge", Entry::Ours), ("sbr.before-braid", Entry::Other)]);
         folder.stale = ["sbr", "vlan"].map(str::to_owned).to_vec();
         let freed = ["put sbr.before-braid back as sbr", "remove vlan"];
         assert_eq!(texts(&install(&folder, &["bridge"])), freed);
-        assert_eq!(texts(&remove(&folder, &["bridge"])), ["remove bridge", freed[0], freed[1], "remove braid"]);
+        let removed = ["remove bridge", freed[0], freed[1], "remove .braid.names", "remove braid"];
+        assert_eq!(texts(&remove(&folder, &["bridge"])), removed);
     }
 
     #[test]
     fn the_program_goes_with_its_last_name() {
-        let two = folder(&[("bridge", Entry::Ours), ("bridge.before-braid", Entry::Other), ("ptp", Entry::Ours)]);
-        assert_eq!(texts(&remove(&two, &["bridge"])), ["put bridge.before-braid back as bridge"]);
+        let two = folder(&[("bridge", Entry::Ours), ("bridge.before-braid", Entry::Other), ("ptp", Entry::Former)]);
+        let one = ["put bridge.before-braid back as bridge", "list 1 names in .braid.names"];
+        assert_eq!(texts(&remove(&two, &["bridge"])), one);
         let all = texts(&remove(&two, &["bridge", "ptp"]));
-        assert_eq!(all, ["put bridge.before-braid back as bridge", "remove ptp", "remove braid"]);
+        assert_eq!(all, [one[0], "remove ptp", "remove .braid.names", "remove braid"]);
     }
 
     #[test]
-    fn what_is_not_ours_stays() {
-        let other = Folder { has_program: false, ..folder(&[("bridge", Entry::Other)]) };
+    fn a_name_gets_the_distributions_present_program_and_never_a_link_to_nothing() {
+        let cni = Entry::Alias("cni".to_owned());
+        let k3s = folder(&[
+            ("bridge", Entry::Ours),
+            ("bridge.before-braid", cni),
+            ("ptp", Entry::Ours),
+            ("ptp.before-braid", Entry::Dangling),
+        ]);
+        let mut expected = vec!["link bridge to cni", "remove bridge.before-braid", "remove ptp"];
+        expected.extend(["remove ptp.before-braid", "remove .braid.names", "remove braid"]);
+        assert_eq!(texts(&remove(&k3s, &["bridge", "ptp"])), expected);
+    }
+
+    #[test]
+    fn what_another_installer_has_taken_stays_and_nothing_is_left_beside_it() {
+        let other = Folder { has_program: false, listed: None, ..folder(&[("bridge", Entry::Other)]) };
         assert_eq!(remove(&other, &["bridge"]), []);
+        let lost = Folder {
+            has_program: false,
+            listed: None,
+            ..folder(&[("bridge", Entry::Other), ("bridge.before-braid", Entry::Other)])
+        };
+        assert_eq!(texts(&remove(&lost, &["bridge"])), ["remove bridge.before-braid"]);
     }
 }

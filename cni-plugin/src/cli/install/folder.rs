@@ -1,0 +1,280 @@
+//! A plugin folder: reading it, and carrying out one change of it.
+
+use super::PROGRAM;
+use super::plan::{self, Action, Entry, Folder};
+use super::root::{Presence, Root};
+use braid_node::sys::executable::{self, OWN};
+use std::collections::BTreeMap;
+use std::fs::{self, File, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+/// Mode of the program and of the scripts.
+const MODE: u32 = 0o755;
+
+/// A folder of plugins and the program in it.
+pub(in crate::cli) struct Bin {
+    /// As this process sees it.
+    pub(super) dir: PathBuf,
+    /// The program's path on the node, which scripts name.
+    pub(super) program: PathBuf,
+    pub(super) root: Root,
+}
+
+impl Bin {
+    /// Reads the entries under the names that matter.
+    pub(super) fn look(&self, known: &[&str]) -> io::Result<Folder> {
+        let mut entries = BTreeMap::new();
+        let stale = self.stale(known)?;
+        for name in known.iter().copied().chain(stale.iter().map(String::as_str)) {
+            for name in [name.to_owned(), plan::backup_of(name)] {
+                entries.insert(name.clone(), self.entry(&name)?);
+            }
+        }
+        let program = fs::symlink_metadata(self.at(PROGRAM)).ok();
+        let is_current = match File::open(self.at(PROGRAM)) {
+            Ok(_) => fs::read(self.at(PROGRAM))? == fs::read(OWN)?,
+            Err(err) if err.kind() == io::ErrorKind::NotFound => false,
+            Err(err) => return Err(err),
+        };
+        Ok(Folder { is_current, has_program: program.is_some(), entries, stale, listed: self.listed()? })
+    }
+
+    pub(super) fn at(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// Names in the folder that start this program, which does not know them.
+    fn stale(&self, known: &[&str]) -> io::Result<Vec<String>> {
+        let mut stale = Vec::new();
+        let entries = match fs::read_dir(&self.dir) {
+            Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(stale),
+            entries => entries?,
+        };
+        for found in entries {
+            let Ok(name) = found?.file_name().into_string() else { continue };
+            let is_known = name == PROGRAM || name.contains('.') || known.contains(&name.as_str());
+            if !is_known && self.entry(&name)?.is_own() {
+                stale.push(name);
+            }
+        }
+        stale.sort_unstable();
+        Ok(stale)
+    }
+
+    /// The names that were taken before, without repetition.
+    pub(in crate::cli) fn listed(&self) -> io::Result<Option<Vec<String>>> {
+        let text = match fs::read_to_string(self.at(plan::LIST)) {
+            Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
+            text => text?,
+        };
+        let mut names: Vec<String> = text.lines().map(str::to_owned).collect();
+        names.sort_unstable();
+        names.dedup();
+        Ok(Some(names))
+    }
+
+    pub(in crate::cli) fn entry(&self, name: &str) -> io::Result<Entry> {
+        let path = self.at(name);
+        let found = match fs::symlink_metadata(&path) {
+            Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Entry::None),
+            found => found?,
+        };
+        if found.is_symlink() {
+            return self.link(name, &fs::read_link(&path)?);
+        }
+        if !found.is_file() {
+            return Ok(Entry::Other);
+        }
+        let script = executable::script(&self.program).unwrap_or_default();
+        // Only files of this length are read whole: this program is long.
+        if found.len() == script.len() as u64 && fs::read(&path)? == script {
+            let is_executable = found.mode() & 0o7777 == MODE;
+            return Ok(if is_executable { Entry::Ours } else { Entry::Former });
+        }
+        let starts = executable::interpreter_of(&path)?;
+        let is_own = starts.is_some_and(|program| program.file_name().is_some_and(|name| name == PROGRAM));
+        let is_own = is_own || executable::is_own(&path, &found) || self.is_copy(&path, found.len())?;
+        Ok(if is_own { Entry::Former } else { Entry::Other })
+    }
+
+    /// A link: of an earlier version, or of a distribution.
+    fn link(&self, name: &str, target: &Path) -> io::Result<Entry> {
+        let Some(file) = target.file_name().and_then(|name| name.to_str()) else { return Ok(Entry::Other) };
+        if file == PROGRAM {
+            return Ok(Entry::Former);
+        }
+        let plugin = name.strip_suffix(&plan::backup_of("")).unwrap_or(name);
+        let is_elsewhere = target != Path::new(file) && file != plugin;
+        if is_elsewhere && !self.is_gone(Path::new(file)) && matches!(self.entry(file)?, Entry::Other) {
+            return Ok(Entry::Alias(file.to_owned()));
+        }
+        Ok(if self.is_gone(target) { Entry::Dangling } else { Entry::Other })
+    }
+
+    /// True if the link's target is certainly not there.
+    fn is_gone(&self, target: &Path) -> bool {
+        let on_node = self.program.parent().unwrap_or(Path::new("/")).join(target);
+        self.root.presence(&on_node) == Presence::Missing
+    }
+
+    /// True if a file has the same bytes as the program that is installed.
+    fn is_copy(&self, path: &Path, len: u64) -> io::Result<bool> {
+        let program = self.at(PROGRAM);
+        let is_as_long = fs::metadata(&program).is_ok_and(|meta| meta.is_file() && meta.len() == len);
+        Ok(is_as_long && fs::read(path)? == fs::read(program)?)
+    }
+
+    /// Each action leaves the name with its old or its new meaning, never without any. `staged` is the copy of the program.
+    pub(super) fn carry_out(&self, action: &Action, staged: Option<&Path>) -> io::Result<()> {
+        let temp = self.at(&format!(".{PROGRAM}.{}.tmp", std::process::id()));
+        let script = || executable::script(&self.program).ok_or(io::ErrorKind::InvalidFilename.into());
+        let done = match action {
+            Action::Copy => match staged {
+                Some(staged) => fs::rename(staged, self.at(PROGRAM)),
+                None => copy(&temp).and_then(|()| fs::rename(&temp, self.at(PROGRAM))),
+            },
+            Action::Script(name) => {
+                script().and_then(|text| write(&temp, &text, MODE)).and_then(|()| fs::rename(&temp, self.at(name)))
+            }
+            Action::Link(name, to) => symlink(to, &temp).and_then(|()| fs::rename(&temp, self.at(name))),
+            Action::Keep(name) => {
+                fs::hard_link(self.at(name), &temp).and_then(|()| fs::rename(&temp, self.at(&plan::backup_of(name))))
+            }
+            Action::PutBack(name) => fs::rename(self.at(&plan::backup_of(name)), self.at(name)),
+            Action::Remove(name) => fs::remove_file(self.at(name)),
+            Action::List(names) => {
+                let text = names.join("\n") + "\n";
+                write(&temp, text.as_bytes(), 0o644).and_then(|()| fs::rename(&temp, self.at(plan::LIST)))
+            }
+        };
+        if done.is_err() {
+            let _ = fs::remove_file(&temp);
+        }
+        done
+    }
+}
+
+/// A whole copy of this program on disk: a program that runs keeps the file it was started from.
+pub(super) fn copy(to: &Path) -> io::Result<()> {
+    fs::copy(OWN, to)?;
+    fs::set_permissions(to, Permissions::from_mode(MODE))?;
+    File::open(to)?.sync_all()
+}
+
+/// Writes a new file. It is on disk before it gets its name.
+fn write(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
+    let mut file = File::create_new(path)?;
+    file.write_all(text)?;
+    file.set_permissions(Permissions::from_mode(mode))?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bin(dir: &Path) -> Bin {
+        Bin { dir: dir.to_owned(), program: dir.join(PROGRAM), root: Root::new(Path::new("/")) }
+    }
+
+    fn names(dir: &Path) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(dir)
+            .expect("a folder")
+            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    fn apply(dir: &Path, plan: impl Fn(&Folder, &[&str]) -> Vec<Action>) -> usize {
+        let (bin, known) = (bin(dir), ["bridge", "ptp"]);
+        let actions = plan(&bin.look(&known).expect("looked at"), &known);
+        for action in &actions {
+            bin.carry_out(action, None).expect("done");
+        }
+        actions.len()
+    }
+
+    #[test]
+    fn a_replaced_plugin_is_kept_and_comes_back() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let bin = dir.path().join("bin");
+        fs::create_dir(&bin).expect("a folder");
+        fs::write(bin.join("bridge"), "the reference").expect("a file");
+        assert_eq!(apply(&bin, plan::install), 5);
+        assert_eq!(names(&bin), [".braid.names", "braid", "bridge", "bridge.before-braid", "ptp"]);
+        let script = format!("#!{}\n", bin.join("braid").display());
+        assert_eq!(fs::read_to_string(bin.join("bridge")).expect("a script"), script);
+        assert_eq!(apply(&bin, plan::install), 0, "the second time there is nothing to do");
+        symlink(PROGRAM, bin.join("vlan")).expect("a link");
+        assert_eq!(apply(&bin, plan::install), 1, "a name of another version goes");
+        apply(&bin, plan::remove);
+        assert_eq!(names(&bin), ["bridge"]);
+        assert_eq!(fs::read_to_string(bin.join("bridge")).expect("a file"), "the reference");
+    }
+
+    #[test]
+    fn another_installers_copy_changes_one_name_until_the_next_install() {
+        let dir = tempfile::tempdir().expect("a folder");
+        fs::write(dir.path().join("bridge"), "first").expect("a file");
+        apply(dir.path(), plan::install);
+        let program = fs::read(dir.path().join(PROGRAM)).expect("the program");
+        // As `cp` and Go's os.WriteFile do it.
+        fs::write(dir.path().join("bridge"), "second").expect("written");
+        assert!(fs::read(dir.path().join(PROGRAM)).expect("the program") == program);
+        assert!(bin(dir.path()).entry("ptp").expect("read") == Entry::Ours);
+        assert_eq!(apply(dir.path(), plan::install), 2);
+        apply(dir.path(), plan::remove);
+        assert_eq!(fs::read_to_string(dir.path().join("bridge")).expect("a file"), "second");
+        assert_eq!(names(dir.path()), ["bridge"]);
+    }
+
+    #[test]
+    fn every_form_of_this_program_is_recognised() {
+        let dir = tempfile::tempdir().expect("a folder");
+        apply(dir.path(), plan::install);
+        let at = |name: &str| dir.path().join(name);
+        symlink(PROGRAM, at("link")).expect("a link");
+        symlink("/other/folder/braid", at("far-link")).expect("a link");
+        fs::copy(at(PROGRAM), at("copy")).expect("a copy");
+        fs::write(at("script"), "#!/other/folder/braid\n").expect("a script");
+        fs::write(at("sh"), "#!/bin/sh\n").expect("a script");
+        let entry = |name: &str| bin(dir.path()).entry(name).expect(name);
+        let own = ["bridge", "link", "far-link", "copy", "script"];
+        let expected = [Entry::Ours, Entry::Former, Entry::Former, Entry::Former, Entry::Former];
+        assert_eq!(own.map(entry), expected);
+        assert_eq!(["sh", "nothing"].map(entry), [Entry::Other, Entry::None]);
+        fs::set_permissions(at("ptp"), Permissions::from_mode(0o644)).expect("a mode");
+        assert_eq!(entry("ptp"), Entry::Former, "not executable any more");
+    }
+
+    #[test]
+    fn links_of_a_distribution_are_followed_to_its_present_program() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir(at("new")).expect("a folder");
+        fs::write(at("new/cni"), "").expect("a file");
+        for (name, target) in [("bridge", "old/cni"), ("ptp", "new/cni"), ("sbr", "new/sbr"), ("vlan", "cni")] {
+            symlink(at(target), at(name)).expect("a link");
+        }
+        let entry = |name: &str| bin(dir.path()).entry(name).expect(name);
+        assert_eq!(["bridge", "ptp", "sbr"].map(entry), [Entry::Dangling, Entry::Other, Entry::Dangling]);
+        symlink(at("new/cni"), at("cni")).expect("a link");
+        let alias = Entry::Alias("cni".to_owned());
+        assert_eq!(["bridge", "ptp"].map(entry), [alias.clone(), alias]);
+        assert_eq!(["sbr", "cni"].map(entry), [Entry::Dangling, Entry::Other]);
+    }
+
+    #[test]
+    fn a_call_that_runs_an_older_program_keeps_it() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let program = dir.path().join(PROGRAM);
+        fs::write(&program, "older").expect("a file");
+        let mut running = File::open(&program).expect("open");
+        apply(dir.path(), plan::install);
+        assert_eq!(io::read_to_string(&mut running).expect("read"), "older");
+        assert!(fs::read(&program).expect("read") == fs::read(OWN).expect("read"), "the new one is not there");
+    }
+}

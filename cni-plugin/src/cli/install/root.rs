@@ -1,0 +1,107 @@
+//! The node's file system as this process sees it: below `--root`, of which a container has only the mounted folders.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+/// Most links that the kernel follows in one path.
+const MAX_LINKS: usize = 40;
+
+/// Knowledge of a path of the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cli) enum Presence {
+    Here,
+    Missing,
+    /// Its folder is not mounted here.
+    Unseen,
+}
+
+/// The folder in which this process sees the node's `/`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::cli) struct Root(PathBuf);
+
+impl Root {
+    pub(in crate::cli) fn new(root: &Path) -> Self {
+        Self(root.to_owned())
+    }
+
+    pub(super) fn is_node(&self) -> bool {
+        self.0 == Path::new("/")
+    }
+
+    /// The node's path of a path that this process sees.
+    pub(super) fn of_node(&self, seen: &Path) -> PathBuf {
+        seen.strip_prefix(&self.0).map_or_else(|_| seen.to_owned(), |below| Path::new("/").join(below))
+    }
+
+    /// The node's path as this process sees it. Links lead where they lead on the node.
+    pub(in crate::cli) fn seen(&self, path: &Path) -> PathBuf {
+        if self.is_node() { path.to_owned() } else { self.0.join(resolved(&self.0, path)) }
+    }
+
+    pub(in crate::cli) fn presence(&self, path: &Path) -> Presence {
+        let seen = self.seen(path);
+        let is_known = self.is_node() || seen.parent().is_some_and(Path::is_dir);
+        match (seen.exists(), is_known) {
+            (true, _) => Presence::Here,
+            (false, true) => Presence::Missing,
+            (false, false) => Presence::Unseen,
+        }
+    }
+}
+
+/// The path below `root` without links.
+fn resolved(root: &Path, path: &Path) -> PathBuf {
+    let parts = |path: &Path| -> Vec<OsString> {
+        let names = path.components().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
+        names.map(|part| part.as_os_str().to_owned()).collect()
+    };
+    let (mut done, mut left, mut links) = (PathBuf::new(), VecDeque::from(parts(path)), 0);
+    while let Some(part) = left.pop_front() {
+        if part == ".." {
+            done.pop();
+            continue;
+        }
+        match fs::read_link(root.join(&done).join(&part)) {
+            Ok(target) if links < MAX_LINKS => {
+                links += 1;
+                if target.is_absolute() {
+                    done = PathBuf::new();
+                }
+                parts(&target).into_iter().rev().for_each(|part| left.push_front(part));
+            }
+            Ok(_) | Err(_) => done.push(part),
+        }
+    }
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_link_of_the_node_is_followed_within_the_nodes_files() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let at = |path: &str| dir.path().join(path);
+        fs::create_dir_all(at("var/opt/bin")).expect("a folder");
+        symlink("/var/opt", at("opt")).expect("a link");
+        symlink("../bin", at("var/opt/bin/same")).expect("a link");
+        symlink("/data/1/cni", at("var/opt/bin/gone")).expect("a link");
+        symlink("loop", at("var/opt/bin/loop")).expect("a link");
+        fs::write(at("var/opt/bin/braid"), "").expect("a file");
+        let root = Root::new(dir.path());
+        assert_eq!(root.seen(Path::new("/opt/bin/same/braid")), at("var/opt/bin/braid"));
+        assert_eq!(root.seen(Path::new("/../opt/./bin")), at("var/opt/bin"));
+        let presence = |path: &str| root.presence(Path::new(path));
+        assert_eq!(presence("/opt/bin/same/braid"), Presence::Here);
+        assert_eq!(presence("/opt/bin/none"), Presence::Missing);
+        assert_eq!(presence("/opt/bin/gone"), Presence::Unseen, "no such folder is mounted");
+        assert_eq!(presence("/opt/bin/loop"), Presence::Missing);
+        assert_eq!(Root::new(Path::new("/")).presence(&at("data/1/cni")), Presence::Missing);
+        assert_eq!(root.of_node(&at("opt/bin")), Path::new("/opt/bin"));
+        assert_eq!(root.of_node(Path::new("/plugins")), Path::new("/plugins"));
+    }
+}

@@ -1,0 +1,108 @@
+//! A trial before any name changes: this program is started by a script under each name, in a folder beside the names.
+
+use super::PROGRAM;
+use super::folder::{self, Bin};
+use braid_core::cni::Json;
+use braid_node::sys::executable;
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The folder, which goes with the value.
+pub(super) struct Stage {
+    folder: PathBuf,
+    /// The copy of this program, which takes its place by a rename.
+    pub(super) copy: Option<PathBuf>,
+}
+
+impl Stage {
+    /// Makes the folder, with a copy of the program unless the one in `bin` `is_current`. Then starts it under each name.
+    pub(super) fn try_names(bin: &Bin, is_current: bool, names: &[&str]) -> Result<Self, String> {
+        let folder = bin.at(&format!(".{PROGRAM}.{}", std::process::id()));
+        let failed = |what: &str, err: io::Error| format!("{what} {}: {err}", folder.display());
+        match fs::remove_dir_all(&folder) {
+            Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(failed("remove", err)),
+            Ok(()) | Err(_) => fs::create_dir_all(&folder).map_err(|err| failed("create", err))?,
+        }
+        let mut stage = Self { folder: folder.clone(), copy: None };
+        let program = if is_current { bin.at(PROGRAM) } else { folder.join(PROGRAM) };
+        if !is_current {
+            folder::copy(&program).map_err(|err| failed("copy this program to", err))?;
+            stage.copy = Some(program.clone());
+        }
+        // In a container the node's path is another one: the script names the path by which this process sees the program.
+        let script = executable::script(&program).ok_or_else(|| format!("{}: {UNREADABLE}", program.display()))?;
+        let mode = Permissions::from_mode(0o755);
+        for name in names {
+            let path = folder.join(name);
+            let written = fs::write(&path, &script).and_then(|()| fs::set_permissions(&path, mode.clone()));
+            written.map_err(|err| failed("write to", err))?;
+            answers(&path, name).map_err(|err| format!("{} does not work: {err}", path.display()))?;
+        }
+        Ok(stage)
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // What is left of it is removed by the next trial.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Reason why a path can't be in a script's first line.
+pub(super) const UNREADABLE: &str = "a script can only start an absolute path of 253 bytes at most, without blanks";
+
+/// Starts a plugin and has it answer VERSION, and say the name that it was called by.
+fn answers(path: &Path, name: &str) -> Result<(), String> {
+    let start = |command: Option<&str>| {
+        let mut process = Command::new(path);
+        process.env_remove("CNI_COMMAND").envs(command.map(|command| ("CNI_COMMAND", command)));
+        process.stdin(Stdio::null()).output().map_err(|err| format!("start it: {err}"))
+    };
+    let answer = start(Some("VERSION"))?;
+    let said = || String::from_utf8_lossy(&[&answer.stdout[..], &answer.stderr].concat()).trim().to_owned();
+    let is_answer = Json::parse(&answer.stdout, "VERSION").is_ok_and(|json| json.get("supportedVersions").is_some());
+    if !answer.status.success() || !is_answer {
+        return Err(format!("VERSION answers {:?}", said()));
+    }
+    let about = start(None)?;
+    let about = String::from_utf8_lossy(&about.stderr);
+    if about.starts_with(&format!("CNI {name} plugin ")) {
+        Ok(())
+    } else {
+        Err(format!("it is called by another name: {:?}", about.lines().next().unwrap_or_default()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plugin(dir: &Path, text: &str) -> PathBuf {
+        let path = dir.join("bridge");
+        fs::write(&path, text).expect("a script");
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("a mode");
+        path
+    }
+
+    #[test]
+    fn a_plugin_that_does_not_answer_as_the_name_is_refused() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let version = "[ $CNI_COMMAND ] && echo '{\"supportedVersions\":[]}' && exit";
+        for (text, expected) in [
+            (format!("#!/bin/sh\n{version}\necho CNI bridge plugin x >&2\n"), None),
+            (format!("#!/bin/sh\n{version}\necho CNI braid plugin x >&2\n"), Some("called by another name")),
+            ("#!/bin/sh\nexit 3\n".to_owned(), Some("VERSION answers")),
+            ("#!/no/such/braid\n".to_owned(), Some("start it: No such file")),
+        ] {
+            let answer = answers(&plugin(dir.path(), &text), "bridge");
+            match expected {
+                None => assert_eq!(answer, Ok(())),
+                Some(words) => assert!(answer.as_ref().is_err_and(|err| err.contains(words)), "{answer:?}"),
+            }
+        }
+    }
+}

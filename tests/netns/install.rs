@@ -1,0 +1,155 @@
+//! The plugin folder after `braid install`: each name is a file of its own that starts braid.
+
+use crate::conf;
+use braid_tests::{Call, Ns, Sandbox, Value, binary};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// The plugin folder of these tests.
+const BIN: &str = "/run/bin";
+
+fn braid(words: &[&str]) -> Output {
+    Command::new(binary::braid()).args(words).stdin(Stdio::null()).output().unwrap()
+}
+
+#[track_caller]
+fn install(words: &[&str]) {
+    let output = braid(&[&["install", "--bin-dir", BIN], words].concat());
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[track_caller]
+fn refused(words: &[&str], expected: &str) {
+    let output = braid(&[&["install"], words].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains(expected), "{words:?}: {said}");
+}
+
+/// Attaches and detaches a container by the file at `plugin`, as libcni starts it.
+#[track_caller]
+fn attaches(host: &Sandbox, plugin: &str, pod: &Ns, conf: Value) {
+    let call = Call::new("bridge", conf).container(pod.name()).netns(pod.path()).by(plugin);
+    call.add().result();
+    assert_eq!(pod.link_names(), ["eth0"], "{plugin}");
+    call.del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
+fn a_copy_over_one_name_changes_this_name_alone() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    fs::create_dir(BIN).unwrap();
+    fs::write("/run/bin/portmap", "an older plugin").unwrap();
+    install(&[]);
+    let before = fs::metadata("/run/bin/braid").unwrap().ino();
+    for name in ["portmap", "loopback", "bandwidth", "host-local"] {
+        assert!(fs::symlink_metadata(format!("/run/bin/{name}")).unwrap().is_file(), "{name}: libcni wants a file");
+        fs::write(format!("/run/bin/{name}"), "#!/bin/sh\necho other\n").unwrap();
+    }
+    assert_eq!(fs::metadata("/run/bin/braid").unwrap().ino(), before);
+    attaches(&host, "/run/bin/bridge", &pod, conf::bridge());
+    let doctor = String::from_utf8(braid(&["install", "--bin-dir", BIN, "--dry-run"]).stdout).unwrap();
+    assert!(doctor.contains("keep portmap as portmap.before-braid"), "{doctor}");
+    install(&[]);
+    attaches(&host, "/run/bin/bridge", &pod, conf::bridge());
+    install(&["--remove"]);
+    assert_eq!(fs::read_to_string("/run/bin/portmap").unwrap(), "#!/bin/sh\necho other\n");
+    assert_eq!(fs::read_dir(BIN).unwrap().count(), 4, "nothing but what the other installer wrote");
+}
+
+#[test]
+fn links_of_an_earlier_version_work_and_become_scripts() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    fs::create_dir(BIN).unwrap();
+    fs::copy(binary::braid(), "/run/bin/braid").unwrap();
+    for name in ["bridge", "host-local", "gone"] {
+        symlink("braid", Path::new(BIN).join(name)).unwrap();
+    }
+    attaches(&host, "/run/bin/bridge", &pod, conf::bridge());
+    install(&[]);
+    assert_eq!(fs::read_to_string("/run/bin/bridge").unwrap(), "#!/run/bin/braid\n");
+    assert!(!fs::exists("/run/bin/gone").unwrap());
+    attaches(&host, "/run/bin/bridge", &pod, conf::bridge());
+    install(&["--remove"]);
+    assert_eq!(fs::read_dir(BIN).unwrap().count(), 0);
+}
+
+#[test]
+fn a_path_that_the_node_has_no_program_at_is_refused_and_nothing_changes() {
+    let host = Sandbox::new();
+    fs::create_dir_all("/run/bin/with blank").unwrap();
+    fs::write("/run/bin/bridge", "a plugin").unwrap();
+    let (before, elsewhere) = (host.state(), "the node would not find");
+    refused(&["--bin-dir", BIN, "--program", "/opt/cni/bin/braid"], elsewhere);
+    refused(&["--bin-dir", BIN, "--program", "/run/bin/bridge"], elsewhere);
+    refused(&["--bin-dir", BIN, "--program", "braid"], "absolute path of 253 bytes");
+    refused(&["--bin-dir", BIN, "--root", "/etc"], elsewhere);
+    refused(&["--bin-dir", "/run/bin/with blank"], "without blanks");
+    refused(&["--bin-dir", &format!("/run/{}", "x/".repeat(130))], "253 bytes");
+    before.assert_same(&host.state());
+    assert_eq!(fs::read_dir(BIN).unwrap().count(), 2);
+}
+
+#[test]
+fn a_folder_whose_files_cannot_be_started_is_refused_and_nothing_changes() {
+    let host = Sandbox::new();
+    fs::create_dir(BIN).unwrap();
+    host.run(&format!("mount -t tmpfs -o noexec none {BIN}"));
+    fs::write("/run/bin/bridge", "a plugin").unwrap();
+    refused(&["--bin-dir", BIN], "Permission denied");
+    let left: Vec<_> = fs::read_dir(BIN).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["bridge"]);
+    host.run(&format!("umount {BIN}"));
+}
+
+#[test]
+fn the_daemon_of_dhcp_is_reached_by_its_name() {
+    let _host = Sandbox::new();
+    install(&["--names", "dhcp"]);
+    let output = Command::new("/run/bin/dhcp").args(["daemon", "-pidfile", "relative"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("path not absolute"), "{output:?}");
+}
+
+#[test]
+fn names_follow_an_upgrade_of_the_distribution() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    fs::create_dir(BIN).unwrap();
+    // As k3s does it: each name is a link to the program of many names in the folder of its version.
+    let upgrade = |version: &str| {
+        let program = format!("/run/data/{version}/cni");
+        fs::create_dir_all(format!("/run/data/{version}")).unwrap();
+        host.run(&format!("cp /bin/true {program}"));
+        for name in ["cni", "bridge", "host-local", "portmap"] {
+            let path = Path::new(BIN).join(name);
+            if fs::symlink_metadata(&path).is_ok_and(|meta| !meta.is_symlink()) {
+                continue;
+            }
+            let _ = fs::remove_file(&path);
+            symlink(&program, path).unwrap();
+        }
+    };
+    upgrade("1");
+    install(&[]);
+    upgrade("2");
+    fs::remove_dir_all("/run/data/1").unwrap();
+    attaches(&host, "/run/bin/bridge", &pod, conf::bridge());
+    install(&[]);
+    install(&["--remove"]);
+    for name in ["bridge", "host-local", "portmap"] {
+        assert_eq!(fs::read_link(Path::new(BIN).join(name)).unwrap(), Path::new("cni"));
+        host.run(&format!("{BIN}/{name}"));
+    }
+    assert_eq!(fs::read_dir(BIN).unwrap().count(), 4);
+    install(&[]);
+    for entry in fs::read_dir("/run/data").unwrap() {
+        fs::remove_dir_all(entry.unwrap().path()).unwrap();
+    }
+    fs::remove_file("/run/bin/cni").unwrap();
+    install(&["--remove"]);
+    assert_eq!(fs::read_dir(BIN).unwrap().count(), 0, "no link leads nowhere");
+}
