@@ -9,4 +9,5 @@ mod gc;
 mod handover;
 mod podman;
 mod program;
+mod takeover;
 mod verbs;

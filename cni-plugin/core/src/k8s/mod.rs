@@ -23,6 +23,7 @@ pub mod selection;
 pub mod settings;
 pub mod source;
 pub mod status;
+pub mod takeover;
 
 use crate::cni::Json;
 use serde::{Deserialize, Serialize};

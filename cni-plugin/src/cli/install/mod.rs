@@ -3,6 +3,7 @@
 mod cluster;
 mod folder;
 mod mounts;
+mod network;
 mod plan;
 mod root;
 mod stage;
@@ -56,6 +57,8 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         folder.stale.clear();
     }
     let actions = if arguments.remove { plan::remove(&folder, &names) } else { plan::install(&folder, &names) };
+    // A configuration that can never work is refused before anything changes.
+    let planned = if arguments.remove { None } else { Some(arguments.files.plan(&bin, &names)?) };
     let mut stage = None;
     // No configuration names a program that is not there.
     let mut code = SUCCESS;
@@ -76,7 +79,11 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         code = output::print(&format!("{path}: {action}\n"));
     }
     drop(stage);
-    Ok(if arguments.remove { code } else { code.max(say(arguments.files.write(arguments.dry_run)?)) })
+    let Some(planned) = planned else { return Ok(code) };
+    let mut lines = cluster::Files::write(&planned, arguments.dry_run)?;
+    lines.extend(planned.remarks);
+    code = code.max(say(lines));
+    planned.waits.map_or(Ok(code), |waits| Err(waits.into()))
 }
 
 fn say(lines: Vec<String>) -> u8 {

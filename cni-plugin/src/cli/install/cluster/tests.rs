@@ -1,0 +1,164 @@
+use super::*;
+
+/// A node below a folder: its plugin folder has `linkerd-cni`, and no other folder is mounted but that of configurations.
+struct Node {
+    root: tempfile::TempDir,
+    files: Files,
+}
+
+impl Node {
+    fn new() -> Self {
+        let root = tempfile::tempdir().expect("a folder");
+        let files = Files {
+            kubeconfig: Some("/etc/cni/net.d/braid.d/kubeconfig".into()),
+            credentials: Some("/var/lib/kubelet/x".into()),
+            server: Some("https://10.96.0.1:443".to_owned()),
+            conflist: Some("/etc/cni/net.d/00-braid.conflist".into()),
+            root: root.path().to_owned(),
+        };
+        let node = Self { root, files };
+        node.put("/opt/cni/bin/linkerd-cni", "a plugin");
+        fs::create_dir_all(node.at("/etc/cni/net.d")).expect("a folder");
+        node
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.root.path().join(&path[1..])
+    }
+
+    fn put(&self, path: &str, text: &str) {
+        let path = self.at(path);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::write(path, text).expect("a file");
+    }
+
+    fn conf(&self, name: &str, text: &str) {
+        self.put(&format!("/etc/cni/net.d/{name}"), text);
+    }
+
+    fn plan(&self) -> Result<Planned, String> {
+        let (dir, program) = (self.at("/opt/cni/bin"), "/opt/cni/bin/braid".into());
+        let bin = Bin { dir, program, root: Root::new(self.root.path()) };
+        self.files.plan(&bin, &["bridge", "bandwidth"])
+    }
+
+    fn write(&self) -> Vec<String> {
+        Files::write(&self.plan().expect("planned"), false).expect("written")
+    }
+
+    #[track_caller]
+    fn refused(&self, word: &str) {
+        let why = self.plan().err().expect(word);
+        assert!(why.contains(word), "{why}");
+    }
+
+    #[track_caller]
+    fn waits(&self, word: &str) {
+        let planned = self.plan().expect("planned");
+        let waits = planned.waits.clone().expect(word);
+        assert!(waits.contains(word), "{waits}");
+        Files::write(&planned, false).expect("written");
+        assert!(!self.at("/etc/cni/net.d/00-braid.conflist").exists());
+    }
+}
+
+#[test]
+fn c3_no_configuration_is_written_before_the_default_network_is_there_and_ready() {
+    let node = Node::new();
+    node.waits("no configuration of a default network yet");
+    let multus =
+        r#"{"name":"n","type":"multus","delegates":[{"type":"ptp"}],"readinessindicatorfile":"/host/run/ready"}"#;
+    node.conf("10.conf", &multus[..20]);
+    node.waits("10.conf");
+    node.conf("10.conf", multus);
+    fs::create_dir_all(node.at("/run")).expect("a folder");
+    node.waits("readinessindicatorfile /run/ready is not there yet");
+    assert!(node.at("/etc/cni/net.d/braid.d/kubeconfig").exists(), "the kubeconfig waits for nothing");
+    node.put("/run/ready", "");
+    assert_eq!(node.write().len(), 1);
+}
+
+#[test]
+fn files_are_roots_alone_and_a_second_time_there_is_nothing_to_do() {
+    let node = Node::new();
+    let folder = node.at("/etc/cni/net.d");
+    node.conf("10.conflist", r#"{"name":"n","plugins":[{"type":"ptp"}]}"#);
+    let planned = node.plan().expect("planned");
+    assert_eq!(Files::write(&planned, true).expect("a dry run").len(), 2);
+    assert!(!folder.join("00-braid.conflist").exists());
+    assert_eq!(node.write().len(), 2);
+    for name in ["braid.d/kubeconfig", "00-braid.conflist"] {
+        let mode = fs::metadata(folder.join(name)).expect(name).permissions().mode();
+        assert_eq!(mode & 0o7777, 0o600, "{name}");
+    }
+    let text = fs::read_to_string(folder.join("braid.d/kubeconfig")).expect("a kubeconfig");
+    assert!(text.contains(r#""tokenFile": "/var/lib/kubelet/x/token""#), "{text}");
+    assert_eq!(node.write(), [""; 0]);
+    assert_eq!(fs::read_dir(&folder).expect("a folder").count(), 3);
+    assert_eq!(node.files.remove(false).expect("removed").len(), 2);
+    assert_eq!(node.files.remove(false).expect("removed"), [""; 0]);
+    let left: Vec<_> =
+        fs::read_dir(&folder).expect("a folder").map(|entry| entry.expect("an entry").file_name()).collect();
+    assert_eq!(left, ["10.conflist"]);
+}
+
+#[test]
+fn what_can_never_work_is_refused_whatever_the_version() {
+    for version in ["0.3.1", "1.1.0"] {
+        let multus = |keys: &str| format!(r#"{{"name":"m","cniVersion":"{version}","type":"multus",{keys}}}"#);
+        for (keys, word) in [
+            (r#""clusterNetwork":"/host/etc/cni/net.d/gone""#, "there is no /etc/cni/net.d/gone on the node"),
+            (r#""clusterNetwork":"/etc/cni/net.d/00-braid.conflist""#, "braid again"),
+            (r#""delegates":[{"type":"calico"}]"#, "\"calico\" has no program in /opt/cni/bin"),
+            (r#""delegates":[{"type":"ptp","ipam":{"type":"calico-ipam"}}]"#, "\"calico-ipam\" has no program"),
+            (r#""delegates":[{"type":"flannel","delegate":{"type":"x"}}]"#, "\"x\" has no program"),
+            (r#""delegates":[{"type":"../x"}]"#, "invalid plugin name"),
+            (r#""delegates":[{"type":"ptp"},{"type":"braid","kubeconfig":"/k"}]"#, "kubeconfig"),
+            (r#""delegates":[{"type":"ptp"},{"type":"multus-shim"}]"#, "a second time"),
+            (r#""delegates":[]"#, "no default network"),
+            (r#""delegates":[{"type":"ptp"}],"systemNamespaces":1"#, "systemNamespaces"),
+            (r#""delegates":[{"type":"x"}],"binDir":"/opt/cni/bin""#, "\"x\" has no program in /opt/cni/bin"),
+        ] {
+            let node = Node::new();
+            node.conf("10.conf", &multus(keys));
+            node.refused(word);
+        }
+        let node = Node::new();
+        node.conf("10.conf", &multus(r#""delegates":[{"type":"linkerd-cni"}],"binDir":"/elsewhere""#));
+        assert_eq!(node.write().len(), 2);
+    }
+    let node = Node::new();
+    node.conf("10.conflist", r#"{"cniVersion":"9.9.9","name":"n","plugins":[{"type":"ptp"}]}"#);
+    node.refused("9.9.9");
+    node.conf(
+        "10.conflist",
+        r#"{"name":"n","plugins":[{"type":"multus","delegates":[{"type":"ptp"}]},{"type":"gone"}]}"#,
+    );
+    node.refused("type \"gone\" has no program in /opt/cni/bin");
+}
+
+#[test]
+fn what_a_container_does_not_see_or_what_passes_undoes_nothing() {
+    let node = Node::new();
+    let multus = r#"{"name":"m","type":"multus-shim","clusterNetwork":"/host/elsewhere/net.conflist"}"#;
+    node.conf("00.conf", multus);
+    assert_eq!(node.write().len(), 2);
+    let text = fs::read_to_string(node.at("/etc/cni/net.d/00-braid.conflist")).expect("a list");
+    assert!(text.contains(r#""/elsewhere/net.conflist""#), "{text}");
+    node.conf("00.conf", r#"{"name":"n","plugins":[{"type":"flannel"},{"type":"linkerd-cni"}]}"#);
+    assert_eq!(node.plan().expect("planned").remarks, [""; 0], "/run is not mounted");
+    fs::create_dir_all(node.at("/run/flannel")).expect("a folder");
+    let remarks = node.plan().expect("planned").remarks;
+    assert_eq!(remarks, ["flannel: /run/flannel/subnet.env is not there yet; pods start once flanneld has written it"]);
+}
+
+#[test]
+fn a_damaged_file_behind_the_first_is_passed_over_and_links_lead_where_the_nodes_lead() {
+    let node = Node::new();
+    node.put("/data/flannel.conflist", r#"{"name":"n","plugins":[{"type":"ptp"}]}"#);
+    std::os::unix::fs::symlink("/data/flannel.conflist", node.at("/etc/cni/net.d/05.conflist")).expect("a link");
+    node.conf("10.conf", "{");
+    assert_eq!(node.write().len(), 2);
+    let text = fs::read_to_string(node.at("/etc/cni/net.d/00-braid.conflist")).expect("a list");
+    assert!(text.contains(r#""clusterNetwork": "/etc/cni/net.d/05.conflist""#), "{text}");
+}

@@ -1,0 +1,276 @@
+//! The conflist that attaches pods: reading what it depends on through `--root`, and refusing one that can never work.
+
+use super::folder::Bin;
+use super::plan::Entry;
+use super::root::Presence;
+use braid_core::cni::{Json, NetConf, NetConfList};
+use braid_core::k8s::nad::{self, Definition, DiskFile};
+use braid_core::k8s::settings::{Origin, Settings};
+use braid_core::k8s::takeover::{self, Conf, Known};
+use braid_core::plugins;
+use braid_core::plugins::meta::flannel::{FLANNEL, subnet_file};
+use braid_node::attach::chain::BRAID;
+use braid_node::ipam;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// Folder of networks on disk where `confDir` names none.
+const CONF_DIR: &str = "/etc/cni/multus/net.d";
+/// Configuration of Multus' daemon, beside the conflist.
+const DAEMON: &str = "multus.d/daemon-config.json";
+/// Where Multus' manifests mount the node's files in its containers.
+const MOUNTS: [&str; 2] = ["/hostroot", "/host"];
+
+/// The conflist as it can be written now.
+pub(super) enum Made {
+    /// Its text, and conditions that still have to pass before pods start.
+    Text(String, Vec<String>),
+    /// It must wait for this.
+    NotYet(String),
+}
+
+/// The place of the conflist.
+pub(super) struct Site<'a> {
+    pub(super) bin: &'a Bin,
+    /// The names that this program has after the installation.
+    pub(super) names: &'a [&'a str],
+    pub(super) conflist: &'a Path,
+    pub(super) kubeconfig: &'a Path,
+}
+
+impl Site<'_> {
+    /// Makes the list and judges it; an error is one that does not pass by itself.
+    pub(super) fn list(&self) -> Result<Made, String> {
+        let known = match self.known()? {
+            Ok(known) => known,
+            Err(missing) => return Ok(Made::NotYet(missing)),
+        };
+        let list = takeover::list(&known).map_err(|err| err.to_string())?;
+        let mut remarks = Vec::new();
+        let waits = self.judge(&list, &mut remarks).map_err(|err| format!("{}: {err}", known.first.path))?;
+        Ok(waits.map_or_else(
+            || Made::Text(list.pretty() + "\n", remarks),
+            |waits| Made::NotYet(format!("{}: its network is not ready: {waits}", known.first.path)),
+        ))
+    }
+
+    /// Reads all that the list depends on; the inner error is one that passes.
+    fn known(&self) -> Result<Result<Known, String>, String> {
+        let folder = self.conflist.parent().unwrap_or(Path::new("/"));
+        let mut files = Vec::new();
+        for name in self.names_of(folder).map_err(|err| format!("read {}: {err}", folder.display()))? {
+            let path = folder.join(&name);
+            files.push((path.display().to_string(), self.read(&path)));
+        }
+        let mut files = files.into_iter();
+        let Some((path, first)) = files.next() else {
+            return Ok(Err(format!("{}: no configuration of a default network yet", folder.display())));
+        };
+        // It may be half written.
+        let first = match first {
+            Ok(json) => Conf { path, json },
+            Err(err) => return Ok(Err(err)),
+        };
+        let daemon = self.read(&folder.join(DAEMON)).ok();
+        let texts = takeover::paths(&first.json, daemon.as_ref());
+        let paths: BTreeMap<String, String> =
+            texts.into_iter().map(|text| (text.to_owned(), self.of_node(text))).collect();
+        let conf_dir = takeover::plugins_of(&first.json).iter().find_map(|plugin| plugin.get("confDir")?.as_str());
+        let conf_dir = conf_dir.map_or(CONF_DIR, |text| paths.get(text).map_or(text, String::as_str));
+        let named = takeover::names(&first.json).into_iter().filter_map(|text| {
+            let path = paths.get(text).map_or(text, String::as_str);
+            Some((text.to_owned(), self.network(path, Path::new(conf_dir))?))
+        });
+        Ok(Ok(Known {
+            own: self.conflist.display().to_string(),
+            kubeconfig: self.kubeconfig.display().to_string(),
+            named: named.collect(),
+            others: files.filter_map(|(path, json)| Some(Conf { path, json: json.ok()? })).collect(),
+            former: self.read(self.conflist).ok(),
+            first,
+            daemon,
+            paths,
+        }))
+    }
+
+    /// The names of the other configurations of the folder, in the order in which runtimes choose.
+    fn names_of(&self, folder: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(self.bin.root.seen(folder))? {
+            let Ok(name) = entry?.file_name().into_string() else { continue };
+            if is_conf(&name) && self.conflist.file_name().is_none_or(|own| own != name.as_str()) {
+                names.push(name);
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn read(&self, path: &Path) -> Result<Json, String> {
+        let bytes = fs::read(self.bin.root.seen(path)).map_err(|err| format!("read {}: {err}", path.display()))?;
+        Json::parse(&bytes, &path.display().to_string()).map_err(|err| err.to_string())
+    }
+
+    /// The node's own path of one that a container of Multus has: as it is, or without the place of its mount.
+    fn of_node(&self, text: &str) -> String {
+        let stripped = MOUNTS.iter().filter_map(|mount| text.strip_prefix(mount)).find(|rest| rest.starts_with('/'));
+        let Some(stripped) = stripped else { return text.to_owned() };
+        let is_there = self.bin.root.presence(Path::new(text)) == Presence::Here;
+        if is_there { text } else { stripped }.to_owned()
+    }
+
+    /// The configuration at a path, of a folder the first one, or the one of this name in `conf_dir`.
+    fn network(&self, text: &str, conf_dir: &Path) -> Option<Json> {
+        if text.starts_with('/') {
+            let path = Path::new(text);
+            let files = self.files(path);
+            return match files.iter().map(|file| &file.name).filter(|name| is_conf(name)).min() {
+                Some(name) => self.read(&path.join(name)).ok(),
+                None => self.read(path).ok(),
+            };
+        }
+        let all = self.files(conf_dir).into_iter().filter_map(|file| Json::parse(&file.bytes, &file.name).ok());
+        all.into_iter().find(|json| json.get("name").and_then(Json::as_str) == Some(text))
+    }
+
+    /// The files of a folder; none of any other path.
+    fn files(&self, folder: &Path) -> Vec<DiskFile> {
+        let seen = self.bin.root.seen(folder);
+        let entries = fs::read_dir(seen).into_iter().flatten().flatten();
+        let file = |entry: fs::DirEntry| {
+            let name = entry.file_name().into_string().ok()?;
+            let bytes = fs::read(self.bin.root.seen(&folder.join(&name))).ok()?;
+            Some(DiskFile { name, bytes })
+        };
+        entries.filter_map(file).collect()
+    }
+
+    /// Refuses a list that can never work. Returns the condition that it must wait for.
+    fn judge(&self, list: &Json, remarks: &mut Vec<String>) -> Result<Option<String>, String> {
+        let all = NetConfList::from_json(list).map_err(|err| err.to_string())?;
+        let mut waits = None;
+        for plugin in &all.plugins {
+            if plugin.get("type").and_then(Json::as_str) == Some(BRAID) {
+                let mut conf = plugin.clone();
+                conf.set("name", all.name.as_str());
+                conf.set("cniVersion", all.version.as_str());
+                waits = self.judge_own(conf, remarks)?;
+            } else {
+                self.judge_plugin(plugin, None, false, remarks)?;
+            }
+        }
+        Ok(waits)
+    }
+
+    fn judge_own(&self, conf: Json, remarks: &mut Vec<String>) -> Result<Option<String>, String> {
+        let text = |err: braid_core::cni::Error| err.to_string();
+        let conf = NetConf::from_json(conf).map_err(text)?;
+        let Some(settings) = Settings::of(&conf).map_err(text)? else { return Ok(None) };
+        let all = [&settings.default_network].into_iter().chain(&settings.more_networks);
+        for origin in all.chain(&settings.default_networks) {
+            let Some(definition) = self.definition(origin, &settings)? else { continue };
+            for plugin in definition.plugins() {
+                self.judge_plugin(plugin, settings.bin_dir.as_deref(), true, remarks)
+                    .map_err(|err| format!("network {:?}: {err}", definition.name()))?;
+            }
+        }
+        let waits = settings.readiness_file.filter(|file| self.bin.root.presence(file) == Presence::Missing);
+        Ok(waits.map(|file| format!("readinessindicatorfile {} is not there yet", file.display())))
+    }
+
+    /// The network; `None` where only the API, or a folder that is not mounted here, knows it.
+    fn definition(&self, origin: &Origin, settings: &Settings) -> Result<Option<Definition>, String> {
+        let text = |err: braid_core::cni::Error| err.to_string();
+        let found = match origin {
+            Origin::Inline(json) => Definition::parse(json.clone(), BRAID),
+            Origin::Nad(_) => return Ok(None),
+            Origin::Named(name) if name.starts_with('/') => {
+                let path = Path::new(name);
+                match self.bin.root.presence(path) {
+                    Presence::Unseen => return Ok(None),
+                    Presence::Missing => return Err(format!("clusterNetwork: there is no {name} on the node")),
+                    Presence::Here if path == self.conflist => {
+                        return Err(format!("clusterNetwork: {name} is braid's own configuration"));
+                    }
+                    Presence::Here => {}
+                }
+                let seen = self.bin.root.seen(path);
+                if seen.is_dir() {
+                    nad::first_of_folder(name, &self.files(path))
+                } else {
+                    let bytes = fs::read(&seen).map_err(|err| format!("read {name}: {err}"))?;
+                    nad::of_file(name, &DiskFile { name: name.clone(), bytes })
+                }
+            }
+            // An object of the API comes before a file.
+            Origin::Named(name) => match self.network(name, &settings.conf_dir) {
+                Some(json) => Definition::parse(json, name),
+                None => return Ok(None),
+            },
+        };
+        found.map(Some).map_err(text)
+    }
+
+    /// Refuses a plugin, its IPAM or its delegate that no program of the node does. `is_native`: this program does its own
+    /// types itself.
+    fn judge_plugin(
+        &self,
+        plugin: &Json,
+        bin_dir: Option<&Path>,
+        is_native: bool,
+        remarks: &mut Vec<String>,
+    ) -> Result<(), String> {
+        let kind = |json: &Json| json.get("type").and_then(Json::as_str).unwrap_or_default().to_owned();
+        let own = kind(plugin);
+        if takeover::MULTUS.contains(&own.as_str()) {
+            return Err(format!("type {own:?} would attach the pod's networks a second time"));
+        }
+        if !(is_native && plugins::TYPES.contains(&own.as_str())) {
+            return self.judge_program(&own, bin_dir);
+        }
+        let delegate = plugin.get("delegate").filter(|_| own == FLANNEL).map(kind);
+        for kind in delegate.iter().filter(|kind| !kind.is_empty() && !plugins::TYPES.contains(&kind.as_str())) {
+            self.judge_program(kind, bin_dir)?;
+        }
+        let of_ipam = plugin.get("ipam").map(kind).filter(|kind| !kind.is_empty());
+        if let Some(kind) = of_ipam.filter(|kind| !ipam::TYPES.contains(&kind.as_str())) {
+            self.judge_program(&kind, bin_dir).map_err(|err| format!("ipam: {err}"))?;
+        }
+        if own == FLANNEL {
+            let mut json = plugin.clone();
+            json.set("name", FLANNEL);
+            let file = NetConf::from_json(json).and_then(|conf| subnet_file(&conf)).map_err(|err| err.to_string())?;
+            if self.bin.root.presence(Path::new(&file)) == Presence::Missing {
+                remarks.push(format!("flannel: {file} is not there yet; pods start once flanneld has written it"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a type without a program. In a folder that is not mounted here there may be one.
+    fn judge_program(&self, kind: &str, bin_dir: Option<&Path>) -> Result<(), String> {
+        braid_core::cni::netconf::check_plugin_type(kind).map_err(|err| format!("type {kind:?}: {err}"))?;
+        let entry = self.bin.entry(kind).map_err(|err| format!("read {}: {err}", self.bin.at(kind).display()))?;
+        let is_plugin = matches!(entry, Entry::Other | Entry::Alias(_)) || self.names.contains(&kind);
+        let elsewhere = bin_dir.filter(|folder| *folder != self.folder()).map(|folder| folder.join(kind));
+        let may_be = elsewhere.as_ref().is_some_and(|path| self.bin.root.presence(path) != Presence::Missing);
+        if is_plugin || may_be {
+            return Ok(());
+        }
+        let folders: Vec<String> =
+            bin_dir.into_iter().chain([self.folder()]).map(|folder| folder.display().to_string()).collect();
+        Err(format!("type {kind:?} has no program in {}", folders.join(", ")))
+    }
+
+    /// The node's path of the plugin folder.
+    fn folder(&self) -> &Path {
+        self.bin.program.parent().unwrap_or(Path::new("/"))
+    }
+}
+
+fn is_conf(name: &str) -> bool {
+    let end = Path::new(name).extension().and_then(|end| end.to_str());
+    end.is_some_and(|end| ["conf", "conflist", "json"].contains(&end))
+}
