@@ -1,5 +1,5 @@
-//! `braid install` on nodes with the configurations of other projects, in the form of the DaemonSet's init container: a root
-//! without capabilities, of the node only the mounted folders. Then libcni attaches a pod.
+//! `braid install` on nodes with the configurations of other projects, in the form of the init container of deploy/: a
+//! root without capabilities, of the node only the mounted folders. Then libcni attaches a pod.
 
 use crate::program::{self, needs_programs};
 use braid_tests::{Ns, Sandbox, Value, binary, json};

@@ -1,7 +1,7 @@
 //! The plugin folder after `braid install`: each name is a file of its own that starts braid.
 
 use crate::conf;
-use braid_tests::{Call, Ns, Sandbox, Value, binary};
+use braid_tests::{Call, Ns, Sandbox, Value, binary, json};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
@@ -112,6 +112,64 @@ fn the_daemon_of_dhcp_is_reached_by_its_name() {
     install(&["--names", "dhcp"]);
     let output = Command::new("/run/bin/dhcp").args(["daemon", "-pidfile", "relative"]).output().unwrap();
     assert!(String::from_utf8_lossy(&output.stderr).contains("path not absolute"), "{output:?}");
+}
+
+#[test]
+fn folders_of_the_runtime_are_found_and_lost_names_are_reported() {
+    let host = Sandbox::new();
+    fs::create_dir_all("/etc/crio").unwrap();
+    fs::create_dir_all("/run/networks").unwrap();
+    let folders = "[crio.network]\nplugin_dirs = [\"/run/bin\"]\nnetwork_dir = \"/run/networks\"\n";
+    fs::write("/etc/crio/crio.conf", folders).unwrap();
+    let list = json!({"cniVersion": "1.0.0", "name": "net", "plugins": [conf::bridge()]}).to_string();
+    fs::write("/run/networks/10-net.conflist", list).unwrap();
+    let words = ["install", "--conflist=auto", "--kubeconfig=auto", "--credentials=/run/x", "--server=https://x"];
+    let output = braid(&words);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    for line in ["plugins in /run/bin: CRI-O says so in /etc/crio/crio.conf", "configurations in /run/networks: CRI-O"]
+    {
+        assert!(said.contains(line), "{said}");
+    }
+    assert!(fs::exists("/run/networks/00-braid.conflist").unwrap() && fs::exists("/run/bin/bridge").unwrap());
+    let reports = |name: &str| {
+        let [status, doctor] = [&["status"][..], &["doctor"]].map(braid);
+        let status = String::from_utf8_lossy(&status.stderr).into_owned();
+        let doctor = String::from_utf8_lossy(&doctor.stdout).into_owned();
+        assert_eq!(status.contains(name), doctor.contains(name), "{status}{doctor}");
+        status.contains(name)
+    };
+    assert!(!reports("no longer start braid"));
+    fs::write("/run/bin/portmap", "another plugin").unwrap();
+    assert!(reports("/run/bin: portmap no longer start braid"));
+    fs::rename("/run/networks/00-braid.conflist", "/run/networks/00-braid.conflist.cilium_bak").unwrap();
+    let doctor = String::from_utf8(braid(&["doctor"]).stdout).unwrap();
+    assert!(doctor.contains("set cni.exclusive=false in Cilium, and rename 00-braid.conflist.cilium_bak"), "{doctor}");
+    host.assert_nothing_left();
+}
+
+#[test]
+fn conditions_that_pass_are_reported_and_undo_nothing() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    fs::create_dir_all(BIN).unwrap();
+    let mut full = conf::bridge();
+    full["ipam"]["subnet"] = json!("10.1.0.0/30");
+    fs::create_dir_all("/etc/cni/net.d").unwrap();
+    host.call("bridge", &pod, full.clone()).add().result();
+    for (conf, expected) in [(json!({"type": "flannel"}), "subnet.env"), (full, "no IP addresses available")] {
+        let list = json!({"cniVersion": "1.0.0", "name": "net", "plugins": [conf]}).to_string();
+        fs::write("/etc/cni/net.d/10-net.conflist", list).unwrap();
+        let words = ["--conflist=/etc/cni/net.d/00-braid.conflist", "--kubeconfig=/etc/cni/net.d/k"];
+        let folder = format!("--bin-dir={BIN}");
+        let output = braid(&["install", &folder, words[0], words[1], "--credentials=/run/x", "--server=https://x"]);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && said.contains("pods may have to wait") && said.contains(expected),
+            "{output:?}"
+        );
+        assert!(fs::exists("/etc/cni/net.d/00-braid.conflist").unwrap());
+    }
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! `braid status`: what is attached on this node, from the records.
 
-use super::Outcome;
 use super::output::{self, Format};
 use super::shaped::{self, Direction, short};
+use super::{Outcome, install};
 use braid_core::cni::{Json, NetConf, NetConfList};
 use braid_core::k8s::settings::PodRef;
 use braid_core::name::Ns;
@@ -70,6 +70,10 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     });
     let records: Vec<Record> = records.into_iter().map(|(record, _)| record).collect();
     for sentence in full(&records, &NODE) {
+        braid_node::tell!("{sentence}");
+    }
+    // What can't be read is doctor's to say.
+    if let Ok(Some(sentence)) = install::lost_names() {
         braid_node::tell!("{sentence}");
     }
     Ok(shown)

@@ -223,7 +223,7 @@ fn replace(own: &mut Json, circle: &Json, known: &Known) -> Result<(), Error> {
 fn is_circle(value: &Json) -> bool {
     let all = match value {
         Json::Array(all) => all.as_slice(),
-        _ => std::slice::from_ref(value),
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) | Json::Object(_) => std::slice::from_ref(value),
     };
     all.iter().flat_map(plugins_of).any(attaches_pods)
 }

@@ -1,8 +1,11 @@
 //! Checks of mounts, switches, installed programs and writable folders. Only looked at: nothing is made.
 
 use super::{Check, State};
-use crate::cli::conf::CONF_DIR;
-use crate::cli::install::{DEFAULT_BIN_DIR, PROGRAM};
+use crate::cli::install;
+use crate::cli::install::detect::{self, Folders};
+use crate::cli::install::folder::Bin;
+use crate::cli::install::plan::Entry;
+use crate::cli::install::root::Root;
 use braid_core::ipam::host_local::config::DEFAULT_DATA_DIR;
 use braid_core::plan::thing::Sysctl;
 use braid_node::store::record;
@@ -12,6 +15,7 @@ use std::path::Path;
 
 /// Everything about the host that is no feature of the kernel.
 pub(super) fn checks(drop_in_names: impl Iterator<Item = &'static str>) -> Vec<Check> {
+    let Folders { plugins, networks, why } = detect::folders(&Root::new(Path::new("/")));
     vec![
         forwarding("ip_forward", Sysctl::IPV4_FORWARD),
         forwarding("ipv6 forwarding", Sysctl::IPV6_FORWARD),
@@ -20,9 +24,11 @@ pub(super) fn checks(drop_in_names: impl Iterator<Item = &'static str>) -> Vec<C
         cgroup2(),
         writable("records", record::ROOT),
         writable("leases", DEFAULT_DATA_DIR),
-        folder("networks", CONF_DIR),
-        folder("plugins", DEFAULT_BIN_DIR),
-        installed(Path::new(DEFAULT_BIN_DIR), drop_in_names),
+        folder("networks", &networks, &why),
+        folder("plugins", &plugins, &why),
+        installed(&Bin::of_node(&plugins), drop_in_names),
+        lost(),
+        set_aside(&networks),
     ]
 }
 
@@ -72,31 +78,56 @@ fn writable(what: &str, path: &str) -> Check {
     Check { essential: true, needed_by: "every attachment", without_it: "no attachment", ..check(&name, state, detail) }
 }
 
-fn folder(what: &str, path: &str) -> Check {
-    let there = Path::new(path).is_dir();
-    let state = if there { State::Ok } else { State::Missing };
-    Check {
-        needed_by: "runtimes",
-        without_it: "not made yet",
-        ..check(&format!("{what} in {path}"), state, String::new())
-    }
+fn folder(what: &str, path: &Path, why: &str) -> Check {
+    let state = if path.is_dir() { State::Ok } else { State::Missing };
+    let name = format!("{what} in {}", path.display());
+    Check { needed_by: "runtimes", without_it: "not made yet", ..check(&name, state, why.to_owned()) }
 }
 
 /// Under which names runtimes find this program.
-fn installed(folder: &Path, names: impl Iterator<Item = &'static str>) -> Check {
-    let program = folder.join(PROGRAM).canonicalize().ok();
-    let is_ours = |name: &str| program.is_some() && folder.join(name).canonicalize().ok() == program;
-    let (ours, others): (Vec<&str>, Vec<&str>) = names.partition(|name| is_ours(name));
-    let others: Vec<&str> = others.into_iter().filter(|name| folder.join(name).exists()).collect();
+fn installed(bin: &Bin, names: impl Iterator<Item = &'static str>) -> Check {
+    let entry = |name: &str| bin.entry(name).unwrap_or(Entry::None);
+    let has_program = bin.has_program();
+    let (ours, others): (Vec<&str>, Vec<&str>) = names.partition(|name| has_program && entry(name).is_own());
+    let others: Vec<&str> = others.into_iter().filter(|name| entry(name) != Entry::None).collect();
     let list = |names: &[&str]| if names.is_empty() { "none".to_owned() } else { names.join(" ") };
     let detail = format!("braid: {}; other programs: {}", list(&ours), list(&others));
-    let state = if program.is_some() { State::Ok } else { State::Missing };
+    let state = if has_program { State::Ok } else { State::Missing };
     Check { needed_by: "runtimes", without_it: "see braid install", ..check("drop-in names", state, detail) }
+}
+
+/// Names that another installer has taken since.
+fn lost() -> Check {
+    let (state, detail) = match install::lost_names() {
+        Ok(None) => (State::Ok, String::new()),
+        Ok(Some(sentence)) => (State::Missing, sentence),
+        Err(err) => (State::Unknown, err.to_string()),
+    };
+    let without_it = "that plugin attaches pods again";
+    Check { needed_by: "runtimes", without_it, ..check("names kept", state, detail) }
+}
+
+/// Configurations that Cilium has renamed: with `cni.exclusive`, its default, it does so with every other one.
+fn set_aside(folder: &Path) -> Check {
+    const END: &str = ".cilium_bak";
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.retain(|name| name.ends_with(END));
+    names.sort_unstable();
+    let state = if names.is_empty() { State::Ok } else { State::Missing };
+    let detail = if names.is_empty() {
+        String::new()
+    } else {
+        format!("set cni.exclusive=false in Cilium, and rename {}", names.join(" "))
+    };
+    let without_it = "Cilium attaches pods alone";
+    Check { needed_by: "runtimes", without_it, ..check("configurations kept", state, detail) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::install::PROGRAM;
     use std::os::unix::fs::symlink;
 
     #[test]
@@ -106,7 +137,20 @@ mod tests {
             std::fs::write(dir.path().join(name), name).expect("a file");
         }
         symlink(PROGRAM, dir.path().join("bridge")).expect("a link");
-        let check = installed(dir.path(), ["bridge", "ptp", "tuning"].into_iter());
-        assert_eq!((check.state, check.detail.as_str()), (State::Ok, "braid: bridge; other programs: ptp"));
+        let script = format!("#!{}\n", dir.path().join(PROGRAM).display());
+        std::fs::write(dir.path().join("vlan"), script).expect("a script");
+        let check = installed(&Bin::of_node(dir.path()), ["bridge", "ptp", "tuning", "vlan"].into_iter());
+        assert_eq!((check.state, check.detail.as_str()), (State::Ok, "braid: bridge vlan; other programs: ptp"));
+    }
+
+    #[test]
+    fn configurations_that_cilium_renamed_are_named() {
+        let dir = tempfile::tempdir().expect("a folder");
+        std::fs::write(dir.path().join("05-cilium.conflist"), "").expect("a file");
+        assert_eq!(set_aside(dir.path()).state, State::Ok);
+        std::fs::write(dir.path().join("00-braid.conflist.cilium_bak"), "").expect("a file");
+        let check = set_aside(dir.path());
+        let expected = "set cni.exclusive=false in Cilium, and rename 00-braid.conflist.cilium_bak";
+        assert_eq!((check.state, check.detail.as_str()), (State::Missing, expected));
     }
 }

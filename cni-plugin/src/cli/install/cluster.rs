@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 /// Only root reads them: the API server's address and the path of a token are nobody else's business.
 const MODE: u32 = 0o600;
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(super) struct Files {
-    /// Also write this kubeconfig, with which the plugin asks the API server
+    /// Also write this kubeconfig, with which the plugin asks the API server; `auto` is braid.d/kubeconfig beside the conflist
     #[arg(long, value_name = "PATH")]
     kubeconfig: Option<PathBuf>,
     /// The folder with `token` and `ca.crt` of a service account, as the node sees it; both are read anew at each call
@@ -27,7 +27,7 @@ pub(super) struct Files {
     #[arg(long, value_name = "URL", requires = "kubeconfig")]
     server: Option<String>,
     /// Also write this conflist, which attaches pods to the networks of their annotations; the first other configuration
-    /// of its folder is the default network
+    /// of its folder is the default network; `auto` is 00-braid.conflist in the runtime's folder
     #[arg(long, value_name = "PATH", requires = "kubeconfig")]
     conflist: Option<PathBuf>,
     /// Where the node's `/` is: --kubeconfig, --conflist and --program are the node's paths
@@ -42,21 +42,45 @@ pub(super) struct Planned {
     files: Vec<(PathBuf, String)>,
     /// Conditions that still have to pass before pods start.
     pub(super) remarks: Vec<String>,
+    /// The text of the conflist.
+    pub(super) list: Option<String>,
     /// The conflist waits for this.
     pub(super) waits: Option<String>,
 }
 
+/// Value of a path that the runtime's configuration decides.
+const AUTO: &str = "auto";
+
 impl Files {
+    /// The same with the paths that the runtime's folder decides.
+    pub(super) fn chosen(&self, networks: &Path) -> Self {
+        let path = |given: &Option<PathBuf>, usual: &str| {
+            let given = given.clone()?;
+            Some(if given == Path::new(AUTO) { networks.join(usual) } else { given })
+        };
+        Self {
+            kubeconfig: path(&self.kubeconfig, "braid.d/kubeconfig"),
+            conflist: path(&self.conflist, "00-braid.conflist"),
+            ..self.clone()
+        }
+    }
+
+    /// True if the runtime's folder decides a path.
+    pub(super) fn is_chosen(&self) -> bool {
+        [&self.kubeconfig, &self.conflist].into_iter().flatten().any(|path| path == Path::new(AUTO))
+    }
+
     /// Makes their texts, and changes nothing; an error does not pass by itself. The kubeconfig comes first, which the conflist
     /// names.
     pub(super) fn plan(&self, bin: &Bin, names: &[&str]) -> Result<Planned, String> {
-        let mut planned = Planned { files: Vec::new(), remarks: Vec::new(), waits: None };
+        let mut planned = Planned { files: Vec::new(), remarks: Vec::new(), list: None, waits: None };
         let Some(kubeconfig) = &self.kubeconfig else { return Ok(planned) };
         planned.files.push((self.seen(kubeconfig), self.text_of_kubeconfig()?));
         if let Some(conflist) = &self.conflist {
             match (Site { bin, names, conflist, kubeconfig }).list()? {
                 Made::Text(text, remarks) => {
-                    planned.files.push((self.seen(conflist), text));
+                    planned.files.push((self.seen(conflist), text.clone()));
+                    planned.list = Some(text);
                     planned.remarks = remarks;
                 }
                 Made::NotYet(waits) => planned.waits = Some(waits),

@@ -32,13 +32,35 @@ impl Bin {
                 entries.insert(name.clone(), self.entry(&name)?);
             }
         }
-        let program = fs::symlink_metadata(self.at(PROGRAM)).ok();
         let is_current = match File::open(self.at(PROGRAM)) {
             Ok(_) => fs::read(self.at(PROGRAM))? == fs::read(OWN)?,
             Err(err) if err.kind() == io::ErrorKind::NotFound => false,
             Err(err) => return Err(err),
         };
-        Ok(Folder { is_current, has_program: program.is_some(), entries, stale, listed: self.listed()? })
+        Ok(Folder { is_current, has_program: self.has_program(), entries, stale, listed: self.listed()? })
+    }
+
+    /// The node's own folder `dir`.
+    pub(in crate::cli) fn of_node(dir: &Path) -> Self {
+        Self { dir: dir.to_owned(), program: dir.join(PROGRAM), root: Root::new(Path::new("/")) }
+    }
+
+    /// True if the program is in the folder.
+    pub(in crate::cli) fn has_program(&self) -> bool {
+        fs::symlink_metadata(self.at(PROGRAM)).is_ok()
+    }
+
+    /// Names that this program took, by its list or by a plugin that it keeps, and that do not start it any more.
+    pub(in crate::cli) fn lost(&self, known: &[&str]) -> io::Result<Vec<String>> {
+        let listed = self.listed()?.unwrap_or_default();
+        let mut lost = Vec::new();
+        for name in known {
+            let was_ours = listed.iter().any(|one| one == name) || self.entry(&plan::backup_of(name))? != Entry::None;
+            if was_ours && !self.entry(name)?.is_own() {
+                lost.push((*name).to_owned());
+            }
+        }
+        Ok(lost)
     }
 
     pub(super) fn at(&self, name: &str) -> PathBuf {
@@ -93,7 +115,11 @@ impl Bin {
             let is_executable = found.mode() & 0o7777 == MODE;
             return Ok(if is_executable { Entry::Ours } else { Entry::Former });
         }
-        let starts = executable::interpreter_of(&path)?;
+        let starts = match executable::interpreter_of(&path) {
+            // Its owner's alone, and without capabilities root is not its owner.
+            Err(err) if err.kind() == io::ErrorKind::PermissionDenied => return Ok(Entry::Other),
+            starts => starts?,
+        };
         let is_own = starts.is_some_and(|program| program.file_name().is_some_and(|name| name == PROGRAM));
         let is_own = is_own || executable::is_own(&path, &found) || self.is_copy(&path, found.len())?;
         Ok(if is_own { Entry::Former } else { Entry::Other })
@@ -176,7 +202,7 @@ mod tests {
     use super::*;
 
     fn bin(dir: &Path) -> Bin {
-        Bin { dir: dir.to_owned(), program: dir.join(PROGRAM), root: Root::new(Path::new("/")) }
+        Bin::of_node(dir)
     }
 
     fn names(dir: &Path) -> Vec<String> {
@@ -225,6 +251,7 @@ mod tests {
         fs::write(dir.path().join("bridge"), "second").expect("written");
         assert!(fs::read(dir.path().join(PROGRAM)).expect("the program") == program);
         assert!(bin(dir.path()).entry("ptp").expect("read") == Entry::Ours);
+        assert_eq!(bin(dir.path()).lost(&["bridge", "ptp", "sbr"]).expect("read"), ["bridge"]);
         assert_eq!(apply(dir.path(), plan::install), 2);
         apply(dir.path(), plan::remove);
         assert_eq!(fs::read_to_string(dir.path().join("bridge")).expect("a file"), "second");

@@ -1,17 +1,20 @@
 //! `braid install`: this program and the names of the reference plugins in a runtime's plugin folder.
 
 mod cluster;
-mod folder;
+pub(super) mod detect;
+pub(super) mod folder;
 mod mounts;
 mod network;
-mod plan;
-mod root;
+pub(super) mod plan;
+mod ready;
+pub(super) mod root;
 mod stage;
 
 use super::{Outcome, SUCCESS, drop_in_names, output};
 use clap::Args;
 use folder::Bin;
-use root::Presence;
+use plan::Action;
+use root::{Presence, Root};
 use stage::Stage;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -26,9 +29,9 @@ const WRITTEN_BY_OTHERS: &[&str] = &["flannel"];
 /// Put this program into a runtime's plugin folder, under the names of the plugins it replaces
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The runtime's plugin folder
-    #[arg(long, value_name = "PATH", default_value = DEFAULT_BIN_DIR)]
-    bin_dir: PathBuf,
+    /// The runtime's plugin folder; by default the one of the runtime's configuration, else a known one
+    #[arg(long, value_name = "PATH")]
+    bin_dir: Option<PathBuf>,
     /// The program's path on the node, which the names start; by default `braid` in --bin-dir, without --root
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
@@ -51,39 +54,70 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         return Err(format!("--names: braid can't take the place of {unknown:?}; it knows {}", known.join(", ")).into());
     }
     let names: Vec<&str> = known.iter().copied().filter(|name| wants(arguments, name)).collect();
-    let bin = bin(arguments)?;
+    let root = arguments.files.root();
+    let folders = detect::folders(&root);
+    let files = arguments.files.chosen(&folders.networks);
+    let bin = bin(arguments, &folders.plugins, root)?;
+    let mut code = say(reasons(arguments, &folders));
     let mut folder = bin.look(&known).map_err(|err| format!("read {}: {err}", bin.dir.display()))?;
     if !arguments.names.is_empty() {
         folder.stale.clear();
     }
     let actions = if arguments.remove { plan::remove(&folder, &names) } else { plan::install(&folder, &names) };
     // A configuration that can never work is refused before anything changes.
-    let planned = if arguments.remove { None } else { Some(arguments.files.plan(&bin, &names)?) };
+    let planned = if arguments.remove { None } else { Some(files.plan(&bin, &names)?) };
     let mut stage = None;
     // No configuration names a program that is not there.
-    let mut code = SUCCESS;
     if arguments.remove {
-        code = say(arguments.files.remove(arguments.dry_run)?);
+        code = code.max(say(files.remove(arguments.dry_run)?));
     } else if !arguments.dry_run && !actions.is_empty() {
         stage = Some(Stage::try_names(&bin, folder.is_current, &names)?);
     }
-    if actions.is_empty() {
-        code = output::print(&format!("{}: nothing to do\n", bin.dir.display()));
-    }
-    for action in &actions {
-        let path = bin.dir.display();
-        if !arguments.dry_run {
-            let staged = stage.as_ref().and_then(|stage| stage.copy.as_deref());
-            bin.carry_out(action, staged).map_err(|err| format!("{path}: {action}: {err}"))?;
-        }
-        code = output::print(&format!("{path}: {action}\n"));
-    }
+    let staged = stage.as_ref().and_then(|stage| stage.copy.as_deref());
+    code = code.max(change(&bin, &actions, staged, arguments.dry_run)?);
     drop(stage);
     let Some(planned) = planned else { return Ok(code) };
     let mut lines = cluster::Files::write(&planned, arguments.dry_run)?;
     lines.extend(planned.remarks);
+    let list = planned.list.filter(|_| !arguments.dry_run);
+    lines.extend(list.and_then(|list| ready::remark(&bin, &list)));
     code = code.max(say(lines));
     planned.waits.map_or(Ok(code), |waits| Err(waits.into()))
+}
+
+/// Carries out the actions and prints them.
+fn change(bin: &Bin, actions: &[Action], staged: Option<&Path>, is_dry_run: bool) -> Result<u8, String> {
+    let path = bin.dir.display();
+    let mut code = SUCCESS;
+    if actions.is_empty() {
+        code = output::print(&format!("{path}: nothing to do\n"));
+    }
+    for action in actions {
+        if !is_dry_run {
+            bin.carry_out(action, staged).map_err(|err| format!("{path}: {action}: {err}"))?;
+        }
+        code = code.max(output::print(&format!("{path}: {action}\n")));
+    }
+    Ok(code)
+}
+
+/// Says which folders were chosen, and why.
+fn reasons(arguments: &Arguments, folders: &detect::Folders) -> Vec<String> {
+    let chosen = [
+        (arguments.bin_dir.is_none(), "plugins", &folders.plugins),
+        (arguments.files.is_chosen(), "configurations", &folders.networks),
+    ];
+    let chosen = chosen.into_iter().filter(|(is_chosen, ..)| *is_chosen);
+    chosen.map(|(_, what, folder)| format!("{what} in {}: {}", folder.display(), folders.why)).collect()
+}
+
+/// Says which names of this program do not start it any more.
+pub(super) fn lost_names() -> std::io::Result<Option<String>> {
+    let folder = detect::folders(&Root::new(Path::new("/"))).plugins;
+    let lost = Bin::of_node(&folder).lost(&drop_in_names().collect::<Vec<_>>())?;
+    let sentence =
+        || format!("{}: {} no longer start braid; braid install takes them again", folder.display(), lost.join(" "));
+    Ok((!lost.is_empty()).then(sentence))
 }
 
 fn say(lines: Vec<String>) -> u8 {
@@ -96,11 +130,12 @@ fn wants(arguments: &Arguments, name: &str) -> bool {
 }
 
 /// The plugin folder, with the program's path on the node. A path at which the node would not find the program is refused.
-fn bin(arguments: &Arguments) -> Result<Bin, String> {
-    let root = arguments.files.root();
-    let dir = std::path::absolute(&arguments.bin_dir).map_err(|err| format!("--bin-dir: {err}"))?;
+fn bin(arguments: &Arguments, chosen: &Path, root: Root) -> Result<Bin, String> {
+    let dir = arguments.bin_dir.clone().unwrap_or_else(|| root.seen(chosen));
+    let dir = std::path::absolute(dir).map_err(|err| format!("--bin-dir: {err}"))?;
     let given = arguments.program.clone();
-    let program = given.clone().unwrap_or_else(|| root.of_node(&dir).join(PROGRAM));
+    let folder = if arguments.bin_dir.is_some() { root.of_node(&dir) } else { chosen.to_owned() };
+    let program = given.clone().unwrap_or_else(|| folder.join(PROGRAM));
     let bin = Bin { dir, program, root };
     if !arguments.remove {
         refuse_other_path(&bin, given.is_some())?;

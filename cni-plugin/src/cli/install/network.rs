@@ -242,7 +242,8 @@ impl Site<'_> {
             let mut json = plugin.clone();
             json.set("name", FLANNEL);
             let file = NetConf::from_json(json).and_then(|conf| subnet_file(&conf)).map_err(|err| err.to_string())?;
-            if self.bin.root.presence(Path::new(&file)) == Presence::Missing {
+            // On the node itself STATUS says so.
+            if !self.bin.root.is_node() && self.bin.root.presence(Path::new(&file)) == Presence::Missing {
                 remarks.push(format!("flannel: {file} is not there yet; pods start once flanneld has written it"));
             }
         }
