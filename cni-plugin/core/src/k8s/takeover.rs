@@ -228,17 +228,14 @@ fn is_circle(value: &Json) -> bool {
     all.iter().flat_map(plugins_of).any(attaches_pods)
 }
 
-/// True if a runtime must not append the plugins of the folder with the list's name. They are of the network that
-/// `clusterNetwork` names if the name is the same: then they run with that network. A single plugin has no such folder.
+/// True if a runtime must not append the plugins of the folder with the list's name. They run with the network that
+/// `clusterNetwork` names if that is a file beside the list, of the same name. A single plugin has no such folder.
 fn is_only_inlined(found: &Json, own: &Json, name: &str, known: &Known) -> bool {
     let is_list = found.get("plugins").is_some() && found.get("type").is_none();
     let is_forbidden = found.get(ONLY_INLINED) == Some(&Json::Bool(true));
     let file = own.get("clusterNetwork").and_then(Json::as_str);
-    let of_folder = [&known.first].into_iter().chain(&known.others).find(|conf| Some(conf.path.as_str()) == file);
-    let by_path = file.and_then(|file| known.paths.iter().find(|(_, path)| *path == file));
-    let by_text = by_path.map(|(text, _)| text.as_str()).or(file).and_then(|text| known.named.get(text));
-    let network = of_folder.map(|conf| &conf.json).or(by_text);
-    let has_same_name = network.is_some_and(|network| network.get("name").and_then(Json::as_str) == Some(name));
+    let network = [&known.first].into_iter().chain(&known.others).find(|conf| Some(conf.path.as_str()) == file);
+    let has_same_name = network.is_some_and(|conf| conf.json.get("name").and_then(Json::as_str) == Some(name));
     is_forbidden || !is_list || has_same_name
 }
 
@@ -251,11 +248,13 @@ fn entries_of_others(list: &Json) -> [Vec<Json>; 2] {
     [others(&plugins[..at]), others(&plugins[at + 1..])]
 }
 
-/// The entries of before, those that the configuration found has too as it has them, and its others behind them.
+/// The entries of before, each that the configuration found has too as it has it, and its others behind them.
 fn joined(mut former: Vec<Json>, found: &[Json]) -> Vec<Json> {
+    let mut unmatched: Vec<usize> = (0..former.len()).collect();
     for plugin in found {
-        match former.iter_mut().find(|other| other.get("type") == plugin.get("type")) {
-            Some(other) => *other = plugin.clone(),
+        let same_type = unmatched.iter().position(|at| former[*at].get("type") == plugin.get("type"));
+        match same_type {
+            Some(found_at) => former[unmatched.remove(found_at)] = plugin.clone(),
             None => former.push(plugin.clone()),
         }
     }

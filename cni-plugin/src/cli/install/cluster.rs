@@ -3,7 +3,10 @@
 use super::PROGRAM;
 use super::folder::Bin;
 use super::network::{Made, Site};
-use super::root::Root;
+use super::root::{Presence, Root};
+use braid_core::cni::Json;
+use braid_core::k8s::takeover;
+use braid_node::attach::chain::BRAID;
 use braid_node::source::api::Access;
 use clap::Args;
 use serde_json::json;
@@ -76,12 +79,16 @@ impl Files {
         let mut planned = Planned { files: Vec::new(), remarks: Vec::new(), list: None, waits: None };
         let Some(kubeconfig) = &self.kubeconfig else { return Ok(planned) };
         planned.files.push((self.seen(kubeconfig), self.text_of_kubeconfig()?));
+        let token = self.credentials.as_ref().map(|folder| folder.join("token"));
+        if let Some(token) = token.filter(|token| self.root().presence(token) == Presence::Missing) {
+            planned.remarks.push(format!("{} is not there yet; pods with networks start once it is", token.display()));
+        }
         if let Some(conflist) = &self.conflist {
             match (Site { bin, names, conflist, kubeconfig }).list()? {
                 Made::Text(text, remarks) => {
                     planned.files.push((self.seen(conflist), text.clone()));
                     planned.list = Some(text);
-                    planned.remarks = remarks;
+                    planned.remarks.extend(remarks);
                 }
                 Made::NotYet(waits) => planned.waits = Some(waits),
             }
@@ -106,7 +113,7 @@ impl Files {
 
     /// Removes them, the conflist first: no configuration names a file that is gone.
     pub(super) fn remove(&self, is_dry_run: bool) -> Outcome {
-        let mut done = Vec::new();
+        let mut done: Vec<String> = self.conflist.iter().filter_map(|path| lost_entries(&self.seen(path))).collect();
         for path in self.conflist.iter().chain(&self.kubeconfig).map(|path| self.seen(path)) {
             let removed = if is_dry_run { fs::symlink_metadata(&path).map(drop) } else { fs::remove_file(&path) };
             match removed {
@@ -158,6 +165,15 @@ impl Files {
         });
         Ok(format!("{kubeconfig:#}\n"))
     }
+}
+
+/// Says which plugins of others the list has: without it the runtime does not run them.
+fn lost_entries(list: &Path) -> Option<String> {
+    let json = Json::parse(&fs::read(list).ok()?, "the list").ok()?;
+    let kinds = takeover::plugins_of(&json).iter().filter_map(|plugin| plugin.get("type")?.as_str());
+    let others: Vec<&str> = kinds.filter(|kind| *kind != BRAID).collect();
+    let sentence = "go with it; their installers must add them to the configuration that follows";
+    (!others.is_empty()).then(|| format!("{}: {} {sentence}", list.display(), others.join(" ")))
 }
 
 fn is_written(path: &Path, text: &str) -> bool {

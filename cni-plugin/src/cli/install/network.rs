@@ -11,7 +11,7 @@ use braid_core::plugins;
 use braid_core::plugins::meta::flannel::{FLANNEL, subnet_file};
 use braid_node::attach::chain::BRAID;
 use braid_node::ipam;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -113,12 +113,18 @@ impl Site<'_> {
         Json::parse(&bytes, &path.display().to_string()).map_err(|err| err.to_string())
     }
 
-    /// The node's own path of one that a container of Multus has: as it is, or without the place of its mount.
+    /// The node's own path of one that a container of Multus has: as it is, or without the place of its mount. The folder of
+    /// configurations may be mounted at another path than the node's, as on k3s.
     fn of_node(&self, text: &str) -> String {
         let stripped = MOUNTS.iter().filter_map(|mount| text.strip_prefix(mount)).find(|rest| rest.starts_with('/'));
         let Some(stripped) = stripped else { return text.to_owned() };
-        let is_there = self.bin.root.presence(Path::new(text)) == Presence::Here;
-        if is_there { text } else { stripped }.to_owned()
+        let is_there = |path: &Path| self.bin.root.presence(path) == Presence::Here;
+        let beside = Path::new(text).file_name().map(|name| self.conflist.with_file_name(name));
+        match beside.filter(|path| is_there(path)) {
+            _ if is_there(Path::new(text)) => text.to_owned(),
+            Some(path) if !is_there(Path::new(stripped)) => path.display().to_string(),
+            Some(_) | None => stripped.to_owned(),
+        }
     }
 
     /// The configuration at a path, of a folder the first one, or the one of this name in `conf_dir`.
@@ -151,26 +157,39 @@ impl Site<'_> {
     fn judge(&self, list: &Json, remarks: &mut Vec<String>) -> Result<Option<String>, String> {
         let all = NetConfList::from_json(list).map_err(|err| err.to_string())?;
         let mut waits = None;
+        let mut types = BTreeSet::new();
         for plugin in &all.plugins {
             if plugin.get("type").and_then(Json::as_str) == Some(BRAID) {
                 let mut conf = plugin.clone();
                 conf.set("name", all.name.as_str());
                 conf.set("cniVersion", all.version.as_str());
-                waits = self.judge_own(conf, remarks)?;
+                waits = self.judge_own(conf, &mut types, remarks)?;
             } else {
                 self.judge_plugin(plugin, None, false, remarks)?;
             }
         }
+        let chained = all.plugins.iter().filter_map(|plugin| plugin.get("type")?.as_str());
+        for kind in chained.filter(|kind| types.contains(*kind)) {
+            let sentence = "is in the default network and chained to braid too, so that it runs twice";
+            remarks.push(format!("{}: {kind:?} {sentence}", self.conflist.display()));
+        }
         Ok(waits)
     }
 
-    fn judge_own(&self, conf: Json, remarks: &mut Vec<String>) -> Result<Option<String>, String> {
+    /// Judges the entry of braid. Adds the types of its networks to `types`.
+    fn judge_own(
+        &self,
+        conf: Json,
+        types: &mut BTreeSet<String>,
+        remarks: &mut Vec<String>,
+    ) -> Result<Option<String>, String> {
         let text = |err: braid_core::cni::Error| err.to_string();
         let conf = NetConf::from_json(conf).map_err(text)?;
         let Some(settings) = Settings::of(&conf).map_err(text)? else { return Ok(None) };
         let all = [&settings.default_network].into_iter().chain(&settings.more_networks);
         for origin in all.chain(&settings.default_networks) {
             let Some(definition) = self.definition(origin, &settings)? else { continue };
+            types.extend(definition.types().map(str::to_owned));
             for plugin in definition.plugins() {
                 self.judge_plugin(plugin, settings.bin_dir.as_deref(), true, remarks)
                     .map_err(|err| format!("network {:?}: {err}", definition.name()))?;

@@ -166,6 +166,12 @@ fn entries_and_keys_that_others_added_stay_where_they_were() {
     let (plugins, _) = made(&Known { first: conf("/c/0", chained), ..known });
     let behind = [r#"{"type":"linkerd-cni"}"#, r#"{"type":"istio-cni"}"#, r#"{"type":"new"}"#];
     assert_eq!(plugins[2..], behind, "each once");
+    let twice =
+        r#"{"name":"n","plugins":[{"type":"multus","delegates":[]},{"type":"tuning","mtu":1},{"type":"tuning"}]}"#;
+    let once = made(&node(&[("/c/0", twice)]));
+    assert_eq!(once.0[1..], [r#"{"mtu":1,"type":"tuning"}"#, r#"{"type":"tuning"}"#], "each of one type");
+    let former = Some(list(&node(&[("/c/0", twice)])).unwrap());
+    assert_eq!(made(&Known { former, ..node(&[("/c/0", twice)]) }), once);
 }
 
 #[test]
@@ -181,10 +187,9 @@ fn the_runtime_appends_a_folder_unless_braid_does_or_it_was_forbidden() {
     let inline = r#""delegates":[{"type":"ptp"}]"#;
     assert!(!only_inlined(&of("n", inline, "")));
     assert!(only_inlined(&of("n", inline, r#","loadOnlyInlinedPlugins":true"#)));
-    for file in ["/c/10.conflist", "/elsewhere"] {
-        let keys = format!(r#""clusterNetwork":"{file}""#);
-        assert!(only_inlined(&of("cbr0", &keys, "")), "{file}: that network has the folder's plugins");
-        assert!(!only_inlined(&of("n", &keys, "")), "{file}: another folder");
-    }
+    let by_file = |file: &str| format!(r#""clusterNetwork":"{file}""#);
+    assert!(only_inlined(&of("cbr0", &by_file("/c/10.conflist"), "")), "that network has the folder's plugins");
+    assert!(!only_inlined(&of("n", &by_file("/c/10.conflist"), "")), "it has another folder");
+    assert!(!only_inlined(&of("cbr0", &by_file("/elsewhere"), "")), "its folder is elsewhere");
     assert!(only_inlined(&format!(r#"{{"name":"n","type":"multus",{inline}}}"#)), "a single plugin has no folder");
 }

@@ -95,7 +95,10 @@ fn files_are_roots_alone_and_a_second_time_there_is_nothing_to_do() {
     assert!(text.contains(r#""tokenFile": "/var/lib/kubelet/x/token""#), "{text}");
     assert_eq!(node.write(), [""; 0]);
     assert_eq!(fs::read_dir(&folder).expect("a folder").count(), 3);
-    assert_eq!(node.files.remove(false).expect("removed").len(), 2);
+    let chained = r#"{"plugins":[{"type":"braid"},{"type":"istio-cni"}]}"#;
+    node.conf("00-braid.conflist", chained);
+    let removed = node.files.remove(false).expect("removed");
+    assert!(removed.len() == 3 && removed[0].contains("istio-cni go with it"), "{removed:?}");
     assert_eq!(node.files.remove(false).expect("removed"), [""; 0]);
     let left: Vec<_> =
         fs::read_dir(&folder).expect("a folder").map(|entry| entry.expect("an entry").file_name()).collect();
@@ -150,6 +153,21 @@ fn what_a_container_does_not_see_or_what_passes_undoes_nothing() {
     fs::create_dir_all(node.at("/run/flannel")).expect("a folder");
     let remarks = node.plan().expect("planned").remarks;
     assert_eq!(remarks, ["flannel: /run/flannel/subnet.env is not there yet; pods start once flanneld has written it"]);
+}
+
+#[test]
+fn a_folder_that_multus_has_at_another_path_is_the_conflists_and_a_plugin_in_two_places_is_reported() {
+    let mut node = Node::new();
+    let folder = "/var/lib/rancher/k3s/agent/etc/cni/net.d";
+    node.files.conflist = Some(format!("{folder}/00-braid.conflist").into());
+    let network = r#"{"name":"n","plugins":[{"type":"ptp"},{"type":"linkerd-cni"}]}"#;
+    node.put(&format!("{folder}/10.conflist"), network);
+    let multus = r#"{"name":"m","plugins":[{"type":"multus-shim","clusterNetwork":"/host/etc/cni/net.d/10.conflist"},{"type":"linkerd-cni"}]}"#;
+    node.put(&format!("{folder}/00-multus.conflist"), multus);
+    let planned = node.plan().expect("planned");
+    let text = planned.list.expect("a list");
+    assert!(text.contains(&format!(r#""clusterNetwork": "{folder}/10.conflist""#)), "{text}");
+    assert!(planned.remarks.concat().contains("\"linkerd-cni\" is in the default network and chained"));
 }
 
 #[test]
