@@ -71,11 +71,17 @@ fn put(name: &str, fixture: &str) {
 
 /// Runs `braid install` in the container, with the arguments of deploy/networks.yaml.
 fn run(words: &[&str], plugins: &str) -> Output {
+    let conflist = format!("--conflist={LIST}");
+    let files = ["--root=/mnt", "--kubeconfig=/etc/cni/net.d/braid.d/kubeconfig", &conflist];
+    let server = ["--credentials=/var/lib/kubelet/x", "--server=https://10.96.0.1:443"];
+    run_plain(&[&files[..], &server, words].concat(), plugins)
+}
+
+/// Runs it with no other argument than the plugin folder.
+fn run_plain(words: &[&str], plugins: &str) -> Output {
     let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", CONTAINER, "sh"]).arg(binary::braid()).args(["install", "--root=/mnt"]);
-    command.args(["--bin-dir=/mnt/run/plugins", "--kubeconfig=/etc/cni/net.d/braid.d/kubeconfig"]);
-    command.args(["--credentials=/var/lib/kubelet/x", "--server=https://10.96.0.1:443"]);
-    command.args([&format!("--conflist={LIST}")]).args(words).env("PLUGINS", plugins);
+    command.args(["--mount", "sh", "-c", CONTAINER, "sh"]).arg(binary::braid());
+    command.args(["install", "--bin-dir=/mnt/run/plugins"]).args(words).env("PLUGINS", plugins);
     command.stdin(Stdio::null()).output().expect("unshare")
 }
 
@@ -232,6 +238,12 @@ fn a_mounted_folder_that_is_another_one_on_the_node_is_refused() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(1) && said.contains("is /k3s/data/cni on the node"), "{said}");
     assert_eq!(fs::read_dir("/run/k3s/data/cni").expect("a folder").count(), 0);
+    let before = folders();
+    // As an earlier braid.yaml had it: the names would start /mnt/run/plugins/braid, which the node does not have.
+    let output = run_plain(&[], BIN);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("give --root"), "{said}");
+    assert!(folders() == before);
     assert!(!Path::new(LIST).exists());
 }
 

@@ -186,6 +186,8 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(folder)?;
     let temp = folder.join(format!(".{PROGRAM}.{}.tmp", std::process::id()));
+    // An earlier container of this process id may have been killed.
+    let _ = fs::remove_file(&temp);
     let written = || {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(&temp)?;
         file.write_all(text.as_bytes())?;

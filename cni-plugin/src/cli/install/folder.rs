@@ -133,8 +133,14 @@ impl Bin {
         }
         let plugin = name.strip_suffix(&plan::backup_of("")).unwrap_or(name);
         let is_elsewhere = target != Path::new(file) && file != plugin;
-        if is_elsewhere && !self.is_gone(Path::new(file)) && matches!(self.entry(file)?, Entry::Other) {
-            return Ok(Entry::Alias(file.to_owned()));
+        if is_elsewhere && !self.is_gone(Path::new(file)) {
+            let is_of_others = match fs::read_link(self.at(file)) {
+                Ok(program) => program.file_name().is_none_or(|name| name != PROGRAM),
+                Err(_) => self.entry(file)? == Entry::Other,
+            };
+            if is_of_others {
+                return Ok(Entry::Alias(file.to_owned()));
+            }
         }
         Ok(if self.is_gone(target) { Entry::Dangling } else { Entry::Other })
     }
@@ -155,6 +161,8 @@ impl Bin {
     /// Each action leaves the name with its old or its new meaning, never without any. `staged` is the copy of the program.
     pub(super) fn carry_out(&self, action: &Action, staged: Option<&Path>) -> io::Result<()> {
         let temp = self.at(&format!(".{PROGRAM}.{}.tmp", std::process::id()));
+        // An earlier container of this process id may have been killed.
+        let _ = fs::remove_file(&temp);
         let script = || executable::script(&self.program).ok_or(io::ErrorKind::InvalidFilename.into());
         let done = match action {
             Action::Copy => match staged {
@@ -292,6 +300,11 @@ mod tests {
         let alias = Entry::Alias("cni".to_owned());
         assert_eq!(["bridge", "ptp"].map(entry), [alias.clone(), alias]);
         assert_eq!(["sbr", "cni"].map(entry), [Entry::Dangling, Entry::Other]);
+        for (name, target) in [("tap", "new/dummy"), ("dummy", "new/tap")] {
+            fs::write(at(target), "").expect("a file");
+            symlink(at(target), at(name)).expect("a link");
+        }
+        assert_eq!(["tap", "dummy"].map(entry), ["dummy", "tap"].map(|name| Entry::Alias(name.to_owned())));
     }
 
     #[test]

@@ -70,6 +70,9 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     // No configuration names a program that is not there.
     if arguments.remove {
         code = code.max(say(files.remove(arguments.dry_run)?));
+        if !arguments.dry_run {
+            stage::clean(&bin);
+        }
     } else if !arguments.dry_run && !actions.is_empty() {
         stage = Some(Stage::try_names(&bin, folder.is_current, &names)?);
     }
@@ -138,12 +141,15 @@ fn bin(arguments: &Arguments, chosen: &Path, root: Root) -> Result<Bin, String> 
     let program = given.clone().unwrap_or_else(|| folder.join(PROGRAM));
     let bin = Bin { dir, program, root };
     if !arguments.remove {
-        refuse_other_path(&bin, given.is_some())?;
+        refuse_other_path(&bin)?;
+    }
+    if given.is_none() {
+        refuse_other_mount(&bin)?;
     }
     Ok(bin)
 }
 
-fn refuse_other_path(bin: &Bin, is_given: bool) -> Result<(), String> {
+fn refuse_other_path(bin: &Bin) -> Result<(), String> {
     let (program, dir) = (bin.program.display(), bin.dir.display());
     let (Some(name), Some(folder)) = (bin.program.file_name(), bin.program.parent()) else {
         return Err(format!("--program {program}: {}", stage::UNREADABLE));
@@ -162,12 +168,18 @@ fn refuse_other_path(bin: &Bin, is_given: bool) -> Result<(), String> {
         let hint = "--root says where the node's / is, --program where the node has the program";
         return Err(format!("the node would not find {dir}/{PROGRAM} at {program}: {hint}"));
     }
-    match mounts::source(&bin.dir).filter(|_| !is_given && !bin.root.is_node()) {
-        Some(source) if !mounts::is_probably(&source, folder) => Err(format!(
-            "{dir} is {} on the node, and the names would start {program}: mount it at the same path below --root, \
-             or give --program",
-            source.display()
-        )),
-        Some(_) | None => Ok(()),
+    Ok(())
+}
+
+/// Refuses a folder that a container has mounted at another path than the node's. Through `--root` alone it looks right.
+fn refuse_other_mount(bin: &Bin) -> Result<(), String> {
+    let folder = bin.program.parent().unwrap_or(Path::new("/"));
+    let Some(mount) = mounts::of(&bin.dir) else { return Ok(()) };
+    let is_other = if bin.root.is_node() { mount.is_below(folder) } else { !mount.is_probably(folder) };
+    if !is_other {
+        return Ok(());
     }
+    let (dir, source, program) = (bin.dir.display(), mount.source.display(), bin.program.display());
+    let hint = "give --root and mount the folder at the node's path below it, or give --program";
+    Err(format!("{dir} is {source} on the node, and the names would start {program}: {hint}"))
 }

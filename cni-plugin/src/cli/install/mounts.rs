@@ -3,14 +3,23 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The path of `folder` in the file system that it belongs to; `None` where /proc does not show it.
-pub(super) fn source(folder: &Path) -> Option<PathBuf> {
+/// The mount that a folder is in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Mount {
+    /// The folder's path in the file system that it belongs to.
+    pub(super) source: PathBuf,
+    /// Only a part of the file system is mounted, as in a container.
+    is_part: bool,
+}
+
+/// The mount that `folder` is in; `None` where /proc does not show it.
+pub(super) fn of(folder: &Path) -> Option<Mount> {
     let folder = folder.canonicalize().ok()?;
     find(&fs::read_to_string("/proc/self/mountinfo").ok()?, &folder)
 }
 
 /// Looks for the mount that `folder` is in; of several at one place the last one counts (`man 5 proc_pid_mountinfo`).
-fn find(mountinfo: &str, folder: &Path) -> Option<PathBuf> {
+fn find(mountinfo: &str, folder: &Path) -> Option<Mount> {
     let of_line = |line: &str| {
         let mut fields = line.split(' ').skip(3).map(unescaped);
         Some((fields.next()?, fields.next()?))
@@ -18,7 +27,8 @@ fn find(mountinfo: &str, folder: &Path) -> Option<PathBuf> {
     let mounts = mountinfo.lines().filter_map(of_line).filter(|(_, place)| folder.starts_with(place));
     let (root, place) = mounts.max_by_key(|(_, place)| place.components().count())?;
     let below = folder.strip_prefix(&place).ok()?;
-    Some(if below == Path::new("") { root } else { root.join(below) })
+    let is_part = root != Path::new("/");
+    Some(Mount { source: if below == Path::new("") { root } else { root.join(below) }, is_part })
 }
 
 /// A blank, a tab, a line's end and a backslash are octal numbers there.
@@ -30,13 +40,21 @@ fn unescaped(field: &str) -> PathBuf {
     text.into()
 }
 
-/// True unless the path in a file system can't be the node's `folder`: where that is below a mount or a link, only the last
-/// two names are the same.
-pub(super) fn is_probably(source: &Path, folder: &Path) -> bool {
-    let names = |path: &Path| path.components().skip(1).count();
-    let (ours, theirs) = (folder.components().rev(), source.components().rev());
-    let same = ours.zip(theirs).take_while(|(a, b)| a == b && a.as_os_str() != "/").count();
-    same >= names(source).min(names(folder)).min(2)
+impl Mount {
+    /// True unless this can't be the node's `folder`: where that is below a mount or a link, only the last two names are the
+    /// same.
+    pub(super) fn is_probably(&self, folder: &Path) -> bool {
+        let names = |path: &Path| path.components().skip(1).count();
+        let (ours, theirs) = (folder.components().rev(), self.source.components().rev());
+        let same = ours.zip(theirs).take_while(|(a, b)| a == b && a.as_os_str() != "/").count();
+        same >= names(&self.source).min(names(folder)).min(2)
+    }
+
+    /// True if `folder` is this with names before it, as of a container that has a part of the node below a folder.
+    pub(super) fn is_below(&self, folder: &Path) -> bool {
+        let names = self.source.strip_prefix("/").unwrap_or(&self.source);
+        self.is_part && folder != self.source && folder.ends_with(names)
+    }
 }
 
 #[cfg(test)]
@@ -48,22 +66,30 @@ mod tests {
         let mounts = "22 1 0:21 / / rw - overlay overlay rw\n\
                       30 22 8:1 /opt/cni/bin /host/opt/cni/bin rw,relatime - ext4 /dev/sda1 rw\n\
                       31 22 8:2 /lib/a\\040b /host/var rw - ext4 /dev/sdb1 rw\n";
-        let source = |path: &str| find(mounts, Path::new(path));
-        assert_eq!(source("/host/opt/cni/bin"), Some("/opt/cni/bin".into()));
-        assert_eq!(source("/host/opt/cni/bin/x"), Some("/opt/cni/bin/x".into()));
-        assert_eq!(source("/host/var"), Some("/lib/a b".into()));
-        assert_eq!(source("/plugins"), Some("/plugins".into()));
+        let found = |path: &str| find(mounts, Path::new(path));
+        let mount = |source: &str, is_part| Some(Mount { source: source.into(), is_part });
+        assert_eq!(found("/host/opt/cni/bin"), mount("/opt/cni/bin", true));
+        assert_eq!(found("/host/opt/cni/bin/x"), mount("/opt/cni/bin/x", true));
+        assert_eq!(found("/host/var"), mount("/lib/a b", true));
+        assert_eq!(found("/plugins"), mount("/plugins", false));
         assert_eq!(find("", Path::new("/plugins")), None);
     }
 
     #[test]
     fn only_a_folder_that_cannot_be_meant_is_another_one() {
-        let is_probably = |source: &str, folder: &str| is_probably(Path::new(source), Path::new(folder));
+        let mount = |source: &str, is_part| Mount { source: source.into(), is_part };
+        let is_probably = |source: &str, folder: &str| mount(source, true).is_probably(Path::new(folder));
         assert!(is_probably("/opt/cni/bin", "/opt/cni/bin"));
         assert!(is_probably("/cni/bin", "/opt/cni/bin"), "/opt is a file system");
         assert!(is_probably("/", "/opt/cni/bin"), "/opt/cni/bin is a file system");
         assert!(is_probably("/ostree/deploy/x/var/opt/cni/bin", "/opt/cni/bin"));
         assert!(!is_probably("/var/lib/rancher/k3s/data/cni", "/opt/cni/bin"));
         assert!(!is_probably("/var/lib/rancher/k3s/data/current/bin", "/opt/cni/bin"));
+        let is_below = |source: &str, is_part, folder: &str| mount(source, is_part).is_below(Path::new(folder));
+        assert!(is_below("/opt/cni/bin", true, "/host/opt/cni/bin"));
+        assert!(is_below("/cni/bin", true, "/host/opt/cni/bin"), "the node's /opt is a file system");
+        assert!(!is_below("/cni/bin", false, "/opt/cni/bin"), "/opt is a file system, and this is the node");
+        assert!(!is_below("/opt/cni/bin", true, "/opt/cni/bin"));
+        assert!(!is_below("/@/opt/cni/bin", true, "/opt/cni/bin"), "a subvolume");
     }
 }

@@ -10,6 +10,15 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// Name of the folder: one name, so that the next trial removes what a killed one has left.
+const FOLDER: &str = ".braid.trial";
+
+/// Removes the folder that a killed trial has left.
+pub(super) fn clean(bin: &Bin) {
+    // Only names that braid has made are in it.
+    let _ = fs::remove_dir_all(bin.at(FOLDER));
+}
+
 /// The folder, which goes with the value.
 pub(super) struct Stage {
     folder: PathBuf,
@@ -20,7 +29,7 @@ pub(super) struct Stage {
 impl Stage {
     /// Makes the folder, with a copy of the program unless the one in `bin` `is_current`. Then starts it under each name.
     pub(super) fn try_names(bin: &Bin, is_current: bool, names: &[&str]) -> Result<Self, String> {
-        let folder = bin.at(&format!(".{PROGRAM}.{}", std::process::id()));
+        let folder = bin.at(FOLDER);
         let failed = |what: &str, err: io::Error| format!("{what} {}: {err}", folder.display());
         match fs::remove_dir_all(&folder) {
             Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(failed("remove", err)),
