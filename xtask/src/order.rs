@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -68,11 +68,16 @@ fn attach(plugins: &Path, conflists: &[&str]) -> Result<()> {
 /// A folder of plugins each of whose calls leaves a trace of the functions that it ran.
 fn traced(braid: &Path, folder: &Path, traces: &Path) -> Result<PathBuf> {
     let real = build::installed(braid)?;
-    let wrapped = folder.join("plugins");
-    fs::create_dir_all(&wrapped).with_context(|| format!("create {}", wrapped.display()))?;
+    let (wrapped, links) = (folder.join("plugins"), folder.join("links"));
+    for folder in [&wrapped, &links] {
+        fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+    }
     for plugin in fs::read_dir(&real)? {
-        let plugin = plugin?.path();
-        let wrapper = wrapped.join(plugin.file_name().unwrap_or_default());
+        let name = plugin?.file_name();
+        let wrapper = wrapped.join(&name);
+        // valgrind starts a script's interpreter itself, and not as the kernel does: a link has the name as well.
+        let plugin = links.join(&name);
+        symlink(real.join("braid"), &plugin).with_context(|| format!("link {}", plugin.display()))?;
         let script = format!(
             "#!/bin/sh\nexec valgrind --quiet --log-file=/dev/null --tool=callgrind --demangle=no \
                 --callgrind-out-file={}/%p {}\n",

@@ -56,10 +56,22 @@ fn copy_executables(from: &Path, to: &Path) -> Result<()> {
             && metadata.is_file()
             && metadata.permissions().mode() & 0o111 != 0
         {
-            fs::copy(&path, to.join(name)).with_context(|| format!("copy {}", path.display()))?;
+            let copied = match started_by(&path, from)? {
+                Some(script) => fs::write(to.join(name), script)
+                    .and_then(|()| fs::set_permissions(to.join(name), metadata.permissions())),
+                None => fs::copy(&path, to.join(name)).map(drop),
+            };
+            copied.with_context(|| format!("copy {}", path.display()))?;
         }
     }
     Ok(())
+}
+
+/// The script of a name that starts braid in the folder `from`, as the node has it; `None` for any other file.
+fn started_by(file: &Path, from: &Path) -> Result<Option<&'static str>> {
+    let script = format!("#!{}/braid\n", from.display());
+    let is_script = fs::metadata(file)?.len() == script.len() as u64 && fs::read(file)? == script.as_bytes();
+    Ok(is_script.then_some("#!/opt/cni/bin/braid\n"))
 }
 
 fn render(template: &str, node: Node) -> String {
@@ -72,6 +84,26 @@ fn render(template: &str, node: Node) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_that_start_braid_start_the_nodes_own() -> Result<()> {
+        let (from, to) = (tempfile::tempdir()?, tempfile::tempdir()?);
+        let script = format!("#!{}/braid\n", from.path().display());
+        for (name, text) in [("braid", "a program"), ("bridge", script.as_str()), ("other", "#!/bin/sh\n")] {
+            fs::write(from.path().join(name), text)?;
+            fs::set_permissions(from.path().join(name), fs::Permissions::from_mode(0o755))?;
+        }
+        fs::write(from.path().join(".braid.names"), "bridge\n")?;
+        copy_executables(from.path(), to.path())?;
+        let text = |name: &str| fs::read_to_string(to.path().join(name));
+        assert_eq!(
+            [text("braid")?, text("bridge")?, text("other")?],
+            ["a program", "#!/opt/cni/bin/braid\n", "#!/bin/sh\n"]
+        );
+        let mode = fs::metadata(to.path().join("bridge"))?.permissions().mode();
+        assert_eq!((mode & 0o777, fs::read_dir(to.path())?.count()), (0o755, 3));
+        Ok(())
+    }
 
     #[test]
     fn a_template_becomes_the_nodes_own_configuration() -> Result<()> {
