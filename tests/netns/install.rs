@@ -70,6 +70,8 @@ fn links_of_an_earlier_version_work_and_become_scripts() {
         symlink("braid", Path::new(BIN).join(name)).unwrap();
     }
     attaches(&host, "/run/bin/bridge", &pod, conf::bridge());
+    fs::create_dir("/run/bin/.braid.trial").unwrap();
+    fs::write("/run/bin/.braid.trial/bridge", "of an install that was killed").unwrap();
     install(&[]);
     assert_eq!(fs::read_to_string("/run/bin/bridge").unwrap(), "#!/run/bin/braid\n");
     assert!(!fs::exists("/run/bin/gone").unwrap());

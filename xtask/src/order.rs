@@ -74,6 +74,9 @@ fn traced(braid: &Path, folder: &Path, traces: &Path) -> Result<PathBuf> {
     }
     for plugin in fs::read_dir(&real)? {
         let name = plugin?.file_name();
+        if name.to_string_lossy().starts_with('.') {
+            continue;
+        }
         let wrapper = wrapped.join(&name);
         // valgrind starts a script's interpreter itself, and not as the kernel does: a link has the name as well.
         let plugin = links.join(&name);

@@ -1,5 +1,6 @@
 //! Putting a CNI plugin and its network configuration on a node, as an installer would.
 
+use super::node;
 use super::state::{Cluster, Node};
 use anyhow::{Context, Result};
 use std::fs;
@@ -32,7 +33,7 @@ impl Plugin {
     /// Puts both into the folders that the node will see at the default paths.
     pub(crate) fn install(&self, cluster: &Cluster, node: Node) -> Result<()> {
         if let Some(dir) = &self.cni_dir {
-            let to = cluster.node_dir(node).join("cni-bin");
+            let to = cluster.node_dir(node).join(node::PLUGINS);
             copy_executables(dir, &to).with_context(|| format!("copy plugins from {}", dir.display()))?;
         }
         if let Some(template) = &self.conflist {

@@ -11,9 +11,11 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+/// The node's plugins, in its folder: as on a real node, the mount shows the path that the node has.
+pub(crate) const PLUGINS: &str = "opt/cni/bin";
 /// Mounts of a node, from its folder, beside a fresh /run.
 const MOUNTS: &[(&str, &str)] = &[
-    ("cni-bin", "/opt/cni/bin"),
+    (PLUGINS, "/opt/cni/bin"),
     ("net.d", "/etc/cni/net.d"),
     ("cni-state", "/var/lib/cni"),
     ("kubelet", "/var/lib/kubelet"),
