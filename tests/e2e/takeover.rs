@@ -20,7 +20,7 @@ with open('/run/order', 'a') as order:
 if os.environ['CNI_COMMAND'] == 'ADD':
     print(json.dumps(conf['prevResult']))
 ";
-/// Prepares what a container has of the node, below /mnt, and runs a program there as its root.
+/// Mounts the node's folders for a container below /mnt, and runs a program there as its root.
 const CONTAINER: &str = "set -e
 mount -t tmpfs none /mnt
 mkdir -p /mnt/run/plugins /mnt/etc/cni/net.d

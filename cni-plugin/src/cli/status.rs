@@ -72,7 +72,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     for sentence in full(&records, &NODE) {
         braid_node::tell!("{sentence}");
     }
-    // What can't be read is doctor's to say.
+    // An error is left to `braid doctor`.
     if let Ok(Some(sentence)) = install::lost_names() {
         braid_node::tell!("{sentence}");
     }

@@ -74,7 +74,7 @@ pub fn plugins_of(found: &Json) -> &[Json] {
     }
 }
 
-/// The absolute paths in a configuration, or in the daemon's. Those of Multus' daemon are of its container.
+/// The absolute paths in a configuration, or in the daemon's. Paths of Multus' daemon belong to its container.
 pub fn paths<'a>(first: &'a Json, daemon: Option<&'a Json>) -> Vec<&'a str> {
     let all = plugins_of(first).iter().chain(daemon);
     let values = all.flat_map(|plugin| PATHS.iter().filter_map(|key| plugin.get(key)?.as_str()));

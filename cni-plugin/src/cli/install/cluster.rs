@@ -96,7 +96,7 @@ impl Files {
         Ok(planned)
     }
 
-    /// Writes them; says what was, or would be, done.
+    /// Writes them. Returns a line for each file that was, or would be, written.
     pub(super) fn write(planned: &Planned, is_dry_run: bool) -> Result<Vec<String>, String> {
         let mut done = Vec::new();
         for (path, text) in &planned.files {

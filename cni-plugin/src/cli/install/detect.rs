@@ -19,7 +19,7 @@ pub(in crate::cli) struct Folders {
 /// A runtime and its configuration.
 struct Runtime {
     name: &'static str,
-    /// Of several, the last one counts, as for CRI-O. Those of one distribution have the same settings twice.
+    /// Of several, the last one counts, as for CRI-O. A distribution may have the same settings twice.
     configurations: &'static [&'static str],
     /// It is there while the runtime runs.
     socket: &'static str,
@@ -29,7 +29,7 @@ struct Runtime {
     networks: &'static str,
 }
 
-/// What a configuration says of folders.
+/// Folders that a configuration names.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 struct Found {
     plugins: Option<String>,

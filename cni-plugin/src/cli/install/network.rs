@@ -1,4 +1,5 @@
-//! The conflist that attaches pods: reading what it depends on through `--root`, and refusing one that can never work.
+//! The conflist that attaches pods: reads the files that it depends on through `--root`, and refuses a list that can never
+//! work.
 
 use super::folder::Bin;
 use super::plan::Entry;

@@ -137,7 +137,7 @@ pub(super) fn remove(folder: &Folder, names: &[&str]) -> Vec<Action> {
     let ours = names.iter().copied().filter(|name| is_own(name));
     let all = ours.chain(folder.stale.iter().map(String::as_str));
     let mut actions: Vec<Action> = all.flat_map(|name| folder.free(name)).collect();
-    // Another installer has taken this name since: what was kept is older.
+    // Another installer has taken this name since: the plugin that was kept is older.
     let lost = names.iter().filter(|name| !matches!(folder.entry(name), Entry::None) && !is_own(name));
     let lost = lost.map(|name| backup_of(name)).filter(|backup| *folder.entry(backup) != Entry::None);
     actions.extend(lost.map(Action::Remove));

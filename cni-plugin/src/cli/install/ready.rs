@@ -7,7 +7,7 @@ use braid_node::attach::chain::BRAID;
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
 
-/// Asks the program in the plugin folder, on the node itself: a container does not see what STATUS looks at.
+/// Asks the program in the plugin folder, on the node itself: a container does not see the files that STATUS reads.
 pub(super) fn remark(bin: &Bin, list: &str) -> Option<String> {
     let list = Json::parse(list.as_bytes(), "the list").ok().filter(|_| bin.root.is_node())?;
     let Some(Json::Array(plugins)) = list.get("plugins") else { return None };

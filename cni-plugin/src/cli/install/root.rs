@@ -1,4 +1,4 @@
-//! The node's file system as this process sees it: below `--root`, of which a container has only the mounted folders.
+//! The node's file system as this process sees it: below `--root`, where a container has only the mounted folders.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;

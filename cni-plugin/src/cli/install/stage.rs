@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Name of the folder: one name, so that the next trial removes what a killed one has left.
+/// Name of the folder: always the same, so that a trial removes the folder of one that was killed.
 const FOLDER: &str = ".braid.trial";
 
 /// Removes the folder that a killed trial has left.
@@ -56,7 +56,7 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        // What is left of it is removed by the next trial.
+        // If this fails, the next trial removes it.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }

@@ -12,7 +12,7 @@ fn conf(path: &str, text: &str) -> Conf {
     Conf { path: path.to_owned(), json: json(text) }
 }
 
-/// A node with these files, the first of which the runtime would use.
+/// A node with these files. The runtime would use the first one.
 fn node(files: &[(&str, &str)]) -> Known {
     let mut files = files.iter().map(|(path, text)| conf(path, text));
     Known {
@@ -89,7 +89,7 @@ fn paths_of_multus_daemon_become_the_nodes_and_its_keys_are_joined() {
     assert_eq!(plugin(&known), sorted(expected));
 }
 
-/// What braid made of [`FLANNEL`].
+/// The list that braid made of [`FLANNEL`].
 fn braids() -> String {
     list(&node(&[("/c/10.conflist", FLANNEL)])).unwrap().to_string()
 }
