@@ -1,6 +1,6 @@
 //! What goes wrong on the way to the API server, and for how long the source bears it.
 
-use crate::{Fault, World, json, uid};
+use crate::{Fault, World, annotate, annotations, json, uid};
 use braid_core::k8s::source::{Source, SourceError};
 use braid_node::source::api::Limits;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ fn arrives(namespace: &str, faults: Vec<Fault>) -> Option<Duration> {
     let world = World::with(namespace, faults, Fault::None)?;
     let pod = world.create_pod("web", &json!({"other": "kept"}));
     let start = Instant::now();
-    world.source().annotate(&world.name("web"), uid(&pod), STATUS, "[]").expect("annotated");
+    annotate(&mut world.source(), &world.name("web"), uid(&pod), annotations(&pod), "[]").expect("annotated");
     let took = start.elapsed();
     assert_eq!(world.proxy.connections(), connections);
     let annotations = &world.get("pod", "web")["metadata"]["annotations"];
@@ -139,7 +139,7 @@ fn at_800_ms_a_pod_and_its_networks_take_three_round_trips_and_a_change_one_more
     let start = Instant::now();
     let (_, nads) = source.pod(&world.name("web"), &names).expect("a pod");
     let (fetched, start) = (start.elapsed(), Instant::now());
-    source.annotate(&world.name("web"), uid(&pod), STATUS, "[]").expect("annotated");
+    annotate(&mut source, &world.name("web"), uid(&pod), annotations(&pod), "[]").expect("annotated");
     let annotated = start.elapsed();
     // The first opens the connection, the second agrees on keys, the third asks.
     let trips = |took: Duration| took.as_millis() / (FAR * 2).as_millis();

@@ -17,7 +17,8 @@ mod proxy;
 mod server;
 mod token;
 
-use braid_core::k8s::ObjectName;
+use braid_core::k8s::source::{Edit, Source, SourceError};
+use braid_core::k8s::{NETWORK_STATUS, ObjectName};
 use braid_node::source::api::{Access, Api, Limits};
 use braid_tests::{Sandbox, Value, json};
 use proxy::{Fault, Proxy};
@@ -122,6 +123,18 @@ fn steady(mut object: Value) -> Value {
         metadata.retain(|key, _| !["managedFields", "resourceVersion"].contains(&key.as_str()));
     }
     object
+}
+
+/// Sets the annotation of a status, of a pod whose annotations were seen.
+fn annotate(source: &mut Api, name: &ObjectName, uid: &str, seen: &Value, value: &str) -> Result<(), SourceError> {
+    let seen = seen.as_object().into_iter().flatten();
+    let seen = seen.map(|(key, value)| (key.clone(), value.as_str().expect("a text").to_owned())).collect();
+    source.annotate(name, uid, &Edit { key: NETWORK_STATUS, seen: Some(&seen), value: &|_| Some(value.to_owned()) })
+}
+
+/// The annotations of an object.
+fn annotations(object: &Value) -> &Value {
+    &object["metadata"]["annotations"]
 }
 
 fn uid(object: &Value) -> &str {

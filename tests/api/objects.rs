@@ -1,9 +1,11 @@
 //! What the source reads and writes, judged by kubectl.
 
-use crate::{World, json, steady, uid};
-use braid_core::k8s::source::{Event, Severity, Source, SourceError};
+use crate::{World, annotate, annotations, json, steady, uid};
+use braid_core::k8s::source::{Edit, Event, Severity, Source, SourceError};
 use braid_core::k8s::{IpamClaim, Nad, Pod};
+use braid_node::source::api::Limits;
 use braid_tests::Value;
+use std::cell::Cell;
 
 const STATUS: &str = braid_core::k8s::NETWORK_STATUS;
 
@@ -59,7 +61,7 @@ fn what_is_not_there_is_named_but_a_network_is_left_out() {
     assert_eq!(source.pod(&world.name("web"), &nads).map(|(_, nads)| nads), Ok(Vec::new()));
     assert_eq!(source.nads(&nads), Ok(Vec::new()));
     assert_eq!(what(source.claim(&world.name("no")).map(drop)), "IPAMClaim not-there/no");
-    assert_eq!(what(source.annotate(&world.name("no"), "u", STATUS, "[]")), "pod not-there/no");
+    assert_eq!(what(annotate(&mut source, &world.name("no"), "u", &json!({}), "[]")), "pod not-there/no");
 }
 
 #[test]
@@ -68,7 +70,7 @@ fn an_annotation_is_set_and_nothing_else_of_the_pod_changes() {
     let mut expected = create_pod_with_claims(&world, "web");
     let mut source = world.source();
     for status in [r#"[{"name":"a/b","interface":"eth0"}]"#, "[]"] {
-        source.annotate(&world.name("web"), uid(&expected), STATUS, status).expect("annotated");
+        annotate(&mut source, &world.name("web"), uid(&expected), annotations(&expected), status).expect("annotated");
         expected["metadata"]["annotations"][STATUS] = status.into();
         assert_eq!(world.get("pod", "web"), expected);
     }
@@ -79,9 +81,50 @@ fn a_pod_of_another_uid_is_not_annotated() {
     let Some(world) = World::new("other-uid") else { return };
     let before = steady(world.create_pod("web", &json!({})));
     let other = "11111111-2222-3333-4444-555555555555";
-    let result = world.source().annotate(&world.name("web"), other, STATUS, "[]");
+    let result = annotate(&mut world.source(), &world.name("web"), other, annotations(&before), "[]");
     assert_eq!(result, Err(SourceError::NotFound { what: format!("pod other-uid/web with uid {other}") }));
     assert_eq!(world.get("pod", "web"), before);
+}
+
+#[test]
+fn an_annotation_is_never_written_over_a_value_that_nobody_read() {
+    let Some(world) = World::new("raced") else { return };
+    world.server.kubectl(&["create", "serviceaccount", "updater", "-n", "kube-system"], None);
+    let verbs = ["--verb=get,update", "--resource=pods,pods/status"];
+    world.server.kubectl(&[&["create", "role", "updater", "-n", "raced"], &verbs[..]].concat(), None);
+    let to = ["--role=updater", "--serviceaccount=kube-system:updater"];
+    world.server.kubectl(&[&["create", "rolebinding", "updater", "-n", "raced"], &to[..]].concat(), None);
+    for (name, account) in [("patched", "braid"), ("put", "updater")] {
+        let pod = world.create_pod(name, &json!({}));
+        let object = world.name(name);
+        let mut source = world.api(&json!({"token": world.server.create_token(account)}), Limits::default());
+        // Twice another writer is faster, each time with another value.
+        let calls = Cell::new(0);
+        let value = |now: Option<&str>| {
+            calls.set(calls.get() + 1);
+            let others = format!("{STATUS}=others-{}", calls.get());
+            if calls.get() < 4 {
+                world
+                    .server
+                    .kubectl(&["annotate", "pod", name, "-n", "raced", "--overwrite", &others, "other=kept"], None);
+            }
+            Some(format!("{} and ours", now.unwrap_or("nothing")))
+        };
+        source.annotate(&object, uid(&pod), &Edit { key: STATUS, seen: None, value: &value }).expect("annotated");
+        let expected = json!({STATUS: "others-3 and ours", "other": "kept"});
+        assert_eq!((annotations(&world.get("pod", name)), calls.get()), (&expected, 4), "{account}");
+        let status = world.get("pod", name)["status"].clone();
+        assert_eq!(status, pod["status"], "{account}");
+    }
+}
+
+#[test]
+fn a_value_that_the_server_refuses_is_lasting() {
+    let Some(world) = World::new("value-too-long") else { return };
+    let pod = world.create_pod("web", &json!({}));
+    let long = "x".repeat(1 << 19);
+    let told = annotate(&mut world.source(), &world.name("web"), uid(&pod), annotations(&pod), &long);
+    assert!(matches!(&told, Err(SourceError::Lasting { why }) if why.contains("422")), "{told:?}");
 }
 
 #[test]

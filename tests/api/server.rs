@@ -95,6 +95,11 @@ impl Server {
         self.enter(|| self.api.audit()).expect("the audit log")
     }
 
+    /// The requests of another account of `kube-system` so far.
+    pub(crate) fn audit_of(&self, account: &str) -> Audit {
+        self.enter(|| Audit::read_of(Path::new(HOME), account)).expect("the audit log")
+    }
+
     pub(crate) fn connect(&self) -> TcpStream {
         self.enter(|| TcpStream::connect((API_SERVER, PORT)).expect("the API server listens"))
     }

@@ -118,10 +118,11 @@ impl InCluster {
     pub(super) fn publish(
         &mut self,
         results: &[Option<AddResult>],
-        host: Option<&mut (dyn Host + 'static)>,
+        mut host: Option<&mut (dyn Host + 'static)>,
     ) -> Result<(), Error> {
-        self.publisher.verify(results)?;
-        self.publisher.publish(results, (host, Some(&mut self.cluster)), &This { is_timed: false });
+        let machine = This { is_timed: false };
+        self.publisher.verify(results, (host.as_deref_mut(), Some(&mut self.cluster)), &machine)?;
+        self.publisher.publish(results, (host, Some(&mut self.cluster)), &machine);
         Ok(())
     }
 

@@ -156,7 +156,12 @@ impl Node {
 
     /// `<verb> <resource>` of each request in the test's namespace that braid's account has sent.
     fn requests(&self) -> Vec<String> {
-        let audit = self.world.server.audit();
+        self.requests_of("braid")
+    }
+
+    /// The same of another account.
+    fn requests_of(&self, account: &str) -> Vec<String> {
+        let audit = self.world.server.audit_of(account);
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let is_own = |event: &&Value| {
             event["objectRef"]["namespace"] == self.world.namespace && event["stage"] == "ResponseComplete"

@@ -158,6 +158,60 @@ fn r7_isolation_holds_for_both_annotations() {
 }
 
 #[test]
+fn r7_a_default_network_may_be_one_of_the_cluster_and_each_refusal_is_an_event() {
+    let Some(node) = Node::new("own-space", &[]) else { return };
+    for namespace in ["space-of-multus", "space-of-others"] {
+        node.world.server.kubectl(&["create", "namespace", namespace], None);
+        node.create_networks(&[(&format!("{namespace}/lan"), bridged(1))]);
+    }
+    let isolated =
+        |pod: &super::Pod| pod.call.clone().with("namespaceIsolation", true).with("multusNamespace", "space-of-multus");
+    for (name, network) in [("bare", "lan"), ("full", "space-of-multus/lan")] {
+        let pod = node.annotated(name, &json!({DEFAULT_NETWORK: network}));
+        isolated(&pod).add().result();
+        assert_eq!(node.entries(&pod), ["space-of-multus/lan eth0 true"]);
+        isolated(&pod).del().ok();
+        node.assert_nothing_left(&pod);
+    }
+    let refused = [
+        ("other", DEFAULT_NETWORK, "space-of-others/lan"),
+        ("more", NETWORKS, "space-of-multus/lan"),
+        ("more-others", NETWORKS, "space-of-others/lan"),
+    ];
+    for (name, annotation, network) in refused {
+        let pod = node.annotated(name, &json!({annotation: network}));
+        isolated(&pod).add().refused(7, &[&format!("network {network}: namespaceIsolation")]);
+        node.assert_nothing_left(&pod);
+    }
+    let mut events = node.events();
+    events.retain(|told| told.starts_with("Warning NetworkNotAllowed: network space-of-"));
+    assert_eq!(events.len(), refused.len(), "{:?}", node.events());
+}
+
+#[test]
+fn a_request_that_is_refused_is_an_event_of_the_pod() {
+    let networks =
+        [("lan", bridged(1)), ("wrong", json!("{")), ("deaf", spy("deaf", &json!({"capabilities": {"ips": true}})))];
+    let Some(node) = Node::new("refusals", &networks) else { return };
+    let refused = [
+        ("taken", r#"[{"name":"lan","interface":"eth0"}]"#, "interface eth0"),
+        ("config", r#"[{"name":"wrong"}]"#, "network refusals/wrong"),
+        ("ports", r#"[{"name":"lan","portMappings":[{"hostPort":1,"containerPort":2}]}]"#, "\"portMappings\""),
+        ("ignored", r#"[{"name":"deaf","ips":["10.0.0.7/24"]}]"#, "ips 10.0.0.7/24"),
+        ("claim", r#"[{"name":"lan","ipam-claim-reference":"none"}]"#, "refusals/none"),
+    ];
+    for (name, networks, words) in refused {
+        let pod = node.pod(name, networks);
+        let error = pod.call.add().error();
+        assert!(error.msg.contains(words), "{error:?}");
+        node.assert_nothing_left(&pod);
+        let events = node.events();
+        let is_it = |told: &&String| told.starts_with("Warning NetworkRefused: ") && told.contains(words);
+        assert!(events.iter().any(|told| is_it(&told)), "{name}: {events:?}");
+    }
+}
+
+#[test]
 fn an_add_behind_another_one_of_foreign_networks_begins_anew() {
     let Some(node) = Node::new("anew", &[("a", spy("a", &json!({}))), ("b", spy("b", &json!({})))]) else { return };
     Node::set_default(&spy("default", &json!({})));

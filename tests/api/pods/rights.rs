@@ -36,3 +36,51 @@ fn each_right_of_the_role_is_used_by_the_program() {
     pod.call.gc(&[]).ok();
     node.assert_nothing_left(&pod);
 }
+
+/// The rules of Multus' ClusterRole, as its deployments/multus-daemonset.yml of v4.3.0 has them.
+fn of_multus() -> Value {
+    json!([
+        {"apiGroups": ["k8s.cni.cncf.io"], "resources": ["*"], "verbs": ["*"]},
+        {"apiGroups": [""], "resources": ["pods", "pods/status"], "verbs": ["get", "update"]},
+        {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch", "update"]},
+    ])
+}
+
+/// Makes the account of Multus, which the node then has.
+fn as_multus(node: &Node, account: &str) {
+    let server = node.world.server;
+    server.kubectl(&["create", "serviceaccount", account, "-n", "kube-system"], None);
+    let [api, rbac] = ["rbac.authorization.k8s.io/v1", "rbac.authorization.k8s.io"];
+    let role = json!({"apiVersion": api, "kind": "ClusterRole", "metadata": {"name": account}, "rules": of_multus()});
+    server.kubectl(&["create", "-f", "-"], Some(&role));
+    let subject = json!({"kind": "ServiceAccount", "name": account, "namespace": "kube-system"});
+    let of = json!({"apiGroup": rbac, "kind": "ClusterRole", "name": account});
+    let binding = json!({"apiVersion": api, "kind": "ClusterRoleBinding", "metadata": {"name": account}, "roleRef": of, "subjects": [subject]});
+    server.kubectl(&["create", "-f", "-"], Some(&binding));
+    node.world.kubeconfig(&json!({"token": server.create_token(account)}));
+}
+
+#[test]
+fn with_the_role_of_multus_a_status_is_put_and_nothing_else_of_the_pod_changes() {
+    let Some(node) = Node::new("role-of-multus", &[("lan", claimable())]) else { return };
+    as_multus(&node, "multus");
+    let pod = node.pod("web", "lan");
+    let status = json!([{"op": "add", "path": "/status/message", "value": "kept"},
+        {"op": "add", "path": "/status/podIP", "value": "10.0.0.2"}]);
+    let patch = ["patch", "pod", "web", "-n", "role-of-multus", "--subresource=status", "--type=json", "-p"];
+    node.world.server.kubectl(&[&patch[..], &[&status.to_string()]].concat(), None);
+    let mut expected = node.world.get("pod", "web");
+    let added = pod.call.add();
+    added.result();
+    assert!(!added.stderr.contains("owed"), "{}", added.stderr);
+    assert_eq!(node.entries(&pod), ["default eth0 true", "lan net1 false"]);
+    let now = node.world.get("pod", "web");
+    expected["metadata"]["annotations"][super::NETWORK_STATUS] =
+        now["metadata"]["annotations"][super::NETWORK_STATUS].clone();
+    assert_eq!(now, expected);
+    let asked = node.requests_of("multus");
+    let put = ["patch pods/status", "get pods", "update pods/status"];
+    assert_eq!(asked, [&["get pods", "get network-attachment-definitions"][..], &put].concat());
+    pod.call.del().ok();
+    node.assert_nothing_left(&pod);
+}

@@ -21,6 +21,10 @@ if conf.get("alone"):
         open("/run/met", "w")
     time.sleep(0.2)
     os.rmdir("/run/busy")
+if conf.get("pause") == verb:
+    # Two pipes: the test learns that the call has come so far, and lets it go on.
+    open("/run/reached", "w").close()
+    open("/run/go-on").close()
 if conf.get("fail") == verb or os.path.exists("/run/fail." + conf["name"] + "." + verb):
     msg = conf.get("msg", "spy was told to fail")
     print(json.dumps({"cniVersion": conf["cniVersion"], "code": 107, "msg": msg}))

@@ -2,6 +2,7 @@
 
 use super::{NETWORK_STATUS, Node, bridged, json, spy};
 use braid_tests::Value;
+use std::fs;
 
 /// An entry without the container it was written for.
 fn plain(mut entry: Value) -> Value {
@@ -120,28 +121,79 @@ fn t3_t4_t5_t10_of_any_result_the_pods_first_interface_is_told() {
 }
 
 #[test]
-fn t2_t17_what_others_wrote_stays() {
+fn t2_t17_only_the_annotation_changes_and_nothing_of_an_earlier_sandbox_stays() {
     let Some(node) = Node::new("others", &[("lan", bridged(1))]) else { return };
     let before = json!([
-        {"name": "others/lan", "interface": "net1", "org.example/note": "kept", "ips": ["192.0.2.1"]},
+        {"name": "others/lan", "interface": "net1", "org.example/note": "old", "ips": ["192.0.2.1"]},
         {"name": "others/hot", "interface": "hot0", "ips": ["192.0.2.2"], "default": false},
+        {"name": "others/own", "interface": "net7", "default": false, "io.braid/container": "gone"},
     ]);
     let annotations = json!({super::NETWORKS: "lan", NETWORK_STATUS: before.to_string(), "other": "kept"});
     let pod = node.annotated("web", &annotations);
-    let condition = json!([{"op": "replace", "path": "/status/message", "value": "kept"},
+    let condition = json!([{"op": "add", "path": "/status/message", "value": "kept"},
         {"op": "add", "path": "/status/podIP", "value": "10.0.0.2"}]);
     let patch = ["patch", "pod", "web", "-n", "others", "--subresource=status", "--type=json", "-p"];
-    let condition = condition.to_string().replace("\"replace\"", "\"add\"");
-    node.world.server.kubectl(&[&patch[..], &[&condition]].concat(), None);
+    node.world.server.kubectl(&[&patch[..], &[&condition.to_string()]].concat(), None);
     let status = node.world.get("pod", "web")["status"].clone();
     pod.call.add().result();
     let now = node.world.get("pod", "web");
     assert_eq!((&now["status"], &now["metadata"]["annotations"]["other"]), (&status, &json!("kept")));
-    assert_eq!(node.entries(&pod), ["default eth0 true", "lan net1 false", "hot hot0 false"]);
+    assert_eq!(node.entries(&pod), ["default eth0 true", "lan net1 false"]);
     let entries = node.status(&pod);
-    assert_eq!((&entries[1]["org.example/note"], &entries[1]["ips"]), (&json!("kept"), &json!(["10.1.0.2"])));
-    assert_eq!(node.requests().last().map(String::as_str), Some("patch pods/status"));
+    assert_eq!((&entries[1]["org.example/note"], &entries[1]["ips"]), (&json!(null), &json!(["10.1.0.2"])));
+    assert_eq!(node.requests(), ["get pods", "get network-attachment-definitions", "patch pods/status"]);
     pod.call.del().ok();
+}
+
+/// Writes the pod's status as another writer does.
+fn write_status(node: &Node, entries: &Value) {
+    let annotation = format!("{NETWORK_STATUS}={entries}");
+    let namespace = &node.world.namespace;
+    node.world.server.kubectl(&["annotate", "pod", "web", "-n", namespace, "--overwrite", &annotation], None);
+}
+
+#[test]
+fn t2_what_another_writer_adds_after_add_read_the_pod_stays() {
+    for (namespace, before) in [
+        ("added-first", None),
+        ("added-none", Some(json!({"other": "x"}))),
+        (
+            "added-stale",
+            Some(json!({
+        NETWORK_STATUS: r#"[{"name":"x/stale","interface":"old0"},{"name":"x/changed","interface":"old1"}]"#})),
+        ),
+    ] {
+        let Some(node) = Node::new(namespace, &[]) else { return };
+        Node::set_default(&spy("default", &json!({"pause": "ADD"})));
+        node.world.sandbox.run("mkfifo /run/reached /run/go-on");
+        let pod = node.annotated("web", &before.unwrap_or_else(|| json!({})));
+        std::thread::scope(|scope| {
+            let adding = scope.spawn(|| pod.call.add());
+            fs::read("/run/reached").expect("the plugin runs");
+            write_status(
+                &node,
+                &json!([
+                    {"name": "x/stale", "interface": "old0"},
+                    {"name": "x/changed", "interface": "old1", "ips": ["192.0.2.1"]},
+                    {"name": "x/hot", "interface": "hot0"},
+                    {"name": "default", "interface": "eth0", "default": true, "org.example/note": "new"},
+                ]),
+            );
+            fs::write("/run/go-on", "").expect("the plugin waits");
+            adding.join().expect("an ADD").result();
+        });
+        let entries = node.entries(&pod);
+        let stays = ["default eth0 true", "x/stale old0 null", "x/changed old1 null", "x/hot hot0 null"];
+        let stays: Vec<_> =
+            stays.into_iter().filter(|one| !(namespace == "added-stale" && one.contains("stale"))).collect();
+        assert_eq!(entries, stays, "{namespace}");
+        assert_eq!(node.status(&pod)[0]["org.example/note"], "new");
+        let mut asked = node.requests();
+        asked.retain(|one| one != "create events");
+        assert_eq!(asked, ["get pods", "patch pods/status", "get pods", "patch pods/status"], "{namespace}");
+        fs::write(super::DEFAULT, spy("default", &json!({})).to_string()).expect("a network that does not wait");
+        pod.call.del().ok();
+    }
 }
 
 #[test]

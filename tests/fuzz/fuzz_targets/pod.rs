@@ -33,7 +33,7 @@ fuzz_target!(|text: &str| {
         assert!(Definition::parse(conf, "a").is_ok());
     }
     let _ = of_disk("a", &[DiskFile { name: "a.conf".to_owned(), bytes: text.as_bytes().to_vec() }]);
-    let written = status::rewrite(Some(text), vec![Json::object_of([("name", "a".into())])]);
+    let written = status::rewrite(Some(text), Some("[]"), vec![Json::object_of([("name", "a".into())])]);
     assert!(matches!(Json::parse(written.as_bytes(), "own status"), Ok(Json::Array(entries)) if !entries.is_empty()));
     let _ = device_info::parse(text.as_bytes());
 });

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// The account of deploy/rbac.yaml.
 pub const USER: &str = "system:serviceaccount:kube-system:braid";
 
-/// Requests of [`USER`] that the server has answered.
+/// Requests of one account that the server has answered.
 #[derive(Debug)]
 pub struct Audit {
     requests: Vec<Value>,
@@ -35,14 +35,17 @@ pub fn log(folder: &Path) -> PathBuf {
 impl Audit {
     /// Reads the log of the API server that logs to `folder`; a line that is still being written is left out.
     pub fn read(folder: &Path) -> Result<Self> {
-        let log = log(folder);
-        let text = fs::read_to_string(&log).with_context(|| format!("read {}", log.display()))?;
-        Ok(Self::of_lines(&text))
+        Ok(Self::of_lines(&text(folder)?, USER))
     }
 
-    fn of_lines(text: &str) -> Self {
+    /// The same of another account of `kube-system`.
+    pub fn read_of(folder: &Path, account: &str) -> Result<Self> {
+        Ok(Self::of_lines(&text(folder)?, &format!("system:serviceaccount:kube-system:{account}")))
+    }
+
+    fn of_lines(text: &str, user: &str) -> Self {
         let requests = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        Self { requests: requests.filter(|request| request["user"]["username"] == USER).collect() }
+        Self { requests: requests.filter(|request| request["user"]["username"] == user).collect() }
     }
 
     /// The log of a cluster.
@@ -73,6 +76,11 @@ impl Audit {
         let is_forbidden = |request: &&Value| request["annotations"]["authorization.k8s.io/decision"] == "forbid";
         self.requests.iter().filter(is_forbidden).map(right).collect()
     }
+}
+
+fn text(folder: &Path) -> Result<String> {
+    let log = log(folder);
+    fs::read_to_string(&log).with_context(|| format!("read {}", log.display()))
 }
 
 fn right(request: &Value) -> String {
@@ -116,7 +124,7 @@ mod tests {
             json!({"verb": "get", "requestURI": "/version", "annotations": forbid, "user": user}),
             json!({"verb": "list", "objectRef": object, "user": {"username": "admin"}}),
         ];
-        let mut audit = Audit::of_lines(&log.map(|line| line.to_string()).join("\n"));
+        let mut audit = Audit::of_lines(&log.map(|line| line.to_string()).join("\n"), USER);
         assert_eq!(audit.asked(), BTreeSet::from(["patch /pods/status".to_owned(), "get /version".to_owned()]));
         assert_eq!(audit.forbidden(), ["get /version"]);
         let role = json!({"rules": [{"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]}]});

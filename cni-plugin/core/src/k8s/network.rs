@@ -3,7 +3,7 @@
 use super::ObjectName;
 use super::nad::Definition;
 use crate::cni::{AddResult, Error, Json};
-use crate::name::IfName;
+use crate::name::{IfName, Mac};
 use std::net::IpAddr;
 
 /// The capability by which a plugin gets the path of the file with its device.
@@ -67,9 +67,14 @@ impl Network {
         is_wanted
     }
 
-    /// Checks that the result has the addresses that the pod asked for, which a plugin may have ignored. Values that the
-    /// result leaves out can't be compared.
-    pub fn verify(&self, result: &AddResult) -> Result<(), Error> {
+    /// True if the pod requests something of this network that a result shows.
+    pub fn is_to_verify(&self) -> bool {
+        ["ips", "mac"].iter().any(|key| self.asked.contains(key))
+    }
+
+    /// Checks that the result has the addresses that the pod requests, which a plugin may have ignored. `seen` is the hardware
+    /// address of the interface, for a result without one. An interface that is no link of the kernel may have neither.
+    pub fn verify(&self, result: &AddResult, seen: Option<Mac>) -> Result<(), Error> {
         let wrong = |key: &str, asked: &str, got: String| {
             Err(Error::internal(format!(
                 "network {}: {key} {asked} was asked for, and the plugins gave {got}",
@@ -86,11 +91,14 @@ impl Network {
                 return wrong("ips", missing, if all.is_empty() { "none".to_owned() } else { all.join(", ") });
             }
         }
-        let mac = result.interfaces.iter().find(|interface| !interface.sandbox.is_empty()).map(|one| one.mac.as_str());
-        let asked = self.runtime_config.str("mac")?.filter(|_| self.asked.contains(&"mac"));
-        match (asked, mac.filter(|mac| !mac.is_empty())) {
-            (Some(asked), Some(mac)) if !asked.eq_ignore_ascii_case(mac) => wrong("mac", asked, mac.to_owned()),
-            _ => Ok(()),
+        let Some(asked) = self.runtime_config.str("mac")?.filter(|_| self.asked.contains(&"mac")) else {
+            return Ok(());
+        };
+        let interface = result.interfaces.iter().find(|interface| !interface.sandbox.is_empty());
+        let of_result = interface.map(|interface| interface.mac.clone()).filter(|mac| !mac.is_empty());
+        match of_result.or_else(|| seen.map(|mac| mac.to_string())) {
+            Some(mac) if !asked.eq_ignore_ascii_case(&mac) => wrong("mac", asked, mac),
+            Some(_) | None => Ok(()),
         }
     }
 }

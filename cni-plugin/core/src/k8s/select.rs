@@ -52,15 +52,15 @@ impl Choice {
 }
 
 /// The networks to find for a pod of this namespace: the default network, then those of all pods, then those it asks for.
-/// Refuses a network that the pod may not use.
+/// Fails for one reason only: the pod may not use a network.
 pub fn wanted(
     settings: &Settings,
     namespace: &str,
     default: Option<Selection>,
     asked: Vec<Selection>,
 ) -> Result<Vec<Choice>, Error> {
-    for selection in default.iter().chain(&asked) {
-        settings.allow(namespace, &selection.object)?;
+    for (selection, is_default) in default.iter().map(|one| (one, true)).chain(asked.iter().map(|one| (one, false))) {
+        settings.allow(namespace, &selection.object, is_default)?;
     }
     let of_pod = |is_default: bool| {
         move |selection: Selection| Choice {

@@ -100,14 +100,16 @@ impl Settings {
         }))
     }
 
-    /// Refuses a network that pods of this namespace may not use.
-    pub fn allow(&self, namespace: &str, object: &ObjectName) -> Result<(), Error> {
+    /// Refuses a network that pods of this namespace may not use. A pod's default network may be one of the cluster as well:
+    /// the administrator has put it in `multusNamespace` for that.
+    pub fn allow(&self, namespace: &str, object: &ObjectName, is_default: bool) -> Result<(), Error> {
         let Some(global) = &self.isolation else { return Ok(()) };
-        if object.namespace == namespace || global.contains(&object.namespace) {
+        let of_cluster = Some(self.multus_namespace.as_str()).filter(|_| is_default);
+        let allowed = [namespace].into_iter().chain(of_cluster).chain(global.iter().map(String::as_str));
+        if allowed.clone().any(|allowed| allowed == object.namespace) {
             return Ok(());
         }
-        let all: Vec<String> =
-            [namespace].into_iter().chain(global.iter().map(String::as_str)).map(shortened).collect();
+        let all: Vec<String> = allowed.map(shortened).collect();
         Err(Error::config(format!(
             "network {object}: namespaceIsolation lets pods of {namespace} use networks of {} only",
             all.join(", ")
@@ -387,10 +389,11 @@ mod tests {
             (r#","namespaceIsolation":true,"globalNamespaces":["shared","x"]"#, "x/n", true),
         ] {
             let settings = settings(&format!("{base}{keys}"));
-            assert_eq!(settings.allow("pods", &object(network)).is_ok(), is_allowed, "{keys} {network}");
+            assert_eq!(settings.allow("pods", &object(network), false).is_ok(), is_allowed, "{keys} {network}");
         }
-        let error =
-            settings(r#","clusterNetwork":"c","namespaceIsolation":true"#).allow("pods", &object("a/n")).unwrap_err();
+        let error = settings(r#","clusterNetwork":"c","namespaceIsolation":true"#)
+            .allow("pods", &object("a/n"), false)
+            .unwrap_err();
         let sentence = "network a/n: namespaceIsolation lets pods of pods use networks of pods, default only";
         assert_eq!((error.msg.as_str(), error.code), (sentence, Code::InvalidConfig));
     }

@@ -2,6 +2,7 @@
 
 use super::dynamic::Offered;
 use super::{IpamClaim, Nad, ObjectName, Pod};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// The reason why an object could not be read or written.
@@ -53,6 +54,22 @@ pub struct Event {
     pub message: String,
 }
 
+/// A change of one annotation, made from the value that is there at that moment.
+pub struct Edit<'a> {
+    /// The annotation's key.
+    pub key: &'a str,
+    /// All annotations of the pod as they were read; `None` where they are to be read first.
+    pub seen: Option<&'a BTreeMap<String, String>>,
+    /// Makes the new value from the present one; `None` leaves the annotation as it is. It may be called several times.
+    pub value: &'a dyn Fn(Option<&str>) -> Option<String>,
+}
+
+impl fmt::Debug for Edit<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Edit").field("key", &self.key).field("seen", &self.seen).finish_non_exhaustive()
+    }
+}
+
 /// A source of objects. Each call is one round trip where that can be, retries within a bounded time, and never waits
 /// longer.
 pub trait Source {
@@ -62,8 +79,9 @@ pub trait Source {
     /// Those of these NADs that exist, all at once, in the order asked.
     fn nads(&mut self, names: &[ObjectName]) -> Result<Vec<Nad>, SourceError>;
 
-    /// Changes one annotation of the pod with this uid and touches nothing else.
-    fn annotate(&mut self, pod: &ObjectName, uid: &str, key: &str, value: &str) -> Result<(), SourceError>;
+    /// Changes one annotation of the pod with this uid and touches nothing else. A value that another writer has changed since
+    /// `edit.seen` is read again and never overwritten unread.
+    fn annotate(&mut self, pod: &ObjectName, uid: &str, edit: &Edit<'_>) -> Result<(), SourceError>;
 
     /// Tells of the pod. Best effort: an event that can't be written is no failure of the caller's.
     fn tell(&mut self, pod: &ObjectName, uid: &str, event: &Event) -> Result<(), SourceError>;

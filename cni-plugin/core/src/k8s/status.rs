@@ -4,7 +4,7 @@ use super::default_route::gateways;
 use crate::cni::{AddResult, Dns, Interface, Json};
 use std::net::IpAddr;
 
-/// Key by which an entry is told to be braid's own: the container it was written for.
+/// Key of braid's own entries: the container that the entry was written for.
 const CONTAINER: &str = "io.braid/container";
 
 /// One network of a pod, attached.
@@ -101,23 +101,65 @@ fn set_list(json: &mut Json, key: &str, items: Vec<Json>) {
     }
 }
 
-/// The annotation's new value: these entries, and of the `old` value what others wrote: entries of other interfaces, and keys
-/// with a dot. Entries of an earlier container of the pod go.
-pub fn rewrite(old: Option<&str>, mut entries: Vec<Json>) -> String {
-    let old = old.and_then(|text| Json::parse(text.as_bytes(), "network-status").ok());
-    let Some(Json::Array(old)) = old else { return Json::Array(entries).pretty() };
-    let mut foreign = Vec::new();
-    for mut before in old.into_iter().filter(|entry| matches!(entry, Json::Object(_))) {
-        let is_own = before.has(CONTAINER);
-        before.remove(CONTAINER);
-        if let Some(now) = entries.iter_mut().find(|now| is_same(now, &before)) {
-            keep_extensions(now, &before);
-        } else if !is_own && !is_replaced(&before, &entries) {
-            foreign.push(before);
+/// The annotation's new value: these entries, and of the present value what other writers have added since ADD read `seen`:
+/// entries of other interfaces, and keys with a dot. All else describes an earlier sandbox and goes.
+pub fn rewrite(now: Option<&str>, seen: Option<&str>, mut entries: Vec<Json>) -> String {
+    let mut added = list(now);
+    if !added.is_empty() {
+        let seen = list(seen);
+        added.retain(|entry| matches!(entry, Json::Object(_)) && !has(&seen, entry));
+        for entry in &mut added {
+            let stale = seen.iter().find(|stale| is_same(stale, entry)).map_or(&[][..], Json::fields);
+            let is_stale =
+                |(key, value): &(String, Json)| stale.iter().any(|(old, was)| old == key && is_equal(was, value));
+            if let Some(own) = entries.iter_mut().find(|own| is_same(own, entry)) {
+                keep_extensions(own, entry.fields().iter().filter(|field| !is_stale(field)));
+            }
         }
+        added.retain(|entry| !entry.has(CONTAINER) && !is_replaced(entry, &entries));
+        entries.append(&mut added);
     }
-    entries.append(&mut foreign);
     Json::Array(entries).pretty()
+}
+
+/// The annotation's value without the entries of this container, whose ADD failed: `seen`, which ADD has replaced, and what
+/// other writers have added since. `None` if nothing in `now` is of this container.
+pub fn withdrawn(now: Option<&str>, seen: Option<&str>, container_id: &str) -> Option<String> {
+    let is_own = |entry: &Json| text(entry, CONTAINER) == Some(container_id);
+    let (mut added, mut before) = (list(now), list(seen));
+    if !added.iter().any(is_own) {
+        return None;
+    }
+    added.retain(|entry| !is_own(entry) && !has(&before, entry));
+    before.append(&mut added);
+    Some(Json::Array(before).pretty())
+}
+
+/// The entries of a value; none of one that is not a list.
+pub fn list(value: Option<&str>) -> Vec<Json> {
+    match value.and_then(|text| Json::parse(text.as_bytes(), "network-status").ok()) {
+        Some(Json::Array(entries)) => entries,
+        Some(_) | None => Vec::new(),
+    }
+}
+
+fn has(entries: &[Json], entry: &Json) -> bool {
+    entries.iter().any(|one| is_equal(one, entry))
+}
+
+/// True if both are the same value. Writers differ in the order of keys.
+fn is_equal(a: &Json, b: &Json) -> bool {
+    match (a, b) {
+        (Json::Object(ours), Json::Object(theirs)) => {
+            let in_theirs = |key: &str| theirs.iter().find(|(name, _)| name == key).map(|(_, value)| value);
+            ours.len() == theirs.len()
+                && ours.iter().all(|(key, value)| in_theirs(key).is_some_and(|other| is_equal(value, other)))
+        }
+        (Json::Array(ours), Json::Array(theirs)) => {
+            ours.len() == theirs.len() && ours.iter().zip(theirs).all(|(ours, theirs)| is_equal(ours, theirs))
+        }
+        (a, b) => a == b,
+    }
 }
 
 fn text<'a>(entry: &'a Json, key: &str) -> Option<&'a str> {
@@ -135,9 +177,8 @@ fn is_replaced(before: &Json, entries: &[Json]) -> bool {
         || interface.is_some() && entries.iter().any(|now| text(now, "interface") == interface)
 }
 
-fn keep_extensions(now: &mut Json, before: &Json) {
-    let extensions = before.fields().iter().filter(|(key, _)| key.contains('.'));
-    for (key, value) in extensions {
+fn keep_extensions<'f>(now: &mut Json, fields: impl Iterator<Item = &'f (String, Json)>) {
+    for (key, value) in fields.filter(|(key, _)| key.contains('.')) {
         if !now.has(key) {
             now.set(key, value.clone());
         }

@@ -1,7 +1,7 @@
 //! A cluster that is made of manifests: what would be written to it is kept, to be shown.
 
 use braid_core::k8s::dynamic::Offered;
-use braid_core::k8s::source::{Event, Source, SourceError};
+use braid_core::k8s::source::{Edit, Event, Source, SourceError};
 use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
 use std::cell::{Ref, RefCell};
 use std::rc::Rc;
@@ -64,8 +64,12 @@ impl Source for Manifests {
         Ok(names.iter().filter_map(of).collect())
     }
 
-    fn annotate(&mut self, _pod: &ObjectName, _uid: &str, key: &str, value: &str) -> Result<(), SourceError> {
-        self.written.borrow_mut().annotations.push((key.to_owned(), value.to_owned()));
+    fn annotate(&mut self, pod: &ObjectName, _uid: &str, edit: &Edit<'_>) -> Result<(), SourceError> {
+        let found = self.objects.pods.iter().find(|there| there.name == *pod);
+        let now = found.and_then(|pod| pod.annotations.get(edit.key)).map(String::as_str);
+        if let Some(value) = (edit.value)(now) {
+            self.written.borrow_mut().annotations.push((edit.key.to_owned(), value));
+        }
         Ok(())
     }
 

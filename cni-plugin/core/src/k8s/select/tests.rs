@@ -2,6 +2,7 @@ use super::*;
 use crate::cni::{AddResult, NetConf, Version};
 use crate::k8s::annotation;
 use crate::k8s::nad::Definition;
+use crate::name::Mac;
 
 const ALL: &str = r#""capabilities":{"ips":true,"mac":true,"portMappings":true,"bandwidth":true,"infinibandGUID":true,
     "CNIDeviceInfoFile":true}"#;
@@ -94,7 +95,9 @@ fn r7_isolation_holds_on_every_path_that_a_pod_decides() {
         ("pods/x", "a", true),
         ("shared/x", "a", true),
         ("other/x", "a", false),
-        ("x", "", false),
+        ("x", "", true),
+        ("kube-system/x", "", true),
+        ("kube-system/x", "kube-system/b", false),
     ] {
         let found = wanted_by(keys, default, networks);
         assert_eq!(found.is_ok(), is_allowed, "{default} {networks}: {found:?}");
@@ -253,8 +256,13 @@ fn v3_a_plugin_that_passed_over_what_was_asked_for_is_found_out() {
             Some("mac 02:00:00:00:00:01 was asked for, and the plugins gave 02:00:00:00:00:02"),
         ),
     ] {
-        let verified = networks[1].verify(&result(ips, mac)).map_err(|error| error.msg);
+        let verified = networks[1].verify(&result(ips, mac), None).map_err(|error| error.msg);
         assert_eq!(verified, message.map_or(Ok(()), |text| Err(format!("network pods/a: {text}"))));
     }
-    assert_eq!(networks[0].verify(&AddResult::default()), Ok(()));
+    let seen = Mac::parse("02:00:00:00:00:03");
+    let wrong = networks[1].verify(&result(both, ""), seen).unwrap_err().msg;
+    assert!(wrong.ends_with("the plugins gave 02:00:00:00:00:03"), "{wrong}");
+    assert_eq!(networks[1].verify(&result(both, "02:00:00:00:00:01"), seen), Ok(()), "the result counts");
+    assert!(networks[1].is_to_verify() && !networks[0].is_to_verify());
+    assert_eq!(networks[0].verify(&AddResult::default(), None), Ok(()));
 }

@@ -134,47 +134,84 @@ fn t12_t16_mtu_of_the_kernel_and_device_information_are_added() {
     assert_eq!(shown(&attached, BARE), expected);
 }
 
-fn rewritten(old: &str, entries: &[&str]) -> Json {
-    json(&rewrite(Some(old), entries.iter().map(|text| json(text)).collect()))
+fn rewritten(now: &str, seen: Option<&str>, entries: &[&str]) -> Json {
+    json(&rewrite(Some(now), seen, entries.iter().map(|text| json(text)).collect()))
+}
+
+/// Two networks of the container `c2`.
+const NEW: [&str; 2] = [
+    r#"{"name":"d","interface":"eth0","default":true,"io.braid/container":"c2"}"#,
+    r#"{"name":"ns/a","interface":"net1","default":false,"io.braid/container":"c2"}"#,
+];
+
+fn all(more: &str) -> Json {
+    json(&format!("[{},{}{more}]", NEW[0], NEW[1]))
 }
 
 #[test]
 fn t1_the_value_is_a_list_of_objects() {
     let entries = vec![entry(&NONE, BARE)];
-    assert_eq!(json(&rewrite(None, entries.clone())), Json::Array(entries));
-    assert_eq!(rewrite(None, Vec::new()), "[]");
+    assert_eq!(json(&rewrite(None, None, entries.clone())), Json::Array(entries));
+    assert_eq!(rewrite(None, None, Vec::new()), "[]");
+    for broken in ["", "{", "{}", "null", "[", "\u{0}", "5", "[5]"] {
+        assert_eq!(rewritten(broken, None, &NEW), all(""), "{broken}");
+    }
 }
 
 #[test]
-fn t2_what_others_wrote_stays() {
-    let new = [
-        r#"{"name":"d","interface":"eth0","default":true,"io.braid/container":"c2"}"#,
-        r#"{"name":"ns/a","interface":"net1","default":false,"io.braid/container":"c2"}"#,
-    ];
-    let all = |more: &str| json(&format!("[{},{}{more}]", new[0], new[1]));
+fn t2_what_others_added_stays_and_what_add_read_goes() {
     let hot = r#"{"name":"ns/hot","interface":"net9","ips":["10.0.0.9"],"default":false,"odd":18446744073709551616}"#;
-    assert_eq!(rewritten(&format!("[{hot}]"), &new), all(&format!(",{hot}")));
-    for gone in [
+    let changed = hot.replace("10.0.0.9", "10.0.0.8");
+    let sorted =
+        r#"{"default":false,"interface":"net9","ips":["10.0.0.9"],"name":"ns/hot","odd":18446744073709551616}"#;
+    let more = |entry: &str| all(&format!(",{entry}"));
+    let value = |entry: &str| format!("[{entry}]");
+    assert_eq!(rewritten(&value(hot), None, &NEW), more(hot));
+    assert_eq!(rewritten(&value(hot), Some("[]"), &NEW), more(hot));
+    assert_eq!(rewritten(&value(hot), Some(&value(hot)), &NEW), all(""));
+    assert_eq!(rewritten(&value(sorted), Some(&value(hot)), &NEW), all(""), "another order of keys is no change");
+    assert_eq!(rewritten(&value(&changed), Some(&value(hot)), &NEW), more(&changed));
+    assert_eq!(rewritten(&format!("[{hot},{changed}]"), Some(&value(hot)), &NEW), more(&changed));
+    for replaced in [
         r#"{"name":"ns/b","interface":"net2","default":false,"io.braid/container":"c1"}"#,
         r#"{"name":"ns/b","interface":"net2","default":true}"#,
         r#"{"name":"ns/b","interface":"net1","default":false}"#,
         r#"{"name":"ns/a","interface":"net1","ips":["10.0.0.1"],"io.braid/container":"c1"}"#,
-        "5",
     ] {
-        assert_eq!(rewritten(&format!("[{gone}]"), &new), all(""), "{gone}");
+        assert_eq!(rewritten(&value(replaced), None, &NEW), all(""), "{replaced}");
     }
-    let extended =
-        r#"{"name":"ns/a","interface":"net1","default":false,"org.foo/x":{"k":[1]},"io.braid/container":"c1"}"#;
-    let kept = rewritten(&format!("[{extended}]"), &new).to_string();
-    assert!(kept.contains(r#""io.braid/container":"c2","org.foo/x":{"k":[1]}"#), "{kept}");
-    for broken in ["", "{", "{}", "null", "[", "\u{0}"] {
-        assert_eq!(rewritten(broken, &new), all(""), "{broken}");
+}
+
+#[test]
+fn t2_a_key_with_a_dot_stays_where_it_was_added_and_goes_where_it_was_read() {
+    let of = |keys: &str| format!(r#"[{{"name":"ns/a","interface":"net1"{keys},"io.braid/container":"c1"}}]"#);
+    let seen = of(r#","org.foo/old":1,"org.foo/x":1"#);
+    let now = of(r#","org.foo/old":1,"org.foo/x":2,"org.foo/new":{"k":[1]}"#);
+    let kept = rewritten(&now, Some(&seen), &NEW).to_string();
+    assert!(kept.contains(r#""io.braid/container":"c2","org.foo/x":2,"org.foo/new":{"k":[1]}}"#), "{kept}");
+    // A second attempt, whose first one was answered by nobody, changes nothing.
+    let value = rewrite(Some(&now), Some(&seen), NEW.map(json).to_vec());
+    assert_eq!(rewrite(Some(&value), Some(&seen), NEW.map(json).to_vec()), value);
+}
+
+#[test]
+fn t2_a_failed_add_puts_back_what_it_replaced_and_leaves_what_others_added() {
+    let hot = r#"{"name":"ns/hot","interface":"net9"}"#;
+    let old = r#"{"name":"ns/old","interface":"net1","io.braid/container":"c1"}"#;
+    let seen = format!("[{old}]");
+    let now = format!("[{},{hot}]", NEW[0]);
+    let value = withdrawn(Some(&now), Some(&seen), "c2").unwrap();
+    assert_eq!(json(&value), json(&format!("[{old},{hot}]")));
+    assert_eq!(withdrawn(Some(NEW[0]), None, "c2"), None, "not a list");
+    assert_eq!(withdrawn(Some(&format!("[{}]", NEW[0])), None, "c2").as_deref(), Some("[]"));
+    for now in [None, Some("[]"), Some(&*seen)] {
+        assert_eq!(withdrawn(now, Some(&seen), "c2"), None, "{now:?}");
     }
 }
 
 #[test]
 fn t6_one_entry_at_most_is_the_default_network() {
     let old = r#"[{"name":"old","interface":"eth0","default":true},{"name":"x","interface":"eth5","default":true}]"#;
-    let now = rewritten(old, &[r#"{"name":"d","interface":"eth0","default":true}"#]).to_string();
+    let now = rewritten(old, None, &[r#"{"name":"d","interface":"eth0","default":true}"#]).to_string();
     assert_eq!(now.matches(r#""default":true"#).count(), 1, "{now}");
 }

@@ -15,6 +15,9 @@ use braid_core::k8s::source::{Event, Severity, Source, SourceError};
 use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
 use std::path::{Path, PathBuf};
 
+/// Reason of the event of a pod whose request can't be served.
+pub(super) const REFUSED: &str = "NetworkRefused";
+
 /// Finder of the networks of one pod.
 pub(super) struct Finder<'a> {
     settings: &'a Settings,
@@ -59,27 +62,55 @@ impl<'a> Finder<'a> {
             None => OfPod { choices: select::wanted(self.settings, "", None, Vec::new())?, ..OfPod::default() },
         };
         let namespace = pod_ref.as_ref().map_or("", |pod_ref| pod_ref.name.namespace.as_str());
+        let resolved = self
+            .networks(request, namespace, (choices, &nads))
+            .and_then(|networks| self.all_wanted(networks, pod.as_ref(), (attachment, &path)));
+        let (wanted, networks) = match (resolved, &pod) {
+            (Ok(resolved), _) => resolved,
+            (Err(err), Some(pod)) if err.code != Code::TryAgain => return Err(self.refuse(pod, REFUSED, err)),
+            (Err(err), _) => return Err(err),
+        };
+        let container_id = attachment.container_id.clone();
+        let call = Invocation { key, netns_override: request.netns_override, path, wanted };
+        Ok((call, Publisher { pod, networks, container_id, form: self.settings.status }))
+    }
+
+    /// The networks that these choices mean, each with its interface.
+    fn networks(
+        &mut self,
+        request: &Request,
+        namespace: &str,
+        (choices, nads): (Vec<Choice>, &[Nad]),
+    ) -> Result<Vec<Network>, Error> {
         let mut found = Vec::new();
         for choice in choices {
-            let one = self.found(&choice, &nads)?;
+            let one = self.found(&choice, nads)?;
             found.push((choice, one));
         }
         found.extend(self.auxiliary(&request.conf)?);
         let runtime_config = request.conf.json.object("runtimeConfig")?;
-        let networks = select::networks(found, namespace, &attachment.ifname, runtime_config)?;
+        let attachment = request.attachment.as_ref().ok_or_else(|| Error::env("ADD needs a container"))?;
+        select::networks(found, namespace, &attachment.ifname, runtime_config)
+    }
+
+    /// The attachments of these networks, with the pod's devices and claims.
+    fn all_wanted(
+        &mut self,
+        networks: Vec<Network>,
+        pod: Option<&Pod>,
+        (attachment, path): (&Attachment, &[PathBuf]),
+    ) -> Result<(Vec<Wanted>, Vec<OfNetwork>), Error> {
         let on = (attachment.container_id.as_str(), self.machine);
-        let given = devices::give(networks, pod.as_ref(), on, &mut |node, driver| {
+        let given = devices::give(networks, pod, on, &mut |node, driver| {
             self.ask()?.offered(node, driver).map_err(|err| of_source(&err))
         })?;
-        let (mut wanted, mut networks) = (Vec::new(), Vec::new());
+        let (mut wanted, mut all) = (Vec::new(), Vec::new());
         for (network, file) in given {
-            let (one, claim) = self.wanted(&network, pod.as_ref(), (attachment, &path), &wanted)?;
+            let (one, claim) = self.wanted(&network, pod, (attachment, path), &wanted)?;
             wanted.push(Wanted { device_file: file.clone(), ..one });
-            networks.push(OfNetwork { network, claim, file });
+            all.push(OfNetwork { network, claim, file });
         }
-        let container_id = attachment.container_id.clone();
-        let call = Invocation { key, netns_override: request.netns_override, path, wanted };
-        Ok((call, Publisher { pod, networks, container_id, form: self.settings.status }))
+        Ok((wanted, all))
     }
 
     /// A network as its attachment is wanted, behind `others`; and its claim.
@@ -104,7 +135,14 @@ impl<'a> Finder<'a> {
     /// The claim that a network has its addresses of, which no other pod uses.
     fn claim(&mut self, network: &Network, chain: &Chain, pod: Option<&Pod>) -> Result<Option<IpamClaim>, Error> {
         let Some(name) = claims::reference(network, chain) else { return Ok(None) };
-        let claim = self.ask()?.claim(name).map_err(|err| of_source(&err))?;
+        let claim = match (self.ask()?.claim(name), pod) {
+            (Ok(claim), _) => claim,
+            // It may come yet, or never.
+            (Err(err @ SourceError::NotFound { .. }), Some(pod)) => {
+                return Err(self.refuse(pod, REFUSED, of_source(&err)));
+            }
+            (Err(err), _) => return Err(of_source(&err)),
+        };
         if let Some(pod) = pod {
             claims::refuse_second(&claim, pod, self.ask()?)?;
         }
@@ -123,7 +161,8 @@ impl<'a> Finder<'a> {
             self.tell(&pod, &event);
         }
         asked.refuse_invalid(self.settings)?;
-        let choices = select::wanted(self.settings, namespace, asked.default, asked.networks)?;
+        let choices = select::wanted(self.settings, namespace, asked.default, asked.networks)
+            .map_err(|err| self.refuse(&pod, "NetworkNotAllowed", err))?;
         let mut missing: Vec<ObjectName> = choices.iter().filter_map(|choice| choice.object(self.settings)).collect();
         missing.retain(|object| !known.contains(object));
         missing.sort_unstable();
@@ -132,9 +171,8 @@ impl<'a> Finder<'a> {
             nads.extend(self.ask()?.nads(&missing).map_err(|err| of_source(&err))?);
         }
         if let Some(object) = not_there(&choices, &nads) {
-            let message = format!("network {object}: there is no such NetworkAttachmentDefinition");
-            self.tell(&pod, &Event { severity: Severity::Warning, reason: "NoNetworkFound", message: message.clone() });
-            return Err(Error::config(message));
+            let err = Error::config(format!("network {object}: there is no such NetworkAttachmentDefinition"));
+            return Err(self.refuse(&pod, "NoNetworkFound", err));
         }
         Ok(OfPod { pod: Some(pod), choices, nads })
     }
@@ -210,6 +248,13 @@ impl<'a> Finder<'a> {
         Ok(&mut **self.source.insert(source))
     }
 
+    /// Writes an event that says why the pod's request is refused, and returns the error.
+    #[cold]
+    fn refuse(&mut self, pod: &Pod, reason: &'static str, err: Error) -> Error {
+        self.tell(pod, &refusal(reason, &err));
+        err
+    }
+
     /// Tells of the pod; who reads events does so at leisure, so a failure is only a warning.
     fn tell(&mut self, pod: &Pod, event: &Event) {
         let told = self.ask().map(|source| source.tell(&pod.name, &pod.uid, event));
@@ -217,6 +262,11 @@ impl<'a> Finder<'a> {
             self.machine.warn(&format!("event of pod {}: {err}", pod.name));
         }
     }
+}
+
+/// The event of a pod whose request is refused.
+pub(super) fn refusal(reason: &'static str, err: &Error) -> Event {
+    Event { severity: Severity::Warning, reason, message: err.to_string() }
 }
 
 /// The first object that a pod asks for and that there is not. What the settings name may be a file instead.

@@ -43,8 +43,8 @@ pub fn add(
     let (call, publisher) = finder.call(request)?;
     let mut may_free = true;
     loop {
-        let added = attach(&call, machine, &mut |results, host| {
-            publisher.verify(results)?;
+        let added = attach(&call, machine, &mut |results, mut host| {
+            publisher.verify(results, (host.as_deref_mut(), finder.source()), machine)?;
             publisher.fill_claims(results, finder.source())?;
             let text = super::stdout(results, version)?;
             let owed = publisher.publish(results, (host, finder.source()), machine);

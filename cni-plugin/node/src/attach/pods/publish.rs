@@ -1,13 +1,14 @@
 //! Publishing what a pod was attached to: its annotation `network-status`.
 
 use super::claims;
-use super::seen::Seen;
+use super::find::{REFUSED, refusal};
+use super::seen::{self, Seen};
 use crate::apply::host::{Host, Machine};
 use crate::attach::device_file::{self, DeviceFile};
 use crate::store::record::Owed;
 use braid_core::cni::{AddResult, Error, Json};
 use braid_core::k8s::network::Network;
-use braid_core::k8s::source::{Source, SourceError};
+use braid_core::k8s::source::{Edit, Source, SourceError};
 use braid_core::k8s::status::{self, Attached, Form};
 use braid_core::k8s::{IpamClaim, NETWORK_STATUS, Pod};
 
@@ -37,9 +38,35 @@ impl Publisher {
         self.networks.iter().zip(results).filter_map(|(of, result)| Some((of, result.as_ref()?)))
     }
 
-    /// Fails where a plugin passed over what the pod asked for.
-    pub fn verify(&self, results: &[Option<AddResult>]) -> Result<(), Error> {
-        self.given(results).try_for_each(|(of, result)| of.network.verify(result))
+    /// Fails, with an event of the pod, if a result lacks something that the pod requests. A hardware address that a result
+    /// leaves out is read from the kernel.
+    pub fn verify(
+        &self,
+        results: &[Option<AddResult>],
+        (host, source): (Option<&mut (dyn Host + 'static)>, Option<&mut (dyn Source + 'static)>),
+        machine: &dyn Machine,
+    ) -> Result<(), Error> {
+        let Err(err) = self.verified(results, host) else { return Ok(()) };
+        if let (Some(pod), Some(source)) = (&self.pod, source)
+            && let Err(err) = source.tell(&pod.name, &pod.uid, &refusal(REFUSED, &err))
+        {
+            machine.warn(&format!("event of pod {}: {err}", pod.name));
+        }
+        Err(err)
+    }
+
+    fn verified(
+        &self,
+        results: &[Option<AddResult>],
+        mut host: Option<&mut (dyn Host + 'static)>,
+    ) -> Result<(), Error> {
+        for (of, result) in self.networks.iter().zip(results).filter(|(of, _)| of.network.is_to_verify()) {
+            let nothing = AddResult::default();
+            let result = result.as_ref().unwrap_or(&nothing);
+            let seen = host.as_deref_mut().and_then(|host| seen::mac(&of.network, result, host));
+            of.network.verify(result, seen)?;
+        }
+        Ok(())
     }
 
     /// Writes to claims which pod has them, and the addresses to those that have none.
@@ -61,26 +88,32 @@ impl Publisher {
         machine: &dyn Machine,
     ) -> Option<Owed> {
         let (pod, source) = (self.pod.as_ref()?, source?);
-        let seen = host.map(|host| Seen::of(&self.networks, results, host)).unwrap_or_default();
+        let kernel = host.map(|host| Seen::of(&self.networks, results, host)).unwrap_or_default();
         let of_each = self.networks.iter().zip(results).enumerate();
-        let entries = of_each.map(|(at, (of, result))| self.entry(of, result.as_ref(), seen.mtu(at), machine));
-        let value = status::rewrite(pod.annotations.get(NETWORK_STATUS).map(String::as_str), entries.collect());
-        let told = source.annotate(&pod.name, &pod.uid, NETWORK_STATUS, &value);
-        if let Some(Err(err)) = seen.event().map(|event| source.tell(&pod.name, &pod.uid, &event)) {
+        let entries = of_each.map(|(at, (of, result))| self.entry(of, result.as_ref(), kernel.mtu(at), machine));
+        let (entries, before) = (entries.collect::<Vec<_>>(), pod.annotations.get(NETWORK_STATUS));
+        let seen = before.map(String::as_str);
+        let value = |now: Option<&str>| Some(status::rewrite(now, seen, entries.clone()));
+        let edit = Edit { key: NETWORK_STATUS, seen: Some(&pod.annotations), value: &value };
+        let told = source.annotate(&pod.name, &pod.uid, &edit);
+        if let Some(Err(err)) = kernel.event().map(|event| source.tell(&pod.name, &pod.uid, &event)) {
             machine.warn(&format!("event of pod {}: {err}", pod.name));
         }
         // A pod that is gone, or another one of its name, is owed nothing.
         let err = told.err().filter(|err| !matches!(err, SourceError::NotFound { .. }))?;
         machine.warn(&format!("pod {}: its network-status is owed: {err}", pod.name));
-        Some(Owed { pod: pod.name.clone(), uid: pod.uid.clone(), status: value })
+        let status = Json::Array(entries).pretty();
+        Some(Owed { pod: pod.name.clone(), uid: pod.uid.clone(), status, seen: before.cloned() })
     }
 
-    /// Publishes what was there before: of a call whose result nobody has, nothing stays.
+    /// Takes the entries of a call out again whose result nobody has, and puts back those that they replaced.
     #[cold]
     pub(super) fn withdraw(&self, source: Option<&mut (dyn Source + 'static)>, machine: &dyn Machine) {
         let (Some(pod), Some(source)) = (self.pod.as_ref(), source) else { return };
-        let before = pod.annotations.get(NETWORK_STATUS).map_or("[]", String::as_str);
-        if let Err(err) = source.annotate(&pod.name, &pod.uid, NETWORK_STATUS, before) {
+        let seen = pod.annotations.get(NETWORK_STATUS).map(String::as_str);
+        let value = |now: Option<&str>| status::withdrawn(now, seen, &self.container_id);
+        let edit = Edit { key: NETWORK_STATUS, seen: None, value: &value };
+        if let Err(err) = source.annotate(&pod.name, &pod.uid, &edit) {
             machine.warn(&format!("pod {}: its network-status is of a call that failed: {err}", pod.name));
         }
     }
@@ -104,9 +137,11 @@ impl Publisher {
     }
 }
 
-/// Publishes what an earlier call owes.
+/// Publishes what an earlier call owes. What other writers have added since that call read the pod stays.
 pub(super) fn pay(owed: &Owed, source: &mut dyn Source) -> Result<(), Error> {
-    match source.annotate(&owed.pod, &owed.uid, NETWORK_STATUS, &owed.status) {
+    let entries = status::list(Some(&owed.status));
+    let value = |now: Option<&str>| Some(status::rewrite(now, owed.seen.as_deref(), entries.clone()));
+    match source.annotate(&owed.pod, &owed.uid, &Edit { key: NETWORK_STATUS, seen: None, value: &value }) {
         Ok(()) | Err(SourceError::NotFound { .. }) => Ok(()),
         Err(err) => Err(super::find::of_source(&err)),
     }

@@ -7,7 +7,7 @@ use braid_core::k8s::default_route::{Families, families};
 use braid_core::k8s::network::Network;
 use braid_core::k8s::source::{Event, Severity};
 use braid_core::k8s::status;
-use braid_core::name::{IfName, Ns};
+use braid_core::name::{IfName, Mac, Ns};
 use braid_core::plan::Need;
 use braid_core::plan::thing::LinkRef;
 
@@ -41,6 +41,16 @@ impl Seen {
         let message = "the pod has no default route: none of its networks gives it one".to_owned();
         self.lacks_default_route.then_some(Event { severity: Severity::Warning, reason: "NoDefaultRoute", message })
     }
+}
+
+/// The hardware address of a network's interface, where its result has none.
+pub(super) fn mac(network: &Network, result: &AddResult, host: &mut dyn Host) -> Option<Mac> {
+    let ifname = match status::interface(result) {
+        Some((_, interface)) if !interface.mac.is_empty() => return None,
+        Some((_, interface)) => IfName::parse(&interface.name).ok()?,
+        None => network.ifname.clone(),
+    };
+    host.link(&LinkRef::pod(ifname)).ok().flatten()?.mac
 }
 
 fn mtu(network: &Network, result: &AddResult, host: &mut dyn Host) -> Option<u32> {

@@ -10,7 +10,7 @@ use braid_core::cni;
 use braid_core::k8s::dynamic::{Given, Offered};
 use braid_core::k8s::nad::DiskFile;
 use braid_core::k8s::settings::Settings;
-use braid_core::k8s::source::{Event, Source, SourceError};
+use braid_core::k8s::source::{Edit, Event, Source, SourceError};
 use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
 use braid_core::name::IfName;
 use braid_core::plan::facts::{Facts, LinkFact, Need};
@@ -94,11 +94,12 @@ impl Source for Asked {
         Ok(self.ask()?.nads.iter().filter(|nad| names.contains(&nad.name)).cloned().collect())
     }
 
-    fn annotate(&mut self, pod: &ObjectName, uid: &str, key: &str, value: &str) -> Result<(), SourceError> {
+    fn annotate(&mut self, pod: &ObjectName, uid: &str, edit: &Edit<'_>) -> Result<(), SourceError> {
         let mut cluster = self.ask()?;
         let found = cluster.pods.iter_mut().find(|there| there.name == *pod && there.uid == uid);
         let found = found.ok_or_else(|| SourceError::NotFound { what: format!("pod {pod}") })?;
-        found.annotations.insert(key.to_owned(), value.to_owned());
+        let value = (edit.value)(found.annotations.get(edit.key).map(String::as_str));
+        value.map(|value| found.annotations.insert(edit.key.to_owned(), value));
         Ok(())
     }
 

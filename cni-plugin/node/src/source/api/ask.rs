@@ -7,6 +7,7 @@ use braid_core::k8s::{IpamClaim, ObjectName};
 use http::{Method, Request, header};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 const JSON: &str = "application/json";
 /// Of each object of a list its metadata alone.
@@ -14,6 +15,7 @@ const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s
 /// Objects of a page.
 const PAGE: usize = 500;
 const MERGE_PATCH: &str = "application/merge-patch+json";
+const JSON_PATCH: &str = "application/json-patch+json";
 /// Bytes of an object's name, as of RFC 1123.
 const NAME_MAX: usize = 253;
 
@@ -75,6 +77,11 @@ impl Ask {
         Self::new("get", kind, object, "", None)
     }
 
+    /// The pod with this uid.
+    pub(super) fn of_pod(pod: &ObjectName, uid: &str) -> Result<Self, SourceError> {
+        Ok(Self { uid: Some(uid.to_owned()), ..Self::get(Kind::Pod, pod)? })
+    }
+
     /// A page of all objects of a kind; the first one, or what another one says is the next.
     pub(super) fn list(kind: Kind, next: &str) -> Result<Self, SourceError> {
         Self::page(kind, METADATA, "", next)
@@ -100,11 +107,22 @@ impl Ask {
         Ok(Self { verb: "list", kind, object, uid: None, is_repeated: true, is_of_version: false, request })
     }
 
-    /// One annotation. It goes by `pods/status`, which takes metadata as well: who may patch `pods` may change the image
-    /// of a running container, and who may patch their status may not. Nothing of the status is in the patch.
-    pub(super) fn annotate(pod: &ObjectName, uid: &str, key: &str, value: &str) -> Result<Self, SourceError> {
-        let patch = object::annotation(uid, key, value);
+    /// One annotation of a pod with these ones. It goes by `pods/status`, which takes metadata as well: who may patch `pods` may
+    /// change the image of a running container, and who may patch their status may not. Nothing of the status is in the patch.
+    pub(super) fn annotate(
+        pod: &ObjectName,
+        uid: &str,
+        (key, value): (&str, &str),
+        present: &BTreeMap<String, String>,
+    ) -> Result<Self, SourceError> {
+        let patch = object::annotation(uid, (key, value), present);
         Ok(Self { uid: Some(uid.to_owned()), ..Self::new("patch", Kind::Pod, pod, "/status", Some(&patch))? })
+    }
+
+    /// A whole pod with another annotation, by `pods/status`, in the version that it was read in.
+    pub(super) fn put(pod: &ObjectName, uid: &str, body: &Value) -> Result<Self, SourceError> {
+        let ask = Self::new("update", Kind::Pod, pod, "/status", Some(body))?;
+        Ok(Self { uid: Some(uid.to_owned()), is_of_version: true, ..ask })
     }
 
     /// The status of a claim. Its uid is not in the patch: of a custom resource's status patch the server drops it.
@@ -135,7 +153,11 @@ impl Ask {
         let folder = kind.folder(Some(&object.namespace));
         let (method, path, content) = match verb {
             "create" => (Method::POST, folder, JSON),
-            "patch" => (Method::PATCH, format!("{folder}/{}{subresource}", object.name), MERGE_PATCH),
+            "update" => (Method::PUT, format!("{folder}/{}{subresource}", object.name), JSON),
+            "patch" => {
+                let form = if body.is_some_and(Value::is_array) { JSON_PATCH } else { MERGE_PATCH };
+                (Method::PATCH, format!("{folder}/{}{subresource}", object.name), form)
+            }
             _ => (Method::GET, format!("{folder}/{}", object.name), JSON),
         };
         let mut request = Request::builder().method(method).uri(path).header(header::ACCEPT, JSON);

@@ -8,6 +8,7 @@
 //! A runtime of tokio on the calling thread drives the requests of one call side by side. Between calls nothing runs.
 
 mod access;
+mod annotate;
 mod ask;
 mod clients;
 mod object;
@@ -18,13 +19,14 @@ pub use access::Access;
 use access::Credentials;
 use ask::{Ask, Kind};
 use braid_core::k8s::dynamic::Offered;
-use braid_core::k8s::source::{Event, Source, SourceError};
+use braid_core::k8s::source::{Edit, Event, Source, SourceError};
 use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
 use clients::Clients;
 use futures_util::future::{Either, select};
 use futures_util::stream::{StreamExt, TryStreamExt, iter};
 use k8s_openapi::jiff::Timestamp;
 use session::Session;
+use std::cell::Cell;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
@@ -64,6 +66,8 @@ pub struct Api {
     /// Time that earlier calls took of [`Limits::process`].
     spent: Duration,
     connected: Option<Connected>,
+    /// False once the server has said that the account may patch no pod's status.
+    may_patch: bool,
 }
 
 /// Connection that the first call makes.
@@ -79,7 +83,7 @@ struct Connected {
 impl Api {
     /// A source that has not asked yet: it reads no file.
     pub fn new(access: Access, limits: Limits) -> Self {
-        Self { access, limits, spent: Duration::ZERO, connected: None }
+        Self { access, limits, spent: Duration::ZERO, connected: None, may_patch: true }
     }
 
     /// Does `work` within `limit`, and connects before that if nobody has.
@@ -150,8 +154,12 @@ impl Source for Api {
         self.ask(self.limits.call, async |session| get_nads(session, names).await)
     }
 
-    fn annotate(&mut self, pod: &ObjectName, uid: &str, key: &str, value: &str) -> Result<(), SourceError> {
-        self.ask(self.limits.call, async |session| session.send(&Ask::annotate(pod, uid, key, value)?).await.map(drop))
+    fn annotate(&mut self, pod: &ObjectName, uid: &str, edit: &Edit<'_>) -> Result<(), SourceError> {
+        let may_patch = Cell::new(self.may_patch);
+        let limit = self.limits.call;
+        let done = self.ask(limit, async |session| annotate::annotate(session, (pod, uid), edit, &may_patch).await);
+        self.may_patch = may_patch.get();
+        done
     }
 
     fn tell(&mut self, pod: &ObjectName, uid: &str, event: &Event) -> Result<(), SourceError> {

@@ -217,9 +217,31 @@ pub(super) fn seconds(now: Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// A patch that sets one annotation of the object with this uid: of another one the server says that its uid is immutable.
-pub(super) fn annotation(uid: &str, key: &str, value: &str) -> Value {
-    json!({"metadata": {"uid": uid, "annotations": {key: value}}})
+/// A JSON Patch that sets one annotation of the pod with this uid, as long as its value is the one among `present`. The server
+/// leaves out an empty map, so that there is no place yet for the first annotation. Its `test` takes null for "not there".
+pub(super) fn annotation(uid: &str, (key, value): (&str, &str), present: &BTreeMap<String, String>) -> Value {
+    const ALL: &str = "/metadata/annotations";
+    let own = format!("{ALL}/{}", key.replace('~', "~0").replace('/', "~1"));
+    let (path, before, after) = match present.get(key) {
+        Some(before) => (own.as_str(), json!(before), json!(value)),
+        None if present.is_empty() => (ALL, Value::Null, json!({key: value})),
+        None => (own.as_str(), Value::Null, json!(value)),
+    };
+    json!([
+        {"op": "test", "path": "/metadata/uid", "value": uid},
+        {"op": "test", "path": path, "value": before},
+        {"op": "add", "path": path, "value": after},
+    ])
+}
+
+/// The uid of a whole object.
+pub(super) fn uid(object: &Value) -> &str {
+    object["metadata"]["uid"].as_str().unwrap_or_default()
+}
+
+/// The place of an annotation of a whole object.
+pub(super) fn annotation_of<'o>(object: &'o mut Value, key: &str) -> &'o mut Value {
+    &mut object["metadata"]["annotations"][key]
 }
 
 /// A patch that sets the status of a claim, where nobody has changed it since it was read.

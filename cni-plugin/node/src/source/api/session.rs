@@ -71,6 +71,11 @@ struct Cause {
 impl Session<'_> {
     /// The body of the answer.
     pub(super) async fn send(&self, ask: &Ask) -> Result<Vec<u8>, SourceError> {
+        self.answer(ask).await.map_err(|(failure, attempts)| ask.failed(failure, attempts))
+    }
+
+    /// The body of the answer, or the last failure and the number of attempts.
+    pub(super) async fn answer(&self, ask: &Ask) -> Result<Vec<u8>, (Failure, u32)> {
         let mut attempts = 0;
         loop {
             let is_http2 = self.clients.is_http2();
@@ -87,7 +92,7 @@ impl Session<'_> {
             let pause = pause.filter(|_| ask.is_repeated);
             match pause.filter(|pause| Instant::now() + *pause < self.deadline) {
                 Some(pause) => sleep(pause).await,
-                None => return Err(ask.failed(failure, attempts)),
+                None => return Err((failure, attempts)),
             }
         }
     }
@@ -139,8 +144,18 @@ impl Session<'_> {
 
 impl Failure {
     /// True if the object is another version than the request is for.
-    fn is_conflict(&self) -> bool {
+    pub(super) fn is_conflict(&self) -> bool {
         matches!(self, Self::Answer { status: 409, .. })
+    }
+
+    /// True if the account has no right to this request.
+    pub(super) fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Answer { status: 403, .. })
+    }
+
+    /// True if the request does not fit the object; a `test` of a JSON Patch that fails is answered so.
+    pub(super) fn is_unfit(&self) -> bool {
+        matches!(self, Self::Answer { status: 422, .. })
     }
 
     /// Pause before the next attempt; `None` where that is in vain. Calls that fail together do not come back together:

@@ -64,8 +64,11 @@ pub struct Owed {
     pub pod: ObjectName,
     /// `metadata.uid`.
     pub uid: String,
-    /// The value of its annotation `k8s.v1.cni.cncf.io/network-status`.
+    /// The entries of its annotation `k8s.v1.cni.cncf.io/network-status`.
     pub status: String,
+    /// The annotation's value when ADD read the pod, which they replace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<String>,
 }
 
 /// An attachment to one network.

@@ -21,10 +21,6 @@ fn a_request_names_its_object_and_changes_one_thing() {
         line(&Ask::get(Kind::Nad, &web).unwrap()),
         "GET /apis/k8s.cni.cncf.io/v1/namespaces/shop/network-attachment-definitions/web-0 "
     );
-    assert_eq!(
-        line(&Ask::annotate(&web, "u1", "a/b", "\"v\"").unwrap()),
-        r#"PATCH /api/v1/namespaces/shop/pods/web-0/status {"metadata":{"annotations":{"a/b":"\"v\""},"uid":"u1"}}"#
-    );
     let [network, interface] = ["n", "net1"].map(String::from);
     let claim = IpamClaim {
         name: web,
@@ -56,6 +52,26 @@ fn a_request_names_its_object_and_changes_one_thing() {
     let event = Event { severity: Severity::Warning, reason: "R", message: "m".into() };
     let event = Ask::tell(&name("shop", "web-0"), "u1", &event).unwrap();
     assert!(line(&event).starts_with("POST /apis/events.k8s.io/v1/namespaces/shop/events {") && !event.is_repeated);
+}
+
+#[test]
+fn an_annotation_is_set_over_the_value_that_was_read() {
+    let web = name("shop", "web-0");
+    let [all, own] = ["", "/a~1b"].map(|key| format!("/metadata/annotations{key}"));
+    for (present, path, before, after) in [
+        (&[][..], &all, "null", r#"{"a/b":"\"v\""}"#),
+        (&[("c", "d")], &own, "null", r#""\"v\"""#),
+        (&[("c", "d"), ("a/b", "w")], &own, r#""w""#, r#""\"v\"""#),
+    ] {
+        let present = present.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let uid = r#"{"op":"test","path":"/metadata/uid","value":"u1"}"#;
+        let ops = [("test", before), ("add", after)]
+            .map(|(op, value)| format!(r#"{{"op":"{op}","path":"{path}","value":{value}}}"#));
+        assert_eq!(
+            line(&Ask::annotate(&web, "u1", ("a/b", "\"v\""), &present).unwrap()),
+            format!("PATCH /api/v1/namespaces/shop/pods/web-0/status [{uid},{},{}]", ops[0], ops[1])
+        );
+    }
 }
 
 #[test]
@@ -106,7 +122,7 @@ fn what_is_not_there_is_named_be_it_the_object_its_kind_or_its_uid() {
         what(&nad, answer(404, false, false)),
         "NetworkAttachmentDefinition a/b (or its kind: are the CRDs applied?)"
     );
-    let annotate = Ask::annotate(&name("a", "b"), "u1", "k", "v").unwrap();
+    let annotate = Ask::annotate(&name("a", "b"), "u1", ("k", "v"), &BTreeMap::new()).unwrap();
     assert_eq!(what(&annotate, answer(422, true, true)), "pod a/b with uid u1");
 }
 

@@ -1,0 +1,95 @@
+//! One annotation of a pod: written only over the value that it was made from.
+//!
+//! ```text
+//!  PATCH: test uid and value, add ─► 422: GET, again ─► 403: GET, PUT the whole pod to /status ─► 409: again
+//! ```
+
+use super::ask::Ask;
+use super::session::Session;
+use super::{get_pod, object};
+use braid_core::k8s::ObjectName;
+use braid_core::k8s::source::{Edit, SourceError};
+use serde_json::Value;
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+/// Most attempts, each behind a change by another writer.
+const ATTEMPTS: usize = 8;
+
+/// Changes an annotation of the pod with this uid. `may_patch` becomes false once the account has no right to patch, as that of
+/// Multus, whose role has `update` alone.
+pub(super) async fn annotate(
+    session: &Session<'_>,
+    (pod, uid): (&ObjectName, &str),
+    edit: &Edit<'_>,
+    may_patch: &Cell<bool>,
+) -> Result<(), SourceError> {
+    if !may_patch.get() {
+        return put(session, (pod, uid), edit).await;
+    }
+    let mut present = edit.seen.map(Cow::Borrowed);
+    let mut refused: Option<SourceError> = None;
+    for _ in 0..ATTEMPTS {
+        let known = match present.take() {
+            Some(known) => known,
+            None => Cow::Owned(read(session, pod, uid).await?),
+        };
+        let now = known.get(edit.key).map(String::as_str);
+        // It may be our own change, whose answer was lost.
+        let Some(value) = (edit.value)(now).filter(|value| Some(value.as_str()) != now) else { return Ok(()) };
+        let ask = Ask::annotate(pod, uid, (edit.key, &value), &known)?;
+        let Err((failure, attempts)) = session.answer(&ask).await else { return Ok(()) };
+        if failure.is_forbidden() {
+            may_patch.set(false);
+            return put(session, (pod, uid), edit).await;
+        }
+        let is_unfit = failure.is_unfit();
+        let err = ask.failed(failure, attempts);
+        if !is_unfit {
+            return Err(err);
+        }
+        let read = read(session, pod, uid).await?;
+        if read.get(edit.key) == known.get(edit.key) && read.is_empty() == known.is_empty() {
+            // Not for its `test`: the value itself is none that the server takes.
+            return Err(err);
+        }
+        (present, refused) = (Some(Cow::Owned(read)), Some(err));
+    }
+    Err(refused.unwrap_or_else(|| busy(pod)))
+}
+
+/// The pod's annotations.
+async fn read(session: &Session<'_>, name: &ObjectName, uid: &str) -> Result<BTreeMap<String, String>, SourceError> {
+    let pod = get_pod(session, name).await?;
+    if pod.uid == uid { Ok(pod.annotations) } else { Err(Ask::of_pod(name, uid)?.is_another()) }
+}
+
+/// Reads the whole pod, changes the annotation, and writes it back unless it is another version by then. What the pod has
+/// beside, known to us or not, goes back as it came.
+async fn put(session: &Session<'_>, (pod, uid): (&ObjectName, &str), edit: &Edit<'_>) -> Result<(), SourceError> {
+    let get = Ask::of_pod(pod, uid)?;
+    for _ in 0..ATTEMPTS {
+        let body = session.send(&get).await?;
+        let mut object: Value = serde_json::from_slice(&body).map_err(|err| get.unreadable(&err))?;
+        if object::uid(&object) != uid {
+            return Err(get.is_another());
+        }
+        let place = object::annotation_of(&mut object, edit.key);
+        let Some(value) = (edit.value)(place.as_str()).filter(|value| Some(value.as_str()) != place.as_str()) else {
+            return Ok(());
+        };
+        *place = value.into();
+        let ask = Ask::put(pod, uid, &object)?;
+        match session.answer(&ask).await {
+            Ok(_) => return Ok(()),
+            Err((failure, _)) if failure.is_conflict() => {}
+            Err((failure, attempts)) => return Err(ask.failed(failure, attempts)),
+        }
+    }
+    Err(busy(pod))
+}
+
+fn busy(pod: &ObjectName) -> SourceError {
+    SourceError::Passing { why: format!("update pod {pod}: another writer was faster {ATTEMPTS} times") }
+}
