@@ -136,7 +136,7 @@ fn what_fails_says_why_and_leaves_nothing() {
     for (annotation, words) in [
         (r#"[{"name": "blue", "mac": "zz"}]"#, "mac"),
         (r#"[{"name": "none"}]"#, "shop/none"),
-        (r#"[{"name": "blue", "ips": ["10.2.0.9"]}]"#, "ips"),
+        (r#"[{"name": "blue", "infiniband-guid": "24:8a:07:03:00:8d:ae:2e"}]"#, "infinibandGUID"),
     ] {
         let (head, tail) = MANIFESTS.split_once("    k8s.v1").unwrap();
         let tail = tail.split_once("---").unwrap().1;

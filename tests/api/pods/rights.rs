@@ -37,7 +37,7 @@ fn each_right_of_the_role_is_used_by_the_program() {
     node.assert_nothing_left(&pod);
 }
 
-/// The rules of Multus' ClusterRole, as its deployments/multus-daemonset.yml of v4.3.0 has them.
+/// The rules of Multus' `ClusterRole`, as its `deployments/multus-daemonset.yml` of v4.3.0 has them.
 fn of_multus() -> Value {
     json!([
         {"apiGroups": ["k8s.cni.cncf.io"], "resources": ["*"], "verbs": ["*"]},

@@ -11,7 +11,7 @@ fn says(ip: &str, mac: &str) -> Value {
 /// That an ADD fails before any plugin is run, with these words.
 #[track_caller]
 fn refuses(node: &Node, pod: &Pod, words: &[&str]) {
-    pod.call.add().refused(7, words);
+    pod.call.clone().with("requireCapabilities", true).add().refused(7, words);
     assert_eq!((calls(), node.entries(pod)), (vec![], vec![]), "{words:?}");
     node.assert_nothing_left(pod);
 }
@@ -213,6 +213,132 @@ fn s10_s13_s20_s21_s23_s31_s32_what_a_network_can_not_serve_fails_before_anythin
         ),
     ] {
         refuses(&node, &node.pod(pod, &text), &words);
+    }
+}
+
+#[test]
+fn s10_what_no_capability_is_there_for_is_served_by_braid_all_the_same() {
+    let mac = "02:00:00:00:00:07";
+    let single = |kind: &str, subnet: &str| {
+        let ipam = json!({"type": "host-local", "subnet": subnet});
+        json!({"cniVersion": "1.0.0", "type": kind, "master": "lo1", "ipam": ipam})
+    };
+    let mut fixed = bridged(2);
+    fixed["plugins"][0]["ipam"] = json!({"type": "static"});
+    let mut mapped = bridged(3);
+    mapped["plugins"].as_array_mut().expect("a list").push(json!({"type": "portmap"}));
+    let networks = [
+        ("ranged", bridged(1)),
+        ("fixed", fixed),
+        ("mapped", mapped),
+        ("ptp", single("ptp", "10.4.0.0/24")),
+        ("macvlan", single("macvlan", "10.7.0.0/24")),
+    ];
+    let Some(node) = Node::new("served", &networks) else { return };
+    node.world.sandbox.run("ip link add lo1 up type veth peer name lo2");
+    for (network, ips, addresses) in [
+        ("ranged", vec!["10.1.0.77"], vec!["10.1.0.77/24"]),
+        ("fixed", vec!["10.2.0.7/24", "fd00::7/64"], vec!["10.2.0.7/24", "fd00::7/64"]),
+        ("mapped", vec!["10.3.0.77/24"], vec!["10.3.0.77/24"]),
+        ("ptp", vec!["10.4.0.77"], vec!["10.4.0.77/24"]),
+        ("macvlan", vec!["10.7.0.77"], vec!["10.7.0.77/24"]),
+    ] {
+        let mut asked = json!({"name": network, "ips": ips, "mac": mac});
+        if network == "mapped" {
+            asked["portMappings"] = json!([{"hostPort": 8080, "containerPort": 80}]);
+        }
+        let pod = node.pod(network, &json!([asked]).to_string());
+        let result = pod.call.add().result();
+        assert_eq!(
+            (pod.ns.addrs("net1"), &pod.ns.the_link("net1")["address"]),
+            (owned(&addresses), &json!(mac)),
+            "{network}"
+        );
+        assert_eq!(node.status(&pod)[1]["mac"], mac, "{network}");
+        pod.call.check(&result).ok();
+        let other = node.pod(&format!("{network}-2"), &json!([asked]).to_string());
+        if network == "ranged" {
+            let error = other.call.add().error();
+            assert!(error.msg.contains("10.1.0.77"), "the address is taken: {error:?}");
+        }
+        pod.call.del().ok();
+        assert_eq!(pod.ns.link_names(), [""; 0], "{network}");
+    }
+    node.world.sandbox.run("ip link del lo1");
+    node.world.sandbox.assert_nothing_left();
+}
+
+fn owned(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
+#[test]
+fn s23_a_limit_without_capability_is_kept_all_the_same() {
+    let Some(node) = Node::new("limited", &[("lan", bridged(1))]) else { return };
+    let limits = json!({"ingressRate": 20_000_000, "egressRate": 10_000_000});
+    let pod = node.pod("web", &json!([{"name": "lan", "bandwidth": limits}]).to_string());
+    let result = pod.call.add().result();
+    let host = node.world.sandbox.host();
+    // The bursts are 64 KiB.
+    host.assert_sends(&pod.ns, "10.1.0.2", 0.9 * 0.956 * 2e7, (1.01 * 2e7, 8.0 * 65536.0));
+    pod.ns.assert_sends(host, "10.1.0.1", 0.9 * 0.956 * 1e7, (1.01 * 1e7, 8.0 * 65536.0));
+    pod.call.check(&result).ok();
+    pod.call.del().ok();
+    node.assert_nothing_left(&pod);
+}
+
+#[test]
+fn s9_s13_foreign_plugins_get_a_request_in_cni_args_and_the_result_has_to_have_it() {
+    let (ip, mac) = ("10.9.0.7/24", "02:00:00:00:00:07");
+    let of = |name: &str, says: Value| spy(name, &json!({"says": says}));
+    let answer = |ip: &str, mac: Value| {
+        let interface = json!({"name": "net1", "sandbox": "/run/netns/x", "mac": mac});
+        json!({"cniVersion": "1.0.0", "interfaces": [interface], "ips": [{"address": ip, "interface": 0}]})
+    };
+    let silent = |made: &str| {
+        let mut network = of("silent", answer(ip, json!("")));
+        network["ADD"] = json!([format!("link add net1 address {made} type veth peer name other")]);
+        network["DEL"] = json!(["link del net1"]);
+        network
+    };
+    let mut by_ipam = bridged(3);
+    by_ipam["plugins"][0]["ipam"] = json!({"type": "spy"});
+    by_ipam["plugins"][0]["says"] = json!({"cniVersion": "1.0.0", "ips": [{"address": ip}]});
+    let networks = [
+        ("does", of("does", answer(ip, json!(mac)))),
+        ("silent", silent(mac)),
+        ("ipam", by_ipam),
+        ("other-ip", of("other-ip", answer("10.9.0.8/24", json!(mac)))),
+        ("other-mac", of("other-mac", answer(ip, json!("02:00:00:00:00:08")))),
+        ("silent-other", silent("02:00:00:00:00:08")),
+        ("nothing", spy("nothing", &json!({"says": null}))),
+    ];
+    let Some(node) = Node::new("in-args", &networks) else { return };
+    for (network, refusal) in [
+        ("does", None),
+        ("silent", None),
+        ("ipam", None),
+        ("other-ip", Some("ips 10.9.0.7/24 was asked for, and the plugins gave 10.9.0.8/24")),
+        ("other-mac", Some("mac 02:00:00:00:00:07 was asked for, and the plugins gave 02:00:00:00:00:08")),
+        ("silent-other", Some("mac 02:00:00:00:00:07 was asked for, and the plugins gave 02:00:00:00:00:08")),
+        ("nothing", Some("ips 10.9.0.7/24 was asked for, and the plugins gave none")),
+    ] {
+        calls();
+        let pod = node.pod(network, &json!([{"name": network, "ips": [ip], "mac": mac}]).to_string());
+        let added = pod.call.add();
+        let call = spied().remove(0);
+        let args = call["ARGS"].as_str().expect("a text").to_owned();
+        let is_behind = args.starts_with("IgnoreUnknown=1;") && args.ends_with(&format!(";MAC={mac};IP={ip}"));
+        assert!(is_behind, "{args}");
+        match refusal {
+            None => {
+                added.result();
+                pod.call.del().ok();
+            }
+            Some(words) => assert!(added.error().msg.contains(words), "{:?}", added.error()),
+        }
+        assert_eq!(calls().last().map(|call| call.starts_with("DEL")), Some(true), "{network}");
+        node.assert_nothing_left(&pod);
     }
 }
 

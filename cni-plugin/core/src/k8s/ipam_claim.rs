@@ -152,6 +152,7 @@ mod tests {
             definition: Definition::parse(conf, "red").unwrap(),
             runtime_config: Json::object_of([]),
             asked: Vec::new(),
+            cni_args: Vec::new(),
             default_route: None,
             ipam_claim: None,
             resource: None,

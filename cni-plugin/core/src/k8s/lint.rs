@@ -4,7 +4,7 @@ mod place;
 
 use super::annotation::{self, Invalid};
 use super::nad::{Definition, is_on_disk};
-use super::select::missing_capabilities;
+use super::request::{Way, missing};
 use super::selection::Selection;
 use super::{DEFAULT_NETWORK, NETWORKS, Nad, RESOURCE_NAME, names};
 use crate::cni::bounds::shortened;
@@ -318,10 +318,15 @@ pub fn of_item(text: &str, selection: &Selection, level: Level, what: String) ->
 pub fn capabilities(text: &str, selection: &Selection, definition: &Definition) -> Vec<Finding> {
     let json = Json::parse(text.as_bytes(), NETWORKS).unwrap_or(Json::Null);
     let mut judge = Judge { text, json: &json, findings: Vec::new() };
-    for (name, capability) in missing_capabilities(selection, definition) {
-        let path = [Step::Index(selection.item.saturating_sub(1)), key(name)];
-        let what = format!("no plugin of network {} has the capability {capability:?}", selection.object);
-        judge.note(Level::Error, &path, what);
+    for one in missing(selection, definition) {
+        let path = [Step::Index(selection.item.saturating_sub(1)), key(one.key)];
+        let lacks = format!("no plugin of network {} has the capability {:?}", selection.object, one.capability);
+        let (level, how) = match one.way {
+            Way::Refuse => (Level::Error, ""),
+            Way::Grant(_) | Way::Append(_) => (Level::Warning, "; braid serves it, other runtimes may not"),
+            Way::Args => (Level::Warning, "; it is passed in CNI_ARGS, which not every plugin reads"),
+        };
+        judge.note(level, &path, format!("{lacks}{how}"));
     }
     judge.findings
 }

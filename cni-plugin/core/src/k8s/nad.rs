@@ -203,6 +203,24 @@ impl Definition {
         Ok(())
     }
 
+    /// Has these plugins get what the runtime offers under this capability.
+    pub fn grant(&mut self, plugins: &[usize], capability: &str) -> Result<(), Error> {
+        for at in plugins {
+            let Some(plugin) = self.list.plugins.get_mut(*at) else { continue };
+            let mut all = plugin.object("capabilities")?.cloned().unwrap_or_else(|| Json::object_of([]));
+            all.set(capability, true);
+            plugin.set("capabilities", all);
+        }
+        Ok(())
+    }
+
+    /// Adds a plugin of this type with a capability behind the others.
+    pub fn append(&mut self, kind: &str, capability: &str) -> Result<(), Error> {
+        self.list.plugins.push(Json::object_of([("type", kind.into())]));
+        self.is_list = true;
+        self.grant(&[self.list.plugins.len() - 1], capability)
+    }
+
     /// Tells each plugin the device that it is to use.
     pub fn set_device(&mut self, device: &str) {
         for plugin in &mut self.list.plugins {

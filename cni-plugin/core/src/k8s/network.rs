@@ -1,7 +1,7 @@
 //! One network of a pod, ready to be attached: its configuration, its interface and what only this pod asks of it.
 
-use super::ObjectName;
 use super::nad::Definition;
+use super::{ObjectName, request};
 use crate::cni::{AddResult, Error, Json};
 use crate::name::{IfName, Mac};
 use std::net::IpAddr;
@@ -27,6 +27,8 @@ pub struct Network {
     pub runtime_config: Json,
     /// Keys of `runtime_config` that the pod itself asks for.
     pub asked: Vec<&'static str>,
+    /// Pairs that its plugins get in `CNI_ARGS`, behind the runtime's own.
+    pub cni_args: Vec<(&'static str, String)>,
     /// Gateways of the pod's default route; empty where the network's own is to be used, `None` where it has none.
     pub default_route: Option<Vec<IpAddr>>,
     /// The claim whose addresses it gets.
@@ -48,6 +50,11 @@ impl Network {
         self.definition
             .conf(&self.runtime_config)
             .map_err(|error| error.context(format_args!("network {}", self.name())))
+    }
+
+    /// `CNI_ARGS` of its plugins, where the runtime's are these.
+    pub fn args(&self, runtime: &str) -> String {
+        request::args(runtime, &self.cni_args)
     }
 
     /// Hands over a device.

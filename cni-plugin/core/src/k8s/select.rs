@@ -1,10 +1,10 @@
 //! The networks of a pod, in the order they are attached: decided from settings, selections and definitions.
 
-use super::nad::{Definition, Found};
+use super::nad::Found;
 use super::network::Network;
 use super::selection::Selection;
 use super::settings::{Origin, Settings};
-use super::{ObjectName, names};
+use super::{ObjectName, names, request};
 use crate::cni::{Error, Json};
 use crate::name::IfName;
 use std::collections::BTreeSet;
@@ -80,12 +80,13 @@ pub fn wanted(
 }
 
 /// The networks of a pod of this namespace whose default interface is `ifname`. `runtime_config` is what the runtime offers,
-/// which only the default network gets. Refuses what can't work before anything is run.
+/// which only the default network gets. If `is_strict`, plugins need a capability for each request. Refuses what can't work before anything is run.
 pub fn networks(
     found: Vec<(Choice, Found)>,
     namespace: &str,
     ifname: &IfName,
     runtime_config: Option<&Json>,
+    is_strict: bool,
 ) -> Result<Vec<Network>, Error> {
     let wanted: Vec<&Choice> = found.iter().map(|(wanted, _)| wanted).collect();
     refuse_two_routes(&wanted)?;
@@ -94,7 +95,7 @@ pub fn networks(
     all.map(|((wanted, found), ifname)| {
         let context = wanted.name();
         let runtime = runtime_config.filter(|_| wanted.is_default);
-        network(wanted, found, namespace, ifname, runtime).map_err(|error| error.context(context))
+        network(wanted, found, namespace, ifname, (runtime, is_strict)).map_err(|error| error.context(context))
     })
     .collect()
 }
@@ -104,17 +105,15 @@ fn network(
     Found { mut definition, object, resource }: Found,
     namespace: &str,
     ifname: IfName,
-    runtime: Option<&Json>,
+    (runtime, is_strict): (Option<&Json>, bool),
 ) -> Result<Network, Error> {
     let is_default = wanted.is_default;
     let mut runtime_config = runtime.cloned().unwrap_or_else(|| Json::object_of([]));
-    let mut asked = Vec::new();
+    let (mut asked, mut cni_args) = (Vec::new(), Vec::new());
     let (mut default_route, mut ipam_claim, mut device) = (None, None, None);
     if let Some(selection) = wanted.selection {
         refuse_two_sources(&selection, is_default)?;
-        if let Some((key, capability)) = missing_capabilities(&selection, &definition).first() {
-            return Err(Error::config(format!("{key:?}: none of its plugins has the capability {capability:?}")));
-        }
+        cni_args = request::serve(&selection, &mut definition, is_strict)?;
         for (capability, _, value) in selection.runtime_config() {
             runtime_config.set(capability, value);
             asked.push(capability);
@@ -131,17 +130,12 @@ fn network(
         definition,
         runtime_config,
         asked,
+        cni_args,
         default_route,
         ipam_claim,
         resource,
         device,
     })
-}
-
-/// The keys of a selection for which no plugin has the capability, each with that capability.
-pub fn missing_capabilities(selection: &Selection, definition: &Definition) -> Vec<(&'static str, &'static str)> {
-    let asked = selection.runtime_config().into_iter();
-    asked.filter(|(capability, ..)| !definition.has(capability)).map(|(capability, key, _)| (key, capability)).collect()
 }
 
 fn refuse_two_sources(selection: &Selection, is_default: bool) -> Result<(), Error> {

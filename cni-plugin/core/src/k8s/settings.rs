@@ -43,6 +43,8 @@ pub struct Settings {
     /// `statusPrefixLength`: addresses have their prefix; default false, as consumers expect. `statusGateway`: there is also
     /// the key `gateway` of Multus, which is none of the specification; default true, for its readers.
     pub status: Form,
+    /// `requireCapabilities`, default false: a request of a pod fails unless a plugin of the network has the capability for it.
+    pub require_capabilities: bool,
     /// Namespaces whose networks all pods may use: `globalNamespaces`, default `default`; `None` without
     /// `namespaceIsolation`.
     isolation: Option<Vec<String>>,
@@ -96,6 +98,7 @@ impl Settings {
                 with_prefix: json.bool_or("statusPrefixLength", false)?,
                 with_gateway: json.bool_or("statusGateway", true)?,
             },
+            require_capabilities: json.bool_or("requireCapabilities", false)?,
             isolation: if json.bool_or("namespaceIsolation", false)? { Some(global_namespaces(json)?) } else { None },
         }))
     }
@@ -152,7 +155,7 @@ fn inline_networks(json: &Json) -> Result<(Origin, Vec<Origin>), Error> {
 
 /// The configuration less what makes it one of pods.
 fn own_network(json: &Json) -> Json {
-    const OURS: [&str; 20] = [
+    const OURS: [&str; 21] = [
         "kubeconfig",
         "invalidAnnotation",
         "delegates",
@@ -169,6 +172,7 @@ fn own_network(json: &Json) -> Json {
         "auxiliaryCNIChainName",
         "statusPrefixLength",
         "statusGateway",
+        "requireCapabilities",
         "runtimeConfig",
         "prevResult",
         "cni.dev/valid-attachments",
@@ -322,6 +326,7 @@ mod tests {
             readiness_file: Some("/r".into()),
             auxiliary_chain: Some("aux".to_owned()),
             status: Form { with_prefix: false, with_gateway: true },
+            require_capabilities: false,
             isolation: Some(vec!["a".to_owned(), "b".to_owned()]),
         };
         assert_eq!(settings(thin), expected);

@@ -124,8 +124,8 @@ pub fn one_per_family(version: Version, is_ipv4: impl Iterator<Item = bool>) -> 
 
 fn requested(json: &Json, runtime: &Json, cni_args: &str) -> Result<Vec<IpAddr>, Error> {
     let args = CniArgs::parse(cni_args, &["IP"])?;
-    let mut all: Vec<(String, String)> =
-        args.get("IP").map(|ip| ("CNI_ARGS IP".to_owned(), ip.to_owned())).into_iter().collect();
+    let from_args = args.get("IP").into_iter().flat_map(|list| list.split(','));
+    let mut all: Vec<(String, String)> = from_args.map(|ip| ("CNI_ARGS IP".to_owned(), ip.trim().to_owned())).collect();
     for (place, texts) in [("args.cni.ips", args_ips(json)?), ("runtimeConfig.ips", runtime.strings("ips")?)] {
         all.extend(texts.into_iter().map(|text| (place.to_owned(), text)));
     }

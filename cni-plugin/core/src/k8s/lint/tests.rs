@@ -118,12 +118,18 @@ fn s10_what_a_network_can_not_serve_is_found_for_each_key() {
     let text = "[{\"name\":\"a\",\n\"mac\":\"02:00:00:00:00:01\",\n\"ips\":[\"10.0.0.1\"]}]";
     let selection = annotation::networks(text, "pods").unwrap().remove(0);
     let definition = |text: &str| Definition::parse(Json::parse(text.as_bytes(), "test").unwrap(), "a").unwrap();
-    let found = shown(&capabilities(text, &selection, &definition(r#"{"type":"t"}"#)));
-    let expected = [
-        r#"line 3: error: ips: ["10.0.0.1"]: no plugin of network pods/a has the capability "ips""#,
-        r#"line 2: error: mac: "02:00:00:00:00:01": no plugin of network pods/a has the capability "mac""#,
-    ];
-    assert_eq!(found, expected);
+    for (network, level, how) in [
+        (r#"{"type":"ipvlan"}"#, "error", ""),
+        (r#"{"type":"t"}"#, "warning", "; it is passed in CNI_ARGS, which not every plugin reads"),
+        (r#"{"type":"macvlan","ipam":{"type":"static"}}"#, "warning", "; braid serves it, other runtimes may not"),
+    ] {
+        let lacks = "no plugin of network pods/a has the capability";
+        let expected = [
+            format!(r#"line 3: {level}: ips: ["10.0.0.1"]: {lacks} "ips"{how}"#),
+            format!(r#"line 2: {level}: mac: "02:00:00:00:00:01": {lacks} "mac"{how}"#),
+        ];
+        assert_eq!(shown(&capabilities(text, &selection, &definition(network))), expected);
+    }
     let both = definition(r#"{"type":"t","capabilities":{"ips":true,"mac":true}}"#);
     assert_eq!(capabilities(text, &selection, &both), []);
 }

@@ -31,7 +31,7 @@ fn with_config(config: &str, wanted: Vec<Choice>, runtime: Option<&Json>) -> Res
         (wanted, Found { object, ..Found::of(definition) })
     };
     let all = wanted.into_iter().map(found).collect();
-    networks(all, "pods", &IfName::parse("eth0").unwrap(), runtime)
+    networks(all, "pods", &IfName::parse("eth0").unwrap(), runtime, true)
 }
 
 fn of(networks: &str) -> Result<Vec<Network>, Error> {

@@ -90,7 +90,8 @@ impl<'a> Finder<'a> {
         found.extend(self.auxiliary(&request.conf)?);
         let runtime_config = request.conf.json.object("runtimeConfig")?;
         let attachment = request.attachment.as_ref().ok_or_else(|| Error::env("ADD needs a container"))?;
-        select::networks(found, namespace, &attachment.ifname, runtime_config)
+        let is_strict = self.settings.require_capabilities;
+        select::networks(found, namespace, &attachment.ifname, runtime_config, is_strict)
     }
 
     /// The attachments of these networks, with the pod's devices and claims.
@@ -121,6 +122,7 @@ impl<'a> Finder<'a> {
         (attachment, path): (&Attachment, &[PathBuf]),
         others: &[Wanted],
     ) -> Result<(Wanted, Option<IpamClaim>), Error> {
+        let attachment = Attachment { args: network.args(&attachment.args), ..interface(attachment, &network.ifname) };
         let chain = Chain::parse(BRAID, netconf(network.conf()?, None)?, &attachment.args, path)
             .map_err(|err| err.context(format_args!("network {}", network.name())))?;
         let claim = self.claim(network, &chain, pod)?;
@@ -128,7 +130,7 @@ impl<'a> Finder<'a> {
         let claimed = claim.as_ref().map(of_network).transpose()?;
         let default_route = network.default_route.clone();
         let object = network.object.clone();
-        let new = Wanted::new(interface(attachment, &network.ifname), chain);
+        let new = Wanted::new(attachment, chain);
         Ok((Wanted { default_route, claim: claimed, object, ..new }, claim))
     }
 

@@ -1,0 +1,265 @@
+//! A pod's request to one of its networks: the plugins that get it, and the way it reaches them.
+//!
+//! ```text
+//!                  with the capability   without it
+//!  ips             runtimeConfig.ips     static, host-local: as if they had it; else CNI_ARGS IP=
+//!  mac             runtimeConfig.mac     the interface's type: as if it had it, or a `tuning` behind; else CNI_ARGS MAC=
+//!  bandwidth       runtimeConfig         `bandwidth`: as if it had it; else one behind
+//!  portMappings    runtimeConfig         `portmap` of the list: as if it had it; else refused
+//!  infiniband-guid runtimeConfig         refused
+//! ```
+//!
+//! Multus passes `IP=` and `MAC=` to all plugins, so foreign ones get both beside a capability too. The result is verified, so
+//! that a request which reaches nobody fails the pod.
+
+use super::nad::Definition;
+use super::selection::Selection;
+use crate::cni::{Error, Json};
+use crate::ipam::configuration;
+use crate::plugins;
+
+/// Types that take `runtimeConfig.mac` for the interface that they make or change.
+const TAKE_MAC: [&str; 6] = ["bridge", "macvlan", "netkit", "tap", "tuning", "flannel"];
+/// Types whose interface gets another hardware address by a `tuning` behind them. An ipvlan has its parent's.
+const TUNABLE: [&str; 5] = ["ptp", "veth", "vlan", "dummy", "host-device"];
+/// IPAMs that give exactly the addresses of `runtimeConfig.ips`.
+const TAKE_IPS: [&str; 2] = ["static", "host-local"];
+/// Keys of a limit in a network's own configuration, which outdo those of the runtime.
+const LIMITS: [&str; 4] = ["ingressRate", "ingressBurst", "egressRate", "egressBurst"];
+
+/// The way in which a request without a capability is served.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Way {
+    /// These plugins of the list get it as if they had the capability.
+    Grant(Vec<usize>),
+    /// A further plugin at the end of the list does it.
+    Append(&'static str),
+    /// Foreign plugins get it in `CNI_ARGS`.
+    Args,
+    /// It can't be served.
+    Refuse,
+}
+
+/// Gives a pod's request to the plugins of its network; returns what each foreign one gets in `CNI_ARGS`. If `is_strict`, a
+/// plugin without the capability gets nothing, in the words of the specification.
+pub fn serve(
+    selection: &Selection,
+    definition: &mut Definition,
+    is_strict: bool,
+) -> Result<Vec<(&'static str, String)>, Error> {
+    for Missing { key, capability, way } in missing(selection, definition) {
+        match way {
+            Way::Refuse => return Err(refused(key, capability)),
+            _ if is_strict => return Err(refused(key, capability)),
+            Way::Grant(plugins) => definition.grant(&plugins, capability)?,
+            Way::Append(kind) => definition.append(kind, capability)?,
+            Way::Args => {}
+        }
+    }
+    let mut args = Vec::new();
+    if is_strict || !has_foreign(definition) {
+        return Ok(args);
+    }
+    args.extend(selection.mac.map(|mac| ("MAC", mac.to_string())));
+    if !selection.ips.is_empty() {
+        args.push(("IP", selection.ips.join(",")));
+    }
+    Ok(args)
+}
+
+/// A request for which no plugin of the network has the capability.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Missing {
+    /// The key of the annotation.
+    pub key: &'static str,
+    /// The capability.
+    pub capability: &'static str,
+    /// The way in which it is served.
+    pub way: Way,
+}
+
+/// The requests of a selection for which no plugin has the capability.
+pub fn missing(selection: &Selection, definition: &Definition) -> Vec<Missing> {
+    let asked = selection.runtime_config().into_iter().map(|(capability, key, _)| (capability, key));
+    let of = |(capability, key)| Missing { key, capability, way: way(capability, definition) };
+    asked.filter(|(capability, _)| !definition.has(capability)).map(of).collect()
+}
+
+fn way(capability: &str, definition: &Definition) -> Way {
+    let of_type = |kinds: &[&str]| places(definition, |plugin| kinds.contains(&kind(plugin)));
+    let or_args = || if has_foreign(definition) { Way::Args } else { Way::Refuse };
+    match capability {
+        "ips" => {
+            let takes = |plugin: &Json| {
+                kind(plugin) == "flannel"
+                    || is_ours(plugin) && ipam(plugin).is_some_and(|ipam| TAKE_IPS.contains(&ipam))
+            };
+            grant(places(definition, takes)).unwrap_or_else(or_args)
+        }
+        "mac" => match grant(of_type(&TAKE_MAC)) {
+            Some(way) => way,
+            None if of_type(&TUNABLE).is_empty() => or_args(),
+            None => Way::Append("tuning"),
+        },
+        "bandwidth" => match of_type(&["bandwidth"]) {
+            all if all.is_empty() => Way::Append("bandwidth"),
+            all if all.iter().any(|at| has_limit(definition, *at)) => Way::Refuse,
+            all => Way::Grant(all),
+        },
+        "portMappings" => grant(of_type(&["portmap"])).unwrap_or(Way::Refuse),
+        _ => Way::Refuse,
+    }
+}
+
+fn grant(places: Vec<usize>) -> Option<Way> {
+    if places.is_empty() { None } else { Some(Way::Grant(places)) }
+}
+
+fn places(definition: &Definition, is_it: impl Fn(&Json) -> bool) -> Vec<usize> {
+    let numbered = definition.plugins().iter().enumerate();
+    numbered.filter(|(_, plugin)| is_it(plugin)).map(|(at, _)| at).collect()
+}
+
+fn kind(plugin: &Json) -> &str {
+    plugin.get("type").and_then(Json::as_str).unwrap_or_default()
+}
+
+fn ipam(plugin: &Json) -> Option<&str> {
+    plugin.get("ipam")?.get("type")?.as_str().filter(|kind| !kind.is_empty())
+}
+
+fn is_ours(plugin: &Json) -> bool {
+    plugins::TYPES.contains(&kind(plugin))
+}
+
+/// True if a plugin or an IPAM of the list is another program.
+fn has_foreign(definition: &Definition) -> bool {
+    let is_foreign_ipam = |kind: &str| !configuration::TYPES.contains(&kind);
+    definition.plugins().iter().any(|plugin| !is_ours(plugin) || ipam(plugin).is_some_and(is_foreign_ipam))
+}
+
+/// True if the limit of the plugin at `at` is the network's own, which no pod changes.
+fn has_limit(definition: &Definition, at: usize) -> bool {
+    definition.plugins().get(at).is_some_and(|plugin| LIMITS.iter().any(|key| plugin.get(key).is_some()))
+}
+
+fn refused(key: &str, capability: &str) -> Error {
+    Error::config(format!("{key:?}: none of its plugins has the capability {capability:?}"))
+}
+
+/// `CNI_ARGS` of the runtime with further pairs, of which a plugin ignores those that it does not know.
+pub fn args(runtime: &str, more: &[(&str, String)]) -> String {
+    if more.is_empty() {
+        return runtime.to_owned();
+    }
+    let mut pairs: Vec<String> = runtime.split(';').filter(|pair| !pair.is_empty()).map(str::to_owned).collect();
+    let ignores = |pair: &String| {
+        pair.split_once('=')
+            .is_some_and(|(key, value)| key == "IgnoreUnknown" && (value == "1" || value.eq_ignore_ascii_case("true")))
+    };
+    if !pairs.iter().any(ignores) {
+        pairs.push("IgnoreUnknown=1".to_owned());
+    }
+    pairs.extend(more.iter().map(|(key, value)| format!("{key}={value}")));
+    pairs.join(";")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::k8s::selection::Item;
+
+    fn json(text: &str) -> Json {
+        Json::parse(text.as_bytes(), "test").unwrap()
+    }
+
+    fn selection(keys: &str) -> Selection {
+        let json = json(&format!(r#"{{"name":"n",{keys}}}"#));
+        Selection::parse(&Item { annotation: "test", number: 1, json: &json }, "ns").unwrap()
+    }
+
+    fn list(plugins: &str) -> Definition {
+        Definition::parse(json(&format!(r#"{{"name":"n","cniVersion":"1.0.0","plugins":[{plugins}]}}"#)), "n").unwrap()
+    }
+
+    const IPS: &str = r#""ips":["10.0.0.5/24","fd00::5"]"#;
+    const MAC: &str = r#""mac":"02:00:00:00:00:01""#;
+    const RATE: &str = r#""bandwidth":{"ingressRate":1000}"#;
+    const PORTS: &str = r#""portMappings":[{"hostPort":1,"containerPort":2}]"#;
+
+    #[test]
+    fn s10_a_request_without_capability_reaches_each_plugin_that_can_serve_it() {
+        let (host_local, fixed) = (r#""ipam":{"type":"host-local"}"#, r#""ipam":{"type":"static"}"#);
+        let (dhcp, other) = (r#""ipam":{"type":"dhcp"}"#, r#""ipam":{"type":"whereabouts"}"#);
+        for (keys, plugins, way) in [
+            (IPS, format!(r#"{{"type":"ptp",{host_local}}}"#), Way::Grant(vec![0])),
+            (IPS, format!(r#"{{"type":"t"}},{{"type":"vlan",{fixed}}}"#), Way::Grant(vec![1])),
+            (IPS, r#"{"type":"flannel"}"#.to_owned(), Way::Grant(vec![0])),
+            (IPS, format!(r#"{{"type":"sriov",{host_local}}}"#), Way::Args),
+            (IPS, format!(r#"{{"type":"bridge",{other}}}"#), Way::Args),
+            (IPS, format!(r#"{{"type":"bridge",{dhcp}}}"#), Way::Refuse),
+            (IPS, r#"{"type":"bridge"}"#.to_owned(), Way::Refuse),
+            (MAC, r#"{"type":"bridge"},{"type":"tuning"}"#.to_owned(), Way::Grant(vec![0, 1])),
+            (MAC, r#"{"type":"host-device"},{"type":"tuning"}"#.to_owned(), Way::Grant(vec![1])),
+            (MAC, r#"{"type":"vlan"}"#.to_owned(), Way::Append("tuning")),
+            (MAC, r#"{"type":"sriov"}"#.to_owned(), Way::Args),
+            (MAC, r#"{"type":"ipvlan"}"#.to_owned(), Way::Refuse),
+            (RATE, r#"{"type":"ptp"}"#.to_owned(), Way::Append("bandwidth")),
+            (RATE, r#"{"type":"ptp"},{"type":"bandwidth"}"#.to_owned(), Way::Grant(vec![1])),
+            (RATE, r#"{"type":"ptp"},{"type":"bandwidth","egressRate":5}"#.to_owned(), Way::Refuse),
+            (PORTS, r#"{"type":"ptp"},{"type":"portmap"}"#.to_owned(), Way::Grant(vec![1])),
+            (PORTS, r#"{"type":"t"}"#.to_owned(), Way::Refuse),
+            (r#""infiniband-guid":"24:8a:07:03:00:8d:ae:2e""#, r#"{"type":"t"}"#.to_owned(), Way::Refuse),
+        ] {
+            let ways: Vec<Way> = missing(&selection(keys), &list(&plugins)).into_iter().map(|one| one.way).collect();
+            assert_eq!(ways, std::slice::from_ref(&way), "{keys} {plugins}");
+            let (mut served, mut strict) = (list(&plugins), list(&plugins));
+            assert_eq!(serve(&selection(keys), &mut served, false).is_ok(), way != Way::Refuse, "{keys} {plugins}");
+            assert!(serve(&selection(keys), &mut strict, true).is_err());
+            if matches!(way, Way::Grant(_) | Way::Append(_)) {
+                assert_eq!(missing(&selection(keys), &served), []);
+            }
+        }
+    }
+
+    #[test]
+    fn a_plugin_of_its_own_becomes_a_list_where_another_one_serves_the_pod() {
+        let mut single = Definition::parse(json(r#"{"name":"n","type":"vlan","cniVersion":"1.0.0"}"#), "n").unwrap();
+        serve(&selection(&format!("{MAC},{RATE}")), &mut single, false).unwrap();
+        assert_eq!(single.types().collect::<Vec<_>>(), ["vlan", "tuning", "bandwidth"]);
+        let conf = single.conf(&json(r#"{"mac":"02:00:00:00:00:01"}"#)).unwrap();
+        assert_eq!(conf.get("type").unwrap().as_str(), Some("braid"));
+    }
+
+    #[test]
+    fn foreign_plugins_get_the_request_in_cni_args_beside_a_capability_too() {
+        let both = selection(&format!("{IPS},{MAC}"));
+        for (plugins, is_strict, expected) in [
+            (r#"{"type":"t"}"#, false, &[("MAC", "02:00:00:00:00:01"), ("IP", "10.0.0.5/24,fd00::5")][..]),
+            (
+                r#"{"type":"t","capabilities":{"ips":true,"mac":true}}"#,
+                false,
+                &[("MAC", "02:00:00:00:00:01"), ("IP", "10.0.0.5/24,fd00::5")],
+            ),
+            (r#"{"type":"t","capabilities":{"ips":true,"mac":true}}"#, true, &[]),
+            (r#"{"type":"bridge","ipam":{"type":"static"}}"#, false, &[]),
+        ] {
+            let args = serve(&both, &mut list(plugins), is_strict).unwrap();
+            let args: Vec<(&str, &str)> = args.iter().map(|(key, value)| (*key, value.as_str())).collect();
+            assert_eq!(args, expected, "{plugins}");
+        }
+    }
+
+    #[test]
+    fn the_runtimes_arguments_stay_before_those_of_the_pod() {
+        let more = [("MAC", "m".to_owned()), ("IP", "a,b".to_owned())];
+        for (runtime, expected) in [
+            ("", "IgnoreUnknown=1;MAC=m;IP=a,b"),
+            ("IgnoreUnknown=true;K=v=w;", "IgnoreUnknown=true;K=v=w;MAC=m;IP=a,b"),
+            ("K=v", "K=v;IgnoreUnknown=1;MAC=m;IP=a,b"),
+        ] {
+            assert_eq!(args(runtime, &more), expected);
+        }
+        assert_eq!(args("K=v;", &[]), "K=v;", "as it is");
+    }
+}
