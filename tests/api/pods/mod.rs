@@ -1,6 +1,7 @@
 //! A pod's networks by the binary: braid as a runtime calls it, judged by the kernel, by `kubectl` and by a foreign plugin that
 //! writes down how it was called. Tests have the numbers of the requirements of the multi-network specification in their names.
 
+mod chained;
 mod claims;
 mod devices;
 mod faults;

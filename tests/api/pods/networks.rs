@@ -39,7 +39,7 @@ fn n2_n5_n6_n7_n8_n11_a_network_is_in_its_object_or_on_disk_by_its_name() {
 }
 
 /// libcni's command line, `$BRAID_CNITOOL` or where `cargo xtask test` puts it.
-fn cnitool() -> Option<PathBuf> {
+pub(super) fn cnitool() -> Option<PathBuf> {
     let cached = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache/braid/tools/cnitool");
     Some(std::env::var_os("BRAID_CNITOOL").map_or_else(cached, PathBuf::from)).filter(|path| path.is_file())
 }

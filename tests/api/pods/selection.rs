@@ -326,8 +326,7 @@ fn s9_s13_foreign_plugins_get_a_request_in_cni_args_and_the_result_has_to_have_i
         calls();
         let pod = node.pod(network, &json!([{"name": network, "ips": [ip], "mac": mac}]).to_string());
         let added = pod.call.add();
-        let call = spied().remove(0);
-        let args = call["ARGS"].as_str().expect("a text").to_owned();
+        let args = spied()[0]["ARGS"].as_str().expect("a text").to_owned();
         let is_behind = args.starts_with("IgnoreUnknown=1;") && args.ends_with(&format!(";MAC={mac};IP={ip}"));
         assert!(is_behind, "{args}");
         match refusal {

@@ -3,7 +3,8 @@
 #![no_main]
 
 use braid_core::cni::Json;
-use braid_core::k8s::nad::{Definition, DiskFile, of_disk};
+use braid_core::k8s::nad::Definition;
+use braid_core::k8s::on_disk::{DiskFile, of_disk};
 use braid_core::k8s::settings::PodRef;
 use braid_core::k8s::{annotation, device_info, lint, status};
 use libfuzzer_sys::fuzz_target;
@@ -32,7 +33,12 @@ fuzz_target!(|text: &str| {
         let conf = definition.conf(&Json::Null).expect("what was read can be called");
         assert!(Definition::parse(conf, "a").is_ok());
     }
-    let _ = of_disk("a", &[DiskFile { name: "a.conf".to_owned(), bytes: text.as_bytes().to_vec() }]);
+    let file = |name: &str| DiskFile { name: name.to_owned(), bytes: text.as_bytes().to_vec() };
+    let (list, plugins) = ([file("a.conflist")], [file("b.conf")]);
+    if let Ok(found) = of_disk("a", &list) {
+        assert!(found.folder().ok().flatten().is_none_or(is_plain));
+        let _ = found.definition(&plugins);
+    }
     let written = status::rewrite(Some(text), Some("[]"), vec![Json::object_of([("name", "a".into())])]);
     assert!(matches!(Json::parse(written.as_bytes(), "own status"), Ok(Json::Array(entries)) if !entries.is_empty()));
     let _ = device_info::parse(text.as_bytes());

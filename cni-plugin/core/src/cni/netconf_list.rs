@@ -188,6 +188,11 @@ fn list_version(json: &Json) -> Result<Version, Error> {
     Version::among(chosen, &Version::ALL)
 }
 
+/// `loadOnlyInlinedPlugins`: no plugin of the list lies in a file beside it.
+pub fn only_inlined(json: &Json) -> Result<bool, Error> {
+    flag(json, "loadOnlyInlinedPlugins")
+}
+
 /// A boolean that may also be written as a string, in any case.
 fn flag(json: &Json, key: &str) -> Result<bool, Error> {
     match json.get(key) {

@@ -18,6 +18,7 @@ pub mod multus_cache;
 pub mod nad;
 pub mod names;
 pub mod network;
+pub mod on_disk;
 pub mod request;
 pub mod select;
 pub mod selection;

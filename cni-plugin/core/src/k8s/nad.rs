@@ -2,7 +2,6 @@
 
 use super::settings::key_of_pods;
 use super::{Nad, ObjectName, RESOURCE_NAME};
-use crate::cni::bounds::{listed, shortened};
 use crate::cni::netconf::check_plugin_type;
 use crate::cni::{Error, Injected, Json, NetConf, NetConfList, Version};
 use std::rc::Rc;
@@ -13,15 +12,6 @@ const BRAID: &str = "braid";
 const MAX_PLUGINS: usize = 64;
 /// Keys of `args` for all plugins.
 const CNI: &str = "cni";
-
-/// A file of the folder of networks.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DiskFile {
-    /// Its name without the folder.
-    pub name: String,
-    /// All of it.
-    pub bytes: Vec<u8>,
-}
 
 /// The configuration of a network: one plugin, or a list.
 #[derive(Debug, Clone)]
@@ -42,11 +32,11 @@ pub struct Found {
 }
 
 impl Found {
-    /// The network of a NetworkAttachmentDefinition: its own configuration, else the one among `files` that has its name.
-    pub fn of_nad(nad: &Nad, files: &[DiskFile]) -> Result<Self, Error> {
+    /// The network of a NetworkAttachmentDefinition: its own configuration, else the one that `on_disk` finds by its name.
+    pub fn of_nad(nad: &Nad, on_disk: impl FnOnce(&str) -> Result<Definition, Error>) -> Result<Self, Error> {
         let context = |error: Error| error.context(format_args!("network {}", nad.name));
         let definition = if is_on_disk(nad) {
-            of_disk(&nad.name.name, files).map_err(context)?
+            on_disk(&nad.name.name).map_err(context)?
         } else {
             let json = Json::parse(nad.config.as_bytes(), "spec.config").map_err(context)?;
             Definition::parse(json, &nad.name.name).map_err(|error| context(error.context("spec.config")))?
@@ -64,66 +54,6 @@ impl Found {
 /// True if the network of a NetworkAttachmentDefinition is one of the node's files.
 pub fn is_on_disk(nad: &Nad) -> bool {
     nad.config.trim().is_empty()
-}
-
-/// The network of this name among the files of a folder: lists before single plugins, each in the order of file names. What
-/// can't be read is passed over.
-pub fn of_disk(name: &str, files: &[DiskFile]) -> Result<Definition, Error> {
-    let mut unreadable = Vec::new();
-    for file in in_order(files) {
-        match Json::parse(&file.bytes, &file.name) {
-            Ok(json) if json.get("name").and_then(Json::as_str) == Some(name) => {
-                return Definition::parse(json, name).map_err(|error| error.context(&file.name));
-            }
-            Ok(_) => {}
-            Err(error) => unreadable.push(error.msg),
-        }
-    }
-    let but = if unreadable.is_empty() { String::new() } else { format!("; not read: {}", listed(unreadable)) };
-    Err(Error::config(format!("no configuration has the name {:?}, of {} files{but}", shortened(name), files.len())))
-}
-
-/// The first network of a folder by file name; its name is `name` where it has none.
-pub fn first_of_folder(name: &str, files: &[DiskFile]) -> Result<Definition, Error> {
-    let mut known: Vec<&DiskFile> = files.iter().filter(|file| rank(file).is_some()).collect();
-    known.sort_by(|a, b| a.name.cmp(&b.name));
-    let first = known
-        .first()
-        .ok_or_else(|| Error::config(format!("{}: no .conf, .conflist or .json there", shortened(name))))?;
-    of_file(name, first)
-}
-
-/// The network of one file; its name is `name` where it has none.
-pub fn of_file(name: &str, file: &DiskFile) -> Result<Definition, Error> {
-    let json = Json::parse(&file.bytes, &file.name)?;
-    Definition::parse(json, name).map_err(|error| error.context(&file.name))
-}
-
-/// All plugins of a folder as one network, in the order of file names; `None` where it has none.
-pub fn chain_of_folder(name: &str, version: Version, files: &[DiskFile]) -> Result<Option<Definition>, Error> {
-    let mut known: Vec<&DiskFile> = files.iter().filter(|file| rank(file).is_some()).collect();
-    known.sort_by(|a, b| a.name.cmp(&b.name));
-    let plugins = known.into_iter().map(|file| Json::parse(&file.bytes, &file.name)).collect::<Result<Vec<_>, _>>()?;
-    if plugins.is_empty() {
-        return Ok(None);
-    }
-    let list = [("name", name.into()), ("cniVersion", version.as_str().into()), ("plugins", plugins.into())];
-    Definition::parse(Json::object_of(list), name).map(Some)
-}
-
-/// Lists first.
-fn in_order(files: &[DiskFile]) -> Vec<&DiskFile> {
-    let mut ranked: Vec<(u8, &DiskFile)> = files.iter().filter_map(|file| Some((rank(file)?, file))).collect();
-    ranked.sort_by(|(a, first), (b, second)| a.cmp(b).then_with(|| first.name.cmp(&second.name)));
-    ranked.into_iter().map(|(_, file)| file).collect()
-}
-
-fn rank(file: &DiskFile) -> Option<u8> {
-    match file.name.rsplit_once('.')?.1 {
-        "conflist" => Some(0),
-        "conf" | "json" => Some(1),
-        _ => None,
-    }
 }
 
 impl Definition {

@@ -15,7 +15,7 @@ use braid_core::cni;
 use braid_core::k8s::ObjectName;
 use braid_core::k8s::device_info;
 use braid_core::k8s::dynamic::Given;
-use braid_core::k8s::nad::DiskFile;
+use braid_core::k8s::on_disk::DiskFile;
 use braid_core::k8s::settings::Settings;
 use braid_core::k8s::source::Source;
 use braid_core::plan::facts::{Facts, LinkFact, Need};
@@ -50,6 +50,10 @@ pub trait Machine {
 
     /// Reads the files of a folder, or the one file of this path; none where there is nothing.
     fn files(&self, path: &Path) -> Result<Vec<DiskFile>, cni::Error>;
+
+    /// Reads the plugins of a list that lie in this folder beside it; none where there is no such folder. Fails unless each can
+    /// be read: a pod must not start without one of them.
+    fn plugins_beside(&self, folder: &Path) -> Result<Vec<DiskFile>, cni::Error>;
 
     /// Asks the kubelet for the devices of a pod.
     fn devices(&self, pod: &ObjectName) -> Result<Given, cni::Error>;
@@ -106,6 +110,10 @@ impl Machine for This {
 
     fn files(&self, path: &Path) -> Result<Vec<DiskFile>, cni::Error> {
         source::files::read(path)
+    }
+
+    fn plugins_beside(&self, folder: &Path) -> Result<Vec<DiskFile>, cni::Error> {
+        source::files::plugins(folder)
     }
 
     fn devices(&self, pod: &ObjectName) -> Result<Given, cni::Error> {

@@ -1,7 +1,7 @@
 //! Networks on disk, and the file by which a default network says that it is ready.
 
 use braid_core::cni::Error;
-use braid_core::k8s::nad::DiskFile;
+use braid_core::k8s::on_disk::{DiskFile, PLUGIN};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use std::fs;
@@ -33,6 +33,34 @@ pub fn read(path: &Path) -> Result<Vec<DiskFile>, Error> {
         is_readable.then(|| fs::read(path).ok()).flatten().map(|bytes| DiskFile { name, bytes })
     };
     Ok(paths.iter().filter_map(file).collect())
+}
+
+/// The plugins in a folder beside their list, by libcni's rule: all files of that ending, each of which has to be readable.
+pub fn plugins(folder: &Path) -> Result<Vec<DiskFile>, Error> {
+    let fail = |path: &Path, err: &io::Error| Error::io(format!("read {}: {err}", path.display()));
+    // Opened at once: an ordinary call finds no such folder.
+    let entries = match fs::read_dir(folder) {
+        Err(err) if matches!(err.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(Vec::new());
+        }
+        Err(err) => return Err(fail(folder, &err)),
+        Ok(entries) => entries,
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|err| fail(folder, &err))?;
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        let path = entry.path();
+        if !name.ends_with(PLUGIN) || entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
+        let meta = fs::metadata(&path).map_err(|err| fail(&path, &err))?;
+        if !meta.is_file() || meta.len() > MAX_BYTES {
+            return Err(fail(&path, &io::Error::other(format!("it is no file of {MAX_BYTES} bytes at most"))));
+        }
+        files.push(DiskFile { name, bytes: fs::read(&path).map_err(|err| fail(&path, &err))? });
+    }
+    Ok(files)
 }
 
 /// Waits until a file is there; false where it did not appear in time.

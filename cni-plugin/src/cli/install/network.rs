@@ -5,7 +5,8 @@ use super::folder::Bin;
 use super::plan::Entry;
 use super::root::Presence;
 use braid_core::cni::{Json, NetConf, NetConfList};
-use braid_core::k8s::nad::{self, Definition, DiskFile};
+use braid_core::k8s::nad::Definition;
+use braid_core::k8s::on_disk::{self, DiskFile, OnDisk};
 use braid_core::k8s::settings::{Origin, Settings};
 use braid_core::k8s::takeover::{self, Conf, Known};
 use braid_core::plugins;
@@ -218,10 +219,12 @@ impl Site<'_> {
                 }
                 let seen = self.bin.root.seen(path);
                 if seen.is_dir() {
-                    nad::first_of_folder(name, &self.files(path))
+                    let files = self.files(path);
+                    on_disk::first_of_folder(name, &files).and_then(|network| self.with_beside(network, path))
                 } else {
                     let bytes = fs::read(&seen).map_err(|err| format!("read {name}: {err}"))?;
-                    nad::of_file(name, &DiskFile { name: name.clone(), bytes })
+                    let (file, folder) = (DiskFile { name: name.clone(), bytes }, path.parent().unwrap_or(path));
+                    on_disk::of_file(name, &file).and_then(|network| self.with_beside(network, folder))
                 }
             }
             // An object of the API comes before a file.
@@ -231,6 +234,12 @@ impl Site<'_> {
             },
         };
         found.map(Some).map_err(text)
+    }
+
+    /// A network of a file in `folder`, with the plugins of the folder beside it.
+    fn with_beside(&self, network: OnDisk<'_>, folder: &Path) -> Result<Definition, braid_core::cni::Error> {
+        let files = network.folder()?.map_or_else(Vec::new, |name| self.files(&folder.join(name)));
+        network.definition(&files)
     }
 
     /// Refuses a plugin, its IPAM or its delegate that no program of the node does. `is_native`: this program does its own

@@ -1,5 +1,6 @@
 use super::*;
 use crate::cni::Code;
+use crate::k8s::on_disk::{DiskFile, of_disk};
 use std::collections::BTreeMap;
 
 fn nad(name: &str, config: &str) -> Nad {
@@ -7,12 +8,16 @@ fn nad(name: &str, config: &str) -> Nad {
     Nad { name, config: config.to_owned(), annotations: BTreeMap::new() }
 }
 
+fn nowhere(name: &str) -> Result<Definition, Error> {
+    of_disk(name, &[])?.definition(&[])
+}
+
 fn files(all: &[(&str, &str)]) -> Vec<DiskFile> {
     all.iter().map(|(name, text)| DiskFile { name: (*name).to_owned(), bytes: text.as_bytes().to_vec() }).collect()
 }
 
 fn definition(config: &str) -> Definition {
-    Found::of_nad(&nad("a", config), &[]).unwrap().definition
+    Found::of_nad(&nad("a", config), nowhere).unwrap().definition
 }
 
 fn types(definition: &Definition) -> String {
@@ -39,11 +44,11 @@ fn n2_n5_n6_n7_n9_a_network_is_found_in_its_object_then_in_a_list_then_in_a_file
         ("", vec![other, text], None),
         ("", vec![], None),
     ] {
-        let found = Found::of_nad(&nad("x", config), &files(&on_disk));
+        let found = Found::of_nad(&nad("x", config), |name| of_disk(name, &files(&on_disk))?.definition(&[]));
         let found = found.map(|found| types(&found.definition)).map_err(|error| error.code);
         assert_eq!(found, expected.map(str::to_owned).ok_or(Code::InvalidConfig), "{config} {on_disk:?}");
     }
-    let error = Found::of_nad(&nad("x", ""), &files(&[other])).unwrap_err();
+    let error = Found::of_nad(&nad("x", ""), |name| of_disk(name, &files(&[other]))?.definition(&[])).unwrap_err();
     assert_eq!(error.msg, r#"network pods/x: no configuration has the name "x", of 1 files"#);
 }
 
@@ -51,11 +56,11 @@ fn n2_n5_n6_n7_n9_a_network_is_found_in_its_object_then_in_a_list_then_in_a_file
 fn n8_a_broken_file_that_is_another_networks_does_not_matter() {
     let broken = [("00-broken.conflist", "{"), ("01-broken.conf", "\u{0}"), ("02-y.conf", r#"{"name":"y"}"#)];
     let good = ("03-x.conf", r#"{"name":"x","type":"good"}"#);
-    let found = of_disk("x", &files(&[broken[0], broken[1], broken[2], good])).unwrap();
+    let found = of_disk("x", &files(&[broken[0], broken[1], broken[2], good])).unwrap().definition(&[]).unwrap();
     assert_eq!(types(&found), "good");
     let error = of_disk("x", &files(&broken)).unwrap_err();
     assert!(error.msg.contains("of 3 files; not read: 00-broken.conflist: invalid JSON"), "{error}");
-    let error = of_disk("y", &files(&broken)).unwrap_err();
+    let error = of_disk("y", &files(&broken)).unwrap().definition(&[]).unwrap_err();
     assert_eq!(error.msg, "02-y.conf: no plugin name provided");
 }
 
@@ -93,7 +98,7 @@ fn a_network_that_can_not_be_called_is_refused_with_its_name() {
         (r#"{"type":"braid","delegates":[{"type":"t"}]}"#, Code::InvalidConfig),
         (r#"{"type":"t","cniVersion":"9.0.0"}"#, Code::IncompatibleVersion),
     ] {
-        let error = Found::of_nad(&nad("a", config), &[]).unwrap_err();
+        let error = Found::of_nad(&nad("a", config), nowhere).unwrap_err();
         assert_eq!(error.code, code, "{config}: {error}");
         assert!(error.msg.starts_with("network pods/a: spec.config: "), "{error}");
     }
@@ -186,23 +191,6 @@ fn a_device_is_told_to_every_plugin() {
 }
 
 #[test]
-fn a_folder_gives_its_first_network_or_a_chain_of_all() {
-    let all = files(&[
-        ("20-b.conf", r#"{"type":"b"}"#),
-        ("10-a.conflist", r#"{"plugins":[{"type":"a"}]}"#),
-        ("00-readme.txt", "x"),
-    ]);
-    let first = first_of_folder("pods", &all).unwrap();
-    assert_eq!((first.name(), types(&first).as_str()), ("pods", "a"));
-    assert!(first_of_folder("pods", &all[2..]).is_err());
-    let chain = files(&[("2.conf", r#"{"type":"b"}"#), ("1.conf", r#"{"type":"a","x":1}"#)]);
-    let chain = chain_of_folder("aux", Version::V1_0_0, &chain).unwrap().unwrap();
-    assert_eq!((chain.name(), chain.version(), types(&chain).as_str()), ("aux", Version::V1_0_0, "a,b"));
-    assert!(chain_of_folder("aux", Version::V1_0_0, &all[2..]).unwrap().is_none());
-    assert!(chain_of_folder("aux", Version::V1_0_0, &files(&[("1.conf", "{")])).is_err());
-}
-
-#[test]
 fn hostile_networks_are_refused_with_a_short_message() {
     let deep = format!(r#"{{"type":"t","x":{}}}"#, "[".repeat(200_000));
     let long = format!(r#"{{"type":"{}"}}"#, "../".repeat(300_000));
@@ -217,7 +205,7 @@ fn hostile_networks_are_refused_with_a_short_message() {
         r#"{"type":".."}"#,
         r#"{"name":"..","type":"t"}"#,
     ] {
-        let error = Found::of_nad(&nad("a", config), &[]).unwrap_err();
+        let error = Found::of_nad(&nad("a", config), nowhere).unwrap_err();
         assert!(error.to_string().len() < 300, "{error}");
     }
 }

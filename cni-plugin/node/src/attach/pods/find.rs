@@ -1,5 +1,6 @@
 //! Finding a pod's networks: the pod and NetworkAttachmentDefinitions by the source, other networks among the node's files.
 
+use super::chained::Chained;
 use super::publish::{OfNetwork, Publisher};
 use super::{claims, devices, interface, netconf};
 use crate::apply::host::Machine;
@@ -7,8 +8,9 @@ use crate::attach::chain::{BRAID, Chain};
 use crate::attach::invocation::{Invocation, Wanted};
 use braid_core::cni::{Attachment, Code, Error, Json, NetConf, Request};
 use braid_core::k8s::asked::Asked;
-use braid_core::k8s::nad::{self, Definition, DiskFile, Found};
+use braid_core::k8s::nad::{Definition, Found};
 use braid_core::k8s::network::Network;
+use braid_core::k8s::on_disk::{self, DiskFile};
 use braid_core::k8s::select::{self, Choice};
 use braid_core::k8s::settings::{Origin, PodRef, Settings};
 use braid_core::k8s::source::{Event, Severity, Source, SourceError};
@@ -26,6 +28,7 @@ pub(super) struct Finder<'a> {
     source: Option<Box<dyn Source>>,
     /// Files of `confDir`, read once.
     files: Option<Vec<DiskFile>>,
+    chained: Chained,
 }
 
 /// A pod with what it is to be attached to, and the definitions of that.
@@ -43,7 +46,7 @@ impl<'a> Finder<'a> {
 
     /// The same, with a source of its own.
     pub(super) fn of(settings: &'a Settings, machine: &'a dyn Machine, source: Option<Box<dyn Source>>) -> Self {
-        Self { settings, machine, source, files: None }
+        Self { settings, machine, source, files: None, chained: Chained::default() }
     }
 
     /// The source of objects, if it was asked.
@@ -84,7 +87,7 @@ impl<'a> Finder<'a> {
     ) -> Result<Vec<Network>, Error> {
         let mut found = Vec::new();
         for choice in choices {
-            let one = self.found(&choice, nads)?;
+            let one = self.found(&choice, nads, &request.conf)?;
             found.push((choice, one));
         }
         found.extend(self.auxiliary(&request.conf)?);
@@ -180,51 +183,65 @@ impl<'a> Finder<'a> {
     }
 
     /// The network that a choice means.
-    fn found(&mut self, choice: &Choice, nads: &[Nad]) -> Result<Found, Error> {
-        let object = choice.object(self.settings);
-        if let Some(nad) = nads.iter().find(|nad| Some(&nad.name) == object.as_ref()) {
-            let files = if nad::is_on_disk(nad) { self.files()? } else { &[] };
-            return Found::of_nad(nad, files);
+    fn found(&mut self, choice: &Choice, nads: &[Nad], call: &NetConf) -> Result<Found, Error> {
+        let (object, call) = (choice.object(self.settings), Some(call).filter(|_| choice.is_default));
+        match nads.iter().find(|nad| Some(&nad.name) == object.as_ref()) {
+            Some(nad) => Found::of_nad(nad, |name| self.of_conf_dir(name, call)),
+            None => self.of_origin(&choice.origin, call).map(Found::of),
         }
-        self.of_origin(&choice.origin).map(Found::of)
     }
 
-    /// A network that is no NetworkAttachmentDefinition.
-    fn of_origin(&mut self, origin: &Origin) -> Result<Definition, Error> {
+    /// The network of this name among the files of `confDir`.
+    fn of_conf_dir(&mut self, name: &str, call: Option<&NetConf>) -> Result<Definition, Error> {
+        let files = match self.files.take() {
+            Some(files) => files,
+            None => self.machine.files(&self.settings.conf_dir)?,
+        };
+        let at = (self.settings.conf_dir.as_path(), call);
+        self.chained.definition(on_disk::of_disk(name, self.files.insert(files))?, at, self.machine)
+    }
+
+    /// The network of a file, or the first one of a folder.
+    fn of_path(&mut self, name: &str, call: Option<&NetConf>) -> Result<Definition, Error> {
+        let path = Path::new(name);
+        let files = self.machine.files(path)?;
+        let (network, folder) = match &files[..] {
+            [file] if path.ends_with(&file.name) => (on_disk::of_file(name, file)?, path.parent().unwrap_or(path)),
+            files => (on_disk::first_of_folder(name, files)?, path),
+        };
+        self.chained.definition(network, (folder, call), self.machine)
+    }
+
+    /// A network that is no NetworkAttachmentDefinition. `call` is the call's configuration, for the default network.
+    fn of_origin(&mut self, origin: &Origin, call: Option<&NetConf>) -> Result<Definition, Error> {
         match origin {
             Origin::Inline(json) => Definition::parse(json.clone(), ""),
             Origin::Nad(object) => {
                 Err(Error::config(format!("network {object}: there is no such NetworkAttachmentDefinition")))
             }
-            Origin::Named(name) if name.starts_with('/') => {
-                let path = Path::new(name);
-                let files = self.machine.files(path)?;
-                match &files[..] {
-                    [file] if path.ends_with(&file.name) => nad::of_file(name, file),
-                    files => nad::first_of_folder(name, files),
-                }
-            }
-            Origin::Named(name) => nad::of_disk(name, self.files()?),
+            Origin::Named(name) if name.starts_with('/') => self.of_path(name, call),
+            Origin::Named(name) => self.of_conf_dir(name, call),
         }
         .map_err(|err| err.context("default network"))
     }
 
-    /// The plugins that run behind all networks of each pod: those of a folder beside the default network's file.
+    /// The plugins that run behind all networks of each pod: those of a folder beside the default network's file, unless they run
+    /// behind the default network already.
     fn auxiliary(&mut self, conf: &NetConf) -> Result<Option<(Choice, Found)>, Error> {
         let (Some(name), Origin::Named(default)) = (&self.settings.auxiliary_chain, &self.settings.default_network)
         else {
             return Ok(None);
         };
         let Some(folder) = Path::new(default).parent().filter(|folder| folder.is_absolute()) else { return Ok(None) };
-        let files = self.machine.files(&folder.join(name))?;
-        let chain = nad::chain_of_folder(name, conf.version, &files)?;
+        let files = self.chained.plugins(folder, name, conf, self.machine)?;
+        let chain = on_disk::chain_of_folder(name, conf.version, &files)?;
         Ok(chain.map(|chain| (Choice::of_all(Origin::Named(name.clone())), Found::of(chain))))
     }
 
     /// The default network; an error where it is not known without the API.
-    pub(super) fn default_conf(&mut self, prev: Option<Json>) -> Result<NetConf, Error> {
+    pub(super) fn default_conf(&mut self, call: &NetConf, prev: Option<Json>) -> Result<NetConf, Error> {
         let origin = self.settings.default_network.clone();
-        let definition = self.of_origin(&origin)?;
+        let definition = self.of_origin(&origin, Some(call))?;
         netconf(definition.conf(&Json::object_of([]))?, prev)
     }
 
@@ -232,14 +249,6 @@ impl<'a> Finder<'a> {
     pub(super) fn default_may_be_object(&self) -> bool {
         let choice = Choice::of_all(self.settings.default_network.clone());
         self.settings.kubeconfig.is_some() && choice.object(self.settings).is_some()
-    }
-
-    fn files(&mut self) -> Result<&[DiskFile], Error> {
-        let files = match self.files.take() {
-            Some(files) => files,
-            None => self.machine.files(&self.settings.conf_dir)?,
-        };
-        Ok(self.files.insert(files))
     }
 
     fn ask(&mut self) -> Result<&mut (dyn Source + 'static), Error> {

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 pub fn gc(request: &Request, settings: &Settings, face: &str, machine: &dyn Machine) -> Result<(), Error> {
     let path = settings.path(request.path.clone());
     let mut finder = Finder::new(settings, machine);
-    let default = match finder.default_conf(None) {
+    let default = match finder.default_conf(&request.conf, None) {
         Ok(conf) => Some(Chain::parse(BRAID, conf, "", &path)?),
         // The records have it, as far as anybody is attached to it.
         Err(_) if finder.default_may_be_object() => None,

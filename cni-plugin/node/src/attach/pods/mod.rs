@@ -6,6 +6,7 @@
 //!  DEL, CHECK ask no API: the record has all networks of the pod; GC asks for claims that hold leases
 //! ```
 
+mod chained;
 mod claims;
 mod devices;
 mod find;
@@ -119,7 +120,7 @@ fn leaving(request: Request, settings: &Settings, face: &str, machine: &dyn Mach
     let attachment = attachment.ok_or_else(|| Error::env(format!("{verb} needs a container")))?;
     let key = Chain::key_of(face, &conf, &attachment);
     let prev = conf.json.get(recorded::PREV_RESULT).cloned();
-    let known = Finder::new(settings, machine).default_conf(prev);
+    let known = Finder::new(settings, machine).default_conf(&conf, prev);
     let is_known = known.is_ok();
     let conf = known.unwrap_or(conf);
     Ok((Leaving { key, attachment, conf, path: settings.path(path), netns_override }, is_known))
@@ -129,7 +130,7 @@ fn leaving(request: Request, settings: &Settings, face: &str, machine: &dyn Mach
 pub fn status(request: &Request, settings: &Settings, machine: &dyn Machine) -> Result<(), Error> {
     ready::check(settings, machine)?;
     let mut finder = Finder::new(settings, machine);
-    let conf = match finder.default_conf(None) {
+    let conf = match finder.default_conf(&request.conf, None) {
         Ok(conf) => conf,
         // The API knows more. STATUS does not ask it: a node must not become NotReady because of it.
         Err(_) if finder.default_may_be_object() => {

@@ -8,7 +8,7 @@ use crate::sys::netns::NetNs;
 use crate::{Cause, Error};
 use braid_core::cni;
 use braid_core::k8s::dynamic::{Given, Offered};
-use braid_core::k8s::nad::DiskFile;
+use braid_core::k8s::on_disk::DiskFile;
 use braid_core::k8s::settings::Settings;
 use braid_core::k8s::source::{Edit, Event, Source, SourceError};
 use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
@@ -219,6 +219,10 @@ impl Machine for Model {
         let cluster = self.cluster.borrow();
         let is_it = |(folder, file): &&(PathBuf, DiskFile)| folder == path || folder.join(&file.name) == path;
         Ok(cluster.files.iter().filter(is_it).map(|(_, file)| file.clone()).collect())
+    }
+
+    fn plugins_beside(&self, folder: &Path) -> Result<Vec<DiskFile>, cni::Error> {
+        self.files(folder)
     }
 
     fn devices(&self, _pod: &ObjectName) -> Result<Given, cni::Error> {

@@ -7,7 +7,7 @@ use super::model::Model;
 use super::{NETNS, assert_nothing_left, ipam, machine};
 use crate::attach::pods;
 use braid_core::cni::{Attachment, Code, Command, Error, Json, NetConf, Request};
-use braid_core::k8s::nad::DiskFile;
+use braid_core::k8s::on_disk::DiskFile;
 use braid_core::k8s::settings::Settings;
 use braid_core::k8s::{NETWORK_STATUS, NETWORKS, Nad, ObjectName, Pod};
 use braid_core::name::{IfName, Ns};

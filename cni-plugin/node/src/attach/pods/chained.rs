@@ -1,0 +1,49 @@
+//! Plugins of a list on disk that lie in a folder beside it. Each runs once for an interface, whoever runs it.
+
+use crate::apply::host::Machine;
+use braid_core::cni::{Error, NetConf};
+use braid_core::k8s::nad::Definition;
+use braid_core::k8s::on_disk::{DiskFile, OnDisk, is_run_by_runtime};
+use std::path::{Path, PathBuf};
+
+/// Folders whose plugins run for the default network's interface, behind it or by the runtime.
+#[derive(Debug, Default)]
+pub(super) struct Chained(Vec<PathBuf>);
+
+impl Chained {
+    /// The network of a file in `folder`, with the plugins beside it. `call` is the configuration of a call for the interface that
+    /// the runtime's own list is for; `None` for other interfaces.
+    pub(super) fn definition(
+        &mut self,
+        network: OnDisk<'_>,
+        (folder, call): (&Path, Option<&NetConf>),
+        machine: &dyn Machine,
+    ) -> Result<Definition, Error> {
+        let files = match (network.folder()?, call) {
+            (None, _) => Vec::new(),
+            (Some(name), Some(call)) => self.plugins(folder, name, call, machine)?,
+            (Some(name), None) => machine.plugins_beside(&folder.join(name))?,
+        };
+        network.definition(&files)
+    }
+
+    /// The plugins of a folder that nobody else runs for the default network's interface.
+    pub(super) fn plugins(
+        &mut self,
+        folder: &Path,
+        name: &str,
+        call: &NetConf,
+        machine: &dyn Machine,
+    ) -> Result<Vec<DiskFile>, Error> {
+        let path = folder.join(name);
+        if self.0.contains(&path) {
+            return Ok(Vec::new());
+        }
+        let files = machine.plugins_beside(&path)?;
+        self.0.push(path);
+        if !files.is_empty() && call.name == name && is_run_by_runtime(name, call, &machine.files(folder)?) {
+            return Ok(Vec::new());
+        }
+        Ok(files)
+    }
+}
