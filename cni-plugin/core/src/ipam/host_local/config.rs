@@ -215,6 +215,8 @@ mod tests {
         );
         let expected: Vec<IpAddr> = ["10.1.0.2", "10.1.0.3", "2001:db8::5"].map(|ip| ip.parse().unwrap()).to_vec();
         assert_eq!(config.unwrap().requested, expected);
+        let both = parse(r#"{"name":"n","ipam":{"subnet":"10.1.0.0/24"}}"#, "IP=10.1.0.2/24, 10.1.0.3,2001:db8::5");
+        assert_eq!(both.unwrap().requested, expected, "a list, as Multus writes it");
     }
 
     #[test]
