@@ -1,7 +1,7 @@
 //! `macvlan`.
 
 use crate::conf;
-use braid_tests::{Ns, Sandbox, Value, json};
+use braid_tests::{Ns, Sandbox, Value, binary, json};
 use std::rc::Rc;
 
 /// A host link `lan` with a machine at its other end, 10.3.0.254.
@@ -34,6 +34,55 @@ fn a_container_is_on_its_parents_network_with_an_address_of_its_own() {
     call.del().ok();
     host.assert_nothing_left();
     assert_eq!(pod.link_names(), Vec::<String>::new());
+}
+
+#[test]
+fn a_parent_is_found_by_any_of_its_names() {
+    const LONG: &str = "enp129s0f0np0-of-the-storage-network";
+    let host = Sandbox::new();
+    let far = lan(&host);
+    for name in ["uplink", LONG] {
+        host.run(&format!("ip link property add dev lan altname {name}"));
+        let pod = host.pod(name);
+        let mut conf = conf::macvlan();
+        conf["master"] = json!(name);
+        let call = host.call("macvlan", &pod, conf);
+        if binary::reference().is_some() {
+            call.clone().reference().add().result();
+            call.clone().reference().del().ok();
+        }
+        call.status().ok();
+        let result = call.add().result();
+        assert!(far.can_ping(pod.addrs("eth0")[0].split('/').next().unwrap()));
+        call.check(&result).ok();
+        call.del().ok();
+        host.assert_nothing_left();
+    }
+    let pod = host.pod("inside");
+    pod.run("ip link add parent up type veth peer name other");
+    pod.run(&format!("ip link property add dev parent altname {LONG}"));
+    let mut conf = conf::macvlan();
+    (conf["master"], conf["linkInContainer"]) = (json!(LONG), json!(true));
+    let call = host.call("macvlan", &pod, conf);
+    call.add().result();
+    assert_eq!(pod.the_link("eth0")["link"], json!("parent"));
+    call.del().ok();
+}
+
+#[test]
+fn an_alternative_name_that_no_link_has_is_refused() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let mut conf = conf::macvlan();
+    for (name, code, words) in [
+        ("x".repeat(127), 999, "no such link in host"),
+        ("x".repeat(128), 7, "interface name is too long"),
+        ("with blank".to_owned(), 7, "whitespace"),
+    ] {
+        conf["master"] = json!(name);
+        host.call("macvlan", &pod, conf.clone()).add().refused(code, &["master", words]);
+        host.assert_nothing_left();
+    }
 }
 
 #[test]

@@ -62,16 +62,57 @@ impl IfName {
             "" => Err(IfNameError::Empty),
             _ if name.len() > Self::MAX_LEN => Err(IfNameError::TooLong),
             "." | ".." => Err(IfNameError::Dots),
-            _ if name.chars().any(|c| c == '/' || c == ':' || c == '\0' || c.is_whitespace()) => {
-                Err(IfNameError::BadCharacter)
-            }
+            _ if Self::has_bad_character(name) => Err(IfNameError::BadCharacter),
             _ => Ok(Self(name.to_owned())),
+        }
+    }
+
+    fn has_bad_character(name: &str) -> bool {
+        name.chars().any(|c| c == '/' || c == ':' || c == '\0' || c.is_whitespace())
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Name by which a configuration finds a link: its name, or an alternative name of 1 to 127 bytes (`ALTIFNAMSIZ` less its NUL,
+/// Linux 5.5).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[doc(alias = "IFLA_ALT_IFNAME")]
+pub struct LinkName(String);
+
+impl LinkName {
+    /// Longest name in bytes.
+    pub const MAX_LEN: usize = 127;
+
+    /// Parses `name`, refusing what the kernel refuses as a name of either kind.
+    pub fn parse(name: &str) -> Result<Self, IfNameError> {
+        if name.len() > Self::MAX_LEN {
+            return Err(IfNameError::TooLong);
+        }
+        match IfName::parse(name) {
+            Ok(_) | Err(IfNameError::TooLong) if !IfName::has_bad_character(name) => Ok(Self(name.to_owned())),
+            Ok(_) | Err(IfNameError::TooLong) => Err(IfNameError::BadCharacter),
+            Err(err) => Err(err),
         }
     }
 
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The name, if it may be one that the kernel shows first: 15 bytes at most.
+    pub fn short(&self) -> Option<IfName> {
+        IfName::parse(&self.0).ok()
+    }
+}
+
+impl From<IfName> for LinkName {
+    fn from(name: IfName) -> Self {
+        Self(name.0)
     }
 }
 

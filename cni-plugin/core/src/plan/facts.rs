@@ -11,7 +11,7 @@ use super::thing::shaping::ShapedFact;
 use super::thing::vlan::Vlan;
 use super::thing::xsk_guard::Hold;
 use super::thing::{Firewall, LinkRef, Neigh, Route, Rule};
-use crate::name::{IfName, Mac, Ns};
+use crate::name::{IfName, LinkName, Mac, Ns};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -25,6 +25,8 @@ pub use super::thing::route::RouteFact;
 pub enum Need {
     /// One link.
     Link(LinkRef),
+    /// The link with this name or alternative name, under its own name.
+    NamedLink(Ns, LinkName),
     /// The link of the first default route, and that link.
     DefaultLink(Ns),
     /// The addresses of one link.
@@ -88,6 +90,8 @@ pub enum Need {
 pub struct Facts {
     /// Links by place and name.
     pub links: BTreeMap<LinkRef, LinkFact>,
+    /// The names of links that were looked for by an alternative name.
+    pub named_links: BTreeMap<(Ns, LinkName), IfName>,
     /// The links of default routes.
     pub default_links: BTreeMap<Ns, IfName>,
     /// Addresses by link.
@@ -154,6 +158,21 @@ impl Facts {
         self.links.get(at)
     }
 
+    /// The place of a link with this name or alternative name: one that is there, else one that the plan makes. `None` for an
+    /// alternative name that no link has.
+    pub fn place_of(&self, ns: Ns, name: &LinkName) -> Option<LinkRef> {
+        let own = self.named_links.get(&(ns, name.clone())).cloned().or_else(|| name.short());
+        own.map(|name| LinkRef { ns, name })
+    }
+
+    /// The place of the link that a need is for, by name.
+    pub fn place_in(&self, need: &Need) -> Option<LinkRef> {
+        if let Need::NamedLink(ns, name) = need {
+            return self.place_of(*ns, name);
+        }
+        if let Need::Link(at) = need { Some(at.clone()) } else { None }
+    }
+
     /// The link of the first default route of a namespace: one that is there, else one that the plan makes.
     pub fn default_link(&self, ns: Ns) -> Option<&IfName> {
         let is_default = |route: &&Route| route.at.ns == ns && route.dst.prefix_len() == 0 && route.table == MAIN;
@@ -164,9 +183,9 @@ impl Facts {
     /// True if `need` is for a link that is not there, and that a network with these `earlier` needs may make: it has asked
     /// for the link as well. Any earlier network may make the container's default route.
     pub fn is_awaited(&self, need: &Need, earlier: &[Need]) -> bool {
-        if let Need::Link(at) = need {
-            let is_of_it = |other: &Need| matches!(other, Need::Link(it) | Need::BootIdWithout(it) if it == at);
-            return self.link(at).is_none() && earlier.iter().any(is_of_it);
+        if let Some(at) = self.place_in(need) {
+            let is_of_it = |other: &Need| matches!(other, Need::Link(it) | Need::BootIdWithout(it) if *it == at);
+            return self.link(&at).is_none() && earlier.iter().any(is_of_it);
         }
         *need == Need::DefaultLink(Ns::Pod) && self.default_link(Ns::Pod).is_none() && !earlier.is_empty()
     }
@@ -214,6 +233,7 @@ impl Facts {
         // None is forgotten: this names all.
         let Self {
             links,
+            named_links,
             default_links,
             addrs,
             routes,
@@ -245,6 +265,7 @@ impl Facts {
             devices,
         } = other;
         self.links.extend(links);
+        self.named_links.extend(named_links);
         self.default_links.extend(default_links);
         self.addrs.extend(addrs);
         self.routes.extend(routes);

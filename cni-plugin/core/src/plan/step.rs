@@ -7,7 +7,7 @@
 
 use super::facts::{Facts, Need};
 use super::recorded::Recorded;
-use super::thing::{LinkAttr, LinkRef, Thing, Verb};
+use super::thing::{LinkAttr, LinkRef, Moved, Thing, Verb};
 use crate::name::IfName;
 use crate::name::Ns;
 use serde::{Deserialize, Serialize};
@@ -172,6 +172,11 @@ impl Step {
             },
             Self::Wait(Event::Dad(_)) | Self::Forget(..) | Self::Legacy(_) => Ok(()),
         }
+    }
+
+    /// The moved link that the step is about.
+    pub fn as_moved_mut(&mut self) -> Option<&mut Moved> {
+        if let Self::Add(Thing::Moved(moved)) | Self::Del(Thing::Moved(moved)) = self { Some(moved) } else { None }
     }
 
     /// Notes in `facts` what will be there, as far as a later plugin of the same plan may ask.

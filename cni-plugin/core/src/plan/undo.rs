@@ -23,6 +23,9 @@ impl Step {
             (Self::Del(Thing::Shaping(one)), Self::Del(Thing::Shaping(other))) => {
                 one.links().any(|at| other.links().any(|there| there == at))
             }
+            (Self::Del(Thing::Moved(one)), Self::Del(Thing::Moved(other))) => {
+                (&one.to, &one.from) == (&other.to, &other.from)
+            }
             (one, other) => one == other,
         }
     }

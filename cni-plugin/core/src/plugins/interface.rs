@@ -2,9 +2,10 @@
 
 use super::{Call, Planned};
 use crate::cni::args::CniArgs;
+use crate::cni::bounds::shortened;
 use crate::cni::{AddResult, Dns, Error, Interface, IpConfig, Json, NetConf, Route};
 use crate::ipam::Lease;
-use crate::name::{IfName, Mac, Ns};
+use crate::name::{IfName, LinkName, Mac, Ns};
 use crate::plan::step::{Event, Kind, Legacy, Step};
 use crate::plan::thing::advertised::Advertised;
 use crate::plan::thing::{self, Addr, Attr, Link, LinkAttr, LinkRef, Masquerade, Sysctl};
@@ -239,6 +240,15 @@ pub fn ifname(json: &Json, key: &str) -> Result<Option<IfName>, Error> {
             name_of.map(Some).map_err(|err| Error::config(format!("{key:?}: {name:?}: {err}")))
         }
     }
+}
+
+/// Reads the name of a link that is there, which may be an alternative name.
+pub fn link_name(json: &Json, key: &str) -> Result<Option<LinkName>, Error> {
+    let name = json.str(key)?.filter(|name| !name.is_empty());
+    let parse = |name: &str| {
+        LinkName::parse(name).map_err(|err| Error::config(format!("{key:?}: {:?}: {err}", shortened(name))))
+    };
+    name.map(parse).transpose()
 }
 
 /// Reads `ipMasq`; `ipMasqBackend` is checked, though masquerading is always done by nf_tables.

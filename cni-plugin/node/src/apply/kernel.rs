@@ -6,7 +6,7 @@ use crate::sys::netlink::{KernelError, Socket};
 use crate::sys::netns::{self, NetNs};
 use crate::sys::rtnl::{self, link};
 use crate::{Cause, Doing, Error};
-use braid_core::name::Ns;
+use braid_core::name::{IfName, LinkName, Ns};
 use braid_core::plan::facts::LinkFact;
 use braid_core::plan::thing::LinkRef;
 use braid_core::plan::thing::host_ports::Holder;
@@ -192,6 +192,32 @@ impl Kernel {
             self.learn(at.clone(), fact.index);
         }
         Ok(fact)
+    }
+
+    /// Looks up the link with this name or alternative name; returns its own name as well.
+    pub fn named_link(&mut self, ns: Ns, name: &LinkName) -> Result<Option<(IfName, LinkFact)>, Cause> {
+        let short = name.short();
+        let socket = self.route(ns)?;
+        if let Some(short) = short.as_ref().filter(|_| ns == Ns::Pod)
+            && socket.index_of(short.as_str()) == Ok(None)
+        {
+            return Ok(None);
+        }
+        // The kernel finds a link by any of its names where one fits into the attribute for names.
+        let answer = socket.get(rtnl::GETLINK, |out| match &short {
+            Some(short) => link::get_by_name(short, out),
+            None => link::get_by_alt_name(name, out),
+        });
+        let found = match answer {
+            // Before Linux 5.5 no link has a name that is longer.
+            Err(err) if err.errno == Errno::ENODEV || short.is_none() && err.errno == Errno::EINVAL => None,
+            answer => parse(&answer?.body),
+        };
+        let found = found.and_then(|(own, fact)| IfName::parse(&own).ok().map(|own| (own, fact)));
+        if let Some((own, fact)) = &found {
+            self.learn(LinkRef { ns, name: own.clone() }, fact.index);
+        }
+        Ok(found)
     }
 
     /// Remembers a link's index.

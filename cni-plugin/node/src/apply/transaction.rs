@@ -2,12 +2,13 @@
 
 use super::executor::{OnError, Timing};
 use super::host::Host;
-use crate::Error;
 use crate::store::record::{Folder, Owed, Record};
+use crate::{Doing, Error};
 use braid_core::cni::AddResult;
-use braid_core::plan::facts::Facts;
+use braid_core::plan::facts::{Facts, LinkFact};
 use braid_core::plan::order::ordered;
 use braid_core::plan::step::Step;
+use braid_core::plan::thing::Thing;
 
 /// A call's changes so far.
 #[derive(Debug)]
@@ -70,7 +71,26 @@ impl<'a> Transaction<'a> {
             let sent = steps.iter().skip(timing.first).take(timing.count).cloned().collect();
             self.timings.push((sent, timing));
         }
-        report.errors.into_iter().next().map_or(Ok(()), Err)
+        report.errors.into_iter().next().map_or(Ok(()), Err)?;
+        self.learn_moved(&steps, host)
+    }
+
+    /// Records the index in the container of each link that was moved there: the container may change its name.
+    fn learn_moved(&mut self, steps: &[Step], host: &mut dyn Host) -> Result<(), Error> {
+        let mut is_any = false;
+        for step in steps {
+            let Step::Add(Thing::Moved(moved)) = step else { continue };
+            let fact = host.link(&moved.to).doing(format_args!("look up link {}", moved.to))?;
+            let Some(LinkFact { index, .. }) = fact else { continue };
+            let recorded = self.record.attachments.iter_mut().flat_map(|attached| attached.parts.iter_mut().flatten());
+            for known in recorded.chain(&mut self.inverses).filter_map(Step::as_moved_mut) {
+                if known.to == moved.to {
+                    known.learn(index);
+                    is_any = true;
+                }
+            }
+        }
+        if is_any { self.folder.store(&self.record) } else { Ok(()) }
     }
 
     /// Records the results so far.

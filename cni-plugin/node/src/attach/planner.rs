@@ -246,7 +246,7 @@ fn read_more(host: &mut dyn Host, mut needs: Vec<Need>, before: &mut Native) -> 
         // Nobody shapes the bridge itself when its port can be.
         let is_shaped =
             |at: &LinkRef| ahead(at).is_none_or(|link| link.kind != "bridge" && before.observed.link(at).is_some());
-        needs.retain(|need| !matches!(need, Need::Link(at) if ahead(at).is_some()));
+        needs.retain(|need| before.ahead.place_in(need).is_none_or(|at| ahead(&at).is_none()));
         needs.retain(|need| !matches!(need, Need::Shaped(at) if !is_shaped(at)));
     }
     if !needs.is_empty() {

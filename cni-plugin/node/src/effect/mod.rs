@@ -133,6 +133,7 @@ pub(crate) fn of(thing: &Thing) -> &dyn Effect {
 pub(crate) fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error> {
     match need {
         Need::Link(at) => link::read(kernel, at, facts),
+        Need::NamedLink(ns, name) => link::read_named(kernel, *ns, name, facts),
         Need::DefaultLink(ns) => route::read_default_link(kernel, *ns, facts),
         Need::Addrs(at) => addr::read(kernel, at, facts),
         Need::Routes(ns) => route::read(kernel, *ns, facts),

@@ -4,7 +4,7 @@ mod fact;
 mod print;
 mod tap;
 
-pub use fact::LinkFact;
+pub use fact::{Hardware, LinkFact};
 pub use tap::{TAP_MTUS, Tap};
 
 use super::{State, Verb, found, refuse_if};

@@ -1,8 +1,9 @@
 //! A link of the host that is in the container for a while.
 
 use super::{LinkRef, State, Verb, found, refuse_if};
-use crate::name::{IfName, Mac, Ns};
+use crate::name::{IfName, LinkName, Mac, Ns};
 use crate::plan::facts::{Facts, LinkFact, Need};
+use crate::plan::thing::link::Hardware;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Not;
@@ -36,12 +37,25 @@ pub struct Was {
     /// It was administratively up.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub up: bool,
+    /// The hardware behind it.
+    #[serde(default, skip_serializing_if = "Hardware::is_unknown")]
+    pub hardware: Hardware,
+    /// Its index in the container, read after the move. None while the move is only planned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<u32>,
 }
 
 impl Moved {
     /// The link `from` of the host, as `fact` shows it, on its way to `to`.
     pub fn new(to: LinkRef, from: IfName, fact: &LinkFact) -> Self {
-        let was = Was { kind: fact.kind.clone(), mac: fact.mac, alias: fact.alias.clone(), up: fact.up };
+        let was = Was {
+            kind: fact.kind.clone(),
+            mac: fact.mac,
+            alias: fact.alias.clone(),
+            up: fact.up,
+            hardware: fact.hardware.clone(),
+            index: None,
+        };
         Self { to, from: Some(from), was: Some(was) }
     }
 
@@ -51,6 +65,13 @@ impl Moved {
         Self { to, from, was: None }
     }
 
+    /// Takes over the link's index in the container.
+    pub fn learn(&mut self, index: u32) {
+        if let Some(was) = &mut self.was {
+            was.index = Some(index);
+        }
+    }
+
     /// The link on the host.
     pub fn origin(&self) -> Option<LinkRef> {
         self.from.clone().map(LinkRef::host)
@@ -58,10 +79,16 @@ impl Moved {
 }
 
 impl Was {
-    /// True if a link that tells the name `from` by its alias, or has its hardware address, is the one that was moved.
+    /// True if a link is the one that was moved. The hardware behind a link decides, which a container can't change. Without
+    /// any, its alias, which has the name `from`, or its hardware address does.
     pub fn is_it(&self, from: &IfName, fact: &LinkFact) -> bool {
-        let told = fact.alias == from.as_str();
-        fact.kind == self.kind && (told || self.mac.is_some() && fact.mac == self.mac)
+        let is_told = fact.alias == from.as_str() || self.mac.is_some() && fact.mac == self.mac;
+        self.may_be(fact) && (!self.hardware.is_unknown() || is_told)
+    }
+
+    /// True unless a link is surely another one: of another kind, or with other hardware behind it.
+    pub fn may_be(&self, fact: &LinkFact) -> bool {
+        fact.kind == self.kind && fact.hardware == self.hardware
     }
 
     /// True if a link of the host is the one that was moved. The kernel brings hardware back when its namespace ends, under
@@ -105,7 +132,9 @@ impl State for Moved {
     fn holds(&self, facts: &Facts) -> Result<(), String> {
         let fact = found(&self.to, facts)?;
         let kind = self.was.as_ref().map_or(fact.kind.as_str(), |was| &was.kind);
-        refuse_if(fact.kind != kind, || format!("link {} is of kind {:?}, not {kind:?}", self.to, fact.kind))
+        refuse_if(fact.kind != kind, || format!("link {} is of kind {:?}, not {kind:?}", self.to, fact.kind))?;
+        let index = self.was.as_ref().and_then(|was| was.index);
+        refuse_if(index.is_some_and(|index| index != fact.index), || format!("another link is called {} now", self.to))
     }
 
     fn is_gone(&self, facts: &Facts) -> Result<(), String> {
@@ -124,8 +153,8 @@ impl State for Moved {
 /// Ways to find a link of the host; the first that is set counts, but for the last.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Device {
-    /// Its name.
-    pub name: Option<IfName>,
+    /// Its name, or an alternative name.
+    pub name: Option<LinkName>,
     /// Its hardware address.
     pub mac: Option<Mac>,
     /// A folder below `/sys/devices`.

@@ -2,7 +2,7 @@
 
 use crate::cni::{AddResult, Dns, Error, Json, NetConf};
 use crate::ipam::Lease;
-use crate::name::{IfName, Mac, Ns};
+use crate::name::{IfName, LinkName, Mac, Ns};
 use crate::plan::facts::LinkFact;
 use crate::plan::step::Step;
 use crate::plan::thing::link::{ETHERNET_MTUS, IpvlanMode, MacvlanMode};
@@ -14,8 +14,8 @@ use crate::plugins::{Addresses, Call, Planned, Plugin, mtu};
 /// A configuration of any of these types.
 #[derive(Debug)]
 pub struct Child {
-    /// `master`.
-    parent: Option<IfName>,
+    /// `master`: its name, or an alternative name.
+    parent: Option<LinkName>,
     /// The namespace of the parent: `linkInContainer`.
     ns: Ns,
     kind: Kind,
@@ -43,40 +43,39 @@ impl Child {
     pub(super) fn parse(conf: &NetConf, kind: Kind) -> Result<Self, Error> {
         let json: &Json = &conf.json;
         let ns = if json.bool_or("linkInContainer", false)? { Ns::Pod } else { Ns::Host };
-        let parent = interface::ifname(json, "master")?;
+        let parent = interface::link_name(json, "master")?;
         Ok(Self { parent, ns, kind, mtu: mtu::read(json)?, dns: conf.dns.clone() })
     }
 
     /// The parent's name. An ipvlan without `master` takes the only interface of `prevResult`, where there is one.
-    fn parent(&self, call: &Call<'_>) -> Result<Option<IfName>, Error> {
+    fn parent(&self, call: &Call<'_>) -> Result<Option<LinkName>, Error> {
         match (&self.parent, self.kind, call.prev) {
-            (None, Kind::Ipvlan { .. }, Some(prev)) => only_interface(prev).map(Some),
+            (None, Kind::Ipvlan { .. }, Some(prev)) => only_interface(prev).map(|name| Some(name.into())),
             (parent, ..) => Ok(parent.clone()),
         }
     }
 
     /// The fact needed to find the parent of this name.
-    fn need(&self, parent: Option<IfName>) -> Need {
+    fn need(&self, parent: Option<LinkName>) -> Need {
         match parent {
-            Some(name) => Need::Link(LinkRef { ns: self.ns, name }),
+            Some(name) => Need::NamedLink(self.ns, name),
             None => Need::DefaultLink(self.ns),
         }
     }
 
     /// The parent of this name: its namespace and name, and the link found there.
-    fn find<'a>(&self, parent: Option<IfName>, facts: &'a Facts) -> Result<(LinkRef, &'a LinkFact), Error> {
-        let name = parent.or_else(|| facts.default_link(self.ns).cloned());
+    fn find<'a>(&self, parent: Option<LinkName>, facts: &'a Facts) -> Result<(LinkRef, &'a LinkFact), Error> {
+        let name = parent.or_else(|| facts.default_link(self.ns).cloned().map(LinkName::from));
         let name = name.ok_or_else(|| Error::internal(format!("no default route interface found in {}", self.ns)))?;
-        let at = LinkRef { ns: self.ns, name };
-        let Some(fact) = facts.link(&at) else {
-            let name = at.name.as_str();
-            return Err(Error::internal(format!("failed to lookup master {name:?}: no such link in {}", self.ns)));
-        };
-        Ok((at, fact))
+        let found = facts.place_of(self.ns, &name).and_then(|at| facts.link(&at).map(|fact| (at, fact)));
+        found.ok_or_else(|| {
+            let name = name.as_str();
+            Error::internal(format!("failed to lookup master {name:?}: no such link in {}", self.ns))
+        })
     }
 
     /// Refuses a VLAN of a parent that is down: unlike other children it can't come up then.
-    fn refuse_down(&self, parent: Option<IfName>, facts: &Facts) -> Result<(), Error> {
+    fn refuse_down(&self, parent: Option<LinkName>, facts: &Facts) -> Result<(), Error> {
         let (at, fact) = self.find(parent, facts)?;
         if matches!(self.kind, Kind::Vlan { .. }) && !fact.up {
             return Err(Error::internal(format!(

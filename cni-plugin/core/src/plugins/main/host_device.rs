@@ -2,7 +2,7 @@
 
 use crate::cni::{AddResult, Dns, Error, Json, NetConf};
 use crate::ipam::Lease;
-use crate::name::IfName;
+use crate::name::{IfName, LinkName};
 use crate::plan::facts::LinkFact;
 use crate::plan::step::Step;
 use crate::plan::thing::moved::{Device, DeviceFact};
@@ -37,7 +37,7 @@ impl HostDevice {
         let json = &conf.json;
         let runtime = json.object("runtimeConfig")?;
         let device = Device {
-            name: interface::ifname(json, "device")?,
+            name: interface::link_name(json, "device")?,
             mac: text(json, "hwaddr")?.map(|text| interface::mac("hwaddr", text)).transpose()?,
             path: text(json, "kernelpath")?.map(path).transpose()?,
             pci: text(json, "pciBusID")?.map(|id| of_bus("pciBusID", id)).transpose()?,
@@ -158,7 +158,7 @@ impl Plugin for HostDevice {
     }
 
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
-        vec![Step::del(Moved::any(call.pod(), self.device.name.clone()))]
+        vec![Step::del(Moved::any(call.pod(), self.device.name.as_ref().and_then(LinkName::short)))]
     }
 
     /// False: configuration and result do not tell which device it was.

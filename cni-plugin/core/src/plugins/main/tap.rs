@@ -2,10 +2,10 @@
 
 use crate::cni::{Dns, Error, NetConf};
 use crate::ipam::Lease;
-use crate::name::{IfName, Mac};
+use crate::name::{IfName, LinkName, Mac, Ns};
 use crate::plan::step::Step;
 use crate::plan::thing::link::{TAP_MTUS, Tap};
-use crate::plan::thing::{Link, LinkKind, LinkRef};
+use crate::plan::thing::{Link, LinkKind};
 use crate::plan::{Facts, Feature, Need};
 use crate::plugins::interface::{self, Dad};
 use crate::plugins::{Addresses, Call, Planned, Plugin, mtu};
@@ -17,7 +17,7 @@ pub struct TapConf {
     mac: Option<Mac>,
     mtu: Option<i64>,
     /// The bridge in the container that it becomes a port of.
-    bridge: Option<IfName>,
+    bridge: Option<LinkName>,
     dns: Option<Dns>,
 }
 
@@ -45,7 +45,7 @@ impl TapConf {
             tap,
             mac: interface::mac_of_runtime(conf)?.or(from_args).or(own),
             mtu: mtu::read(json)?,
-            bridge: interface::ifname(json, "bridge")?,
+            bridge: interface::link_name(json, "bridge")?,
             dns: conf.dns.clone(),
         })
     }
@@ -55,10 +55,12 @@ impl TapConf {
         mtu::refuse_ipv6_below(mtu, lease.map_or(&[], |lease| &lease.ips)).map(|()| mtu)
     }
 
-    fn refuse_bridge(&self, facts: &Facts) -> Result<(), Error> {
-        let Some(bridge) = &self.bridge else { return Ok(()) };
-        match facts.link(&LinkRef::pod(bridge.clone())) {
-            Some(fact) if fact.kind == "bridge" => Ok(()),
+    /// The bridge's own name.
+    fn bridge(&self, facts: &Facts) -> Result<Option<IfName>, Error> {
+        let Some(bridge) = &self.bridge else { return Ok(None) };
+        let at = facts.place_of(Ns::Pod, bridge);
+        match at.as_ref().and_then(|at| facts.link(at)) {
+            Some(fact) if fact.kind == "bridge" => Ok(at.map(|at| at.name)),
             Some(_) => Err(Error::internal(format!("{:?} in the container is no bridge", bridge.as_str()))),
             None => Err(Error::internal(format!("failed to get bridge {:?}: no such link in pod", bridge.as_str()))),
         }
@@ -71,20 +73,20 @@ impl Plugin for TapConf {
     }
 
     fn needs(&self, call: &Call<'_>) -> Vec<Need> {
-        let bridge = self.bridge.clone().map(LinkRef::pod);
-        bridge.into_iter().chain([call.pod()]).map(Need::Link).collect()
+        let bridge = self.bridge.clone().map(|name| Need::NamedLink(Ns::Pod, name));
+        bridge.into_iter().chain([Need::Link(call.pod())]).collect()
     }
 
     fn refuse(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
         self.mtu(None)?;
-        self.refuse_bridge(facts)?;
+        self.bridge(facts)?;
         interface::refuse_taken(call, facts)
     }
 
-    fn plan(&self, call: &Call<'_>, _facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error> {
+    fn plan(&self, call: &Call<'_>, facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error> {
         let mtu = self.mtu(lease.as_ref())?;
         let mac = self.mac.unwrap_or_else(|| call.pod_mac());
-        let (at, master, kind) = (call.pod(), self.bridge.clone(), LinkKind::Tap(self.tap.clone()));
+        let (at, master, kind) = (call.pod(), self.bridge(facts)?, LinkKind::Tap(self.tap.clone()));
         let steps = vec![Step::add(Link { at, mac: Some(mac), mtu, up: false, master, kind })];
         // Nobody is asked about its addresses before a program opens it, so nobody waits for the answer.
         let mut planned = interface::attached(call, mac.to_string(), steps, lease, Dad::On)?;

@@ -274,6 +274,8 @@ impl State {
                 // Limits of which a link took a part along are not as they were.
                 let is_it = |there: &Thing| match (there, thing) {
                     (Thing::Shaping(there), Thing::Shaping(_)) => !there.shapers.is_empty(),
+                    // The record may have learned its index.
+                    (Thing::Moved(there), Thing::Moved(moved)) => (&there.to, &there.from) == (&moved.to, &moved.from),
                     (there, thing) => there == thing,
                 };
                 self.own.retain(|there| !is_it(there));
@@ -319,7 +321,8 @@ impl Host for Model {
                 facts.features.extend(wanted.iter().map(|feature| (*feature, None)));
             }
             if let Need::Device(device @ Device { name: Some(name), .. }) = need {
-                facts.devices.insert(device.clone(), DeviceFact::Link(name.clone()));
+                let own = name.short().expect("a name of at most 15 bytes");
+                facts.devices.insert(device.clone(), DeviceFact::Link(own));
             }
         }
         Ok(facts)

@@ -11,7 +11,7 @@ use crate::sys::netlink::{KernelError, Socket, attributes_of, find};
 use crate::sys::rtnl::link::{by_index, link_dump};
 use crate::sys::rtnl::{self, text_of, u16_of, u32_of};
 use crate::{Cause, Doing, Error};
-use braid_core::name::{IfName, Mac, Ns};
+use braid_core::name::{IfName, LinkName, Mac, Ns};
 use braid_core::plan::facts::{Facts, LinkFact};
 use braid_core::plan::thing::{Link, LinkRef, Verb};
 use nix::errno::Errno;
@@ -32,6 +32,10 @@ pub(super) mod ifla {
     pub(super) const GSO_MAX_SIZE: u16 = 41;
     pub(super) const MIN_MTU: u16 = 50;
     pub(super) const MAX_MTU: u16 = 51;
+    pub(super) const PROP_LIST: u16 = 52;
+    pub(super) const ALT_IFNAME: u16 = 53;
+    pub(super) const PERM_ADDRESS: u16 = 54;
+    pub(super) const PARENT_DEV_NAME: u16 = 56;
     pub(super) const INFO_KIND: u16 = 1;
     pub(super) const INFO_DATA: u16 = 2;
     pub(super) const INFO_SLAVE_KIND: u16 = 4;
@@ -69,6 +73,18 @@ pub(crate) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Resu
     }
     let fact = kernel.link(at).doing(format_args!("look up link {at}"))?;
     facts.links.extend(fact.map(|fact| (at.clone(), fact)));
+    Ok(())
+}
+
+/// Reads the link with this name or alternative name, under its own name.
+pub(crate) fn read_named(kernel: &mut Kernel, ns: Ns, name: &LinkName, facts: &mut Facts) -> Result<(), Error> {
+    let found = kernel.named_link(ns, name).doing(format_args!("look up link {:?} of {ns}", name.as_str()))?;
+    if let Some((own, fact)) = found {
+        if own.as_str() != name.as_str() {
+            facts.named_links.insert((ns, name.clone()), own.clone());
+        }
+        facts.links.insert(LinkRef { ns, name: own }, fact);
+    }
     Ok(())
 }
 
@@ -114,12 +130,20 @@ pub(crate) fn parse(body: &[u8]) -> Option<(String, LinkFact)> {
             ifla::GSO_MAX_SIZE => fact.gso_max_size = u32_of(value)?,
             ifla::OPERSTATE => fact.oper_up = value.first() == Some(&OPER_UP),
             ifla::IFALIAS => fact.alias = text_of(value),
+            ifla::PROP_LIST => fact.alt_names = alt_names(value),
+            ifla::PERM_ADDRESS => fact.hardware.permanent = mac_of(value),
+            ifla::PARENT_DEV_NAME => fact.hardware.device = text_of(value),
             ifla::AF_SPEC => fact.has_ipv6 = is_ipv6_on(value),
             ifla::LINKINFO => link_info(value, &mut fact),
             _ => {}
         }
     }
     Some((name, fact))
+}
+
+fn alt_names(list: &[u8]) -> Vec<String> {
+    let names = attributes_of(list).filter(|(kind, _)| *kind == ifla::ALT_IFNAME);
+    names.map(|(_, name)| text_of(name)).collect()
 }
 
 /// By `DEVCONF_DISABLE_IPV6` of `IFLA_INET6_CONF` (include/uapi/linux/ipv6.h): as `/proc/sys/net/ipv6/conf/<link>` has it.

@@ -3,7 +3,7 @@
 use crate::apply::kernel::Kernel;
 use crate::effect::link;
 use crate::{Doing, Error};
-use braid_core::name::{IfName, Mac};
+use braid_core::name::{IfName, LinkName, Mac, Ns};
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::LinkRef;
 use braid_core::plan::thing::moved::{Device, DeviceFact};
@@ -61,12 +61,17 @@ fn on_bus(device: &Device) -> Result<Bus, String> {
 /// The name of the device's link; or why it has none.
 fn name_of(kernel: &mut Kernel, device: &Device, bus: &Bus) -> Result<Result<IfName, String>, Error> {
     Ok(match (device, &bus.folder) {
-        (Device { name: Some(name), .. }, _) => Ok(name.clone()),
+        (Device { name: Some(name), .. }, _) => return by_name(kernel, name),
         (Device { mac: Some(mac), .. }, _) => return by_mac(kernel, *mac),
         (Device { path: Some(path), .. }, _) => first_below(&Path::new(path).join("net")),
         (_, Some(folder)) => first_below(&net_folder(folder)),
         (_, None) => Err("no key says which".to_owned()),
     })
+}
+
+fn by_name(kernel: &mut Kernel, name: &LinkName) -> Result<Result<IfName, String>, Error> {
+    let found = kernel.named_link(Ns::Host, name).doing(format_args!("look up link {:?} of host", name.as_str()))?;
+    Ok(found.map(|(own, _)| own).ok_or_else(|| format!("no such link in host: {:?}", name.as_str())))
 }
 
 /// Of several links with the address, such as a VLAN beside its parent, the oldest.

@@ -55,17 +55,26 @@ impl Effect for Moved {
 
 /// The link in the container, and the name that it gets on the host. None where there is none to give back.
 fn in_pod(kernel: &mut Kernel, of: &Moved) -> Result<Option<(u32, IfName)>, Cause> {
-    let found = kernel.link(&of.to)?;
     let (Some(from), Some(was)) = (&of.from, &of.was) else {
-        return found.map_or(Ok(None), |fact| untold(kernel, of, &fact));
+        return kernel.link(&of.to)?.map_or(Ok(None), |fact| untold(kernel, of, &fact));
     };
-    if let Some(own) = found.filter(|fact| fact.kind == was.kind) {
-        return Ok(Some((own.index, from.clone())));
-    }
-    // The container renamed it, or the kernel refused to when it had moved it.
     let links = link::list(kernel.route(Ns::Pod)?)?;
-    let own = links.iter().find(|(_, fact)| was.is_it(from, fact));
-    Ok(own.map(|(_, fact)| (fact.index, from.clone())))
+    Ok(own(&links, of, from, was).map(|fact| (fact.index, from.clone())))
+}
+
+/// The moved link among those of the container. A container may change names and aliases, and let two links exchange them: the
+/// index counts, which was read after the move. A call that was killed before had read none: then the hardware counts, then the
+/// name, then alias and hardware address, where the kernel moved the link and refused the name.
+fn own<'l>(links: &'l [(String, LinkFact)], of: &Moved, from: &IfName, was: &Was) -> Option<&'l LinkFact> {
+    let find = |is_it: &dyn Fn(&str, &LinkFact) -> bool| {
+        links.iter().find(|(name, fact)| was.may_be(fact) && is_it(name, fact)).map(|(_, fact)| fact)
+    };
+    if let Some(index) = was.index {
+        return find(&|_, fact| fact.index == index).or_else(|| find(&|_, _| !was.hardware.is_unknown()));
+    }
+    let by_hardware = find(&|_, _| !was.hardware.is_unknown());
+    let by_name = || find(&|name, _| name == of.to.name.as_str());
+    by_hardware.or_else(by_name).or_else(|| find(&|_, fact| was.is_it(from, fact)))
 }
 
 /// The same without a record: the alias tells the name, as the reference plugin writes it, or the configuration does.
@@ -78,6 +87,10 @@ fn untold(kernel: &mut Kernel, of: &Moved, fact: &LinkFact) -> Result<Option<(u3
         let what = format!("neither a record, nor an alias, nor \"device\" says what {} was called", of.to);
         return Err(Cause::Refused(format!("failed to find original ifname: {what}")));
     };
+    if fact.alt_names.iter().any(|alt| alt == name.as_str()) {
+        let what = format!("{name} is an alternative name of {}, and no record or alias says its own", of.to);
+        return Err(Cause::Refused(format!("failed to find original ifname: {what}")));
+    }
     // The device of this name never left, so the link is another.
     let is_there = kernel.host().index_of(name.as_str())?.is_some();
     Ok(Some((fact.index, name.clone())).filter(|_| !is_there))

@@ -1,7 +1,8 @@
 //! Links: requests to make, delete and show them.
 
 use super::{emit, u16_of};
-use braid_core::name::{IfName, Mac};
+use braid_core::name::{IfName, LinkName, Mac};
+use netlink_packet_core::DefaultNla;
 use netlink_packet_route::link::{
     InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoNetkit, InfoVeth, InfoVlan, InfoVrf, IpVlanMode,
     LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo, LinkMessage, MacVlanMode, NetkitMode, NetkitPolicy,
@@ -157,6 +158,12 @@ pub fn get_by_name(name: &IfName, out: &mut Vec<u8>) {
 /// Body of `RTM_DELLINK` by name.
 pub fn by_name(name: &IfName, out: &mut Vec<u8>) {
     with(0, vec![named(name)], out);
+}
+
+/// Body of `RTM_GETLINK` by an alternative name, without the counters.
+pub fn get_by_alt_name(name: &LinkName, out: &mut Vec<u8>) {
+    let name = LinkAttribute::Other(DefaultNla::new(libc::IFLA_ALT_IFNAME, [name.as_str().as_bytes(), &[0]].concat()));
+    with(0, vec![name, LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats])], out);
 }
 
 /// Body of `RTM_NEWLINK` that puts the link with this index under a master, or under none (0).

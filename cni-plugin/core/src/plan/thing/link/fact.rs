@@ -2,6 +2,7 @@
 
 use super::ETHERNET_MTUS;
 use crate::name::Mac;
+use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 
 /// A link as the kernel shows it.
@@ -65,6 +66,28 @@ pub struct LinkFact {
     pub vrf_table: Option<u32>,
     /// Text that tells whose it is.
     pub alias: String,
+    /// Its alternative names (Linux 5.5).
+    pub alt_names: Vec<String>,
+    /// The hardware behind it.
+    pub hardware: Hardware,
+}
+
+/// The hardware behind a link, which no namespace can change; empty for a virtual link.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hardware {
+    /// Name of the device on its bus, for example `0000:01:00.0` (`IFLA_PARENT_DEV_NAME`, Linux 5.14).
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub device: String,
+    /// Permanent hardware address (`IFLA_PERM_ADDRESS`, Linux 5.6).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permanent: Option<Mac>,
+}
+
+impl Hardware {
+    /// True if nothing is known of it.
+    pub fn is_unknown(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl LinkFact {
@@ -103,6 +126,8 @@ impl LinkFact {
             isolated: false,
             vrf_table: None,
             alias: String::new(),
+            alt_names: Vec::new(),
+            hardware: Hardware::default(),
         }
     }
 }

@@ -1,0 +1,133 @@
+//! Devices that come back as themselves, whatever the container did with their names.
+
+use crate::conf;
+use braid_tests::{Call, Ns, Sandbox, Value, json};
+
+const DEVICES: [&str; 2] = ["nic0", "nic1"];
+const LONG: &str = "enp129s0f0np0-of-the-storage-network";
+
+/// A host with two devices, both up.
+fn devices(host: &Sandbox) -> Vec<Value> {
+    for name in DEVICES {
+        host.run(&format!("ip link add {name} up type veth peer name far-{name}"));
+    }
+    DEVICES.map(|name| host.the_link(name)).to_vec()
+}
+
+/// A call that gives a device to the container as `ifname`.
+fn attach(host: &Sandbox, pod: &Ns, device: &str, ifname: &'static str) -> Call {
+    let mut conf = conf::host_device();
+    (conf["device"], conf["ipam"]) = (json!(device), json!({}));
+    host.call("host-device", pod, conf).env("CNI_IFNAME", ifname)
+}
+
+#[track_caller]
+fn assert_back(host: &Sandbox, before: &[Value]) {
+    for was in before {
+        let now = host.the_link(was["ifname"].as_str().unwrap());
+        for key in ["address", "ifalias", "altnames"] {
+            assert_eq!(now[key], was[key], "{key} of {}", was["ifname"]);
+        }
+        assert!(now["flags"].as_array().unwrap().contains(&json!("UP")), "{now}");
+    }
+}
+
+/// Exchanges the names and the aliases of two links.
+fn exchange(pod: &Ns, [one, other]: [&str; 2]) {
+    let alias = |link: &str| pod.the_link(link)["ifalias"].as_str().unwrap_or_default().to_owned();
+    let aliases = [alias(one), alias(other)];
+    for link in [one, other] {
+        pod.run(&format!("ip link set {link} down"));
+    }
+    for (from, to) in [(one, "between"), (other, one), ("between", other)] {
+        pod.run(&format!("ip link set {from} name {to}"));
+    }
+    for (link, alias) in [one, other].iter().zip(aliases).filter(|(_, alias)| !alias.is_empty()) {
+        pod.run(&format!("ip link set {link} alias {alias}"));
+    }
+}
+
+#[test]
+fn devices_that_exchange_names_in_the_container_come_back_as_themselves() {
+    for is_reversed in [false, true] {
+        let host = Sandbox::new();
+        let before = devices(&host);
+        let pod = host.pod("a");
+        let mut calls = [attach(&host, &pod, "nic0", "net1"), attach(&host, &pod, "nic1", "net2")];
+        let results = calls.clone().map(|call| call.add().result());
+        exchange(&pod, ["net1", "net2"]);
+        let error = calls[0].check(&results[0]).error();
+        assert!(error.msg.contains("net1"), "{error:?}");
+        if is_reversed {
+            calls.reverse();
+        }
+        for call in calls {
+            call.del().ok();
+        }
+        assert_back(&host, &before);
+        assert_eq!(pod.link_names(), [""; 0]);
+        host.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_device_whose_index_the_container_has_is_known_by_its_new_one() {
+    let host = Sandbox::new();
+    let before = devices(&host);
+    let pod = host.pod("a");
+    let index = before[0]["ifindex"].as_u64().unwrap();
+    pod.run(&format!("ip link add taken index {index} type veth peer name other"));
+    let call = attach(&host, &pod, "nic0", "net1");
+    call.add().result();
+    assert_ne!(pod.the_link("net1")["ifindex"], json!(index));
+    exchange(&pod, ["net1", "taken"]);
+    call.del().ok();
+    assert_back(&host, &before);
+    assert_eq!(pod.link_names(), ["other", "net1"]);
+    host.assert_nothing_left();
+}
+
+#[test]
+fn a_link_that_took_the_name_of_a_device_stays() {
+    let host = Sandbox::new();
+    let before = devices(&host);
+    let pod = host.pod("a");
+    let call = attach(&host, &pod, "nic0", "net1");
+    call.add().result();
+    for command in ["set net1 down", "set net1 name mine", "set mine alias x", "add net1 type veth peer name other"] {
+        pod.run(&format!("ip link {command}"));
+    }
+    call.del().ok();
+    assert_back(&host, &before);
+    assert_eq!(pod.link_names(), ["other", "net1"]);
+    host.assert_nothing_left();
+}
+
+#[test]
+fn a_device_is_found_by_any_of_its_names_and_comes_back_with_all() {
+    let host = Sandbox::new();
+    devices(&host);
+    for name in ["storage", LONG] {
+        host.run(&format!("ip link property add dev nic0 altname {name}"));
+    }
+    let before = [host.the_link("nic0")];
+    for name in ["nic0", "storage", LONG] {
+        let pod = host.pod(&format!("pod-{}", name.len()));
+        let call = attach(&host, &pod, name, "net1");
+        call.status().ok();
+        let result = call.add().result();
+        call.check(&result).ok();
+        for _ in 0..2 {
+            call.del().ok();
+            assert_back(&host, &before);
+        }
+        host.assert_nothing_left();
+        // From names alone, as after a lost record.
+        call.add().result();
+        std::fs::remove_dir_all("/run/braid/attachments").unwrap();
+        call.del().ok();
+        host.run("ip link set nic0 up");
+        assert_back(&host, &before);
+        assert_eq!(pod.link_names(), [""; 0]);
+    }
+}
