@@ -71,11 +71,10 @@ impl Point {
         }
     }
 
-    /// Whether no program can go on, or tell, when this system call fails: the C library, the allocator and tokio, which
-    /// asks for a pair of sockets as it starts, end it, and braid itself does when a thread can't come back from a container's
-    /// namespace.
+    /// True if no program can go on, or report, when this system call fails: the C library and the allocator end it, and braid
+    /// itself does when a thread can't come back from a container's namespace.
     pub(crate) fn may_end_the_process(&self) -> bool {
-        self.is_start_up || matches!(self.syscall.as_str(), "brk" | "mmap" | "mremap" | "setns" | "socketpair")
+        self.is_start_up || matches!(self.syscall.as_str(), "brk" | "mmap" | "mremap" | "setns")
     }
 
     /// Whether it waits until something is on a disk.

@@ -81,3 +81,35 @@ fn a_plugin_that_fails_at_add_and_at_taking_it_back_is_quoted_once() {
     assert_eq!(error.msg, "no such pool; left behind until DEL or GC");
     assert_eq!(call.del().error().msg, "no such pool");
 }
+
+#[test]
+fn a_call_that_gets_no_descriptors_answers_once_and_names_what_was_refused() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    // Credentials that braid refuses: nothing is asked, and the call ends as soon as there are enough descriptors.
+    let user = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "true"}});
+    let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": user}], "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}]});
+    std::fs::write("/run/kubeconfig", kubeconfig.to_string()).expect("written");
+    let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "kubeconfig": "/run/kubeconfig",
+        "network": {"cniVersion": "1.1.0", "name": "pods", "type": "dummy"}});
+    let args = "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_UID=7";
+    let call = host.call("braid", &pod, conf).args(args);
+    let mut refused = Vec::new();
+    for most in 4..64 {
+        let answer = call.clone().under(&format!("prlimit --nofile={most}")).env("RUST_BACKTRACE", "0").add();
+        if answer.stdout.is_empty() && answer.stderr.contains("error while loading shared libraries") {
+            continue;
+        }
+        let error = answer.error();
+        if error.msg.contains("exec plugin") {
+            let is_told = |words: &str| refused.iter().any(|msg: &String| msg.contains(words));
+            assert!(is_told("start tokio: socketpair: EMFILE"), "{refused:?}");
+            return;
+        }
+        assert_eq!(error.code, 11, "{most} descriptors: {answer:?}");
+        refused.push(error.msg);
+    }
+    panic!("no limit is enough: {refused:?}");
+}

@@ -6,13 +6,18 @@ use braid_core::cni::request::Environment;
 use braid_core::cni::{Command, Error, Version};
 use braid_node::attach;
 use braid_node::attach::chain::BRAID;
+use braid_node::source::runtime;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Room for a usual configuration, so that it is read at once, in bytes.
 const INPUT_LEN: usize = 4 * 1024;
+
+/// True once any of an answer is written: the runtime reads one document.
+static IS_BEGUN: AtomicBool = AtomicBool::new(false);
 
 /// Answers the call that the environment describes.
 pub fn run(arguments: &[OsString]) -> u8 {
@@ -27,9 +32,9 @@ pub fn run(arguments: &[OsString]) -> u8 {
     }
 }
 
-/// Writes an error where the runtime reads it, or where somebody may find it.
+/// Writes an error where the runtime reads it; to standard error where an answer has been begun, or none can be written.
 fn tell(error: &Error, version: Version) {
-    if write(&error.to_stdout(version)).is_err() {
+    if IS_BEGUN.load(Ordering::Relaxed) || write(&error.to_stdout(version)).is_err() {
         braid_node::tell!("{error}");
     }
 }
@@ -82,7 +87,10 @@ fn write(text: &str) -> nix::Result<()> {
     let mut left = text.as_bytes();
     while !left.is_empty() {
         match nix::unistd::write(start::output(), left) {
-            Ok(len) => left = &left[len..],
+            Ok(len) => {
+                IS_BEGUN.store(true, Ordering::Relaxed);
+                left = &left[len..];
+            }
             Err(Errno::EINTR) => {}
             // A pipe that was made not to block, and is full: its reader wakes us, or its end does.
             Err(Errno::EAGAIN) => {
@@ -94,12 +102,52 @@ fn write(text: &str) -> nix::Result<()> {
     Ok(())
 }
 
-/// A panic must still answer the runtime; its text goes to standard error as well.
+/// Answers the runtime although the process panics, unless it has an answer; the text goes to standard error as well.
 fn set_panic_answer() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
-        let error = Error::internal(format!("this is a bug in braid: {panic}"));
-        tell(&error, Version::NEWEST);
+        if runtime::is_starting() {
+            // The kernel refused tokio a resource, which is no bug.
+            let why = panic.payload_as_str().unwrap_or("it panicked");
+            tell(&Error::because(format!("start tokio: {why}"), true), Version::NEWEST);
+            start::end(FAILURE);
+        }
+        if !IS_BEGUN.load(Ordering::Relaxed) {
+            tell(&Error::internal(format!("this is a bug in braid: {panic}")), Version::NEWEST);
+        }
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    /// Set for the process that panics.
+    const CHILD: &str = "BRAID_TEST_PANICS";
+
+    #[test]
+    fn a_panic_behind_the_answer_writes_no_second_document() {
+        for (when, msgs, results) in [("before", 1, 0), ("behind", 0, 1)] {
+            let mut child = Command::new(std::env::current_exe().expect("this program"));
+            child.args(["--exact", "cli::cni::tests::panics", "--ignored", "--nocapture"]).env(CHILD, when);
+            let output = child.output().expect("the child runs");
+            let stdout = String::from_utf8_lossy(&output.stdout);
+            assert_eq!(stdout.matches("\"msg\"").count(), msgs, "{when}: {stdout}");
+            assert_eq!(stdout.matches("\"a result\"").count(), results, "{when}: {stdout}");
+            assert!(String::from_utf8_lossy(&output.stderr).contains("on purpose"), "{when}: {output:?}");
+        }
+    }
+
+    #[test]
+    #[ignore = "the process of the test above"]
+    fn panics() {
+        let Ok(when) = std::env::var(CHILD) else { return };
+        set_panic_answer();
+        if when == "behind" {
+            deliver("\"a result\"").expect("written");
+        }
+        panic!("on purpose");
+    }
 }

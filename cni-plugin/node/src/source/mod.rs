@@ -4,6 +4,7 @@ pub mod api;
 pub mod files;
 pub mod kubelet;
 pub mod manifests;
+pub mod runtime;
 
 use api::{Access, Api, Limits};
 use braid_core::cni::Error;

@@ -3,6 +3,7 @@
 use braid_core::k8s::source::SourceError;
 use kube::Config;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError, LoadDataError};
+use nix::errno::Errno;
 use serde_json::json;
 use std::fmt::Display;
 use std::fs;
@@ -94,7 +95,7 @@ impl Access {
     /// That a file of a service account can't be read. One that is missing comes: the kubelet takes the files of a pod away with
     /// it, and the next pod of its kind has them again.
     fn unread(&self, why: &str, err: &io::Error) -> SourceError {
-        if err.kind() == io::ErrorKind::NotFound {
+        if err.kind() == io::ErrorKind::NotFound || is_scarce(err) {
             return SourceError::Passing { why: format!("{}: {why}", self.place()) };
         }
         self.refused(&why)
@@ -106,8 +107,12 @@ impl Access {
     }
 
     fn unusable(&self, err: &KubeconfigError) -> SourceError {
-        if let KubeconfigError::LoadCertificateAuthority(LoadDataError::ReadFile(cause, _)) = err {
-            return self.unread(&err.to_string(), cause);
+        match err {
+            KubeconfigError::LoadCertificateAuthority(LoadDataError::ReadFile(cause, _)) => {
+                return self.unread(&err.to_string(), cause);
+            }
+            KubeconfigError::ReadConfig(cause, _) if is_scarce(cause) => return self.unread(&err.to_string(), cause),
+            _ => {}
         }
         let KubeconfigError::Parse(err) = err else { return self.refused(err) };
         // The parser's own words quote the lines around, and with them tokens.
@@ -121,6 +126,11 @@ impl Access {
             Self::ServiceAccount { folder, .. } => format!("service account {}", folder.display()),
         }
     }
+}
+
+/// True if the kernel had no descriptor or no memory for the caller, as it may have a moment later.
+fn is_scarce(err: &io::Error) -> bool {
+    [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM].iter().any(|errno| err.raw_os_error() == Some(*errno as i32))
 }
 
 /// The kubeconfig that says the same.

@@ -16,6 +16,7 @@ mod session;
 
 pub use access::Access;
 
+use super::runtime;
 use access::Credentials;
 use ask::{Ask, Kind};
 use braid_core::k8s::dynamic::Offered;
@@ -29,7 +30,7 @@ use session::Session;
 use std::cell::Cell;
 use std::pin::pin;
 use std::time::{Duration, Instant};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 
 /// Requests that are under way at once; by HTTP/1.1 each takes a connection.
 const CONCURRENT: usize = 8;
@@ -118,8 +119,7 @@ impl Api {
 
 impl Connected {
     fn make(access: &Access, attempt: Duration) -> Result<Self, SourceError> {
-        let runtime = Builder::new_current_thread().enable_io().enable_time().build();
-        let runtime = runtime.map_err(|err| SourceError::Passing { why: format!("start the runtime: {err}") })?;
+        let runtime = runtime::start().map_err(|why| SourceError::Passing { why })?;
         let Credentials { config, server, secrets } = runtime.block_on(access.credentials(attempt))?;
         let clients = {
             let _inside = runtime.enter();

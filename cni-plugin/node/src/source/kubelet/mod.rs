@@ -2,6 +2,7 @@
 //!
 //! gRPC by hand: of the messages of `v1.PodResourcesLister` only what is read, so that nothing has to be generated.
 
+use super::runtime;
 use braid_core::cni::{Code, Error};
 use braid_core::k8s::ObjectName;
 use braid_core::k8s::dynamic::{Allocated, Given};
@@ -9,7 +10,6 @@ use http::uri::PathAndQuery;
 use prost::Message;
 use std::path::Path;
 use std::time::Duration;
-use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
 use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
@@ -99,8 +99,7 @@ pub fn devices(socket: &Path, pod: &ObjectName) -> Result<Given, Error> {
         let sentence = format!("devices of pod {pod}: {}: {why}", socket.display());
         Error::new(Code::TryAgain, sentence)
     };
-    let runtime = Builder::new_current_thread().enable_io().enable_time().build();
-    let runtime = runtime.map_err(|err| fail(err.to_string()))?;
+    let runtime = runtime::start().map_err(fail)?;
     let asked = runtime.block_on(async { timeout(PATIENCE, ask(socket, pod)).await });
     let Ok(answer) = asked else { return Err(fail(format!("no answer within {PATIENCE:?}"))) };
     let found = answer.map_err(fail)?.ok_or_else(|| fail("the kubelet does not know the pod".to_owned()))?;

@@ -1,0 +1,48 @@
+//! The runtime of tokio on the calling thread, without its panics.
+//!
+//! tokio panics if the kernel refuses it a pair of sockets (for its signal driver, which kube links) or a thread of its pool.
+//! Limits on descriptors and tasks are passing conditions, so here each is an error.
+
+use nix::errno::Errno;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::oneshot;
+
+/// True while tokio starts.
+static IS_STARTING: AtomicBool = AtomicBool::new(false);
+
+/// True if a panic means that the kernel refused tokio a resource.
+pub fn is_starting() -> bool {
+    IS_STARTING.load(Ordering::Relaxed)
+}
+
+/// Starts a runtime; an error names the operation and the kernel's words.
+pub fn start() -> Result<Runtime, String> {
+    let failed = |doing: &str, err: &io::Error| format!("start tokio: {doing}: {}", reason(err));
+    // tokio has four other descriptors by the time that it makes its pair, which it does once a process.
+    let probe: io::Result<Vec<_>> = (0..3).map(|_| UnixStream::pair()).collect();
+    probe.map(drop).map_err(|err| failed("socketpair", &err))?;
+    IS_STARTING.store(true, Ordering::Relaxed);
+    let started = Builder::new_current_thread().enable_io().enable_time().build();
+    IS_STARTING.store(false, Ordering::Relaxed);
+    started.map_err(|err| failed("epoll_create1, eventfd or dup", &err))
+}
+
+/// The addresses of a host's name, looked up on a thread that ends with the answer.
+pub async fn look_up(host: String) -> io::Result<Vec<SocketAddr>> {
+    let (tell, told) = oneshot::channel();
+    let asked = host.clone();
+    let work = move || drop(tell.send((asked.as_str(), 0).to_socket_addrs().map(Vec::from_iter)));
+    let refused = |err: io::Error| io::Error::new(err.kind(), format!("start a thread: {}", reason(&err)));
+    std::thread::Builder::new().spawn(work).map_err(refused)?;
+    let found = told.await.unwrap_or_else(|_| Err(io::Error::other("the look-up ended without an answer")));
+    found.map_err(|err| io::Error::new(err.kind(), format!("look up {host}: {err}")))
+}
+
+/// An error as the kernel names it.
+fn reason(err: &io::Error) -> String {
+    err.raw_os_error().map_or_else(|| err.to_string(), |errno| Errno::from_raw(errno).to_string())
+}
