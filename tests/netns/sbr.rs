@@ -1,7 +1,7 @@
 //! `sbr`: what a container sends from an address of an interface leaves by that interface.
 
 use crate::conf;
-use braid_tests::{Call, Ns, Sandbox, Value, json};
+use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
 use std::rc::Rc;
 
 /// A world behind the host's `lan`: gateways of both families, and what is beyond them.
@@ -219,6 +219,58 @@ fn an_add_that_fails_gives_the_main_table_its_routes_back() {
     prev["ips"] = json!([{"address": "10.3.0.77/24", "gateway": "10.3.0.1", "interface": 0}]);
     behind(&host, &pod, &prev, &json!({"addSourceHints": true})).add().refused(999, &["10.3.0.77"]);
     assert_eq!((table(&pod, "main"), table(&pod, "100"), rules(&pod)), before);
+}
+
+/// Routes of `net1` that others made, with all that a route may have.
+const ROUTES: &[&str] = &[
+    "198.51.100.0/28 via 10.3.0.1 dev net1 proto static metric 77 src 10.3.0.2 mtu lock 1400 advmss 1300 initcwnd 11",
+    "198.51.100.16/28 via 10.99.0.1 dev net1 proto bird onlink",
+    "198.51.100.32/28 dev net1 proto 99 scope link window 5 quickack 1",
+    "198.51.100.48/28 proto static nexthop via 10.3.0.1 dev net1 weight 2 nexthop via 10.3.0.9 dev net1",
+    "198.51.100.64/28 proto static nhid 7",
+    "default via 10.3.0.9 dev net1 proto dhcp metric 5",
+    "2001:db8:5::/64 via fd00:3::1 dev net1 proto static metric 77 pref high mtu 1400",
+    "2001:db8:6::/64 dev net1 proto ra expires 900",
+    "2001:db8:7::/64 proto static nexthop via fd00:3::1 dev net1 nexthop via fd00:3::9 dev net1",
+];
+
+/// All routes as the kernel shows them; of a time that passes, only that there is one.
+fn all_routes(pod: &Ns) -> Vec<Value> {
+    let mut all: Vec<Value> =
+        ["-4", "-6"].iter().flat_map(|family| pod.list(&format!("ip {family} -j -d route show table all"))).collect();
+    for route in all.iter_mut().filter(|route| route.get("expires").is_some()) {
+        route["expires"] = true.into();
+    }
+    all
+}
+
+#[test]
+fn an_add_that_fails_restores_each_route_with_all_that_it_had() {
+    for plugin in [
+        json!({"type": "sbr"}),
+        json!({"type": "sbr", "addSourceHints": true}),
+        json!({"type": "vrf", "vrfname": "red"}),
+    ] {
+        if plugin["type"] == "vrf" {
+            needs!(Vrf);
+        }
+        let host = Sandbox::new();
+        let _far = lan(&host);
+        let pod = host.pod("a");
+        let prev = macvlan(&host, &pod).add().result();
+        pod.run("ip nexthop add id 7 via 10.3.0.1 dev net1");
+        for route in ROUTES {
+            pod.run(&format!("ip route add {route}"));
+        }
+        let before = all_routes(&pod);
+        host.script("fails", "#!/bin/sh\ncat >/dev/null\nip -n a route show table main >/run/seen\nexit 1\n");
+        let list =
+            json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [plugin, {"type": "fails"}]});
+        host.call("braid", &pod, list).ifname("net1").prev(&prev).add().error();
+        let seen = std::fs::read_to_string("/run/seen").expect("the plugin ran");
+        assert!(!seen.contains("198.51.100.0/28"), "{plugin}: {seen}");
+        assert_eq!(all_routes(&pod), before, "{plugin}");
+    }
 }
 
 #[test]

@@ -1,7 +1,9 @@
-//! Routes that are taken away, and come back.
+//! Routes that are deleted, and restored.
 
 use super::{Carrier, Effect, Head, route};
+use crate::sys::netlink::CREATE;
 use crate::sys::rtnl;
+use base16ct::lower::decode_vec;
 use braid_core::plan::thing::{LinkRef, NoRoute, Verb};
 use netlink_packet_route::route::RouteProtocol;
 use nix::errno::Errno;
@@ -16,11 +18,18 @@ impl Effect for NoRoute {
     }
 
     fn request(&self, verb: Verb, index: u32, body: &mut Vec<u8>) -> Option<Head> {
+        let head = verb.word((rtnl::DELROUTE, 0), (rtnl::NEWROUTE, CREATE));
+        if let Ok(shown) = decode_vec(&self.restore)
+            && !shown.is_empty()
+        {
+            body.extend(shown);
+            return Some(head);
+        }
         match verb {
             Verb::Add => {
                 // Whoever made it: the kernel itself, perhaps.
                 route::write(index, &self.route, RouteProtocol::Unspec, body);
-                Some((rtnl::DELROUTE, 0))
+                Some(head)
             }
             Verb::Del => self.route.request(Verb::Add, index, body),
         }

@@ -2,7 +2,7 @@
 
 use super::{Carrier, Effect, Head, link};
 use crate::apply::kernel::Kernel;
-use crate::sys::netlink::{CREATE, KernelError, Socket, attributes_of, find};
+use crate::sys::netlink::{CREATE, KernelError, Socket, attr, attributes_of, find};
 use crate::sys::rtnl::{self, emit, ip_of, u32_of};
 use crate::{Doing, Error};
 use braid_core::name::Ns;
@@ -22,7 +22,17 @@ const RTA_PRIORITY: u16 = 6;
 const RTA_PREFSRC: u16 = 7;
 const RTA_METRICS: u16 = 8;
 const RTA_MULTIPATH: u16 = 9;
+const RTA_CACHEINFO: u16 = 12;
 const RTA_TABLE: u16 = 15;
+const RTA_VIA: u16 = 18;
+const RTA_ENCAP_TYPE: u16 = 21;
+const RTA_ENCAP: u16 = 22;
+const RTA_EXPIRES: u16 = 23;
+const RTA_NH_ID: u16 = 30;
+/// Hop is on the link, whatever its address (`RTNH_F_ONLINK`): the only flag of a route that a request may have.
+const ONLINK: u8 = 4;
+/// Ticks of a second in `struct rta_cacheinfo` (`USER_HZ`).
+const TICKS: u32 = 100;
 const RTAX_MTU: u16 = 2;
 const RTAX_ADVMSS: u16 = 8;
 const RTPROT_RA: u8 = 9;
@@ -114,28 +124,68 @@ pub(super) fn read_default_link(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) 
 fn parse(body: &[u8]) -> Vec<RouteFact> {
     let Some((route, hops)) = parse_all(body) else { return Vec::new() };
     if hops.is_empty() {
-        return vec![route];
+        return vec![RouteFact { request: request_of(body, None), ..route }];
     }
-    hops.into_iter().map(|(link, gw)| RouteFact { gw, link, ..route.clone() }).collect()
+    // The hops of other links are not this link's to delete. IPv6 has an object for each hop, IPv4 one for all.
+    let is_whole = hops.iter().all(|hop| hop.link == hops[0].link);
+    let request = |hop: &Hop<'_>| match route.dst {
+        _ if is_whole => request_of(body, None),
+        IpNet::V6(_) => request_of(body, Some(hop)),
+        IpNet::V4(_) => Vec::new(),
+    };
+    hops.iter().map(|hop| RouteFact { gw: hop.gw, link: hop.link, request: request(hop), ..route.clone() }).collect()
 }
 
-/// Index of the link and gateway.
-type Hop = (Option<u32>, Option<IpAddr>);
+/// Body of the request that makes a shown route again, with one of its hops or all: the message less what the kernel adds.
+fn request_of(body: &[u8], hop: Option<&Hop<'_>>) -> Vec<u8> {
+    let Some((head, attributes)) = body.split_first_chunk::<INFO_LEN>() else { return Vec::new() };
+    let has_object = find(RTA_NH_ID, attributes).is_some();
+    let mut out = head.to_vec();
+    let flags = hop.map_or(head[8], |hop| hop.flags) & ONLINK;
+    out[8..].copy_from_slice(&u32::from(flags).to_ne_bytes());
+    for (kind, value) in attributes_of(attributes) {
+        let is_of_object = matches!(kind, RTA_OIF | RTA_GATEWAY | RTA_MULTIPATH | RTA_VIA | RTA_ENCAP_TYPE | RTA_ENCAP);
+        match kind {
+            RTA_CACHEINFO => {
+                let ticks = value.get(8..).and_then(u32_of).filter(|ticks| (1..1 << 31).contains(ticks));
+                ticks.into_iter().for_each(|ticks| attr(RTA_EXPIRES, &(ticks / TICKS).to_ne_bytes(), &mut out));
+            }
+            RTA_MULTIPATH if hop.is_some() => {}
+            _ if is_of_object && has_object => {}
+            _ => attr(kind, value, &mut out),
+        }
+    }
+    if let Some(Hop { link: Some(link), attributes, .. }) = hop.filter(|_| !has_object) {
+        attr(RTA_OIF, &link.to_ne_bytes(), &mut out);
+        attributes_of(attributes).for_each(|(kind, value)| attr(kind, value, &mut out));
+    }
+    out
+}
+
+/// One of several hops of a route.
+struct Hop<'a> {
+    flags: u8,
+    /// Index of the link.
+    link: Option<u32>,
+    gw: Option<IpAddr>,
+    attributes: &'a [u8],
+}
 
 /// The `struct rtnexthop` of a route, each with its attributes behind it.
-fn hops(mut bytes: &[u8]) -> Vec<Hop> {
+fn hops(mut bytes: &[u8]) -> Vec<Hop<'_>> {
     const HEAD_LEN: usize = 8;
     let mut hops = Vec::new();
-    while let Some(&[low, high, ..]) = bytes.first_chunk::<HEAD_LEN>() {
+    while let Some(&[low, high, flags, ..]) = bytes.first_chunk::<HEAD_LEN>() {
         let len = usize::from(u16::from_ne_bytes([low, high]));
         let Some(attributes) = bytes.get(HEAD_LEN..len) else { break };
-        hops.push((bytes.get(4..).and_then(u32_of), find(RTA_GATEWAY, attributes).and_then(ip_of)));
+        let gw = find(RTA_GATEWAY, attributes).and_then(ip_of);
+        hops.push(Hop { flags, link: bytes.get(4..).and_then(u32_of), gw, attributes });
         bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
     }
     hops
 }
 
-fn parse_all(body: &[u8]) -> Option<(RouteFact, Vec<Hop>)> {
+fn parse_all(body: &[u8]) -> Option<(RouteFact, Vec<Hop<'_>>)> {
     let head = body.first_chunk::<INFO_LEN>()?;
     if head[7] != RTN_UNICAST {
         return None;
@@ -153,6 +203,7 @@ fn parse_all(body: &[u8]) -> Option<(RouteFact, Vec<Hop>)> {
         priority: None,
         mtu: None,
         advmss: None,
+        request: Vec::new(),
     };
     let mut several = Vec::new();
     for (kind, value) in attributes_of(&body[INFO_LEN..]) {

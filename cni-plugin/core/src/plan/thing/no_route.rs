@@ -1,16 +1,32 @@
-//! The absence of a route that others made: it is taken away while the attachment lasts.
+//! The absence of a route that others made: it is deleted while the attachment lasts.
 
 use super::{LinkRef, Route, State, Verb, found, refuse_if};
 use crate::name::Ns;
-use crate::plan::facts::{Facts, Need};
+use crate::plan::facts::{Facts, Need, RouteFact};
+use base16ct::lower::encode_string;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A route that is taken away, and comes back with the inverse.
+/// A route that is deleted, and restored by the inverse.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NoRoute {
     /// The route.
     pub route: Route,
+    /// The request that restores it with all that the kernel showed of it (protocol, flags, metrics), in hexadecimal digits.
+    /// Empty for a route that was not there when the facts were read, and in records of earlier versions.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub restore: String,
+}
+
+impl NoRoute {
+    /// The absence of a route that the facts show, or that the plan makes.
+    pub fn of(route: Route, facts: &Facts) -> Self {
+        let index = facts.link(&route.at).map(|link| link.index).filter(|index| *index != 0);
+        let is_it = |fact: &&RouteFact| fact.link == index && Route::of_fact(&route.at, fact) == route;
+        let there = facts.routes.get(&route.at.ns).into_iter().flatten().filter(|_| index.is_some()).find(is_it);
+        let restore = there.map(|fact| encode_string(&fact.request)).unwrap_or_default();
+        Self { route, restore }
+    }
 }
 
 impl State for NoRoute {

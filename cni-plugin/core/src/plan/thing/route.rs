@@ -98,7 +98,7 @@ impl State for Route {
 impl Route {
     /// The route that the kernel shows at the link `at`.
     pub fn of_fact(at: &LinkRef, fact: &RouteFact) -> Self {
-        let RouteFact { dst, gw, src, table, scope, priority, mtu, advmss, link: _, from_router: _ } = *fact;
+        let RouteFact { dst, gw, src, table, scope, priority, mtu, advmss, .. } = *fact;
         Self { at: at.clone(), dst: dst.trunc(), gw, src, table, scope, priority, mtu, advmss }
     }
 
@@ -140,4 +140,6 @@ pub struct RouteFact {
     pub mtu: Option<u32>,
     /// Maximal segment size in bytes.
     pub advmss: Option<u32>,
+    /// Body of the request that makes the same route again.
+    pub request: Vec<u8>,
 }

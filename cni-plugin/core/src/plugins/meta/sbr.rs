@@ -60,7 +60,7 @@ impl Sbr {
     }
 
     /// The steps that take the interface's routes out of the main table, but for those with a hint.
-    fn leave_main(&self, ips: &[&IpConfig], at: &LinkRef, main: &[Route]) -> Vec<Step> {
+    fn leave_main(&self, ips: &[&IpConfig], at: &LinkRef, main: &[Route], facts: &Facts) -> Vec<Step> {
         let mut hints: Vec<Route> = Vec::new();
         for ip in ips.iter().filter(|_| self.source_hints) {
             hints.retain(|other| other.dst != ip.address.trunc());
@@ -76,7 +76,7 @@ impl Sbr {
         let mut gone: Vec<&Route> = main.iter().filter(|route| !is_hint(route) && !stays(route)).collect();
         // Where they come back, the networks of gateways are first.
         gone.sort_by_key(|route| route.gw.is_none());
-        let gone = gone.into_iter().map(|route| Step::add(NoRoute { route: route.clone() }));
+        let gone = gone.into_iter().map(|route| Step::add(NoRoute::of(route.clone(), facts)));
         let is_there = |hint: &Route| main.iter().any(|route| is_in_place_of(hint, route) && is_hint(route));
         gone.chain(hints.iter().filter(|hint| !is_there(hint)).cloned().map(Step::add)).collect()
     }
@@ -94,7 +94,7 @@ impl Sbr {
             rules.push(Step::add(rule(ip, table)));
         }
         routes.extend(rules);
-        routes.extend(self.leave_main(ips, &at, &main));
+        routes.extend(self.leave_main(ips, &at, &main, facts));
         Ok(routes)
     }
 }

@@ -60,7 +60,7 @@ impl Vrf {
         let key = format!("net/ipv6/conf/{}/keep_addr_on_down", at.name);
         let keep = Sysctl { ns: Ns::Pod, key, value: "1".to_owned(), optional: true };
         let mut steps: Vec<Step> = has_ipv6.then(|| Step::add(keep)).into_iter().collect();
-        steps.extend(routes.iter().map(|route| Step::add(NoRoute { route: route.clone() })));
+        steps.extend(routes.iter().map(|route| Step::add(NoRoute::of(route.clone(), facts))));
         steps.push(Step::add(self.member(call, table)));
         steps.extend(has_ipv6.then_some(Step::Wait(Event::Dad(at))));
         steps.extend(routes.into_iter().rev().map(|route| Step::add(Route { table, ..route })));
