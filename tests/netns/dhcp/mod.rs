@@ -2,6 +2,7 @@
 
 #![expect(clippy::expect_used, reason = "a helper fails its test by a panic")]
 
+mod identity;
 mod interop;
 mod lifecycle;
 mod lost;

@@ -13,6 +13,7 @@ pub use call::Call;
 
 use crate::cni::{AddResult, Error, Json, NetConf};
 use crate::ipam::Lease;
+use crate::name::Mac;
 use crate::plan::thing::LinkRef;
 use crate::plan::{Facts, Feature, Need, Step};
 use std::fmt::Debug;
@@ -67,6 +68,11 @@ pub trait Plugin: Debug {
     /// Changes what earlier plugins of the network are about to do in the same plan; says if it did.
     fn amend(&self, _call: &Call<'_>, _facts: &Facts, _earlier: &mut [Step]) -> bool {
         false
+    }
+
+    /// The hardware address that it gives the interface which an earlier plugin made; none if it leaves that as it is.
+    fn mac(&self) -> Option<Mac> {
+        None
     }
 
     /// Decides what to do.

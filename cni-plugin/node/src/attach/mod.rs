@@ -19,6 +19,7 @@ mod flannel;
 mod forget;
 pub mod gc;
 pub mod invocation;
+mod last_mac;
 pub mod leases;
 pub mod liveness;
 pub mod planner;

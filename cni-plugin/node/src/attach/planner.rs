@@ -3,6 +3,7 @@
 use super::chain::{From, Item, Work};
 use super::families::Ask;
 use super::invocation::{Place, Wanted};
+use super::last_mac;
 use crate::apply::host::Host;
 use crate::apply::transaction::Part;
 use braid_core::cni::{AddResult, Error};
@@ -92,7 +93,13 @@ impl<'a> Planner<'a> {
             let planned = if self.wanted[place.wanted].chain.items[place.item].is_through_link() {
                 let (wanted, plugin) = self.plugin(*place)?;
                 native.prev.clone_from(&self.results[place.wanted]);
-                plugin.plan_link(&call(wanted, &self.sandbox, native.prev.as_ref()), &native.ahead)?
+                let mut planned =
+                    plugin.plan_link(&call(wanted, &self.sandbox, native.prev.as_ref()), &native.ahead)?;
+                if let Some(mac) = last_mac::behind(wanted, place.item) {
+                    let at = LinkRef::pod(wanted.attachment.ifname.clone());
+                    last_mac::set(mac, &at, &mut planned, &native.ahead);
+                }
+                planned
             } else {
                 self.plan(*place, host, &mut native, leases)?
             };
@@ -136,7 +143,11 @@ impl<'a> Planner<'a> {
         // The facts are those that the link was planned on, so the plan has the same steps for it.
         linked.read(Facts::default());
         self.results[place.wanted] = linked.prev.take();
-        let planned = self.plan(place, host, &mut linked, leases)?;
+        let mut planned = self.plan(place, host, &mut linked, leases)?;
+        let wanted = &self.wanted[place.wanted];
+        if let Some(mac) = last_mac::behind(wanted, place.item) {
+            last_mac::adopt(mac, &LinkRef::pod(wanted.attachment.ifname.clone()), &mut planned);
+        }
         self.push(place, planned, &mut linked);
         let Some(mut part) = linked.parts.pop() else { return Ok(linked) };
         part.steps.retain(|step| !done.contains(step));

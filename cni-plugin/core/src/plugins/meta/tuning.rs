@@ -55,10 +55,6 @@ impl Tuning {
         Ok(Self { sysctls, attrs, data_dir })
     }
 
-    fn mac(&self) -> Option<Mac> {
-        self.attrs.iter().find_map(|attr| if let LinkAttr::Mac(mac) = attr { Some(*mac) } else { None })
-    }
-
     /// Refuses an MTU that the link can't have, or that is too small for its addresses.
     fn refuse_mtu(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
         let mtu = self.attrs.iter().find_map(|attr| if let LinkAttr::Mtu(mtu) = attr { Some(*mtu) } else { None });
@@ -146,6 +142,10 @@ impl Plugin for Tuning {
         self.refuse_mtu(call, facts)?;
         self.refuse_mac(call, facts)?;
         self.sysctls.iter().try_for_each(|(key, _)| path(key, call.ifname.as_str()).map(drop))
+    }
+
+    fn mac(&self) -> Option<Mac> {
+        self.attrs.iter().find_map(|attr| if let LinkAttr::Mac(mac) = attr { Some(*mac) } else { None })
     }
 
     fn plan(&self, call: &Call<'_>, facts: &Facts, _lease: Option<Lease>) -> Result<Planned, Error> {
