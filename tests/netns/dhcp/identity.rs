@@ -1,6 +1,7 @@
 //! The identity that a lease belongs to: hardware addresses that later plugins or the container give, other names.
 
-use super::{Server, address, daemon, lan};
+use super::lost::SHORT;
+use super::{Server, address, daemon, lan, macvlan, said, until};
 use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
 
 /// The hardware address that `tuning` gives.
@@ -75,4 +76,103 @@ fn a_port_that_is_held_to_one_hardware_address_is_held_to_that_of_a_later_plugin
         let bridge = json!({"type": "bridge", "bridge": "br0", "macspoofchk": spoof_check});
         assert_leased_to_the_last(&host, &pod, &tuned(&host, &pod, &bridge, false), &server);
     }
+}
+
+/// Changes that a container makes to its link.
+const CHANGES: &[&[&str]] = &[
+    &["ip link set eth0 address 02:00:00:00:00:99"],
+    &["ip link set eth0 down", "ip link set eth0 name lan0", "ip link set lan0 up"],
+    &["ip link set eth0 down", "ip link set eth0 name lan0 address 02:00:00:00:00:98", "ip link set lan0 up"],
+];
+
+/// The link's name after such a change.
+fn name_of(change: &[&str]) -> &'static str {
+    if change.iter().any(|command| command.contains("name lan0")) { "lan0" } else { "eth0" }
+}
+
+#[test]
+fn a_lease_is_prolonged_and_released_though_the_link_has_another_name_or_address() {
+    needs!(Dnsmasq);
+    for change in CHANGES {
+        let host = Sandbox::new();
+        let far = lan(&host);
+        let server = Server::start(&far, "lan", &[SHORT]);
+        let first = daemon(&host, &[]);
+        let pod = host.pod("a");
+        let call = host.call("macvlan", &pod, macvlan());
+        let result = call.add().result();
+        let leased = server.await_leases(1);
+        change.iter().for_each(|command| drop(pod.run(command)));
+        server.await_prolonged();
+        drop(first);
+        let _second = daemon(&host, &[]);
+        server.await_prolonged();
+        let (mac, ip) = (&leased[0].1, &leased[0].2);
+        assert!(server.await_leases(1).iter().all(|(_, now, same)| (now, same) == (mac, ip)), "{}", server.log());
+        assert_eq!(pod.addrs(name_of(change)), [format!("{}/16", address(&result))], "{}", said());
+        call.del().ok();
+        server.await_free();
+        assert!(server.log().contains("DHCPRELEASE"), "{}", server.log());
+    }
+}
+
+#[test]
+fn without_the_daemon_a_lease_of_a_changed_link_is_released() {
+    needs!(Dnsmasq);
+    for change in CHANGES {
+        let host = Sandbox::new();
+        let far = lan(&host);
+        let server = Server::start(&far, "lan", &[]);
+        let first = daemon(&host, &[]);
+        let pod = host.pod("a");
+        let call = host.call("macvlan", &pod, macvlan());
+        call.add().result();
+        server.await_leases(1);
+        change.iter().for_each(|command| drop(pod.run(command)));
+        drop(first);
+        call.del().ok();
+        server.await_free();
+    }
+}
+
+#[test]
+fn a_refused_lease_of_a_changed_link_goes_and_the_next_one_arrives() {
+    needs!(Dnsmasq);
+    for change in CHANGES {
+        let host = Sandbox::new();
+        let far = lan(&host);
+        let router = "--dhcp-option=option:router,10.3.0.254";
+        let server = Server::start(&far, "lan", &[SHORT, router]);
+        let _daemon = daemon(&host, &[]);
+        let pod = host.pod("a");
+        let call = host.call("macvlan", &pod, macvlan());
+        call.add().result();
+        change.iter().for_each(|command| drop(pod.run(command)));
+        drop(server);
+        let server = Server::with_range(&far, "lan", "10.3.9.10,10.3.9.99,255.255.0.0,2m", &[SHORT, router]);
+        let addrs = || pod.addrs(name_of(change));
+        let is_new = |addr: &String| addr.starts_with("10.3.9.");
+        let new = until("there is another address", || addrs().into_iter().find(is_new));
+        assert_eq!(addrs(), [new], "{}", said());
+        assert!(pod.can_ping("10.3.0.254"));
+        call.del().ok();
+        server.await_free();
+    }
+}
+
+#[test]
+fn a_new_link_of_the_same_name_has_no_part_in_the_lease_of_the_old_one() {
+    needs!(Dnsmasq);
+    let host = Sandbox::new();
+    let far = lan(&host);
+    let _server = Server::start(&far, "lan", &[SHORT]);
+    let _daemon = daemon(&host, &[]);
+    let pod = host.pod("a");
+    host.call("macvlan", &pod, macvlan()).add().result();
+    let mac = pod.the_link("eth0")["address"].as_str().expect("an address").to_owned();
+    pod.run("ip link del eth0");
+    pod.run(&format!("ip link add eth0 address {mac} type veth peer name other"));
+    pod.run("ip addr add 10.3.0.200/16 dev eth0");
+    until("the daemon lets go of it", || said().contains("interface eth0 no longer exists").then_some(()));
+    assert_eq!(pod.addrs("eth0"), ["10.3.0.200/16"]);
 }

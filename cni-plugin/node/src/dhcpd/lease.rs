@@ -9,7 +9,7 @@ use crate::sys::events::Events;
 use crate::sys::netns::NetNs;
 use crate::sys::packet::{PacketSocket, ServersSocket};
 use braid_core::ipam::dhcp::{Config, Session, v6};
-use braid_core::name::{IfName, Mac};
+use braid_core::name::Mac;
 use braid_core::plan::Facts;
 use braid_core::plan::step::Step;
 use braid_core::plan::thing::{Addr, LinkRef};
@@ -74,10 +74,6 @@ impl Lease {
         Self { is_told: true, is_lost, ..Self::new(stored, session) }
     }
 
-    pub(super) fn ifname(&self) -> Option<IfName> {
-        IfName::parse(&self.stored.owner.ifname).ok()
-    }
-
     /// Sends by a socket, which is opened where there is none, and from then on listened to.
     pub(super) fn send(&mut self, events: &Events, id: u64, packet: Packet<'_>) -> Result<(), Errno> {
         let place = || match self.stored.place() {
@@ -128,8 +124,7 @@ impl Lease {
 
     /// Takes addresses from the link, or puts the lease's on it.
     pub(super) fn apply(&self, place: &Place, change: Change<'_>) {
-        let Some(ifname) = self.ifname() else { return };
-        let at = LinkRef::pod(ifname);
+        let at = LinkRef::pod(place.link.ifname.clone());
         let steps: Vec<Step> = match change {
             Change::Up => vec![interface::up(&at)],
             Change::Without(nets) => {

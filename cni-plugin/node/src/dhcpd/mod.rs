@@ -197,15 +197,14 @@ impl Daemon {
             let whole = stored.owner.whole();
             let session = stored.session(self.settings.broadcast, self.settings.limits, &mut self.dice);
             match (session, stored.place()) {
-                (Some(session), Some(Ok(_))) => {
+                // A link that can't be looked up now can be when the lease is due.
+                (Some(session), Some(_)) => {
                     let lease = Lease::resumed(stored, session);
                     self.insert(lease);
                 }
-                (_, place) => {
-                    let why = match place {
-                        Some(Err(err)) => err.to_string(),
-                        _ => "its link is gone".to_owned(),
-                    };
+                (session, _) => {
+                    let why =
+                        if session.is_none() { "its configuration has become unusable" } else { "its link is gone" };
                     crate::tell!("{whole}: the lease is not gone on with: {why}");
                     let _ = self.store.remove(&stored.owner);
                 }

@@ -12,11 +12,14 @@ use braid_core::ipam::dhcp::{Config, Output};
 use braid_core::name::IfName;
 use ipnet::IpNet;
 use std::path::Path;
+use std::time::Duration;
 
 /// Longest packet that is read, in bytes.
 const MOST: usize = 4096;
 /// Packets that are read of one link before the others have their turn: a container may send itself any number.
 const AT_ONCE: usize = 16;
+/// Pause before a link is looked up again that could not be.
+const AGAIN: Duration = Duration::from_secs(1);
 
 impl Daemon {
     /// Answers a call, now or when there is a lease.
@@ -46,14 +49,15 @@ impl Daemon {
             Err(err) => return Err((waiter, err)),
         };
         if let Some(id) = self.owners.get(&owner.whole()).copied() {
-            if self.leases.get(&id).is_some_and(|lease| matches!(lease.stored.place(), Some(Ok(_)))) {
+            if self.leases.get(&id).is_some_and(|lease| lease.stored.is_of(&place)) {
                 if let Some(lease) = self.leases.get_mut(&id) {
                     lease.waiting.push(waiter);
                 }
                 self.tell(id);
                 return Ok(());
             }
-            self.forget(id);
+            // The one that it is of may still be there, by another name.
+            self.release(&owner);
         }
         let config = match Config::parse(&conf, &call.args.args) {
             Ok(config) => config,
@@ -63,8 +67,10 @@ impl Daemon {
             owner,
             netns: place.path().to_owned(),
             cookie: place.cookie,
-            index: place.index,
-            mac: place.mac,
+            inode: Some(place.inode),
+            index: place.link.index,
+            mac: place.link.mac,
+            fixed: Some(place.link.fixed.clone()),
             args: call.args.args.clone(),
             conf: String::from_utf8_lossy(&call.args.stdin).into_owned(),
             boot_id: self.boot_id.clone(),
@@ -74,7 +80,7 @@ impl Daemon {
         let mut lease = Lease::new(stored, session);
         lease.waiting.push(waiter);
         crate::tell!("{}: acquiring lease", lease.name());
-        if !place.is_up {
+        if !place.link.is_up {
             lease.apply(&place, Change::Up);
         }
         let id = self.insert(lease);
@@ -135,13 +141,15 @@ impl Daemon {
     pub(super) fn tick(&mut self, id: u64) {
         let Some(lease) = self.leases.get_mut(&id) else { return };
         match lease.stored.place() {
-            Some(Ok(_)) => {
+            Some(Ok(place)) => {
+                // Servers send to the hardware address that they know, which the link may have no more.
+                lease.session.set_broadcast(self.settings.broadcast || place.link.mac != lease.stored.mac);
                 let outputs = lease.session.tick(now(), &mut self.dice);
                 self.carry_out(id, outputs);
             }
             Some(Err(err)) => {
                 crate::tell!("{}: {err}", lease.name());
-                self.end(id);
+                self.timers.set(id, Some(now() + AGAIN));
             }
             None => {
                 crate::tell!("{}: interface {} no longer exists", lease.name(), lease.stored.owner.ifname);

@@ -119,6 +119,11 @@ impl NetNs {
         &self.path
     }
 
+    /// Its inode, which another namespace may have once this one is gone; 0 if the kernel does not say.
+    pub fn inode(&self) -> u64 {
+        self.file.metadata().map_or(0, |of| of.ino())
+    }
+
     /// Says that the thread is where `socket` was opened, which takes half the time of asking by a new one, and once only.
     pub fn set_home(&self, socket: &impl AsFd) -> Result<(), NetNsError> {
         if self.home.get().is_none() {

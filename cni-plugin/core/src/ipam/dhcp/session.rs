@@ -115,6 +115,11 @@ impl Session {
         self.v6.iter_mut().for_each(|client| client.hold(now));
     }
 
+    /// Has servers broadcast their answers to a client without an address, or send them to its hardware address.
+    pub fn set_broadcast(&mut self, on: bool) {
+        self.v4.iter_mut().for_each(|client| client.protocol.broadcast = on);
+    }
+
     /// Does what it is time for.
     pub fn tick(&mut self, now: Duration, dice: Dice<'_>) -> Vec<Output> {
         let v4 = self.v4.as_mut().map(|client| client.tick(now, dice)).unwrap_or_default();

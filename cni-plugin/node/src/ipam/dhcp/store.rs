@@ -1,14 +1,14 @@
 //! Leases in files beside the daemon's socket: what it takes to go on with them, or to give them back, after the daemon has
 //! ended. They are of this boot, as the links are.
 
-use super::link::Place;
+use super::link::{Fixed, Place};
 use crate::sys::netns::NetNsError;
 use base16ct::lower::encode_string;
 use braid_core::cni::{NetConf, Owner};
 use braid_core::ipam::dhcp::session::{Held, Link};
 use braid_core::ipam::dhcp::timing::{Dice, Limits};
 use braid_core::ipam::dhcp::{Config, Session};
-use braid_core::name::{IfName, Mac};
+use braid_core::name::Mac;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File, TryLockError};
@@ -34,10 +34,16 @@ pub struct Stored {
     pub netns: PathBuf,
     /// The number that tells that namespace from all others since boot; none before Linux 5.14.
     pub cookie: Option<u64>,
+    /// The namespace's inode, for kernels without that number; files of earlier versions lack it.
+    #[serde(default)]
+    pub inode: Option<u64>,
     /// The index of the link.
     pub index: u32,
-    /// Its hardware address.
+    /// The hardware address that servers know the client by: the link's when the lease was acquired.
     pub mac: Mac,
+    /// The link's unchangeable properties; files of earlier versions lack them.
+    #[serde(default)]
+    pub fixed: Option<Fixed>,
     /// `CNI_ARGS`.
     pub args: String,
     /// The configuration.
@@ -151,13 +157,21 @@ impl Stored {
 
     /// The link in its namespace; `None` where either is gone, or another one is in its place.
     pub fn place(&self) -> Option<Result<Place, NetNsError>> {
-        let ifname = IfName::parse(&self.owner.ifname).ok()?;
-        let place = match Place::find(&self.netns, &ifname) {
-            Ok(place) => place?,
-            Err(err) => return Some(Err(err)),
+        match Place::at(&self.netns, self.index) {
+            Ok(place) => place.filter(|place| self.is_of(place)).map(Ok),
+            Err(err) => Some(Err(err)),
+        }
+    }
+
+    /// True if the lease is of this link. The container may have given it another name and another hardware address.
+    pub fn is_of(&self, place: &Place) -> bool {
+        let is_of_netns = match (self.cookie, self.inode) {
+            (Some(_), _) => place.cookie == self.cookie,
+            (None, inode) => inode.is_none_or(|inode| place.inode == inode),
         };
-        let is_its = (place.cookie, place.index, place.mac) == (self.cookie, self.index, self.mac);
-        is_its.then_some(Ok(place))
+        is_of_netns
+            && place.link.index == self.index
+            && self.fixed.as_ref().is_none_or(|fixed| *fixed == place.link.fixed)
     }
 
     /// The addresses that are leased.
@@ -177,8 +191,10 @@ mod tests {
             owner: Owner::new("n", container_id, "eth0"),
             netns: "/run/netns/a".into(),
             cookie: Some(7),
+            inode: Some(9),
             index: 2,
             mac: Mac([2; 6]),
+            fixed: Some(Fixed { kind: "macvlan".to_owned(), permanent: None }),
             args: String::new(),
             conf: r#"{"name":"n","ipam":{"type":"dhcp"}}"#.to_owned(),
             boot_id: boot_id(),
@@ -203,6 +219,16 @@ mod tests {
         store.put(&Stored { boot_id: "another".to_owned(), ..stored("b") }).expect("kept");
         assert_eq!(store.list(), [], "it is of another boot");
         drop(lock);
+    }
+
+    #[test]
+    fn a_file_of_an_earlier_version_is_read() {
+        let mut json = serde_json::to_value(stored("a")).expect("json");
+        for field in ["inode", "fixed"] {
+            json.as_object_mut().expect("an object").remove(field).expect("a field");
+        }
+        let read: Stored = serde_json::from_value(json).expect("a lease");
+        assert_eq!(read, Stored { inode: None, fixed: None, ..stored("a") });
     }
 
     #[test]
