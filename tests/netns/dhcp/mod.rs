@@ -8,6 +8,7 @@ mod lifecycle;
 mod lost;
 mod many;
 mod peers;
+mod tables;
 mod types;
 
 use braid_tests::{Ns, Sandbox, Value, json};

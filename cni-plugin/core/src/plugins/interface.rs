@@ -128,7 +128,7 @@ fn sysctls(link: &LinkRef, has_v6: bool, dad: Dad) -> Vec<Step> {
 
 /// A result's route in the kernel's terms; without a next hop of its own it takes the first gateway of its family, unless
 /// its scope says that the destination is on the link.
-fn program(link: &LinkRef, route: &Route, ips: &[IpConfig]) -> thing::Route {
+pub(super) fn program(link: &LinkRef, route: &Route, ips: &[IpConfig]) -> thing::Route {
     // The kernel has a bound for either, and lowers to it what is above (v6.12 `net/ipv4/metrics.c`).
     const MOST_MTU: u32 = 65_535 - 15;
     const MOST_ADVMSS: u32 = 65_535 - 40;

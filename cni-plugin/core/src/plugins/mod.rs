@@ -8,6 +8,7 @@ pub mod ipv6;
 pub mod main;
 pub mod meta;
 pub mod mtu;
+pub mod readdress;
 
 pub use call::Call;
 

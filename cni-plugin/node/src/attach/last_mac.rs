@@ -10,9 +10,8 @@ use braid_core::plugins::Planned;
 
 /// The address that the plugins behind `item` leave the interface with; `None` if none of them sets one.
 pub(super) fn behind(wanted: &Wanted, item: usize) -> Option<Mac> {
-    let behind = wanted.chain.items.iter().skip(item + 1);
-    let set = behind.filter_map(|item| if let Work::Native(plugin) = &item.work { plugin.mac() } else { None });
-    set.last()
+    let mut behind = wanted.chain.items.iter().skip(item + 1).rev();
+    behind.find_map(|item| if let Work::Native(plugin) = &item.work { plugin.mac() } else { None })
 }
 
 /// Adds the step that sets the address to the plan of the link `at`, before the link comes up if it comes up by itself.
@@ -33,12 +32,12 @@ pub(super) fn set(mac: Mac, at: &LinkRef, planned: &mut Planned, facts: &Facts) 
 /// Changes the steps and the result of the link `at` that name its address.
 pub(super) fn adopt(mac: Mac, at: &LinkRef, planned: &mut Planned) {
     for step in &mut planned.steps {
-        match step {
-            Step::Add(Thing::Attr(Attr { at: named, to: LinkAttr::Announce(announced) })) if named == at => {
-                *announced = mac;
-            }
-            Step::Add(Thing::MacCheck(check)) => check.mac = mac,
-            _ => {}
+        if let Step::Add(Thing::Attr(Attr { at: named, to: LinkAttr::Announce(announced) })) = step
+            && named == at
+        {
+            *announced = mac;
+        } else if let Step::Add(Thing::MacCheck(check)) = step {
+            check.mac = mac;
         }
     }
     let own = planned.result.interfaces.iter_mut().filter(|interface| !interface.sandbox.is_empty());

@@ -1,20 +1,11 @@
 //! One lease of the daemon: its session, its sockets while an answer may come, and who waits for it.
 
 use super::Settings;
-use crate::apply::executor::{OnError, execute};
-use crate::apply::kernel::Kernel;
-use crate::ipam::dhcp::link::Place;
-use crate::ipam::dhcp::store::Stored;
+use crate::ipam::dhcp::store::{Store, Stored};
 use crate::sys::events::Events;
-use crate::sys::netns::NetNs;
 use crate::sys::packet::{PacketSocket, ServersSocket};
 use braid_core::ipam::dhcp::{Config, Session, v6};
 use braid_core::name::Mac;
-use braid_core::plan::Facts;
-use braid_core::plan::step::Step;
-use braid_core::plan::thing::{Addr, LinkRef};
-use braid_core::plugins::interface::{self, Dad};
-use ipnet::IpNet;
 use nix::errno::Errno;
 
 /// A kind of socket.
@@ -122,41 +113,17 @@ impl Lease {
         }
     }
 
-    /// Takes addresses from the link, or puts the lease's on it.
-    pub(super) fn apply(&self, place: &Place, change: Change<'_>) {
-        let at = LinkRef::pod(place.link.ifname.clone());
-        let steps: Vec<Step> = match change {
-            Change::Up => vec![interface::up(&at)],
-            Change::Without(nets) => {
-                let addr = |net: &IpNet| Addr { at: at.clone(), net: *net, no_prefix_route: false, no_dad: false };
-                nets.iter().map(|net| Step::del(addr(net))).collect()
-            }
-            Change::With => {
-                let Ok(lease) = self.session.lease() else { return };
-                interface::configure(&at, &lease.ips, &lease.routes, Dad::Off)
-            }
-        };
-        let netns = NetNs::open(place.path()).map_err(crate::Error::from);
-        let mut kernel = match netns.and_then(|netns| Kernel::open(Some(netns))) {
-            Ok(kernel) => kernel,
-            Err(err) => return crate::tell!("{}: {err}", self.stored.owner.whole()),
-        };
-        for err in execute(&mut kernel, &steps, &Facts::default(), OnError::GoOn).errors {
-            // What another address of its prefix left there is no failure.
-            if !err.cause.is(&[Errno::EEXIST]) {
-                crate::tell!("{}: {err}", self.stored.owner.whole());
-            }
-        }
-    }
-
     /// Its entry in a line of the log.
     pub(super) fn name(&self) -> String {
         self.stored.owner.whole()
     }
 
-    /// Has what is held now kept with the lease.
-    pub(super) fn note(&mut self) {
+    /// Keeps the lease as it is now in its file.
+    pub(super) fn keep(&mut self, store: &Store) {
         self.stored.held = self.session.held();
+        if let Err(err) = store.put(&self.stored) {
+            crate::tell!("{}: keep the lease in a file: {err}", self.name());
+        }
     }
 }
 
@@ -167,17 +134,6 @@ pub(super) enum Packet<'a> {
     V4(&'a [u8], Option<Mac>),
     /// To all DHCPv6 servers.
     V6(&'a [u8]),
-}
-
-/// A change of a link.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Change<'a> {
-    /// It comes up.
-    Up,
-    /// These addresses go.
-    Without(&'a [IpNet]),
-    /// The lease's addresses and routes are there.
-    With,
 }
 
 /// The session's link, as a server gets to know it.

@@ -9,6 +9,7 @@
 //! A lease that is bound has no socket and no thread: it is a value, a file and a time. So a container's namespace is held by
 //! nobody here.
 
+mod change;
 mod connection;
 mod lease;
 mod requests;

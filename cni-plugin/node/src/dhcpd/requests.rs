@@ -1,16 +1,15 @@
 //! Calls of plugins, packets of servers and times: what each changes of a lease.
 
 use super::Daemon;
-use super::lease::{self, Change, Lease, Packet, Socket, Waiter};
+use super::lease::{self, Lease, Packet, Socket, Waiter};
 use crate::ipam::dhcp::link::Place;
 use crate::ipam::dhcp::store::Stored;
 use crate::sys::events::now;
-use braid_core::cni::{NetConf, Owner};
+use braid_core::cni::{IpConfig, NetConf, Owner, Route};
 use braid_core::ipam::dhcp::rpc::{ALLOCATE, Call, RELEASE};
 use braid_core::ipam::dhcp::session::Held;
 use braid_core::ipam::dhcp::{Config, Output};
 use braid_core::name::IfName;
-use ipnet::IpNet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -75,13 +74,14 @@ impl Daemon {
             conf: String::from_utf8_lossy(&call.args.stdin).into_owned(),
             boot_id: self.boot_id.clone(),
             held: Held::default(),
+            lost: Vec::new(),
         };
         let session = lease::session(&stored, &config, &self.settings, &mut self.dice);
         let mut lease = Lease::new(stored, session);
         lease.waiting.push(waiter);
         crate::tell!("{}: acquiring lease", lease.name());
         if !place.link.is_up {
-            lease.apply(&place, Change::Up);
+            lease.set_up(&place);
         }
         let id = self.insert(lease);
         self.tick(id);
@@ -113,11 +113,11 @@ impl Daemon {
         let Some(id) = self.owners.get(&owner.whole()).copied() else { return };
         let Some(lease) = self.leases.get_mut(&id) else { return };
         crate::tell!("{}: releasing lease", lease.name());
-        let nets: Vec<IpNet> = lease.session.lease().unwrap_or_default().ips.iter().map(|ip| ip.address).collect();
+        let held = lease.session.lease().unwrap_or_default();
         if let Some(Ok(place)) = lease.stored.place() {
             let outputs = lease.session.release(&mut self.dice);
             if lease.is_told {
-                lease.apply(&place, Change::Without(&nets));
+                held.ips.iter().for_each(|ip| lease.leave(&place, ip, &held.routes));
             }
             if let Err(err) = place.send_all(&outputs) {
                 crate::tell!("{}: failed to release DHCP lease: {err}", lease.name());
@@ -193,7 +193,7 @@ impl Daemon {
                     }
                 }
                 Output::Bound => self.bound(id),
-                Output::Lost { net, why } => self.lost(id, net, why),
+                Output::Lost { ip, routes, why } => self.lost(id, ip.as_ref(), &routes, why),
                 Output::GaveUp => {
                     crate::tell!("{}: no more tries", lease.name());
                     self.give_up(id);
@@ -209,32 +209,29 @@ impl Daemon {
     /// A lease was got or prolonged: it is kept, and told to who waits.
     fn bound(&mut self, id: u64) {
         let Some(lease) = self.leases.get_mut(&id) else { return };
-        lease.note();
-        if let Err(err) = self.store.put(&lease.stored) {
-            crate::tell!("{}: keep the lease in a file: {err}", lease.name());
-        }
+        lease.keep(&self.store);
         if lease.session.is_bound() && lease.is_lost {
             lease.is_lost = false;
             crate::tell!("{}: there is a lease again", lease.name());
             if let Some(Ok(place)) = lease.stored.place() {
-                lease.apply(&place, Change::With);
+                lease.arrive(&place);
             }
+            lease.keep(&self.store);
         }
         self.tell(id);
     }
 
-    fn lost(&mut self, id: u64, net: Option<IpNet>, why: &str) {
+    fn lost(&mut self, id: u64, ip: Option<&IpConfig>, routes: &[Route], why: &str) {
         let Some(lease) = self.leases.get_mut(&id) else { return };
-        let address = net.map(|net| net.addr().to_string()).unwrap_or_default();
+        let address = ip.map(|ip| ip.address.addr().to_string()).unwrap_or_default();
         crate::tell!("{}: the lease of {address} is lost: {why}", lease.name());
         if lease.is_told {
             lease.is_lost = true;
-            if let Some(Ok(place)) = lease.stored.place() {
-                lease.apply(&place, Change::Without(net.as_slice()));
+            if let (Some(Ok(place)), Some(ip)) = (lease.stored.place(), ip) {
+                lease.leave(&place, ip, routes);
             }
         }
-        lease.note();
-        let _ = self.store.put(&lease.stored);
+        lease.keep(&self.store);
     }
 
     /// Ends what could not be got in time, with what was got of the other family.

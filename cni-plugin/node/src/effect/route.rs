@@ -147,8 +147,10 @@ fn request_of(body: &[u8], hop: Option<&Hop<'_>>) -> Vec<u8> {
         let is_of_object = matches!(kind, RTA_OIF | RTA_GATEWAY | RTA_MULTIPATH | RTA_VIA | RTA_ENCAP_TYPE | RTA_ENCAP);
         match kind {
             RTA_CACHEINFO => {
-                let ticks = value.get(8..).and_then(u32_of).filter(|ticks| (1..1 << 31).contains(ticks));
-                ticks.into_iter().for_each(|ticks| attr(RTA_EXPIRES, &(ticks / TICKS).to_ne_bytes(), &mut out));
+                let ticks = value.get(8..).and_then(u32_of).unwrap_or_default();
+                if (1..1 << 31).contains(&ticks) {
+                    attr(RTA_EXPIRES, &(ticks / TICKS).to_ne_bytes(), &mut out);
+                }
             }
             RTA_MULTIPATH if hop.is_some() => {}
             _ if is_of_object && has_object => {}

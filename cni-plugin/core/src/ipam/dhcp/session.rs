@@ -5,7 +5,7 @@ use super::{Config, v4, v6};
 use crate::cni::{Dns, IpConfig, Owner, Route};
 use crate::ipam::Lease;
 use crate::name::Mac;
-use ipnet::{IpNet, Ipv6Net};
+use ipnet::Ipv6Net;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -21,7 +21,9 @@ pub enum Output {
     /// A lease is void: its address must go from the link.
     Lost {
         /// The address; `None` where its server gave no mask, so that it never was on the link.
-        net: Option<IpNet>,
+        ip: Option<IpConfig>,
+        /// Its routes.
+        routes: Vec<Route>,
         /// The reason.
         why: &'static str,
     },
@@ -155,20 +157,20 @@ impl Session {
             let metric = |route: Route| Route { priority: self.priority, ..route };
             lease.routes.extend(v4.routes().into_iter().map(metric));
         }
-        lease.ips.extend(v6.map(|v6| IpConfig { address: whole(&v6), gateway: None, interface: None }));
+        lease.ips.extend(v6.as_ref().map(whole));
         Ok(lease)
     }
 }
 
-fn whole(lease: &v6::Lease) -> IpNet {
-    Ipv6Net::from(lease.address).into()
+fn whole(lease: &v6::Lease) -> IpConfig {
+    IpConfig { address: Ipv6Net::from(lease.address).into(), gateway: None, interface: None }
 }
 
 fn output4(event: v4::Event) -> Output {
     match event {
         v4::Event::Send(packet) => Output::Send4(packet),
         v4::Event::Bound => Output::Bound,
-        v4::Event::Lost(lease, why) => Output::Lost { net: lease.net(), why },
+        v4::Event::Lost(lease, why) => Output::Lost { ip: lease.ip(), routes: lease.routes(), why },
         v4::Event::GaveUp => Output::GaveUp,
     }
 }
@@ -177,7 +179,7 @@ fn output6(event: v6::Event) -> Output {
     match event {
         v6::Event::Send(message) => Output::Send6(message),
         v6::Event::Bound => Output::Bound,
-        v6::Event::Lost(lease, why) => Output::Lost { net: Some(whole(&lease)), why },
+        v6::Event::Lost(lease, why) => Output::Lost { ip: Some(whole(&lease)), routes: Vec::new(), why },
         v6::Event::GaveUp => Output::GaveUp,
     }
 }

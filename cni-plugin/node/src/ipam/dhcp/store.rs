@@ -9,6 +9,7 @@ use braid_core::ipam::dhcp::session::{Held, Link};
 use braid_core::ipam::dhcp::timing::{Dice, Limits};
 use braid_core::ipam::dhcp::{Config, Session};
 use braid_core::name::Mac;
+use braid_core::plugins::readdress::Routing;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File, TryLockError};
@@ -52,6 +53,9 @@ pub struct Stored {
     pub boot_id: String,
     /// The leases.
     pub held: Held,
+    /// The routing of addresses that are lost, for the next ones; files of earlier versions lack it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<Routing>,
 }
 
 /// State of the lock that a daemon has while it lives.
@@ -199,6 +203,7 @@ mod tests {
             conf: r#"{"name":"n","ipam":{"type":"dhcp"}}"#.to_owned(),
             boot_id: boot_id(),
             held: Held::default(),
+            lost: Vec::new(),
         }
     }
 

@@ -92,8 +92,8 @@ impl Access {
         }
     }
 
-    /// That a file of a service account can't be read. One that is missing comes: the kubelet takes the files of a pod away with
-    /// it, and the next pod of its kind has them again.
+    /// Error for a file that can't be read. A missing one of a service account passes: the kubelet deletes the files of a pod
+    /// with it, and the next pod of its kind has them again. So does a lack of descriptors or memory.
     fn unread(&self, why: &str, err: &io::Error) -> SourceError {
         if err.kind() == io::ErrorKind::NotFound || is_scarce(err) {
             return SourceError::Passing { why: format!("{}: {why}", self.place()) };
@@ -107,12 +107,13 @@ impl Access {
     }
 
     fn unusable(&self, err: &KubeconfigError) -> SourceError {
-        match err {
-            KubeconfigError::LoadCertificateAuthority(LoadDataError::ReadFile(cause, _)) => {
-                return self.unread(&err.to_string(), cause);
-            }
-            KubeconfigError::ReadConfig(cause, _) if is_scarce(cause) => return self.unread(&err.to_string(), cause),
-            _ => {}
+        if let KubeconfigError::LoadCertificateAuthority(LoadDataError::ReadFile(cause, _)) = err {
+            return self.unread(&err.to_string(), cause);
+        }
+        if let KubeconfigError::ReadConfig(cause, _) = err
+            && is_scarce(cause)
+        {
+            return self.unread(&err.to_string(), cause);
         }
         let KubeconfigError::Parse(err) = err else { return self.refused(err) };
         // The parser's own words quote the lines around, and with them tokens.

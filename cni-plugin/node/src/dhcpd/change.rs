@@ -1,0 +1,75 @@
+//! Changes of a lease's link: it comes up, an address goes with its routes and rules, the next one comes.
+
+use super::lease::Lease;
+use crate::apply::executor::{OnError, execute};
+use crate::apply::kernel::Kernel;
+use crate::apply::observe::observe;
+use crate::ipam::dhcp::link::Place;
+use crate::sys::netns::NetNs;
+use braid_core::cni::{IpConfig, Route};
+use braid_core::plan::Facts;
+use braid_core::plan::step::Step;
+use braid_core::plan::thing::LinkRef;
+use braid_core::plugins::interface;
+use braid_core::plugins::readdress::{self, Routing};
+use nix::errno::Errno;
+
+impl Lease {
+    /// Sets the link up.
+    pub(super) fn set_up(&self, place: &Place) {
+        self.on_link(place, |at, kernel| {
+            self.apply(kernel, &[interface::up(at)]);
+            Ok(())
+        });
+    }
+
+    /// Deletes an address from the link, with its routes and rules, and keeps these for the next one.
+    pub(super) fn leave(&mut self, place: &Place, ip: &IpConfig, routes: &[Route]) {
+        let mut left = None;
+        self.on_link(place, |at, kernel| {
+            let facts = facts(at, kernel)?;
+            let routing = Routing::of(at, ip, routes, &facts);
+            self.apply(kernel, &routing.leave(at));
+            left = Some(routing);
+            Ok(())
+        });
+        let Some(left) = left else { return };
+        self.stored.lost.retain(|other| !other.is_same_family(&left));
+        self.stored.lost.push(left);
+    }
+
+    /// Gives the link the lease's addresses in the place of those that went.
+    pub(super) fn arrive(&mut self, place: &Place) {
+        let Ok(lease) = self.session.lease() else { return };
+        self.on_link(place, |at, kernel| {
+            let facts = facts(at, kernel)?;
+            self.apply(kernel, &readdress::arrive(at, &lease.ips, &lease.routes, &self.stored.lost, &facts));
+            Ok(())
+        });
+        self.stored.lost.clear();
+    }
+
+    fn on_link(&self, place: &Place, work: impl FnOnce(&LinkRef, &mut Kernel) -> Result<(), crate::Error>) {
+        let at = LinkRef::pod(place.link.ifname.clone());
+        let netns = NetNs::open(place.path()).map_err(crate::Error::from);
+        let done = netns.and_then(|netns| Kernel::open(Some(netns))).and_then(|mut kernel| work(&at, &mut kernel));
+        if let Err(err) = done {
+            crate::tell!("{}: {err}", self.name());
+        }
+    }
+
+    fn apply(&self, kernel: &mut Kernel, steps: &[Step]) {
+        for err in execute(kernel, steps, &Facts::default(), OnError::GoOn).errors {
+            // An object of another address with its prefix, which is there already, is no failure.
+            if !err.cause.is(&[Errno::EEXIST]) {
+                crate::tell!("{}: {err}", self.name());
+            }
+        }
+    }
+}
+
+fn facts(at: &LinkRef, kernel: &mut Kernel) -> Result<Facts, crate::Error> {
+    let mut facts = observe(kernel, &readdress::needs(at))?;
+    facts.merge(observe(kernel, &readdress::vrf_needs(&facts))?);
+    Ok(facts)
+}
