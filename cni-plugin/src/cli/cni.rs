@@ -108,9 +108,9 @@ fn set_panic_answer() {
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
         if runtime::is_starting() {
-            // The kernel refused tokio a resource, which is no bug.
+            // The kernel refused tokio its pair of sockets, which is no bug.
             let why = panic.payload_as_str().unwrap_or("it panicked");
-            tell(&Error::because(format!("start tokio: {why}"), true), Version::NEWEST);
+            tell(&Error::because(format!("start tokio: socketpair: {why}"), true), Version::NEWEST);
             start::end(FAILURE);
         }
         if !IS_BEGUN.load(Ordering::Relaxed) {

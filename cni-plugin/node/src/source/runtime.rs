@@ -46,3 +46,18 @@ pub async fn look_up(host: String) -> io::Result<Vec<SocketAddr>> {
 fn reason(err: &io::Error) -> String {
     err.raw_os_error().map_or_else(|| err.to_string(), |errno| Errno::from_raw(errno).to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_looked_up_and_a_name_of_nobody_is_named_in_the_error() {
+        let runtime = start().expect("a runtime");
+        let found = runtime.block_on(look_up("127.0.0.7".to_owned())).expect("an address");
+        assert_eq!(found, ["127.0.0.7:0".parse().expect("an address")]);
+        let err = runtime.block_on(look_up("not a name".to_owned())).expect_err("no such name");
+        assert!(err.to_string().starts_with("look up not a name: "), "{err}");
+        assert!(!is_starting());
+    }
+}

@@ -132,7 +132,7 @@ impl Connected {
 impl Drop for Api {
     fn drop(&mut self) {
         if let Some(connected) = self.connected.take() {
-            // To drop it would wait for a look-up of the server's name that never ends.
+            // To drop it could wait for work that is under way.
             connected.runtime.shutdown_background();
         }
     }
