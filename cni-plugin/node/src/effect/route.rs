@@ -86,8 +86,12 @@ pub(super) fn write(index: u32, route: &Route, protocol: RouteProtocol, out: &mu
     emit(&message, out);
 }
 
-/// Lists one family's routes.
+/// Lists one family's routes, without the requests that make them again.
 pub fn list(socket: &mut Socket, v4: bool) -> Result<Vec<RouteFact>, KernelError> {
+    dump(socket, v4, parse)
+}
+
+fn dump(socket: &mut Socket, v4: bool, parse: impl Fn(&[u8]) -> Vec<RouteFact>) -> Result<Vec<RouteFact>, KernelError> {
     let mut message = RouteMessage::default();
     message.header.address_family = if v4 { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let messages = socket.dump(rtnl::GETROUTE, |out| emit(&message, out))?;
@@ -97,7 +101,10 @@ pub fn list(socket: &mut Socket, v4: bool) -> Result<Vec<RouteFact>, KernelError
 /// Reads all routes of a namespace.
 #[cold]
 pub(super) fn read(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(), Error> {
-    let routes = kernel.route(ns).and_then(|socket| Ok([list(socket, true)?, list(socket, false)?].concat()));
+    // Plugins delete routes of the container alone, and a node may have very many.
+    let parse = if ns == Ns::Pod { parse_whole } else { parse };
+    let list = |socket: &mut Socket| Ok([dump(socket, true, parse)?, dump(socket, false, parse)?].concat());
+    let routes = kernel.route(ns).and_then(list);
     facts.routes.insert(ns, routes.doing(format_args!("list routes of {ns}"))?);
     Ok(())
 }
@@ -124,16 +131,26 @@ pub(super) fn read_default_link(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) 
 fn parse(body: &[u8]) -> Vec<RouteFact> {
     let Some((route, hops)) = parse_all(body) else { return Vec::new() };
     if hops.is_empty() {
-        return vec![RouteFact { request: request_of(body, None), ..route }];
+        return vec![route];
     }
+    hops.iter().map(|hop| RouteFact { gw: hop.gw, link: hop.link, ..route.clone() }).collect()
+}
+
+/// [`parse`] with the request that makes each route again.
+fn parse_whole(body: &[u8]) -> Vec<RouteFact> {
+    let mut routes = parse(body);
+    let hops =
+        body.get(INFO_LEN..).and_then(|attributes| find(RTA_MULTIPATH, attributes)).map(hops).unwrap_or_default();
     // The hops of other links are not this link's to delete. IPv6 has an object for each hop, IPv4 one for all.
-    let is_whole = hops.iter().all(|hop| hop.link == hops[0].link);
-    let request = |hop: &Hop<'_>| match route.dst {
-        _ if is_whole => request_of(body, None),
-        IpNet::V6(_) => request_of(body, Some(hop)),
-        IpNet::V4(_) => Vec::new(),
-    };
-    hops.iter().map(|hop| RouteFact { gw: hop.gw, link: hop.link, request: request(hop), ..route.clone() }).collect()
+    let is_one = hops.iter().all(|hop| hop.link == hops[0].link);
+    for (at, route) in routes.iter_mut().enumerate() {
+        route.request = match route.dst {
+            _ if is_one => request_of(body, None),
+            IpNet::V6(_) => request_of(body, hops.get(at)),
+            IpNet::V4(_) => Vec::new(),
+        };
+    }
+    routes
 }
 
 /// Body of the request that makes a shown route again, with one of its hops or all: the message less what the kernel adds.

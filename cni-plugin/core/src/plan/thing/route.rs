@@ -140,6 +140,6 @@ pub struct RouteFact {
     pub mtu: Option<u32>,
     /// Maximal segment size in bytes.
     pub advmss: Option<u32>,
-    /// Body of the request that makes the same route again.
+    /// Body of the request that makes the same route again; of the container's routes alone.
     pub request: Vec<u8>,
 }

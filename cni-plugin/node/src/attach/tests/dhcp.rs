@@ -50,7 +50,8 @@ impl Daemon {
     /// Containers with three networks, of which the last two have their addresses from here.
     fn containers(&self) -> [Vec<String>; 3] {
         let ipam = format!(r#""ipam":{{"type":"dhcp","daemonSocketPath":"{}"}}"#, self.socket().display());
-        let tuning = r#"{"type":"tuning","mtu":1400,"sysctl":{"net.ipv4.conf.net1.arp_filter":"1"}}"#;
+        let tuning =
+            r#"{"type":"tuning","mtu":1400,"mac":"02:00:00:00:00:17","sysctl":{"net.ipv4.conf.net1.arp_filter":"1"}}"#;
         let macvlan = format!(r#"{{"type":"macvlan","master":"lan",{ipam}}}"#);
         let vlan = format!(r#"{{"type":"vlan","master":"lan","vlanId":5,{ipam}}}"#);
         let device = format!(r#"{{"type":"host-device","device":"lan",{ipam}}}"#);
