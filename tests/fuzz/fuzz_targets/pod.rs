@@ -1,12 +1,12 @@
-//! Any text as an annotation, a network's configuration, a status or device information: refused, or with names that can't
-//! become paths.
+//! Any text as an annotation, a network's configuration, a status, device information or a note of Multus: refused, or with
+//! names that can't become paths.
 #![no_main]
 
 use braid_core::cni::Json;
 use braid_core::k8s::nad::Definition;
 use braid_core::k8s::on_disk::{DiskFile, of_disk};
 use braid_core::k8s::settings::PodRef;
-use braid_core::k8s::{annotation, device_info, lint, status};
+use braid_core::k8s::{annotation, device_info, lint, multus_cache, status};
 use libfuzzer_sys::fuzz_target;
 
 fn is_plain(name: &str) -> bool {
@@ -42,4 +42,9 @@ fuzz_target!(|text: &str| {
     let written = status::rewrite(Some(text), Some("[]"), vec![Json::object_of([("name", "a".into())])]);
     assert!(matches!(Json::parse(written.as_bytes(), "own status"), Ok(Json::Array(entries)) if !entries.is_empty()));
     let _ = device_info::parse(text.as_bytes());
+    for delegate in multus_cache::delegates(text.as_bytes(), "eth0").into_iter().flatten().flatten() {
+        assert!(is_plain(delegate.definition.name()));
+    }
+    let _ = multus_cache::cached_add(text.as_bytes(), "n", "c", "eth0");
+    assert!(multus_cache::cached_delegate(text.as_bytes(), "c").is_none_or(|one| is_plain(one.definition.name())));
 });
