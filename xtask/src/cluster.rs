@@ -9,6 +9,7 @@ pub mod deploy;
 mod down;
 mod image;
 pub mod lan;
+pub mod multus;
 mod node;
 mod node_config;
 pub(crate) mod own;
@@ -39,6 +40,7 @@ const CHECKS: &str = "On a running cluster, with options that --help behind them
   limit-check     Fail unless a pod is held to the limits of its annotations
   hostport-check  Fail unless host ports and Services work; needs `up --kube-proxy`
   deploy-check    Fail unless deploy/braid.yaml brings braid to nodes without it, and its removal takes it back
+  multus-check    Fail unless Multus' end-to-end scripts pass with another type in its configuration; needs `deploy`
   networks-check  Fail unless pods get the networks of their annotations, of all types, and nothing is left when kubelet and
                   containerd are killed; needs `up --kube-proxy` and `deploy`";
 

@@ -58,6 +58,8 @@ const TOOLS: &[(&str, &str)] = &[
 const CHECKS: &[&[&str]] = &[&["smoke"], &["limit-check"], &["hostport-check"], &["status-check"]];
 /// The last one where the `DaemonSet` has brought braid, and its form unless all is tried.
 const NETWORKS_CHECK: &str = "networks-check";
+/// The one where the names are there, and no configuration of braid's yet.
+const MULTUS_CHECK: &[&str] = &["multus-check"];
 const BRIEF: &str = "--brief";
 /// Number of crash points of which one is tried; the second is that of `--quick`.
 const CRASH_STEP: u64 = 16;
@@ -261,6 +263,6 @@ fn cluster(args: &Args) -> Result<()> {
         pass(&build::installed(&dist::unordered()?)?, "braid", CHECKS)?;
     }
     let networks = if args.all { &[NETWORKS_CHECK][..] } else { &[NETWORKS_CHECK, BRIEF] };
-    let deployed = [&[&["deploy"][..]], CHECKS, &[networks, &["deploy", "--remove"]]].concat();
+    let deployed = [&[&["deploy"][..]], CHECKS, &[MULTUS_CHECK, networks, &["deploy", "--remove"]]].concat();
     pass(&sh::cache().join("reference"), "reference", &deployed)
 }

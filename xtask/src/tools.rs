@@ -61,7 +61,7 @@ pub(crate) fn cnitool() -> Result<PathBuf> {
 /// The folder of Multus: the plugin that asks the API server itself, and its daemon with the plugin that asks that.
 pub(crate) fn multus() -> Result<PathBuf> {
     const MODULE: &str = "gopkg.in/k8snetworkplumbingwg/multus-cni.v4";
-    const COMMANDS: [&str; 3] = ["multus", "multus-shim", "multus-daemon"];
+    const COMMANDS: [&str; 4] = ["multus", "multus-shim", "multus-daemon", "thin_entrypoint"];
     let dir = sh::cache().join("multus");
     if COMMANDS.iter().any(|command| !dir.join(command).is_file()) {
         fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;

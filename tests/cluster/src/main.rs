@@ -7,6 +7,7 @@ mod deploy_check;
 mod hostport_check;
 mod leftovers;
 mod limit_check;
+mod multus_check;
 mod networks_check;
 mod pods;
 mod smoke;
@@ -32,6 +33,8 @@ enum Verb {
     LimitCheck,
     /// Fail unless host ports and Services work as Kubernetes' conformance tests demand; needs `up --kube-proxy`
     HostportCheck,
+    /// Fail unless Multus' own end-to-end scripts pass with "type" as the only change of its configuration; needs `deploy`
+    MultusCheck,
     /// Fail unless `kubectl apply` of deploy/braid.yaml brings braid to nodes without it, and its removal takes it back
     DeployCheck,
     /// Fail unless pods are attached to the networks of their annotations; needs `up --kube-proxy` and `deploy`
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         Verb::StatusCheck(options) => status_check::run(&cluster, options),
         Verb::LimitCheck => limit_check::run(&cluster),
         Verb::HostportCheck => hostport_check::run(&cluster),
+        Verb::MultusCheck => multus_check::run(&cluster),
         Verb::DeployCheck => deploy_check::run(&cluster),
         Verb::NetworksCheck(options) => networks_check::run(&cluster, options),
     });

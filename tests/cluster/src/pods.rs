@@ -16,7 +16,8 @@ pub(crate) const SMOKE: &str = "smoke";
 pub(crate) const LIMIT: &str = "limit";
 pub(crate) const HOST_PORT: &str = "host-port";
 pub(crate) const NETWORKS: &str = "networks";
-pub(crate) const APPS: [&str; 5] = [BURST, SMOKE, LIMIT, HOST_PORT, NETWORKS];
+pub(crate) const MULTUS: &str = "multus";
+pub(crate) const APPS: [&str; 6] = [BURST, SMOKE, LIMIT, HOST_PORT, NETWORKS, MULTUS];
 
 /// Longest time until all pods are Ready, or gone.
 const LONGEST: Duration = Duration::from_mins(5);
