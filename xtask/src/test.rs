@@ -142,7 +142,7 @@ fn build_tests(args: &Args) -> Result<()> {
     sh::run(&mut sh::cmd("cargo", ["test", "--workspace", "--no-run"]))
 }
 
-/// What the tests with an API server need, and the plugin whose pods braid takes over there.
+/// Kubernetes for the tests with an API server, and Multus, whose pods braid takes over there.
 fn kubernetes() -> Result<()> {
     xtask(&["cluster", "build"])?;
     tools::multus().map(drop)

@@ -87,7 +87,7 @@ impl LinkName {
     /// Longest name in bytes.
     pub const MAX_LEN: usize = 127;
 
-    /// Parses `name`, refusing what the kernel refuses as a name of either kind.
+    /// Parses `name`. Refuses a text that the kernel takes for neither kind of name.
     pub fn parse(name: &str) -> Result<Self, IfNameError> {
         if name.len() > Self::MAX_LEN {
             return Err(IfNameError::TooLong);

@@ -1,4 +1,4 @@
-//! What Multus notes of a container that it attaches, in its `cniDir`.
+//! Notes of Multus about a container that it attached, in its `cniDir`.
 //!
 //! ```text
 //!  <cniDir>/<container>                            the networks in order, with their configurations (`DelegateNetConf`)

@@ -133,7 +133,7 @@ impl Definition {
         Ok(())
     }
 
-    /// Has these plugins get what the runtime offers under this capability.
+    /// Passes the runtime's value of this capability to these plugins.
     pub fn grant(&mut self, plugins: &[usize], capability: &str) -> Result<(), Error> {
         for at in plugins {
             let Some(plugin) = self.list.plugins.get_mut(*at) else { continue };

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Multus passes `IP=` and `MAC=` to all plugins, so foreign ones get both beside a capability too. The result is verified, so
-//! that a request which reaches nobody fails the pod.
+//! that a request which reaches no plugin fails the pod.
 
 use super::nad::Definition;
 use super::selection::Selection;
@@ -20,7 +20,7 @@ use crate::plugins;
 
 /// Types that take `runtimeConfig.mac` for the interface that they make or change.
 const TAKE_MAC: [&str; 6] = ["bridge", "macvlan", "netkit", "tap", "tuning", "flannel"];
-/// Types whose interface gets another hardware address by a `tuning` behind them. An ipvlan has its parent's.
+/// Types that get another hardware address by a `tuning` behind them. An ipvlan has its parent's.
 const TUNABLE: [&str; 5] = ["ptp", "veth", "vlan", "dummy", "host-device"];
 /// IPAMs that give exactly the addresses of `runtimeConfig.ips`.
 const TAKE_IPS: [&str; 2] = ["static", "host-local"];
@@ -147,7 +147,7 @@ fn refused(key: &str, capability: &str) -> Error {
     Error::config(format!("{key:?}: none of its plugins has the capability {capability:?}"))
 }
 
-/// `CNI_ARGS` of the runtime with further pairs, of which a plugin ignores those that it does not know.
+/// `CNI_ARGS` of the runtime with further pairs. A plugin ignores pairs that it does not know.
 pub fn args(runtime: &str, more: &[(&str, String)]) -> String {
     if more.is_empty() {
         return runtime.to_owned();

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 /// Folder of networks on disk, as for Multus.
 const CONF_DIR: &str = "/etc/cni/multus/net.d";
-/// Folder in which Multus notes what it has attached.
+/// Folder of Multus' notes about the pods that it attached.
 const CNI_DIR: &str = "/var/lib/cni/multus";
 /// Namespace of the cluster's own pods and of its networks.
 const SYSTEM: &str = "kube-system";

@@ -33,7 +33,7 @@ pub(super) struct Files {
     /// of its folder is the default network; `auto` is 00-braid.conflist in the runtime's folder
     #[arg(long, value_name = "PATH", requires = "kubeconfig")]
     conflist: Option<PathBuf>,
-    /// Where the node's `/` is: --kubeconfig, --conflist and --program are the node's paths
+    /// The folder of the node's `/`: --kubeconfig, --conflist and --program are the node's paths
     #[arg(long, value_name = "PATH", default_value = "/")]
     root: PathBuf,
 }

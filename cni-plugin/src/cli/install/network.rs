@@ -22,7 +22,7 @@ use std::path::Path;
 const CONF_DIR: &str = "/etc/cni/multus/net.d";
 /// Configuration of Multus' daemon, beside the conflist.
 const DAEMON: &str = "multus.d/daemon-config.json";
-/// Where Multus' manifests mount the node's files in its containers.
+/// Folders at which Multus' manifests mount the node's files in its containers.
 const MOUNTS: [&str; 2] = ["/hostroot", "/host"];
 
 /// The conflist as it can be written now.
