@@ -10,7 +10,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 /// Folders of the plugins' state, empty in a new node. `/run` comes first, since the others' overlays are kept on it.
-const STATE: [&str; 2] = ["/run", "/var/lib/cni"];
+const STATE: [&str; 3] = ["/run", "/var/lib/cni", "/var/lib/braid"];
 
 /// The node's uplink and the parent for macvlan, ipvlan and vlan.
 const UPLINK: &str = "eth0";

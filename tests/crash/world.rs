@@ -153,7 +153,7 @@ impl World {
                 ns.run(&format!("ip {family} rule del priority {place}"));
             }
         }
-        for folder in ["/run/braid", LEASES, "/var/lib/cni/flannel"] {
+        for folder in ["/run/braid", LEASES, "/var/lib/cni/flannel", "/var/lib/braid"] {
             match fs::remove_dir_all(folder) {
                 Err(err) if err.kind() != ErrorKind::NotFound => panic!("remove {folder}: {err}"),
                 _ => {}

@@ -18,6 +18,7 @@ mod errors;
 mod firewall;
 mod flannel;
 mod flush;
+mod foreign;
 mod gc_status;
 mod host_device;
 mod hostile;

@@ -1,7 +1,7 @@
 //! What the tests that need a kernel stand on: worlds of their own, calls of plugins in them, tools to judge by.
 //!
 //! ```text
-//!  Sandbox ─ a host of its own: network and mount namespace, empty /run, /var/lib/cni, /etc/cni
+//!  Sandbox ─ a host of its own: network and mount namespace, empty /run, /var/lib/{cni,braid}, /etc/cni
 //!   ├─ pod("a") ─► Ns ─ a container: run tools in it, ping, connect
 //!   │       Service ─ answers in a container, and says as whom it took its client
 //!   ├─ call("bridge", &pod, conf) ─► Call ─ environment and stdin of one plugin call ─► Answer

@@ -15,8 +15,15 @@ pub(crate) struct RealHost {
 }
 
 /// The folders in which something could be left.
-const FOLDERS: &[&str] =
-    &["/run/braid", "/run/cni", "/run/cni-bin", "/run/.covered", "/var/lib/cni/networks", "/etc/cni/tuning"];
+const FOLDERS: &[&str] = &[
+    "/run/braid",
+    "/run/cni",
+    "/run/cni-bin",
+    "/run/.covered",
+    "/var/lib/cni/networks",
+    "/var/lib/braid/foreign",
+    "/etc/cni/tuning",
+];
 
 impl RealHost {
     pub(crate) fn look() -> Self {

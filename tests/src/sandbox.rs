@@ -28,7 +28,7 @@ const COVERED: &str = "/run/.covered";
 const CGROUPS: &str = "/sys/fs/cgroup";
 
 /// A world for one test: this thread, and every process it starts, sees a network of its own, an empty `/run`, and
-/// nothing in `/var/lib/cni` and `/etc/cni`. It reads like the namespace of its host.
+/// nothing in `/var/lib/cni`, `/var/lib/braid` and `/etc/cni`. It reads like the namespace of its host.
 #[derive(Debug)]
 pub struct Sandbox {
     host: Ns,
@@ -183,8 +183,8 @@ fn cover() {
     let none: Option<&str> = None;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).expect("private mounts");
     tmpfs(Path::new("/run"));
-    cover_one("/etc", "cni");
-    cover_one("/var/lib", "cni");
+    cover_one("/etc", &["cni"]);
+    cover_one("/var/lib", &["cni", "braid"]);
     // Links in /sys/class/net are those of the namespace that mounted it. The cgroups stay the real host's.
     let cgroups = Path::new(COVERED).join("cgroup");
     fs::create_dir_all(&cgroups).expect("place for what is covered");
@@ -199,15 +199,15 @@ fn cover() {
     }
 }
 
-/// Covers `folder` by a copy of links to what it has, without the entry `hidden`.
-fn cover_one(folder: &str, hidden: &str) {
+/// Covers `folder` by a copy of links to what it has, without the entries `hidden`.
+fn cover_one(folder: &str, hidden: &[&str]) {
     let covered = Path::new(COVERED).join(&folder[1..]);
     fs::create_dir_all(&covered).expect("place for what is covered");
     bind(Path::new(folder), &covered);
     tmpfs(Path::new(folder));
     for entry in fs::read_dir(&covered).expect("covered folder") {
         let name = entry.expect("entry").file_name();
-        if name != hidden {
+        if !hidden.iter().any(|hidden| name == *hidden) {
             symlink(covered.join(&name), Path::new(folder).join(&name)).expect("link to what is covered");
         }
     }

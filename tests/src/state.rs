@@ -11,7 +11,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Folders that plugins write to.
-const FOLDERS: &[&str] = &["/run/braid", "/run/cni", "/var/lib/cni", "/etc/cni", "/sys/fs/bpf"];
+const FOLDERS: &[&str] = &["/run/braid", "/run/cni", "/var/lib/cni", "/var/lib/braid", "/etc/cni", "/sys/fs/bpf"];
 /// What the kernel tells of a link, in namespaces.
 const LOOKS: &[&str] = &["ip -d -j link", "ip -j addr", "ip -j -4 rule", "ip -j -6 rule"];
 
@@ -166,9 +166,11 @@ pub(crate) fn leftovers(host: &Ns) -> Vec<String> {
     left.extend(notes.into_iter().map(|path| path.display().to_string()));
     left.extend(rules(host));
     let records = tree(Path::new("/run/braid/attachments")).into_keys();
+    // The folder of all such records stays.
+    let is_record = |path: &String| path != "/var/lib/braid/foreign";
     let is_left = |path: &String| Path::new(path).is_file() && !path.ends_with(".leases/lock");
     let others = tree(Path::new("/run/cni")).into_keys().filter(is_left);
-    left.extend(records.chain(others));
+    left.extend(records.chain(tree(Path::new("/var/lib/braid")).into_keys().filter(is_record)).chain(others));
     left
 }
 

@@ -2,8 +2,8 @@
 
 use super::{Outcome, conf, gc, trial};
 use braid_node::apply::host::This;
-use braid_node::attach::gc::collect;
-use braid_node::store::record::{self, Record};
+use braid_node::attach::gc::{collect, records};
+use braid_node::store::record::Record;
 use clap::Args;
 
 /// Take back all attachments of one container
@@ -17,7 +17,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     // The id becomes a path below.
     conf::attachment(&arguments.container, "eth0", None, "")?;
     let is_of = |record: &Record| record.key.owner.container_id == arguments.container;
-    let records: Vec<Record> = record::list()?.into_iter().filter(is_of).collect();
+    let records: Vec<Record> = records(&This { is_timed: false })?.into_iter().filter(is_of).collect();
     let sandbox = trial::sandbox_of(&arguments.container).filter(|path| path.exists());
     if records.is_empty() && sandbox.is_none() {
         return Err(format!("container {:?}: nothing is attached", arguments.container).into());

@@ -1,14 +1,14 @@
 //! `braid gc`: takes back every attachment whose network namespace is gone, with its addresses, and every lease of the dead.
 
 use super::{FAILURE, Outcome, SUCCESS, conf, output};
-use braid_core::cni::Owner;
+use braid_core::cni::{Error, Owner};
 use braid_node::apply::host::This;
-use braid_node::attach::gc::collect;
+use braid_node::attach::gc::{collect, records, sweep_empty};
 use braid_node::attach::leases;
 use braid_node::ipam::host_local::store::LeaseFile;
 use braid_node::ipam::liveness::{Death, owner_of};
 use braid_node::store::holder::is_alive;
-use braid_node::store::record::{self, Key, Record};
+use braid_node::store::record::{Key, Record};
 use braid_node::store::root::NODE;
 use clap::Args;
 
@@ -21,16 +21,13 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Outcome {
-    let records = record::list()?;
+    let machine = This { is_timed: false };
+    let records = records(&machine)?;
     let mut folders = leases::folders(&records, &NODE);
     folders.extend(conf::folders_of_leases());
     let dead: Vec<Record> = records.into_iter().filter(|record| !is_alive(record)).collect();
     let outcome = |record: &Record| {
-        if arguments.dry_run {
-            Ok("would be taken back")
-        } else {
-            collect(record, &This { is_timed: false }).map(|()| "taken back")
-        }
+        if arguments.dry_run { Ok("would be taken back") } else { collect(record, &machine).map(|()| "taken back") }
     };
     let mut code = take_back(&dead, outcome);
     let mut rows = Vec::new();
@@ -52,7 +49,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         output::print(&output::table(&["network", "address", "container", "ifname", "lease"], rows));
     }
     if !arguments.dry_run {
-        record::sweep_empty()?;
+        Error::joined(&sweep_empty(&machine))?;
     }
     Ok(code)
 }

@@ -18,6 +18,7 @@ const MOUNTS: &[(&str, &str)] = &[
     (PLUGINS, "/opt/cni/bin"),
     ("net.d", "/etc/cni/net.d"),
     ("cni-state", "/var/lib/cni"),
+    ("braid-state", "/var/lib/braid"),
     ("kubelet", "/var/lib/kubelet"),
     ("containerd", "/var/lib/containerd"),
     ("log", "/var/log"),

@@ -98,6 +98,11 @@ impl<'a> Transaction<'a> {
         for (attached, result) in self.record.attachments.iter_mut().zip(results) {
             attached.note(result.as_ref());
         }
+        self.keep()
+    }
+
+    /// Writes the record as it is, before a foreign program is started.
+    pub fn keep(&mut self) -> Result<(), Error> {
         self.folder.store(&self.record)
     }
 
@@ -111,13 +116,13 @@ impl<'a> Transaction<'a> {
     /// Records what could not be told to others.
     pub fn owe(&mut self, owed: Owed) -> Result<(), Error> {
         self.record.owed = Some(owed);
-        self.folder.store(&self.record)
+        self.keep()
     }
 
     /// Records that a foreign plugin of an attachment follows, before it is run.
     pub fn will_delegate(&mut self, attachment: usize) -> Result<(), Error> {
         self.record.attachments[attachment].parts.push(Vec::new());
-        self.folder.store(&self.record)
+        self.keep()
     }
 
     /// The record of what this call did, and not of what it was about to do.

@@ -118,7 +118,14 @@ fn start_record(
 ) -> Result<Record, Error> {
     let record = call.record(host.pod_cookie());
     let earlier = if folder.is_new() { None } else { folder.load(&call.key).map_err(Error::from)? };
-    let Some(earlier) = earlier else { return Ok(record) };
+    let Some(earlier) = earlier else {
+        // What foreign programs kept across a reboot is given back, before they are asked for the same again.
+        let left = if record.is_foreign { folder.load_foreign(&call.key).map_err(Error::from)? } else { None };
+        if let Some(left) = left.filter(Record::is_of_earlier_boot) {
+            end_elsewhere(left, call, (folder, machine))?;
+        }
+        return Ok(record);
+    };
     // Of several networks nobody goes on: they may be others by now.
     let is_anew = call.makes_interface() || call.wanted.len() > 1 || earlier.attachments.len() > 1;
     if !earlier.is_of(record.netns_cookie) {
@@ -202,12 +209,15 @@ impl Run<'_> {
     }
 
     /// Writes the record, where DEL finds what the call is about to hold by nothing else: addresses of networks that are not in
-    /// its own configuration, and files. Then writes what is known of devices, for plugins to read.
+    /// its own configuration, and files; or before a foreign program may hold something. Then writes what is known of devices,
+    /// for plugins to read.
     fn begin(&mut self) -> Result<(), Error> {
         let wanted = self.planner.wanted;
         let is_elsewhere = |wanted: &Wanted| wanted.object.is_some() || wanted.device_file.is_some();
         if wanted.len() > 1 || wanted.iter().any(is_elsewhere) {
             self.transaction.note(&self.planner.results).map_err(Error::from)?;
+        } else if wanted.iter().any(|wanted| wanted.chain.has_foreign()) {
+            self.transaction.keep().map_err(Error::from)?;
         }
         wanted.iter().filter_map(|wanted| wanted.device_file.as_ref()).try_for_each(DeviceFile::write)
     }
@@ -231,12 +241,8 @@ impl Run<'_> {
         let result = &mut self.planner.results[place.wanted];
         let own = chain.delegate(plugin, place.item, Command::Add, Some(attachment), result.as_ref())?;
         *result = own.or(result.take());
-        // A runtime keeps the first network's itself.
-        if self.planner.wanted.len() > 1 {
-            self.transaction.note(&self.planner.results).map_err(Error::from)
-        } else {
-            Ok(())
-        }
+        // A runtime keeps the first network's itself, but GC is not told it.
+        self.transaction.note(&self.planner.results).map_err(Error::from)
     }
 
     /// Plans neighbouring native plugins one after the other, then applies all their steps at once. Where the last one's

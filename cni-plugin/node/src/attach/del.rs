@@ -49,33 +49,62 @@ pub fn del(request: Request, face: &str, machine: &dyn Machine) -> Result<(), Er
     detach(&Leaving { key, attachment, conf, path, netns_override }, machine)
 }
 
-/// Detaches all networks of a call.
+/// Attachments of a call without a record, found by other means.
+#[derive(Debug)]
+pub struct Unrecorded {
+    /// The attachments.
+    pub wanted: Vec<Wanted>,
+    /// A record of them, to be kept if taking them back fails.
+    pub record: Option<Record>,
+    /// More of the container may be left, in any network.
+    pub is_more: bool,
+}
+
+/// Detaches all networks of a call; that of its own configuration if it has no record.
 pub fn detach(call: &Leaving, machine: &dyn Machine) -> Result<(), Error> {
+    detach_or(call, machine, &|folder, _| {
+        let wanted = recorded::wanted(None, call)?;
+        Ok(Unrecorded { wanted, record: None, is_more: folder.has_file(&call.key) })
+    })
+}
+
+/// Detaches all networks of a call; `find` finds them if it has no record.
+pub fn detach_or(
+    call: &Leaving,
+    machine: &dyn Machine,
+    find: &dyn Fn(&Folder, &mut dyn Host) -> Result<Unrecorded, Error>,
+) -> Result<(), Error> {
     let mut host = machine.open(netns_of(&call.attachment)?).map_err(Error::from)?;
     let is_own = !call.netns_override && host.own_netns().map_err(Error::from)?.is_some();
     let folder = machine.folder(&call.key.owner.container_id).map_err(Error::from)?;
-    let record = folder.load(&call.key).map_err(Error::from)?;
+    let record = folder.load_left(&call.key).map_err(Error::from)?;
     if let Some(netns) = record.as_ref().filter(|_| !host.has_pod()).and_then(|record| netns_of_moved(record, call)) {
         host = machine.open(Some(netns)).map_err(Error::from)?;
     }
-    let mut wanted = recorded::wanted(record.as_ref(), call)?;
-    match &record {
-        // ADD would have refused the own one: the container's is gone, and the path leads elsewhere.
-        Some(record) if is_own || is_others(record, &wanted, &mut *host) => {
-            host.leave_pod();
-            for wanted in &mut wanted {
-                wanted.attachment.netns = None;
-            }
+    let is_recorded = record.is_some();
+    let Unrecorded { mut wanted, record, is_more } = match record {
+        Some(record) => {
+            let wanted = recorded::wanted(Some(&record), call)?;
+            let is_more = record.is_second();
+            Unrecorded { wanted, record: Some(record), is_more }
         }
         None if is_own => return refuse_own(&*host),
-        _ => {}
+        None => find(&folder, &mut *host)?,
+    };
+    // ADD would have refused the own one: the container's is gone, and the path leads elsewhere.
+    if let Some(record) = &record
+        && (is_own || is_others(record, &wanted, &mut *host))
+    {
+        host.leave_pod();
+        for wanted in &mut wanted {
+            wanted.attachment.netns = None;
+        }
     }
-    let is_recorded = record.is_some();
     let mut taking = TakeBack { wanted: &wanted, record, is_told: true };
     let mut errors = taking.run(&mut *host);
-    // One that can't be read would have named more networks. It stays until all of them are left.
-    if !is_recorded && folder.file(&call.key).exists() {
-        errors.extend(forget(&call.key.owner.container_id, machine));
+    // A record that can't be read would have named more networks. It stays until all of them are left.
+    if is_more {
+        errors.extend(forget(&call.key, &folder, machine));
     }
     Error::joined(&folder.settle(&call.key, taking.record.as_ref(), errors))?;
     if is_recorded { folder.close().map_err(Error::from) } else { detach_names(folder, &call.key, machine) }
@@ -110,13 +139,14 @@ pub fn take_back(record: Record, attachment: &Attachment, folder: &Folder, host:
 fn is_others(record: &Record, wanted: &[Wanted], host: &mut dyn Host) -> bool {
     let enters = || undo(&record.steps().cloned().collect::<Vec<_>>()).iter().any(|step| step.ns() == Ns::Pod);
     let has_foreign = || wanted.iter().any(|wanted| wanted.chain.has_foreign());
-    host.has_pod() && (has_foreign() || enters()) && !record.is_of(host.pod_cookie())
+    host.has_pod() && (record.is_of_earlier_boot() || (has_foreign() || enters()) && !record.is_of(host.pod_cookie()))
 }
 
-/// The recorded namespace, where the runtime names none and the host is to get a link back from there.
+/// The recorded namespace, where the runtime names none and the host is to get a link back from there, or may be.
 fn netns_of_moved(record: &Record, call: &Leaving) -> Option<NetNs> {
     let has_moved = || record.steps().any(|step| matches!(step, Step::Add(Thing::Moved(_))));
-    let path = record.netns.as_deref().filter(|_| call.attachment.netns.is_none() && has_moved())?;
+    let path =
+        record.netns.as_deref().filter(|_| call.attachment.netns.is_none() && (record.is_second() || has_moved()))?;
     NetNs::open(path).ok()
 }
 

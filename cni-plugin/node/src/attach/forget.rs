@@ -2,45 +2,77 @@
 //!
 //! The record would have named the networks. The kernel shows the owner of each link and rule, and a lease names its own.
 
-use super::gc::sweep;
+use super::gc::{self, sweep};
 use super::leases::{folders, network_of};
 use super::liveness::Known;
 use crate::apply::host::Machine;
 use crate::ipam::host_local;
 use crate::ipam::liveness::owner_of;
-use crate::store::record::{self, Record};
+use crate::store::record::{self, Folder, Key, Record};
 use braid_core::cni::{Error, Owner};
 
-/// Takes back all that a container has of which no readable record is left, in each network; all errors.
+/// Takes back all that the container of a call has without a readable record, in each network; all errors.
 #[cold]
-pub(super) fn forget(container_id: &str, machine: &dyn Machine) -> Vec<Error> {
-    let records = match machine.records() {
-        Ok(records) => records,
-        Err(err) => return vec![err.into()],
-    };
-    let recorded: Vec<Owner> = records.iter().flat_map(Record::owners).collect();
-    let is_lost = |owner: &Owner| owner.container_id == container_id && !recorded.contains(owner);
-    let is_lost_text = |text: &str| Owner::parse(text).is_some_and(|owner| is_lost(&owner));
-    let mut errors = match machine.open(None) {
-        Ok(mut host) => sweep(&is_lost_text, &mut *host),
+pub(super) fn forget(key: &Key, folder: &Folder, machine: &dyn Machine) -> Vec<Error> {
+    match folder.records() {
+        Ok(mut records) => {
+            records.retain(|record| record.key != *key);
+            Unowned::of(&key.owner.container_id, &records).forget(machine)
+        }
         Err(err) => vec![err.into()],
-    };
-    // An address is free after its link is gone.
-    for folder in folders(&records, machine.root()) {
-        let network = network_of(&folder);
-        let known = Known::of(machine.root(), &network);
-        let is_its = |lease: &_| owner_of(lease, &network).is_some_and(|owner| is_lost(&owner));
-        errors.extend(host_local::free(&folder, is_its, known.host()).err());
     }
-    errors
+}
+
+/// Objects of a container that no record has.
+pub(super) struct Unowned<'a> {
+    container_id: &'a str,
+    recorded: Vec<Owner>,
+}
+
+impl<'a> Unowned<'a> {
+    /// Of a container with these readable records.
+    pub(super) fn of(container_id: &'a str, records: &[Record]) -> Self {
+        Self { container_id, recorded: records.iter().flat_map(Record::owners).collect() }
+    }
+
+    fn has(&self, owner: &Owner) -> bool {
+        owner.container_id == self.container_id && !self.recorded.contains(owner)
+    }
+
+    fn has_text(&self, text: &str) -> bool {
+        Owner::parse(text).is_some_and(|owner| self.has(&owner))
+    }
+
+    /// Deletes and releases them all; all errors.
+    fn forget(&self, machine: &dyn Machine) -> Vec<Error> {
+        let records = match gc::records(machine) {
+            Ok(records) => records,
+            Err(err) => return vec![err],
+        };
+        let mut errors = match machine.open(None) {
+            Ok(mut host) => sweep(&|text| self.has_text(text), &mut *host),
+            Err(err) => vec![err.into()],
+        };
+        // An address is free after its link is gone.
+        for folder in folders(&records, machine.root()) {
+            let network = network_of(&folder);
+            let known = Known::of(machine.root(), &network);
+            let is_its = |lease: &_| owner_of(lease, &network).is_some_and(|owner| self.has(&owner));
+            errors.extend(host_local::free(&folder, is_its, known.host()).err());
+        }
+        errors
+    }
 }
 
 /// Does so for each container that has an unreadable record of this network and plugin, and is not listed; all errors.
 pub(super) fn forget_unlisted(network: &str, plugin: &str, listed: &[Owner], machine: &dyn Machine) -> Vec<Error> {
-    let damaged = match record::damaged_in(&machine.root().at(record::ROOT)) {
-        Ok(damaged) => damaged,
-        Err(err) => return vec![err.into()],
-    };
+    let mut damaged = Vec::new();
+    for folder in [record::ROOT, record::foreign::ROOT] {
+        match record::damaged_in(&machine.root().at(folder)) {
+            Ok(found) => damaged.extend(found),
+            Err(err) => return vec![err.into()],
+        }
+    }
     let is_listed = |container_id: &str| listed.iter().any(|owner| owner.container_id == container_id);
     let lost = damaged.into_iter().filter(|it| it.is_of(network, plugin) && !is_listed(&it.container_id));
     let mut errors = Vec::new();
@@ -56,7 +88,10 @@ pub(super) fn forget_unlisted(network: &str, plugin: &str, listed: &[Owner], mac
         if !damaged.is_there() {
             continue;
         }
-        let failed = forget(&damaged.container_id, machine);
+        let failed = match folder.records() {
+            Ok(records) => Unowned::of(&damaged.container_id, &records).forget(machine),
+            Err(err) => vec![err.into()],
+        };
         if failed.is_empty() {
             errors.extend(damaged.remove().err().map(Error::from));
         }

@@ -10,7 +10,7 @@ use crate::apply::host::{Host, Machine};
 use crate::ipam::host_local;
 use crate::ipam::liveness::{Liveness, Netns, owner_of};
 use crate::store::holder::is_alive;
-use crate::store::record::{Attached, Record};
+use crate::store::record::{Attached, Record, foreign};
 use crate::store::root::Root;
 use braid_core::cni::{Command, Error, Json, NetConf, Owner, Request};
 use braid_core::plan::{Facts, Feature};
@@ -25,7 +25,7 @@ pub fn gc(request: &Request, chain: &Chain, machine: &dyn Machine) -> Result<(),
     if chain.disable_gc() {
         return Ok(());
     }
-    let records = machine.records().map_err(Error::from)?;
+    let records = records(machine)?;
     // A list inside the configuration may have a name of its own.
     let of_network = |of: &Owner| Owner::new(chain.network(), &of.container_id, &of.ifname);
     let listed = request.conf.valid_attachments.as_ref().map(|all| all.iter().map(of_network).collect::<Vec<_>>());
@@ -38,8 +38,26 @@ pub fn gc(request: &Request, chain: &Chain, machine: &dyn Machine) -> Result<(),
     owners.extend(kept.iter().flat_map(Record::owners));
     let valid = Valid { owners, containers: listed.map(|_| HashSet::new()) };
     errors.extend(collect_networks([chain], &valid, machine).err());
-    errors.extend(machine.sweep_empty().map_err(Error::from).err());
+    errors.extend(sweep_empty(machine));
     Error::joined(&errors)
+}
+
+/// All readable records, and the foreign records of the calls that have no other.
+pub fn records(machine: &dyn Machine) -> Result<Vec<Record>, Error> {
+    let mut records = machine.records().map_err(Error::from)?;
+    let mut foreign = foreign::all(machine.root()).map_err(Error::from)?;
+    foreign.retain(|second| records.iter().all(|record| record.key != second.key));
+    records.append(&mut foreign);
+    Ok(records)
+}
+
+/// Removes what calls that ended early left of folders and files of records; all errors.
+pub fn sweep_empty(machine: &dyn Machine) -> Vec<Error> {
+    [machine.sweep_empty(), foreign::sweep(machine.root())]
+        .into_iter()
+        .filter_map(Result::err)
+        .map(Error::from)
+        .collect()
 }
 
 /// Owners of what GC keeps.

@@ -109,6 +109,7 @@ impl Invocation {
         let mut record = Record::new(self.key.clone(), self.first().netns.clone(), attachments);
         record.netns_cookie = netns_cookie;
         record.path.clone_from(&self.path);
+        record.is_foreign = self.wanted.iter().any(|wanted| wanted.chain.has_foreign());
         record
     }
 }

@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 
 pub(super) const PREV_RESULT: &str = "prevResult";
 
-/// The chains that ADD ran, which know who gave the addresses. The first is told the result that `call` brings along, the
-/// others theirs. Without a record it is the call's own: another configuration than ADD's would give an address back to who
+/// The chains that ADD ran, which know who gave the addresses. The first is told the result that `call` brings along, if
+/// any; else each gets the recorded one. Without a record it is the call's own: another configuration than ADD's would give an address back to who
 /// never gave it.
 pub fn wanted(record: Option<&Record>, call: &Leaving) -> Result<Vec<Wanted>, Error> {
     let Leaving { key, attachment, conf, path, .. } = call;
@@ -26,7 +26,10 @@ pub fn wanted(record: Option<&Record>, call: &Leaving) -> Result<Vec<Wanted>, Er
         Ok(vec![Wanted::new(attachment.clone(), chain)])
     };
     let Some(record) = record else { return own() };
-    let first = record.attachments.first().and_then(|attached| chain(attached, conf.json.get(PREV_RESULT), path).ok());
+    let first = record.attachments.first().and_then(|attached| {
+        let prev = conf.json.get(PREV_RESULT).or(attached.result.as_ref());
+        chain(attached, prev, path).ok()
+    });
     let first = match first {
         Some(chain) => Ok(vec![Wanted::new(attachment.clone(), chain)]),
         // No build wrote what can't be read.

@@ -80,6 +80,11 @@ impl TakeBack<'_> {
         }
     }
 
+    /// True if the record has the steps. A foreign record has none, and where there is no record names alone tell.
+    fn knows_steps(&self) -> bool {
+        self.record.as_ref().is_some_and(|record| !record.is_second())
+    }
+
     /// The recorded attachment.
     fn attached(&self, at: usize) -> Option<&Attached> {
         self.record.as_ref().and_then(|record| record.attachments.get(at))
@@ -108,7 +113,7 @@ impl TakeBack<'_> {
         };
         // As they were carried out.
         let done = ordered(parts.iter().flat_map(part).cloned().collect());
-        let steps = if self.record.is_some() { undo(&done) } else { self.remnants(places) };
+        let steps = if self.knows_steps() { undo(&done) } else { self.remnants(places) };
         let report = host.execute(&steps, &Facts::default(), OnError::GoOn);
         errors.extend(report.errors.into_iter().map(Error::from));
         let mut failed: Vec<Step> = report.failed.into_iter().map(|(at, _)| steps[at].clone()).collect();
@@ -158,7 +163,7 @@ impl TakeBack<'_> {
 
     /// True if a link of the plugin at a place could not be deleted or given back.
     fn has_link(&self, place: Place, failed: &[Step]) -> bool {
-        match self.attached(place.wanted) {
+        match self.attached(place.wanted).filter(|_| self.knows_steps()) {
             Some(attached) => {
                 let left = attached.parts.get(place.item).into_iter().flatten();
                 left.into_iter().any(|step| matches!(step, Step::Add(Thing::Link(_) | Thing::Moved(_))))

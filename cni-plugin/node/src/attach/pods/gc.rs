@@ -26,7 +26,7 @@ pub fn gc(request: &Request, settings: &Settings, face: &str, machine: &dyn Mach
     };
     let network = &request.conf.name;
     let plugin = Chain::face_of(face, &request.conf);
-    let records = machine.records().map_err(Error::from)?;
+    let records = gc::records(machine)?;
     let mut folders = leases::folders(&records, machine.root());
     folders.extend(default.iter().flat_map(recorded::host_locals).map(|(_, config)| config.path()));
     let (kept, lost) = gc::split(records, network, plugin, request.conf.valid_attachments.as_deref());
@@ -54,7 +54,7 @@ pub fn gc(request: &Request, settings: &Settings, face: &str, machine: &dyn Mach
     let valid = Valid { owners, containers: request.conf.valid_attachments.as_ref().map(containers) };
     errors.extend(multus::collect(request, settings, &valid, machine));
     errors.extend(gc::collect_networks(chains.values(), &valid, machine).err());
-    errors.extend(machine.sweep_empty().map_err(Error::from).err());
+    errors.extend(gc::sweep_empty(machine));
     errors.extend(claims::free(&folders, settings, machine).err());
     errors.extend(pay_all(&kept, settings, machine).err());
     Error::joined(&errors)

@@ -19,11 +19,10 @@ mod seen;
 use super::add::{Added, add as attach};
 use super::chain::{BRAID, Chain};
 use super::check::check_all;
-use super::del::{Leaving, detach, detach_names};
+use super::del::{Leaving, Unrecorded, detach_or};
 use super::invocation::Invocation;
 use super::{recorded, status as of_network};
 use crate::apply::host::Machine;
-use crate::attach::forget::forget;
 use braid_core::cni::{Attachment, Code, Error, Json, NetConf, Request};
 use braid_core::k8s::settings::Settings;
 use braid_core::k8s::source::Source;
@@ -82,23 +81,16 @@ pub fn del(request: Request, settings: &Settings, face: &str, machine: &dyn Mach
     if multus::detach(&call, settings, machine)? && !is_recorded(&call, machine)? {
         return Ok(());
     }
-    if !is_known {
-        let folder = machine.folder(&call.key.owner.container_id).map_err(Error::from)?;
-        if folder.load(&call.key).map_err(Error::from)?.is_none() {
-            if folder.file(&call.key).exists() {
-                Error::joined(&forget(&call.key.owner.container_id, machine))?;
-                folder.remove(&call.key).map_err(Error::from)?;
-            }
-            return detach_names(folder, &call.key, machine);
-        }
-    }
-    detach(&call, machine)
+    detach_or(&call, machine, &|folder, _| {
+        let wanted = if is_known { recorded::wanted(None, &call)? } else { Vec::new() };
+        Ok(Unrecorded { wanted, record: None, is_more: folder.has_file(&call.key) })
+    })
 }
 
 /// True if a record names the networks of the call's container, or a damaged one did.
 fn is_recorded(call: &Leaving, machine: &dyn Machine) -> Result<bool, Error> {
     let folder = machine.folder(&call.key.owner.container_id).map_err(Error::from)?;
-    let is_recorded = folder.file(&call.key).exists();
+    let is_recorded = folder.has_file(&call.key);
     folder.close().map_err(Error::from)?;
     Ok(is_recorded)
 }

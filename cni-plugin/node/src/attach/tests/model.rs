@@ -196,7 +196,7 @@ impl Machine for Model {
     }
 
     fn folder(&self, container_id: &str) -> Result<Folder, Error> {
-        Folder::lock_in(&self.root.at(record::ROOT), container_id)
+        Folder::lock_in(&self.root, container_id)
     }
 
     fn records(&self) -> Result<Vec<Record>, Error> {

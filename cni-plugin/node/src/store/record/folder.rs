@@ -1,7 +1,8 @@
 //! A container's folder of records, and the lock on it.
 
-use super::{Key, ROOT, Record, list};
+use super::{Key, ROOT, Record, foreign, list};
 use crate::apply::within;
+use crate::store::root::{NODE, Root};
 use crate::sys::lock::{wait, wait_for};
 use crate::sys::private;
 use crate::{Doing, Error};
@@ -22,6 +23,8 @@ const DIGEST: &str = "sha256-";
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
+    /// The container's folder of [`foreign`] records, which this lock protects as well.
+    foreign: PathBuf,
     /// Locked until it is closed, unless the call that runs this one holds it.
     _lock: File,
     is_within: bool,
@@ -34,28 +37,34 @@ pub struct Folder {
 impl Folder {
     /// Makes and locks the container's folder.
     pub fn lock(container_id: &str) -> Result<Self, Error> {
-        Self::lock_in(Path::new(ROOT), container_id)
+        Self::lock_in(&NODE, container_id)
     }
 
-    /// The same below another folder than [`ROOT`].
-    pub fn lock_in(root: &Path, container_id: &str) -> Result<Self, Error> {
+    /// The same below the root of a machine.
+    pub fn lock_in(root: &Root, container_id: &str) -> Result<Self, Error> {
         Self::lock_by(root, container_id, wait)
     }
 
     /// The same with a bound of its own, in seconds.
     pub fn lock_within(container_id: &str, seconds: u32) -> Result<Self, Error> {
-        Self::lock_by(Path::new(ROOT), container_id, |file| wait_for(file, seconds))
+        Self::lock_by(&NODE, container_id, |file| wait_for(file, seconds))
     }
 
-    fn lock_by(root: &Path, container_id: &str, wait: impl Fn(&File) -> io::Result<()>) -> Result<Self, Error> {
-        let path = root.join(part_name(container_id));
+    /// The same without waiting: an error if another call is busy with the container.
+    pub(super) fn try_lock_in(root: &Root, container_id: &str) -> Result<Self, Error> {
+        Self::lock_by(root, container_id, |_| Err(io::ErrorKind::WouldBlock.into()))
+    }
+
+    fn lock_by(root: &Root, container_id: &str, wait: impl Fn(&File) -> io::Result<()>) -> Result<Self, Error> {
+        let name = part_name(container_id);
+        let [path, foreign] = [ROOT, foreign::ROOT].map(|folder| root.at(folder).join(&name));
         let fail = |err: io::Error| Error::new(format!("lock {}", path.display()), err);
         let may_be_within = within::holds(container_id);
         loop {
             let is_new = make(&path).map_err(fail)?;
             match lock(&path, may_be_within, &wait) {
                 Ok(Some((lock, is_within))) => {
-                    return Ok(Self { path, _lock: lock, is_within, is_new, is_settled: Cell::new(false) });
+                    return Ok(Self { path, foreign, _lock: lock, is_within, is_new, is_settled: Cell::new(false) });
                 }
                 Ok(None) => {}
                 Err(err) => {
@@ -83,17 +92,40 @@ impl Folder {
         list::load(&self.file(key))
     }
 
+    /// The record of a call, or its [`foreign`] record if the first is lost or damaged.
+    pub fn load_left(&self, key: &Key) -> Result<Option<Record>, Error> {
+        match self.load(key)? {
+            None => self.load_foreign(key),
+            loaded => Ok(loaded),
+        }
+    }
+
+    /// The [`foreign`] record of a call.
+    pub fn load_foreign(&self, key: &Key) -> Result<Option<Record>, Error> {
+        foreign::load(&self.foreign.join(file_name(key)))
+    }
+
+    /// True if a record of the call is there, readable or not.
+    pub fn has_file(&self, key: &Key) -> bool {
+        let name = file_name(key);
+        [&self.path, &self.foreign].iter().any(|folder| folder.join(&name).exists())
+    }
+
+    /// All readable records of the container, without its [`foreign`] ones.
+    pub fn records(&self) -> Result<Vec<Record>, Error> {
+        let files = list::records_in(&self.path).doing(format_args!("list {}", self.path.display()))?;
+        files.iter().filter_map(|path| list::load(path).transpose()).collect()
+    }
+
     /// The records of the same interface in the same network by other plugins.
     pub fn others(&self, key: &Key) -> Result<Vec<Record>, Error> {
-        let files = list::records_in(&self.path).doing(format_args!("list {}", self.path.display()))?;
-        let records = files.iter().filter_map(|path| list::load(path).transpose()).collect::<Result<Vec<_>, _>>()?;
-        Ok(records.into_iter().filter(|record| record.key.owner == key.owner && record.key != *key).collect())
+        Ok(self.records()?.into_iter().filter(|record| record.key.owner == key.owner && record.key != *key).collect())
     }
 
     /// Forgets a record when nothing failed, or stores what is left of it. All errors are returned.
     pub fn settle<E: From<Error>>(&self, key: &Key, left: Option<&Record>, mut errors: Vec<E>) -> Vec<E> {
         let settled = match left {
-            _ if errors.is_empty() => self.remove(key),
+            _ if errors.is_empty() => self.remove(key, left.is_none_or(|left| left.is_foreign)),
             Some(record) => self.store(record),
             None => Ok(()),
         };
@@ -101,28 +133,30 @@ impl Folder {
         errors
     }
 
-    /// Writes a record in one piece.
+    /// Writes a record in one piece, and its [`foreign`] record if it needs one.
     pub fn store(&self, record: &Record) -> Result<(), Error> {
         let path = self.file(&record.key);
-        let temp = temp_of(&path);
-        let write = |text: Vec<u8>| private::write(&temp, &text).and_then(|()| fs::rename(&temp, &path));
-        let written = serde_json::to_vec(record).map_err(io::Error::from).and_then(write);
-        written.doing(format_args!("write {}", path.display()))?;
-        self.is_settled.set(true);
-        Ok(())
+        if !record.is_second() {
+            let temp = temp_of(&path);
+            let write = |text: Vec<u8>| private::write(&temp, &text).and_then(|()| fs::rename(&temp, &path));
+            let written = serde_json::to_vec(record).map_err(io::Error::from).and_then(write);
+            written.doing(format_args!("write {}", path.display()))?;
+            self.is_settled.set(true);
+        }
+        if record.is_foreign { foreign::store(&self.foreign.join(file_name(&record.key)), record) } else { Ok(()) }
     }
 
-    /// Removes a record, and what an interrupted write left of it.
-    pub fn remove(&self, key: &Key) -> Result<(), Error> {
+    /// Removes a record, and what an interrupted write left of it. The [`foreign`] record goes first: a call that ends between
+    /// the two leaves the record that has the steps.
+    pub fn remove(&self, key: &Key, is_foreign: bool) -> Result<(), Error> {
         self.is_settled.set(false);
         let path = self.file(key);
-        for path in [temp_of(&path), path] {
-            match fs::remove_file(&path) {
-                Err(err) if err.kind() == io::ErrorKind::NotFound => {}
-                removed => removed.doing(format_args!("remove {}", path.display()))?,
-            }
+        if is_foreign {
+            remove_file(&self.foreign.join(file_name(key)))?;
+            // Others of the container may be in it.
+            let _ = fs::remove_dir(&self.foreign);
         }
-        Ok(())
+        remove_file(&path)
     }
 
     /// Removes the folder unless other records are in it, as dropping it does without a word.
@@ -176,7 +210,18 @@ fn lock(path: &Path, may_be_within: bool, wait: impl Fn(&File) -> io::Result<()>
     Ok(fs::metadata(path).is_ok_and(|now| now.ino() == held.ino()).then_some((lock, false)))
 }
 
-fn temp_of(path: &Path) -> PathBuf {
+/// Removes a file of a record, and what an interrupted write left of it.
+fn remove_file(path: &Path) -> Result<(), Error> {
+    for path in [&temp_of(path), path] {
+        match fs::remove_file(path) {
+            Err(err) if err.kind() == io::ErrorKind::NotFound => {}
+            removed => removed.doing(format_args!("remove {}", path.display()))?,
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn temp_of(path: &Path) -> PathBuf {
     path.with_extension("tmp")
 }
 

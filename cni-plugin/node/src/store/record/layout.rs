@@ -24,6 +24,10 @@ pub(super) struct Any {
     attachments: Vec<Attached>,
     #[serde(default)]
     owed: Option<Owed>,
+    #[serde(default)]
+    is_foreign: bool,
+    #[serde(default)]
+    boot: Option<String>,
     /// Up to layout 2, as the rest.
     #[serde(default)]
     args: String,
@@ -38,7 +42,21 @@ pub(super) struct Any {
 impl From<Any> for Record {
     /// An unknown layout stays, for the reader to refuse.
     fn from(any: Any) -> Self {
-        let Any { layout, key, netns, netns_cookie, path, mut attachments, owed, args, conf, parts, left } = any;
+        let Any {
+            layout,
+            key,
+            netns,
+            netns_cookie,
+            path,
+            mut attachments,
+            owed,
+            is_foreign,
+            boot,
+            args,
+            conf,
+            parts,
+            left,
+        } = any;
         if let (1 | 2, Some(conf), Ok(ifname)) = (layout, conf, IfName::parse(&key.owner.ifname)) {
             let (network, plugin) = (key.owner.network.clone(), key.plugin.clone());
             attachments = vec![Attached {
@@ -56,7 +74,7 @@ impl From<Any> for Record {
             }];
         }
         let layout = if (1..NEWEST).contains(&layout) { NEWEST } else { layout };
-        Self { layout, key, netns, netns_cookie, path, attachments, owed }
+        Self { layout, key, netns, netns_cookie, path, attachments, owed, is_foreign, boot }
     }
 }
 

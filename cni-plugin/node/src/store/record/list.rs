@@ -205,7 +205,7 @@ fn files_in(root: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(files)
 }
 
-fn folders_in(root: &Path) -> Result<Vec<PathBuf>, Error> {
+pub(super) fn folders_in(root: &Path) -> Result<Vec<PathBuf>, Error> {
     entries(root).doing(format_args!("list {}", root.display()))
 }
 
@@ -219,7 +219,7 @@ pub(super) fn records_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
+pub(super) fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
     match fs::read_dir(folder) {
         Ok(entries) => entries.map(|entry| entry.map(|entry| entry.path())).collect(),
         Err(err) if matches!(err.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(Vec::new()),

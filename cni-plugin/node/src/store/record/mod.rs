@@ -4,6 +4,7 @@
 //! moment leaves something that DEL and GC can act on. It dies with the kernel state that it describes.
 
 mod folder;
+pub mod foreign;
 mod layout;
 mod list;
 
@@ -55,6 +56,17 @@ pub struct Record {
     /// A status that the API could not be told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owed: Option<Owed>,
+    /// A plugin or an IPAM of it is another program: the call has a [`foreign`] record as well.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_foreign: bool,
+    /// The boot that a [`foreign`] record is of; none in a record proper. No step is known then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    boot: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde requires")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// The status of a pod, which is still to be published.
@@ -107,7 +119,27 @@ pub struct Attached {
 impl Record {
     /// A record of nothing yet.
     pub fn new(key: Key, netns: Option<PathBuf>, attachments: Vec<Attached>) -> Self {
-        Self { layout: layout::NEWEST, key, netns, netns_cookie: None, path: Vec::new(), attachments, owed: None }
+        Self {
+            layout: layout::NEWEST,
+            key,
+            netns,
+            netns_cookie: None,
+            path: Vec::new(),
+            attachments,
+            owed: None,
+            is_foreign: false,
+            boot: None,
+        }
+    }
+
+    /// True if it is a [`foreign`] record: the steps are not known, names alone say what there is to undo.
+    pub fn is_second(&self) -> bool {
+        self.boot.is_some()
+    }
+
+    /// True if the node was booted since: neither the namespace nor anything of the kernel is there.
+    pub fn is_of_earlier_boot(&self) -> bool {
+        self.is_second() && self.netns.is_none()
     }
 
     /// True if a namespace with this cookie may be the one that was there.

@@ -1,0 +1,100 @@
+//! What foreign programs hold, kept across a reboot: `/var/lib/braid/foreign/<container>/<ifname>:<network>:<type>.json`.
+//!
+//! A call with a foreign plugin or IPAM has a second record here, written before the first such program is started and
+//! removed with the record proper. The kernel's state ends with a boot, an address that a foreign IPAM keeps does not. So it
+//! has all of a record but the steps, and names the boot. DEL and GC use it if the record proper is lost or damaged.
+//!
+//! Compatibility: a [`Record`] with `layout` 3 and `boot`. Each later release reads every layout from 3 on.
+//!
+//! Nothing is synced: a file that a power cut left empty or cut off counts as none.
+
+use super::folder::{Folder, temp_of};
+use super::{Attached, Record, list};
+use crate::store::root::Root;
+use crate::sys::private;
+use crate::{Doing, Error};
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// Folder of the records.
+pub const ROOT: &str = "/var/lib/braid/foreign";
+/// A number that is new at each boot.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// All readable records below the root of a machine.
+pub fn all(root: &Root) -> Result<Vec<Record>, Error> {
+    list::list_in(&root.at(ROOT))?.into_iter().map(of_this_boot).collect()
+}
+
+/// Removes files that an interrupted write left, and folders without a record.
+pub fn sweep(root: &Root) -> Result<(), Error> {
+    for folder in list::folders_in(&root.at(ROOT))? {
+        let files = list::entries(&folder).unwrap_or_default();
+        let is_temp = |path: &Path| path.extension().is_some_and(|extension| extension == "tmp");
+        let Some(name) = folder.file_name().and_then(|name| name.to_str()) else { continue };
+        if !files.iter().all(|path| is_temp(path)) {
+            continue;
+        }
+        // A call that is busy with the container may be about to write there.
+        let Ok(_lock) = Folder::try_lock_in(root, name) else { continue };
+        for path in files {
+            let _ = fs::remove_file(path);
+        }
+        let _ = fs::remove_dir(&folder);
+    }
+    Ok(())
+}
+
+/// The record in a file; none if there is none, or one that is cut off or of an unknown layout.
+pub(super) fn load(path: &Path) -> Result<Option<Record>, Error> {
+    list::load(path)?.map(of_this_boot).transpose()
+}
+
+/// Writes the part of a record that outlives a boot.
+pub(super) fn store(path: &Path, record: &Record) -> Result<(), Error> {
+    let boot = match &record.boot {
+        None => boot_id()?,
+        Some(boot) => boot.clone(),
+    };
+    let without_steps =
+        |attached: &Attached| Attached { parts: vec![Vec::new(); attached.parts.len()], ..attached.clone() };
+    let attachments = record.attachments.iter().map(without_steps).collect();
+    let second = Record {
+        layout: record.layout,
+        key: record.key.clone(),
+        netns: record.netns.clone(),
+        netns_cookie: record.netns_cookie,
+        path: record.path.clone(),
+        attachments,
+        owed: None,
+        is_foreign: true,
+        boot: Some(boot),
+    };
+    let temp = temp_of(path);
+    let write = |text: Vec<u8>| {
+        match private::write(&temp, &text) {
+            Err(err) if err.kind() == io::ErrorKind::NotFound => {
+                private::make_folders(path.parent().unwrap_or(path))?;
+                private::write(&temp, &text)?;
+            }
+            written => written?,
+        }
+        fs::rename(&temp, path)
+    };
+    serde_json::to_vec(&second).map_err(io::Error::from).and_then(write).doing(format_args!("write {}", path.display()))
+}
+
+/// Forgets the namespace of an earlier boot: another one may be at its path.
+fn of_this_boot(mut record: Record) -> Result<Record, Error> {
+    let boot = record.boot.get_or_insert_default();
+    if *boot != boot_id()? {
+        (record.netns, record.netns_cookie) = (None, None);
+    }
+    Ok(record)
+}
+
+fn boot_id() -> Result<String, Error> {
+    let text = fs::read_to_string(BOOT_ID).doing(format_args!("read {BOOT_ID}"))?;
+    Ok(text.trim().to_owned())
+}
