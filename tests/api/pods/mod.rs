@@ -7,6 +7,7 @@ mod devices;
 mod faults;
 mod hostile;
 mod invalid;
+mod lost;
 mod multus;
 mod networks;
 mod order;

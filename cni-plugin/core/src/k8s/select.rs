@@ -90,14 +90,29 @@ pub fn networks(
 ) -> Result<Vec<Network>, Error> {
     let wanted: Vec<&Choice> = found.iter().map(|(wanted, _)| wanted).collect();
     refuse_two_routes(&wanted)?;
+    let found = found.into_iter().map(|(wanted, found)| (wanted, Ok(found))).collect();
+    attached(found, namespace, ifname, runtime_config, is_strict)?.into_iter().collect()
+}
+
+/// The networks of a pod that is attached already: what is wrong with one says nothing of the others.
+pub fn attached(
+    found: Vec<(Choice, Result<Found, Error>)>,
+    namespace: &str,
+    ifname: &IfName,
+    runtime_config: Option<&Json>,
+    is_strict: bool,
+) -> Result<Vec<Result<Network, Error>>, Error> {
+    let wanted: Vec<&Choice> = found.iter().map(|(wanted, _)| wanted).collect();
     let ifnames = interfaces(ifname, &wanted)?;
     let all = found.into_iter().zip(ifnames);
-    all.map(|((wanted, found), ifname)| {
+    let of_each = all.map(|((wanted, found), ifname)| {
         let context = wanted.name();
         let runtime = runtime_config.filter(|_| wanted.is_default);
-        network(wanted, found, namespace, ifname, (runtime, is_strict)).map_err(|error| error.context(context))
-    })
-    .collect()
+        found
+            .and_then(|found| network(wanted, found, namespace, ifname, (runtime, is_strict)))
+            .map_err(|error| error.context(context))
+    });
+    Ok(of_each.collect())
 }
 
 fn network(

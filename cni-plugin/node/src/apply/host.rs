@@ -48,6 +48,9 @@ pub trait Machine {
     /// Opens the source of pods and their networks; it asks nothing yet.
     fn source(&self, settings: &Settings) -> Result<Box<dyn Source>, cni::Error>;
 
+    /// The same, asked for so long at most, all requests together.
+    fn source_within(&self, settings: &Settings, limit: Duration) -> Result<Box<dyn Source>, cni::Error>;
+
     /// Reads the files of a folder, or the one file of this path; none where there is nothing.
     fn files(&self, path: &Path) -> Result<Vec<DiskFile>, cni::Error>;
 
@@ -108,6 +111,10 @@ impl Machine for This {
         source::api(settings)
     }
 
+    fn source_within(&self, settings: &Settings, limit: Duration) -> Result<Box<dyn Source>, cni::Error> {
+        source::api_within(settings, limit)
+    }
+
     fn files(&self, path: &Path) -> Result<Vec<DiskFile>, cni::Error> {
         source::files::read(path)
     }
@@ -149,6 +156,9 @@ pub trait Host: fmt::Debug {
 
     /// True if the container has a namespace.
     fn has_pod(&self) -> bool;
+
+    /// True if the container's namespace has links that an attachment may have made.
+    fn has_pod_links(&mut self) -> bool;
 
     /// The number that tells the container's namespace from all others since boot; `None` where it is not known.
     fn pod_cookie(&mut self) -> Option<u64>;
@@ -200,6 +210,10 @@ impl Host for Kernel {
 
     fn has_pod(&self) -> bool {
         Self::has_pod(self)
+    }
+
+    fn has_pod_links(&mut self) -> bool {
+        Self::has_pod_links(self)
     }
 
     fn pod_cookie(&mut self) -> Option<u64> {

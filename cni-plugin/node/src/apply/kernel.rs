@@ -1,6 +1,6 @@
 //! The sockets of one call: one for the host, one for the container, one of nf_tables for each when it is needed.
 
-use crate::effect::link::parse;
+use crate::effect::link::{list, parse};
 use crate::store::holder;
 use crate::sys::netlink::{KernelError, Socket};
 use crate::sys::netns::{self, NetNs};
@@ -15,6 +15,11 @@ use std::collections::BTreeMap;
 
 /// Index of `lo` in every network namespace, which it never leaves (`LOOPBACK_IFINDEX`, include/net/flow.h).
 const LOOPBACK: u32 = 1;
+
+/// Links that the kernel makes in each network namespace: `lo`, and those of loaded modules of tunnels
+/// (`net.core.fb_tunnels_only_for_init_net`).
+const EVERYWHERE: [&str; 10] =
+    ["lo", "tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "sit0", "ip6tnl0", "ip6gre0"];
 
 /// The kernel as one call sees it.
 #[derive(Debug)]
@@ -92,6 +97,13 @@ impl Kernel {
     /// True if the container has a namespace.
     pub fn has_pod(&self) -> bool {
         self.pod.is_some()
+    }
+
+    /// True if the container's namespace has links besides those that the kernel makes in each.
+    pub fn has_pod_links(&mut self) -> bool {
+        let is_made = |name: &str| !EVERYWHERE.contains(&name);
+        let links = self.route(Ns::Pod).and_then(|socket| Ok(list(socket)?));
+        links.is_ok_and(|links| links.iter().any(|(name, _)| is_made(name)))
     }
 
     /// The container's namespace.

@@ -5,7 +5,7 @@
 use super::gc::{self, sweep};
 use super::leases::{folders, network_of};
 use super::liveness::Known;
-use crate::apply::host::Machine;
+use crate::apply::host::{Host, Machine};
 use crate::ipam::host_local;
 use crate::ipam::liveness::owner_of;
 use crate::store::record::{self, Folder, Key, Record};
@@ -41,6 +41,19 @@ impl<'a> Unowned<'a> {
 
     fn has_text(&self, text: &str) -> bool {
         Owner::parse(text).is_some_and(|owner| self.has(&owner))
+    }
+
+    /// True if the host has any of them: a link, a rule, a lease.
+    pub(super) fn is_any(&self, host: &mut dyn Host, machine: &dyn Machine) -> Result<bool, Error> {
+        if !host.owned(&|text| self.has_text(text)).map_err(Error::from)?.is_empty() {
+            return Ok(true);
+        }
+        let all = gc::records(machine)?;
+        Ok(folders(&all, machine.root()).iter().any(|folder| {
+            let network = network_of(folder);
+            let leases = host_local::read_leases(folder).unwrap_or_default();
+            leases.iter().any(|lease| owner_of(lease, &network).is_some_and(|owner| self.has(&owner)))
+        }))
     }
 
     /// Deletes and releases them all; all errors.

@@ -55,7 +55,7 @@ fn file(
     device: Option<&str>,
     (container_id, machine): (&str, &dyn Machine),
 ) -> Result<Option<DeviceFile>, Error> {
-    let path = machine.devinfo().join(CNI).join(cni_file(container_id, network.ifname.as_str())?);
+    let DeviceFile { path, .. } = file_of(network, container_id, machine)?;
     let is_wanted = network.set_device_info_file(&path.display().to_string());
     let mut content = None;
     if let Some(device) = device {
@@ -66,4 +66,10 @@ fn file(
         }
     }
     Ok((is_wanted || content.is_some()).then_some(DeviceFile { path, content }))
+}
+
+/// The file of a network in this container, whether it is there or not.
+pub(super) fn file_of(network: &Network, container_id: &str, machine: &dyn Machine) -> Result<DeviceFile, Error> {
+    let path = machine.devinfo().join(CNI).join(cni_file(container_id, network.ifname.as_str())?);
+    Ok(DeviceFile { path, content: None })
 }

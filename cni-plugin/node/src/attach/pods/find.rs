@@ -1,5 +1,7 @@
 //! Finding a pod's networks: the pod and NetworkAttachmentDefinitions by the source, other networks among the node's files.
 
+mod left;
+
 use super::chained::Chained;
 use super::publish::{OfNetwork, Publisher};
 use super::{claims, devices, interface, netconf};

@@ -3,7 +3,8 @@
 //! ```text
 //!  settings, CNI_ARGS ─► Finder: pod and NADs by the source, networks by files ─► k8s::select ─► Invocation
 //!  attach::add ─► results ─► k8s::status ─► source: network-status ─► the runtime's answer
-//!  DEL, CHECK ask no API: the record has all networks of the pod; GC asks for claims that hold leases
+//!  DEL, CHECK ask no API: the record has all networks of the pod; without one, `lost` asks it for 2 s at most
+//!  GC asks for claims that hold leases
 //! ```
 
 mod chained;
@@ -11,6 +12,7 @@ mod claims;
 mod devices;
 mod find;
 mod gc;
+mod lost;
 mod multus;
 mod publish;
 mod ready;
@@ -19,7 +21,7 @@ mod seen;
 use super::add::{Added, add as attach};
 use super::chain::{BRAID, Chain};
 use super::check::check_all;
-use super::del::{Leaving, Unrecorded, detach_or};
+use super::del::{Leaving, detach_or};
 use super::invocation::Invocation;
 use super::{recorded, status as of_network};
 use crate::apply::host::Machine;
@@ -74,17 +76,15 @@ pub fn call(
     Finder::of(settings, machine, Some(source)).call(request)
 }
 
-/// Detaches the pod from all networks that its record names; from the default network by names alone where there is no record,
-/// as far as it is known without the API.
+/// Detaches the pod from all networks that its record names. Without a record [`lost`] finds them.
 pub fn del(request: Request, settings: &Settings, face: &str, machine: &dyn Machine) -> Result<(), Error> {
+    let conf = request.conf.clone();
     let (call, is_known) = leaving(request, settings, face, machine)?;
     if multus::detach(&call, settings, machine)? && !is_recorded(&call, machine)? {
         return Ok(());
     }
-    detach_or(&call, machine, &|folder, _| {
-        let wanted = if is_known { recorded::wanted(None, &call)? } else { Vec::new() };
-        Ok(Unrecorded { wanted, record: None, is_more: folder.has_file(&call.key) })
-    })
+    let of = lost::Lost { call: &call, conf: &conf, is_known, settings, machine };
+    detach_or(&call, machine, &|folder, host| of.find(folder, host))
 }
 
 /// True if a record names the networks of the call's container, or a damaged one did.

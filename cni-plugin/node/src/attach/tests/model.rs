@@ -12,7 +12,7 @@ use braid_core::k8s::on_disk::DiskFile;
 use braid_core::k8s::settings::Settings;
 use braid_core::k8s::source::{Edit, Event, Source, SourceError};
 use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
-use braid_core::name::IfName;
+use braid_core::name::{IfName, Ns};
 use braid_core::plan::facts::{Facts, LinkFact, Need};
 use braid_core::plan::thing::moved::{Device, DeviceFact};
 use braid_core::plan::thing::{Link, LinkKind, LinkRef, Shaping, Thing};
@@ -215,6 +215,10 @@ impl Machine for Model {
         Ok(Box::new(Asked(Rc::clone(&self.cluster))))
     }
 
+    fn source_within(&self, settings: &Settings, _limit: Duration) -> Result<Box<dyn Source>, cni::Error> {
+        self.source(settings)
+    }
+
     fn files(&self, path: &Path) -> Result<Vec<DiskFile>, cni::Error> {
         let cluster = self.cluster.borrow();
         let is_it = |(folder, file): &&(PathBuf, DiskFile)| folder == path || folder.join(&file.name) == path;
@@ -357,6 +361,11 @@ impl Host for Model {
 
     fn has_pod(&self) -> bool {
         self.has_pod
+    }
+
+    fn has_pod_links(&mut self) -> bool {
+        let is_there = |thing: &Thing| matches!(thing, Thing::Link(link) if link.ends().any(|at| at.ns == Ns::Pod));
+        self.has_pod && self.state.borrow().own.iter().any(is_there)
     }
 
     fn pod_cookie(&mut self) -> Option<u64> {

@@ -94,7 +94,7 @@ fn of_this_boot(mut record: Record) -> Result<Record, Error> {
     Ok(record)
 }
 
-fn boot_id() -> Result<String, Error> {
+pub(super) fn boot_id() -> Result<String, Error> {
     let text = fs::read_to_string(BOOT_ID).doing(format_args!("read {BOOT_ID}"))?;
     Ok(text.trim().to_owned())
 }

@@ -137,6 +137,11 @@ impl Record {
         self.boot.is_some()
     }
 
+    /// Makes it a [`foreign`] record of this boot, for attachments that were found without any.
+    pub fn into_second(self) -> Result<Self, crate::Error> {
+        Ok(Self { is_foreign: true, boot: Some(foreign::boot_id()?), ..self })
+    }
+
     /// True if the node was booted since: neither the namespace nor anything of the kernel is there.
     pub fn is_of_earlier_boot(&self) -> bool {
         self.is_second() && self.netns.is_none()

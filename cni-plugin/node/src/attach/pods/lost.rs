@@ -1,0 +1,66 @@
+//! DEL of a pod without a record: the networks as the API shows them, else the default network and what the node shows.
+//!
+//! Runtimes repeat DEL. So the node is looked at first, and the API is asked only if anything of the container is left.
+
+use super::find::Finder;
+use crate::apply::host::{Host, Machine};
+use crate::attach::del::{Leaving, Unrecorded};
+use crate::attach::forget::Unowned;
+use crate::attach::invocation::{Invocation, Wanted};
+use crate::attach::recorded;
+use crate::store::record::Folder;
+use braid_core::cni::{Error, NetConf};
+use braid_core::k8s::settings::Settings;
+use std::time::Duration;
+
+/// Longest time to ask the API, all requests together.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// DEL of a pod without a record.
+pub(super) struct Lost<'a> {
+    /// The call, with the default network's configuration if that is known.
+    pub(super) call: &'a Leaving,
+    /// The call's own configuration.
+    pub(super) conf: &'a NetConf,
+    /// True if the default network's configuration is known.
+    pub(super) is_known: bool,
+    pub(super) settings: &'a Settings,
+    pub(super) machine: &'a dyn Machine,
+}
+
+impl Lost<'_> {
+    /// Finds the attachments. That the API can't be asked is a warning.
+    pub(super) fn find(&self, folder: &Folder, host: &mut dyn Host) -> Result<Unrecorded, Error> {
+        let is_more = self.is_any_left(folder, host)?;
+        let found = if is_more { self.ask() } else { Vec::new() };
+        if found.is_empty() {
+            let wanted = if self.is_known { recorded::wanted(None, self.call)? } else { Vec::new() };
+            return Ok(Unrecorded { wanted, record: None, is_more });
+        }
+        let Leaving { key, path, netns_override, .. } = self.call;
+        let call = Invocation { key: key.clone(), netns_override: *netns_override, path: path.clone(), wanted: found };
+        let record = call.record(host.pod_cookie()).into_second().map_err(Error::from)?;
+        Ok(Unrecorded { wanted: call.wanted, record: Some(record), is_more })
+    }
+
+    /// True if anything of the container is left: a damaged record, a link, a rule, a lease.
+    fn is_any_left(&self, folder: &Folder, host: &mut dyn Host) -> Result<bool, Error> {
+        let key = &self.call.key;
+        if folder.has_file(key) || host.has_pod_links() {
+            return Ok(true);
+        }
+        let records = folder.records().map_err(Error::from)?;
+        Unowned::of(&key.owner.container_id, &records).is_any(host, self.machine)
+    }
+
+    /// Asks the API for the pod's networks; none if it does not answer, or the call is for no pod.
+    fn ask(&self) -> Vec<Wanted> {
+        let finder = Finder::within(self.settings, self.machine, LIMIT);
+        let asked = finder.and_then(|mut finder| finder.left(self.call, self.conf));
+        asked.unwrap_or_else(|err| {
+            let id = &self.call.key.owner.container_id;
+            self.machine.warn(&format!("container {id}: its record is lost, and its networks are not known: {err}"));
+            Vec::new()
+        })
+    }
+}
