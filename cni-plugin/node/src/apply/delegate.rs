@@ -2,8 +2,8 @@
 
 use super::within;
 use crate::Doing;
-use crate::sys::executable;
 use crate::sys::writers::Writers;
+use crate::sys::{executable, outputs};
 use braid_core::cni::bounds::shortened;
 use braid_core::cni::{Command, Error, Json, Owner};
 use std::fs::{self, Metadata};
@@ -102,7 +102,7 @@ pub fn run(plugin: &str, conf: &Json, call: &Call<'_>) -> Result<Json, Error> {
     if let Some(mut stdin) = stdin {
         let _ = stdin.write_all(conf.to_string().as_bytes());
     }
-    let output = child.wait_with_output().doing(format_args!("wait for plugin {}", file.display()))?;
+    let output = outputs::wait(child).doing(format_args!("wait for plugin {}", file.display()))?;
     let said = String::from_utf8_lossy(&output.stderr);
     if output.status.success() {
         let _ = std::io::stderr().write_all(&output.stderr);

@@ -11,11 +11,13 @@
 //!  stderr ─ sentences for the operator                private ─ folders and files of root alone
 //!  tap ─ what /dev/net/tun makes          packet ─ sockets of a DHCP client
 //!  events ─ waiting for many descriptors              activation ─ a socket of systemd
-//!  birth  ─ when a file was created
+//!  birth ─ creation time of a file        boot ─ the id of this boot
+//!  outputs ─ both outputs of a program
 //! ```
 
 pub mod activation;
 pub mod birth;
+pub mod boot;
 pub mod bpf;
 pub mod carrier;
 pub mod cgroup;
@@ -30,6 +32,7 @@ pub mod lock;
 pub mod netlink;
 pub mod netns;
 pub mod nft;
+pub mod outputs;
 pub mod packet;
 pub mod private;
 pub mod release;

@@ -1,6 +1,7 @@
 //! All verbs on a model of a machine, with each step of each plan failing once.
 
 mod dhcp;
+mod foreign;
 mod model;
 mod pods;
 

@@ -2,6 +2,7 @@
 //! ended. They are of this boot, as the links are.
 
 use super::link::{Fixed, Place};
+use crate::sys::boot;
 use crate::sys::netns::NetNsError;
 use base16ct::lower::encode_string;
 use braid_core::cni::{NetConf, Owner};
@@ -17,8 +18,6 @@ use std::io::{self, Write};
 use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// A folder of leases.
 #[derive(Debug, Clone)]
@@ -143,7 +142,7 @@ fn read(path: &Path) -> Option<Stored> {
 
 /// The boot that times count from.
 pub fn boot_id() -> String {
-    fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned()
+    boot::id().unwrap_or_default()
 }
 
 impl Stored {
@@ -244,6 +243,8 @@ mod tests {
         let lock = store.lock().expect("locked");
         assert!(matches!(store.try_lock(), Ok(Locked::Others(_))));
         drop(lock);
+        // A program that another test starts at this moment has the lock, too, until its `exec`.
+        File::open(store.dir().join("lock")).and_then(|file| file.lock()).expect("nobody has it");
         assert!(matches!(store.try_lock(), Ok(Locked::Held(_))));
     }
 }

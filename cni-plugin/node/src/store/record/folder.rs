@@ -153,8 +153,11 @@ impl Folder {
         let path = self.file(key);
         if is_foreign {
             remove_file(&self.foreign.join(file_name(key)))?;
-            // Others of the container may be in it.
-            let _ = fs::remove_dir(&self.foreign);
+            match fs::remove_dir(&self.foreign) {
+                // Others of the container are in it.
+                Err(err) if err.kind() == io::ErrorKind::DirectoryNotEmpty || list::is_missing(&err) => {}
+                removed => removed.doing(format_args!("remove {}", self.foreign.display()))?,
+            }
         }
         remove_file(&path)
     }
@@ -214,7 +217,7 @@ fn lock(path: &Path, may_be_within: bool, wait: impl Fn(&File) -> io::Result<()>
 fn remove_file(path: &Path) -> Result<(), Error> {
     for path in [&temp_of(path), path] {
         match fs::remove_file(path) {
-            Err(err) if err.kind() == io::ErrorKind::NotFound => {}
+            Err(err) if list::is_missing(&err) => {}
             removed => removed.doing(format_args!("remove {}", path.display()))?,
         }
     }

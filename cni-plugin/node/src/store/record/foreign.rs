@@ -11,7 +11,7 @@
 use super::folder::{Folder, temp_of};
 use super::{Attached, Record, list};
 use crate::store::root::Root;
-use crate::sys::private;
+use crate::sys::{boot, private};
 use crate::{Doing, Error};
 use std::fs;
 use std::io;
@@ -19,8 +19,6 @@ use std::path::Path;
 
 /// Folder of the records.
 pub const ROOT: &str = "/var/lib/braid/foreign";
-/// A number that is new at each boot.
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// All readable records below the root of a machine.
 pub fn all(root: &Root) -> Result<Vec<Record>, Error> {
@@ -95,6 +93,5 @@ fn of_this_boot(mut record: Record) -> Result<Record, Error> {
 }
 
 pub(super) fn boot_id() -> Result<String, Error> {
-    let text = fs::read_to_string(BOOT_ID).doing(format_args!("read {BOOT_ID}"))?;
-    Ok(text.trim().to_owned())
+    boot::id().doing(format_args!("read {}", boot::ID))
 }

@@ -222,14 +222,19 @@ pub(super) fn records_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
 pub(super) fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
     match fs::read_dir(folder) {
         Ok(entries) => entries.map(|entry| entry.map(|entry| entry.path())).collect(),
-        Err(err) if matches!(err.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(Vec::new()),
+        Err(err) if is_missing(&err) => Ok(Vec::new()),
         Err(err) => Err(err),
     }
 }
 
+/// True if a file is not there, nor its folder.
+pub(super) fn is_missing(err: &io::Error) -> bool {
+    matches!(err.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
 fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Error> {
     match fs::read(path) {
-        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(err) if is_missing(&err) => Ok(None),
         read => Ok(serde_json::from_slice(&read.doing(format_args!("read {}", path.display()))?).ok()),
     }
 }
