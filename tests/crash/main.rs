@@ -45,6 +45,16 @@ fn bridge_del_can_stop_anywhere() {
 }
 
 #[test]
+fn foreign_ipam_add_can_stop_anywhere() {
+    trials::add("foreign");
+}
+
+#[test]
+fn foreign_ipam_del_can_stop_anywhere() {
+    trials::del("foreign");
+}
+
+#[test]
 fn full_chain_add_can_stop_anywhere() {
     trials::add("full-chain");
 }
@@ -174,7 +184,7 @@ fn macvlan_with_dhcp_del_can_stop_anywhere() {
 
 #[test]
 fn no_add_and_no_del_waits_for_a_disk() {
-    for plugin in ["bridge", "full-chain", "ports-by-ebpf", "shaped-macvlan", "ptp"] {
+    for plugin in ["bridge", "foreign", "full-chain", "ports-by-ebpf", "shaped-macvlan", "ptp"] {
         trials::no_sync(plugin);
     }
 }

@@ -1,6 +1,7 @@
 //! The system calls of a plugin call, and the same call with one of them going wrong: strace does both.
 
 use braid_tests::{Answer, Call};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 
@@ -96,8 +97,15 @@ pub(crate) fn points(call: &Call, verb: &str) -> Vec<Point> {
     let trace = fs::read_to_string(TRACE).expect("what strace wrote");
     let mut points: Vec<Point> = Vec::new();
     let mut is_start_up = true;
+    let pid_of = |line: &'_ str| line.split_once(' ').map(|(pid, _)| pid.to_owned());
+    // Foreign plugins, and the programs that they start.
+    let others: BTreeSet<String> =
+        trace.lines().skip(1).filter(|line| call_of(line).starts_with("execve(")).filter_map(pid_of).collect();
     // strace counts from the first system call behind `execve`.
     for line in trace.lines().skip(1) {
+        if pid_of(line).is_some_and(|pid| others.contains(&pid)) {
+            continue;
+        }
         let text = call_of(line);
         let Some((syscall, _)) = text.split_once('(') else { continue };
         // Not in every run: sysctls give way to who changes a link.

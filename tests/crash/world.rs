@@ -19,6 +19,20 @@ const SHARED: &[&str] = &["lock", "last_reserved_ip.0", "last_reserved_ip.1"];
 pub(crate) const PARENT: &str = "up0";
 /// Stands for a macvlan with addresses by DHCP.
 const DHCP: &str = "dhcp";
+/// Stands for a bridge with addresses by a foreign IPAM, in place of a plugin.
+const FOREIGN: &str = "foreign";
+/// A foreign IPAM that keeps a file for each container on the disk, in [`HELD`].
+const THEIRS: &str = r#"#!/bin/sh
+cat >/dev/null
+mkdir -p /var/lib/theirs
+case $CNI_COMMAND in
+ADD)
+    touch /var/lib/theirs/$CNI_CONTAINERID
+    echo '{"cniVersion": "1.1.0", "ips": [{"address": "10.1.0.2/29"}]}' ;;
+DEL) rm -f /var/lib/theirs/$CNI_CONTAINERID ;;
+esac
+"#;
+const HELD: &str = "/var/lib/theirs";
 /// Stands for a pod with three networks, in place of a plugin.
 const POD: &str = "pod";
 /// The link that host-device moves, and its other end.
@@ -50,6 +64,9 @@ impl World {
         if plugin == "flannel" {
             fs::create_dir_all("/run/flannel").expect("a folder");
             fs::write("/run/flannel/subnet.env", FLANNELD).expect("flanneld's file");
+        }
+        if plugin == FOREIGN {
+            host.script("theirs", THEIRS);
         }
         let dhcp = (plugin == DHCP).then(|| {
             let server = Server::with_range(&far, PARENT, "192.0.2.10,192.0.2.99,255.255.255.0,2m", &[]);
@@ -109,6 +126,7 @@ impl World {
         left.extend(
             rules(&self.pod).into_iter().map(|(family, place)| format!("rule {family} {place} in the container")),
         );
+        left.extend(state::tree(Path::new(HELD)).into_keys());
         left.extend(files.filter(|path| !SHARED.iter().any(|name| Path::new(path).ends_with(name))));
         left
     }
@@ -153,7 +171,7 @@ impl World {
                 ns.run(&format!("ip {family} rule del priority {place}"));
             }
         }
-        for folder in ["/run/braid", LEASES, "/var/lib/cni/flannel", "/var/lib/braid"] {
+        for folder in ["/run/braid", LEASES, "/var/lib/cni/flannel", "/var/lib/braid", HELD] {
             match fs::remove_dir_all(folder) {
                 Err(err) if err.kind() != ErrorKind::NotFound => panic!("remove {folder}: {err}"),
                 _ => {}
@@ -172,6 +190,7 @@ fn face(plugin: &str) -> &str {
             "braid"
         }
         "ptp-routed" => "ptp",
+        FOREIGN => "bridge",
         DHCP => "macvlan",
         other => other,
     }
@@ -248,6 +267,7 @@ fn keys(plugin: &str, ipam: &Value) -> Value {
         "flannel" => json!({"delegate": {"bridge": "br0"}, "ipam": {"type": "host-local"}}),
         "sbr" => json!({"plugins": [{"type": "macvlan", "master": PARENT, "ipam": ipam}, {"type": "sbr"}]}),
         DHCP => json!({"master": PARENT, "ipam": {"type": "dhcp"}}),
+        FOREIGN => json!({"bridge": "br0", "ipam": {"type": "theirs"}}),
         "vrf" => {
             let bridge = json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipam": ipam});
             json!({"plugins": [bridge, {"type": "vrf", "vrfname": "blue"}]})
