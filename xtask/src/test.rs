@@ -263,6 +263,7 @@ fn cluster(args: &Args) -> Result<()> {
         pass(&build::installed(&dist::unordered()?)?, "braid", CHECKS)?;
     }
     let networks = if args.all { &[NETWORKS_CHECK][..] } else { &[NETWORKS_CHECK, BRIEF] };
-    let deployed = [&[&["deploy"][..]], CHECKS, &[MULTUS_CHECK, networks, &["deploy", "--remove"]]].concat();
+    let multus = if args.all { &[MULTUS_CHECK][..] } else { &[] };
+    let deployed = [&[&["deploy"][..]], CHECKS, multus, &[networks, &["deploy", "--remove"]]].concat();
     pass(&sh::cache().join("reference"), "reference", &deployed)
 }

@@ -20,7 +20,7 @@ fn networks() -> [(&'static str, Value); 3] {
 
 #[test]
 fn del_without_a_record_reaches_every_attachment_and_a_repeat_asks_nobody() {
-    let Some(node) = Node::new("lost", &networks()) else { return };
+    let Some(node) = Node::new("lost-record", &networks()) else { return };
     for text in [None, Some(""), Some("{"), Some("null"), Some("[]")] {
         let pod = node.pod(&format!("web{}", text.map_or(0, |text| text.len() + 1)), "a,lan@lan0,b");
         let result = pod.call.add().result();

@@ -253,6 +253,7 @@ fn subdirectory_chaining(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
         fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
         let path = folder.join("sysctltwiddle.conf");
         fs::write(&path, tuning.to_string()).with_context(|| format!("write {}", path.display()))?;
+        reload(&root)?;
     }
     let pods = nodes.map(|node| pod(&format!("sysctl-modified-{node}"), node, &Value::Null));
     with_pods(cluster, nodes, ("subdirectory-chaining", &pods), || {
@@ -267,8 +268,16 @@ fn subdirectory_chaining(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
         let root = cluster.root(node)?;
         let folder = root.join(CONFIGURATIONS).join(chain_folder(&root).context("the name of the configuration")?);
         fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display()))?;
+        reload(&root)?;
     }
     Ok(())
+}
+
+/// Has the runtime read the configuration again. It watches the folder, and no folder in it.
+fn reload(root: &Path) -> Result<()> {
+    let path = generated(root).context("a configuration of the node")?;
+    let temp = path.with_extension("new");
+    fs::copy(&path, &temp).and_then(|_| fs::rename(&temp, &path)).with_context(|| format!("write {}", path.display()))
 }
 
 /// Many pods at once: each call is a client of the API server of its own.
