@@ -85,7 +85,7 @@ pub fn detach_or(
     let Unrecorded { mut wanted, record, is_more } = match record {
         Some(record) => {
             let wanted = recorded::wanted(Some(&record), call)?;
-            let is_more = record.is_second();
+            let is_more = record.is_second() && folder.file(&call.key).exists();
             Unrecorded { wanted, record: Some(record), is_more }
         }
         None if is_own => return refuse_own(&*host),

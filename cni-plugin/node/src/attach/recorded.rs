@@ -16,9 +16,9 @@ use std::path::{Path, PathBuf};
 
 pub(super) const PREV_RESULT: &str = "prevResult";
 
-/// The chains that ADD ran, which know who gave the addresses. The first is told the result that `call` brings along, if
-/// any; else each gets the recorded one. Without a record it is the call's own: another configuration than ADD's would give an address back to who
-/// never gave it.
+/// The chains that ADD ran, which know who gave the addresses. The first gets the result that `call` brings along, if any;
+/// otherwise each gets the recorded one. Without a record it is the call's own chain: another configuration than ADD's would
+/// release an address at an IPAM that never gave it.
 pub fn wanted(record: Option<&Record>, call: &Leaving) -> Result<Vec<Wanted>, Error> {
     let Leaving { key, attachment, conf, path, .. } = call;
     let own = || {

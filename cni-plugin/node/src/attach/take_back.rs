@@ -80,9 +80,10 @@ impl TakeBack<'_> {
         }
     }
 
-    /// True if the record has the steps. A foreign record has none, and where there is no record names alone tell.
+    /// True if the record has all steps that are in effect. Otherwise names alone say what there is to undo. No step of an
+    /// earlier boot is in effect.
     fn knows_steps(&self) -> bool {
-        self.record.as_ref().is_some_and(|record| !record.is_second())
+        self.record.as_ref().is_some_and(|record| !record.is_second() || record.is_of_earlier_boot())
     }
 
     /// The recorded attachment.
