@@ -108,6 +108,10 @@ pub(crate) fn points(call: &Call, verb: &str) -> Vec<Point> {
         }
         let text = call_of(line);
         let Some((syscall, _)) = text.split_once('(') else { continue };
+        // The end of one that another process came between.
+        if text.starts_with("<...") {
+            continue;
+        }
         // Not in every run: sysctls give way to who changes a link.
         if text.ends_with("(To be restarted)") {
             continue;
