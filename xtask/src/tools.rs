@@ -13,6 +13,7 @@ const REFERENCE: &str = "v1.9.1";
 const OTHER_RELEASES: [&str; 3] = ["meta/sbr@v1.10.0", "meta/vrf@v1.10.0", "meta/flannel@v0.9.1"];
 /// The release of Multus that braid is compared with.
 const MULTUS: &str = "v4.3.0";
+const MULTUS_MODULE: &str = "gopkg.in/k8snetworkplumbingwg/multus-cni.v4";
 const REFERENCE_PLUGINS: [&str; 16] = [
     "main/bridge",
     "main/dummy",
@@ -60,7 +61,7 @@ pub(crate) fn cnitool() -> Result<PathBuf> {
 
 /// The folder of Multus: the plugin that asks the API server itself, and its daemon with the plugin that asks that.
 pub(crate) fn multus() -> Result<PathBuf> {
-    const MODULE: &str = "gopkg.in/k8snetworkplumbingwg/multus-cni.v4";
+    const MODULE: &str = MULTUS_MODULE;
     const COMMANDS: [&str; 4] = ["multus", "multus-shim", "multus-daemon", "thin_entrypoint"];
     let dir = sh::cache().join("multus");
     if COMMANDS.iter().any(|command| !dir.join(command).is_file()) {
@@ -69,6 +70,11 @@ pub(crate) fn multus() -> Result<PathBuf> {
             .context("build Multus")?;
     }
     Ok(dir)
+}
+
+/// Multus' module with its version, as the commands of `go` take it.
+pub(crate) fn multus_module() -> String {
+    format!("{MULTUS_MODULE}@{MULTUS}")
 }
 
 /// Builds programs into `dir`. Without `go` the error says what to install.

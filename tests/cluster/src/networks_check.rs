@@ -8,7 +8,7 @@
 //!
 //! Networks of other types are in `types.rs`, addresses of a DHCP server in `dhcp.rs`.
 
-mod attached;
+pub(crate) mod attached;
 mod dhcp;
 mod kills;
 mod manifests;
@@ -87,7 +87,7 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
 fn at_once(cluster: &Cluster, nodes: [Node; 2], count: u16) -> Result<()> {
     let seconds = create(cluster, &manifests::attached(count, nodes))?;
     println!("{count} pods with three networks Ready after {seconds:.1} s");
-    attached::check(cluster, nodes, manifests::names)?;
+    attached::check(cluster, (APP, nodes), manifests::names)?;
     end(cluster, nodes)
 }
 

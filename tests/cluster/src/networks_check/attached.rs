@@ -1,6 +1,5 @@
 //! What a pod's status says beside what its namespace has, which `ip` shows.
 
-use super::APP;
 use crate::pods;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -15,10 +14,14 @@ struct Seen {
     links: Value,
 }
 
-/// Fails unless each pod's annotation `network-status` has these networks and is what its namespace has, and no two pods have
-/// an address in common.
-pub(super) fn check(cluster: &Cluster, nodes: [Node; 2], networks: impl Fn(Node) -> Vec<String>) -> Result<()> {
-    let pods = pods::list(cluster, APP)?;
+/// Fails unless the annotation `network-status` of each pod of the check `app` has these networks and agrees with the pod's
+/// network namespace, and no two pods have an address in common.
+pub(crate) fn check(
+    cluster: &Cluster,
+    (app, nodes): (&str, [Node; 2]),
+    networks: impl Fn(Node) -> Vec<String>,
+) -> Result<()> {
+    let pods = pods::list(cluster, app)?;
     // Addresses of a bridge are a node's own.
     let mut taken = BTreeSet::new();
     for node in nodes {
@@ -46,7 +49,7 @@ pub(super) fn address(cluster: &Cluster, pod: &str, at: usize) -> Result<String>
 }
 
 /// The output of a command with `-j` in a pod's network namespace.
-pub(super) fn in_pod(cluster: &Cluster, node: Node, pod: &str, command: &[&str]) -> Result<Value> {
+pub(crate) fn in_pod(cluster: &Cluster, node: Node, pod: &str, command: &[&str]) -> Result<Value> {
     run(cluster, node, pod, &pids(cluster, node)?, command)
 }
 

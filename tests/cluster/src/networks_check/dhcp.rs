@@ -40,7 +40,7 @@ pub(super) fn check(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
     cluster.create(&[manifests::nad(NETWORK, &config)])?;
     let pod = manifests::pod(POD, node, limit_check::spec());
     let seconds = create(cluster, &[manifests::with_networks(&pod, &json!([{"name": NETWORK}]))])?;
-    attached::check(cluster, nodes, |_| vec!["pods".into(), format!("default/{NETWORK}")])?;
+    attached::check(cluster, (APP, nodes), |_| vec!["pods".into(), format!("default/{NETWORK}")])?;
     let address = attached::address(cluster, POD, 1)?;
     ensure!(address.starts_with(PREFIX), "{address} is not of the server, which has {RANGE}");
     ensure!(server.has(&address)?, "the server knows of no lease of {address}");

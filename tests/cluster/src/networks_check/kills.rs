@@ -39,7 +39,7 @@ fn wave(cluster: &Cluster, nodes: [Node; 2], count: u16, services: [(Node, Servi
         start.elapsed().as_secs_f64(),
         told(services)
     );
-    super::attached::check(cluster, nodes, manifests::names)?;
+    super::attached::check(cluster, (APP, nodes), manifests::names)?;
 
     let traces = traces(cluster, nodes)?;
     let start = Instant::now();

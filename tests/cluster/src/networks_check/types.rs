@@ -52,7 +52,7 @@ pub(super) fn check(cluster: &Cluster, nodes: [Node; 2], is_brief: bool) -> Resu
     let before = devices(cluster, nodes)?;
     let seconds = create(cluster, &typed.iter().map(Typed::pod).collect::<Vec<_>>())?;
     println!("{count} pods with networks of other types Ready after {seconds:.1} s");
-    attached::check(cluster, nodes, |_| names(&typed[0]))?;
+    attached::check(cluster, (APP, nodes), |_| names(&typed[0]))?;
     for one in &typed {
         check_device(cluster, one, &before)?;
         check_sources(cluster, one)?;

@@ -1,0 +1,164 @@
+//! A node's configuration by Multus' entry point, which is started on the node as in the container of its `DaemonSet`.
+
+use super::{ACCOUNT, NAMESPACE};
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::json;
+use std::fmt::{Display, Formatter};
+use std::fs;
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use xtask::cluster::{Cluster, Node};
+use xtask::sh;
+
+/// Folder of the runtime's configurations, from the node's root.
+const FOLDER: &str = "etc/cni/net.d";
+/// The default network's file, which the cluster was started with.
+const DEFAULT_NETWORK: &str = "/etc/cni/net.d/10-net.conflist";
+/// The default network's name in it, which is the name of the folder for further plugins.
+pub(super) const DEFAULT_NAME: &str = "pods";
+/// Kubeconfig that the entry point writes.
+const KUBECONFIG: &str = "/etc/cni/net.d/multus.d/multus.kubeconfig";
+/// Folder of an account's token in a container, and the uppermost part of it that a node lacks.
+const TOKEN: &str = "run/secrets/kubernetes.io/serviceaccount";
+const SECRETS: &str = "run/secrets";
+/// An administrator's configuration, which the entry point copies.
+const OWN: &str = "run/00-multus.conf";
+/// The one change.
+const WAS: &str = r#""type": "multus""#;
+const IS: &str = r#""type": "braid""#;
+/// Beginning of the line by which the entry point reports that it has written the file.
+const WRITTEN: &str = "multus config file";
+
+/// A form of the configuration.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// As in Multus' own tests: one plugin of CNI 0.4.0, with the default network in it.
+    Plugin,
+    /// As its manifest has it: a list, with the default network in it.
+    List,
+    /// An administrator's file, which names the file of the default network.
+    Named,
+}
+
+impl Form {
+    pub(super) const ALL: [Self; 3] = [Self::Plugin, Self::List, Self::Named];
+
+    /// The name of the file that the entry point writes.
+    fn file(self) -> &'static str {
+        if self == Self::List { "00-multus.conflist" } else { "00-multus.conf" }
+    }
+
+    fn flags(self) -> &'static [&'static str] {
+        match self {
+            Self::Plugin => &["--multus-conf-file=auto", "--force-cni-version=true", "--cni-version=0.4.0"],
+            Self::List => &["--multus-conf-file=auto"],
+            Self::Named => &["--multus-conf-file=/run/00-multus.conf"],
+        }
+    }
+}
+
+impl Display for Form {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Plugin => "one plugin of CNI 0.4.0, as in Multus' own tests",
+            Self::List => "a list, as by Multus' manifest",
+            Self::Named => "a file that names the default network's file",
+        })
+    }
+}
+
+/// The entry point, which waits for a signal once it has written the file.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Has the entry point write a node's configuration, and changes the plugin's type in it.
+pub(super) fn write(cluster: &Cluster, node: Node, form: Form, entrypoint: &Path) -> Result<()> {
+    remove(cluster, node)?;
+    let root = cluster.root(node)?;
+    give_token(cluster, &root)?;
+    let own = json!({"cniVersion": "0.4.0", "name": "multus-cni-network", "type": "multus",
+        "capabilities": {"portMappings": true}, "kubeconfig": KUBECONFIG, "clusterNetwork": DEFAULT_NETWORK});
+    put(&root.join(OWN), &format!("{own:#}"))?;
+    run(cluster, node, form, entrypoint)?;
+    // In a cluster of Multus only its own container has these.
+    delete(&root.join(SECRETS))?;
+    delete(&root.join(OWN))?;
+    let path = root.join(FOLDER).join(form.file());
+    let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    ensure!(text.matches(WAS).count() == 1, "{}: not one plugin of type multus:\n{text}", path.display());
+    // By a rename: the runtime must not read half a file.
+    let changed = path.with_extension("changed");
+    put(&changed, &text.replace(WAS, IS))?;
+    fs::rename(&changed, &path).with_context(|| format!("rename {}", changed.display()))
+}
+
+/// Puts the token of Multus' account where a container has it.
+fn give_token(cluster: &Cluster, root: &Path) -> Result<()> {
+    let token = sh::read(&mut cluster.kubectl(["create", "token", ACCOUNT, "-n", NAMESPACE, "--duration=2h"]))?;
+    let authority = ["get", "configmap", "kube-root-ca.crt", "-n", NAMESPACE, "-o", r"jsonpath={.data.ca\.crt}"];
+    let authority = sh::read(&mut cluster.kubectl(authority))?;
+    put(&root.join(TOKEN).join("token"), token.trim())?;
+    put(&root.join(TOKEN).join("ca.crt"), &authority)
+}
+
+/// Runs the entry point until it has written the file.
+fn run(cluster: &Cluster, node: Node, form: Form, entrypoint: &Path) -> Result<()> {
+    let server = sh::read(&mut cluster.kubectl(["config", "view", "-o", "jsonpath={.clusters[0].cluster.server}"]))?;
+    let (host, port) = server.trim_start_matches("https://").rsplit_once(':').context("a server with a port")?;
+    let [host, port] = [("HOST", host), ("PORT", port)].map(|(key, value)| format!("KUBERNETES_SERVICE_{key}={value}"));
+    let mut command = cluster.on(node, ["env", &host, &port])?;
+    command.arg(entrypoint).args(form.flags());
+    // The node's folders, which the container has below /host. The last one is created by the entry point.
+    command.args(["--cni-conf-dir=/etc/cni/net.d", "--multus-autoconfig-dir=/etc/cni/net.d"]);
+    command.arg("--multus-cni-conf-dir=/etc/cni/net.d/multus.d/net.d");
+    command.args(["--cni-bin-dir=/opt/cni/bin", "--multus-bin-file=/opt/cni/bin/braid", "--skip-multus-binary-copy"]);
+    let mut running = Running(command.stdout(Stdio::piped()).spawn().context("start Multus' entry point")?);
+    let mut lines = BufReader::new(running.0.stdout.take().context("the entry point has no output")?).lines();
+    let mut said = Vec::new();
+    while !said.last().is_some_and(|line: &String| line.starts_with(WRITTEN)) {
+        let Some(line) = lines.next() else { bail!("Multus' entry point has ended: {}", said.join("; ")) };
+        said.push(line.context("read the output of Multus' entry point")?);
+    }
+    Ok(())
+}
+
+/// The folder beside the configurations for further plugins of the default network.
+pub(super) fn chain(cluster: &Cluster, node: Node) -> Result<PathBuf> {
+    Ok(cluster.root(node)?.join(FOLDER).join(DEFAULT_NAME))
+}
+
+/// Writes a file in a folder that is created if it is missing.
+pub(super) fn put(path: &Path, text: &str) -> Result<()> {
+    let created = path.parent().map_or(Ok(()), fs::create_dir_all);
+    created.and_then(|()| fs::write(path, text)).with_context(|| format!("write {}", path.display()))
+}
+
+/// Removes everything of Multus from a node, and further plugins of the default network.
+pub(super) fn remove(cluster: &Cluster, node: Node) -> Result<()> {
+    let root = cluster.root(node)?;
+    let folder = root.join(FOLDER);
+    for form in Form::ALL {
+        delete(&folder.join(form.file()))?;
+    }
+    delete(&folder.join("multus.d"))?;
+    delete(&chain(cluster, node)?)?;
+    delete(&root.join(SECRETS))?;
+    delete(&root.join(OWN))
+}
+
+/// Deletes a file or a folder, if it is there.
+pub(super) fn delete(path: &Path) -> Result<()> {
+    let deleted = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    match deleted {
+        Err(err) if err.kind() != ErrorKind::NotFound => Err(err).with_context(|| format!("delete {}", path.display())),
+        _ => Ok(()),
+    }
+}
