@@ -94,7 +94,7 @@ pub fn networks(
     attached(found, namespace, ifname, runtime_config, is_strict)?.into_iter().collect()
 }
 
-/// The networks of a pod that is attached already: what is wrong with one says nothing of the others.
+/// The networks of a pod that is attached already. An error of one network stops no other.
 pub fn attached(
     found: Vec<(Choice, Result<Found, Error>)>,
     namespace: &str,

@@ -48,7 +48,7 @@ pub trait Machine {
     /// Opens the source of pods and their networks; it asks nothing yet.
     fn source(&self, settings: &Settings) -> Result<Box<dyn Source>, cni::Error>;
 
-    /// The same, asked for so long at most, all requests together.
+    /// The same, with a time limit for all requests together.
     fn source_within(&self, settings: &Settings, limit: Duration) -> Result<Box<dyn Source>, cni::Error>;
 
     /// Reads the files of a folder, or the one file of this path; none where there is nothing.

@@ -1,4 +1,4 @@
-//! What foreign programs hold, kept across a reboot: `/var/lib/braid/foreign/<container>/<ifname>:<network>:<type>.json`.
+//! Records of foreign programs, kept across a reboot: `/var/lib/braid/foreign/<container>/<ifname>:<network>:<type>.json`.
 //!
 //! A call with a foreign plugin or IPAM has a second record here, written before the first such program is started and
 //! removed with the record proper. The kernel's state ends with a boot, an address that a foreign IPAM keeps does not. So it
