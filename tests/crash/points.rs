@@ -64,7 +64,7 @@ impl Point {
             // With this flag the kernel neither waits nor fails (v6.12 `drivers/char/random.c`, `getrandom`). std panics then.
             "getrandom" if self.text.contains("GRND_INSECURE") => &[],
             // Nothing else can go wrong with it.
-            "epoll_wait" => &["EINTR"],
+            "epoll_wait" | "epoll_pwait" => &["EINTR"],
             "brk" | "mmap" => &["ENOMEM"],
             "recvfrom" => &["EIO", "ENOBUFS"],
             "sendto" | "socket" => &["EIO", "ENOMEM"],
