@@ -84,18 +84,29 @@ fn gc_without_a_list_keeps_what_is_alive_and_takes_back_what_is_dead() {
 }
 
 #[test]
-fn gc_without_a_list_and_without_records_keeps_what_libcni_knows_to_be_alive() {
+fn gc_without_a_list_and_without_records_takes_back_only_what_libcni_knows_to_be_dead() {
     let host = Sandbox::new();
     let pods = three(&host);
     fs::remove_dir_all("/run/braid").unwrap();
-    let cached = json!({
-        "kind": "cniCacheV1", "networkName": "net", "containerId": "a", "ifName": "eth0", "netns": pods[0].0.path()
-    });
     fs::create_dir_all("/var/lib/cni/results").unwrap();
-    fs::write("/var/lib/cni/results/net-a-eth0", cached.to_string()).unwrap();
-    pods[0].1.run("GC").ok();
-    assert_eq!(leases(), ["10.1.0.2"]);
-    assert!(pods[0].0.can_ping("10.1.0.1"));
+    for (pod, _) in &pods[..2] {
+        let cached = json!({
+            "kind": "cniCacheV1", "networkName": "net", "containerId": pod.name(), "ifName": "eth0", "netns": pod.path()
+        });
+        fs::write(format!("/var/lib/cni/results/net-{}-eth0", pod.name()), cached.to_string()).unwrap();
+    }
+    host.end(&pods[1].0);
+    let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [conf::bridge()]});
+    for (face, conf) in [("bridge", conf::bridge()), ("braid", list)] {
+        host.call(face, &pods[0].0, conf).run("GC").ok();
+        assert_eq!(leases(), ["10.1.0.2", "10.1.0.4"], "{face}");
+        assert!(pods[0].0.can_ping("10.1.0.1") && pods[2].0.can_ping("10.1.0.1"), "{face}");
+        let left = host.leftovers();
+        for (id, is_kept) in [("a", true), ("b", false), ("c", true)] {
+            let owner = format!("net {id} ");
+            assert_eq!(left.iter().any(|left| left.contains(&owner)), is_kept, "{face} {id}: {left:?}");
+        }
+    }
 }
 
 #[test]

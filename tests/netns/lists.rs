@@ -203,6 +203,18 @@ fn the_verbs_go_forward_and_del_goes_backward() {
 }
 
 #[test]
+fn gc_without_a_list_asks_no_foreign_plugin_which_would_take_back_all() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = call(&host, &pod, &json!([conf::bridge(), {"type": "spy"}]));
+    let result = call.add().result();
+    call.run("GC").ok();
+    assert_eq!(order(), ["spy ADD"]);
+    call.prev(&result).del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
 fn a_foreign_plugin_that_fails_takes_everything_back_and_keeps_its_code_and_words() {
     let host = Sandbox::new();
     let pod = host.pod("a");

@@ -2,6 +2,7 @@
 
 use super::{SOCKET, Server, address, daemon, lan, macvlan, until};
 use braid_tests::{Sandbox, json, needs};
+use std::fs;
 use std::path::Path;
 
 #[test]
@@ -171,6 +172,29 @@ fn gc_gives_back_the_leases_of_others() {
     until("one is given back", || (server.addresses() == [address(&results[1])]).then_some(()));
     assert_eq!(pods[0].link_names(), Vec::<String>::new());
     assert_eq!(pods[1].link_names(), ["eth0"]);
+}
+
+#[test]
+fn gc_without_a_list_and_without_records_keeps_the_leases_of_the_living() {
+    needs!(Dnsmasq);
+    let host = Sandbox::new();
+    let far = lan(&host);
+    let server = Server::start(&far, "lan", &[]);
+    let _daemon = daemon(&host, &[]);
+    let pods = ["a", "b"].map(|name| host.pod(name));
+    let call = host.call("macvlan", &pods[1], macvlan());
+    for pod in &pods {
+        host.call("macvlan", pod, macvlan()).add().result();
+    }
+    fs::remove_dir_all("/run/braid/attachments").unwrap();
+    // Beside its lock.
+    let kept = || fs::read_dir("/run/cni/dhcp.leases").expect("the daemon's leases").count() - 1;
+    call.run("GC").ok();
+    assert_eq!((kept(), server.await_leases(2).len()), (2, 2));
+    host.end(&pods[0]);
+    call.run("GC").ok();
+    assert_eq!((kept(), pods[1].link_names()), (1, vec!["eth0".to_owned()]));
+    call.del().ok();
 }
 
 #[test]

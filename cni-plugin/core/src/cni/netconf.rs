@@ -22,8 +22,8 @@ pub struct NetConf {
     pub dns: Option<Dns>,
     /// `prevResult`, converted up.
     pub prev_result: Option<AddResult>,
-    /// `cni.dev/valid-attachments` or `cni.dev/attachments`, for GC, in the network `name`; `None` where neither is there.
-    /// libcni writes `null` for an empty list, so a key with `null` means that no attachment is valid.
+    /// `cni.dev/valid-attachments` or `cni.dev/attachments`, for GC, in the network `name`; `None` where neither is there,
+    /// as when libcni's caller gives no list. libcni writes `null` for an empty list: then no attachment is valid.
     pub valid_attachments: Option<Vec<Owner>>,
 }
 

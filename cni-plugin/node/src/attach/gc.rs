@@ -7,19 +7,20 @@ use super::liveness::Known;
 use super::recorded::host_locals;
 use crate::apply::executor::OnError;
 use crate::apply::host::{Host, Machine};
-use crate::ipam::host_local;
 use crate::ipam::liveness::{Liveness, Netns, owner_of};
+use crate::ipam::{Kept, host_local};
 use crate::store::holder::is_alive;
 use crate::store::record::{Attached, Record, foreign};
 use crate::store::root::Root;
 use braid_core::cni::{Command, Error, Json, NetConf, Owner, Request};
 use braid_core::plan::{Facts, Feature};
 use std::collections::HashSet;
+use std::time::UNIX_EPOCH;
 
 /// Takes back everything of this network that the runtime does not list.
 ///
-/// Without a list nothing is known to be valid, as for libcni; then an attachment is kept whose namespace is still there,
-/// by braid's record or by libcni's cache.
+/// A call without a list tells nothing of what is valid. It takes back only what is surely dead: whose namespace is gone, by
+/// braid's record or by libcni's cache, and leases of an earlier boot.
 #[inline(never)]
 pub fn gc(request: &Request, chain: &Chain, machine: &dyn Machine) -> Result<(), Error> {
     if chain.disable_gc() {
@@ -65,11 +66,16 @@ pub fn sweep_empty(machine: &dyn Machine) -> Vec<Error> {
 pub struct Valid {
     /// Attachments of any network.
     pub owners: Vec<Owner>,
-    /// Containers all of whose attachments are kept; none where the runtime lists nothing, and all are whose namespace is there.
+    /// Containers all of whose attachments are kept; `None` where the call has no list, and all is kept that is not surely dead.
     pub containers: Option<HashSet<String>>,
 }
 
 impl Valid {
+    /// True if the call has a list.
+    fn is_list(&self) -> bool {
+        self.containers.is_some()
+    }
+
     fn has(&self, container_id: &str) -> bool {
         self.containers.as_ref().is_some_and(|all| all.contains(container_id))
     }
@@ -106,30 +112,41 @@ pub fn collect_networks<'c>(
     for chain in chains {
         let network = chain.network();
         let mut owners: Vec<Owner> = valid.owners.iter().filter(|owner| owner.network == network).cloned().collect();
-        owners.extend(holders(chain, valid, machine.root()));
-        errors.extend(collect_others(chain, &owners, machine.root()));
-        kept.push((network, owners.iter().flat_map(|owner| [owner.short(), owner.whole()]).collect::<HashSet<_>>()));
+        if valid.is_list() {
+            owners.extend(holders(chain, valid));
+        }
+        let listed = if valid.is_list() { Kept::Listed(&owners) } else { Kept::NotGone };
+        errors.extend(collect_others(chain, listed, machine.root()));
+        let texts: HashSet<String> = owners.iter().flat_map(|owner| [owner.short(), owner.whole()]).collect();
+        kept.push((Known::of(machine.root(), network), texts));
     }
-    let is_valid = |text: &str| Owner::parse(text).is_some_and(|owner| valid.has(&owner.container_id));
     let is_lost = |text: &str| {
-        let mut lost =
-            kept.iter().filter(|(network, kept)| Owner::is_of_network(text, network) && !kept.contains(text));
-        lost.next().is_some() && !is_valid(text)
+        let mut of =
+            kept.iter().filter(|(known, kept)| Owner::is_of_network(text, known.network()) && !kept.contains(text));
+        let owner = Owner::parse(text);
+        if valid.is_list() {
+            of.next().is_some() && !owner.is_some_and(|owner| valid.has(&owner.container_id))
+        } else {
+            // Whatever libcni says of this owner is right, however old.
+            owner.is_some_and(|owner| of.any(|(known, _)| known.netns_of(&owner, UNIX_EPOCH) == Netns::Gone))
+        }
     };
     errors.extend(sweep(&is_lost, &mut *host));
     Error::joined(&errors)
 }
 
-/// Has the IPAMs and the foreign plugins of a network take back what they gave others than these owners; all errors.
-fn collect_others(chain: &Chain, owners: &[Owner], root: &Root) -> Vec<Error> {
+/// Has the IPAMs and the foreign plugins of a network take back what they gave others than those kept; all errors. A foreign
+/// one without a list would take back all.
+fn collect_others(chain: &Chain, kept: Kept<'_>, root: &Root) -> Vec<Error> {
     let mut errors = Vec::new();
+    let tells_foreign = chain.knows_gc() && matches!(kept, Kept::Listed(_));
     for (at, item) in chain.items.iter().enumerate() {
         errors.extend(match &item.addresses {
-            From::Ours(ipam) => ipam.gc(owners, Known::of(root, chain.network()).host()).err(),
-            From::Foreign(ipam) if chain.knows_gc() => chain.delegate(ipam, at, Command::Gc, None, None).err(),
+            From::Ours(ipam) => ipam.gc(kept, Known::of(root, chain.network()).host()).err(),
+            From::Foreign(ipam) if tells_foreign => chain.delegate(ipam, at, Command::Gc, None, None).err(),
             From::Foreign(_) | From::Nobody => None,
         });
-        if matches!(item.work, Work::Foreign) && chain.knows_gc() {
+        if matches!(item.work, Work::Foreign) && tells_foreign {
             errors.extend(chain.delegate(&item.conf.plugin, at, Command::Gc, None, None).err());
         }
     }
@@ -145,21 +162,11 @@ pub fn mend(features: &[Feature], host: &mut dyn Host) {
     }
 }
 
-/// The owners of leases that are kept, though perhaps no record is left: of a valid container, or, where the runtime lists
-/// nothing, of one whose namespace is known to be there.
-fn holders(chain: &Chain, valid: &Valid, root: &Root) -> Vec<Owner> {
-    let known = Known::of(root, chain.network());
-    let mut holders = Vec::new();
-    for (_, config) in host_locals(chain) {
-        for lease in host_local::read_leases(&config.path()).unwrap_or_default() {
-            let Some(owner) = owner_of(&lease, chain.network()) else { continue };
-            let is_alive = || known.netns_of(&owner, lease.written) == Netns::Alive;
-            if valid.has(&owner.container_id) || valid.containers.is_none() && is_alive() {
-                holders.push(owner);
-            }
-        }
-    }
-    holders
+/// The owners of a valid container's leases, though perhaps no record is left.
+fn holders(chain: &Chain, valid: &Valid) -> Vec<Owner> {
+    let leases = host_locals(chain).flat_map(|(_, config)| host_local::read_leases(&config.path()).unwrap_or_default());
+    let owners = leases.filter_map(|lease| owner_of(&lease, chain.network()));
+    owners.filter(|owner| valid.has(&owner.container_id)).collect()
 }
 
 /// DEL with what the record remembers of the call.

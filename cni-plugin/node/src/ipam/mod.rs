@@ -51,8 +51,8 @@ pub trait Ipam: Debug {
         Ok(Vec::new())
     }
 
-    /// GC: frees what is held by others than `valid` and says what that was.
-    fn gc(&self, _valid: &[Owner], _host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
+    /// GC: frees what is held by others than those `kept` and says what that was.
+    fn gc(&self, _kept: Kept<'_>, _host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
         Ok(Vec::new())
     }
 
@@ -65,6 +65,15 @@ pub trait Ipam: Debug {
     fn as_host_local(&self) -> Option<&host_local::Config> {
         None
     }
+}
+
+/// Owners whose leases GC keeps.
+#[derive(Debug, Clone, Copy)]
+pub enum Kept<'a> {
+    /// These.
+    Listed(&'a [Owner]),
+    /// All that are not surely gone.
+    NotGone,
 }
 
 /// Reads the configuration for the IPAM of this `type`; `None` if the type is not one of ours.

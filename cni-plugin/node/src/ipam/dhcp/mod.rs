@@ -10,7 +10,8 @@ pub mod call;
 pub mod link;
 pub mod store;
 
-use super::{Host, Ipam};
+use super::liveness::{Netns, netns_at};
+use super::{Host, Ipam, Kept};
 use crate::sys::lock;
 use braid_core::cni::{AddResult, Error, Owner};
 use braid_core::ipam::Lease;
@@ -111,10 +112,14 @@ impl Ipam for Config {
         }
     }
 
-    fn gc(&self, valid: &[Owner], host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
+    fn gc(&self, kept: Kept<'_>, host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
         let mut freed = Vec::new();
         let network = host.liveness.network();
-        let of_network = |stored: &Stored| stored.owner.network == network && !valid.contains(&stored.owner);
+        let is_lost = |stored: &Stored| match kept {
+            Kept::Listed(valid) => !valid.contains(&stored.owner),
+            Kept::NotGone => netns_at(&stored.netns) == Netns::Gone,
+        };
+        let of_network = |stored: &Stored| stored.owner.network == network && is_lost(stored);
         for stored in Store::of(&self.socket).list().into_iter().filter(of_network) {
             self.release(&stored.owner, host)?;
             freed.extend(stored.addresses());

@@ -13,8 +13,8 @@ pub mod peek;
 pub mod resolv;
 pub mod store;
 
-use super::Ipam;
 use super::liveness::{Death, Liveness, death_of};
+use super::{Ipam, Kept};
 use book::{Book, also};
 use braid_core::cni::netconf::is_identifier;
 use braid_core::cni::{AddResult, Attachment, Code, Error, IpConfig, Owner};
@@ -109,7 +109,10 @@ impl Ipam for Config {
 
     /// Frees every lease whose owner is not in `valid`, and those that name no owner. What no plugin wrote stays. Goes on
     /// after errors and reports them all.
-    fn gc(&self, valid: &[Owner], host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
+    fn gc(&self, kept: Kept<'_>, host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
+        let Kept::Listed(valid) = kept else {
+            return reclaim(&self.path(), host).map(|freed| freed.into_iter().map(|(lease, _)| lease.ip).collect());
+        };
         let Some(mut book) = Book::open(&self.path(), host)? else { return Ok(Vec::new()) };
         let (mut freed, mut errors) = (Vec::new(), Vec::new());
         // Old plugins wrote the id alone.

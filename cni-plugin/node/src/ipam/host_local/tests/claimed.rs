@@ -57,7 +57,7 @@ fn i1_neither_del_nor_gc_nor_a_full_range_nor_a_reboot_frees_what_a_claim_holds(
     let config = bed.small();
     assert_eq!(add(&bed, &config, &[]), ok("10.1.2.2/29"));
     assert_eq!(bed.del(&config, "a"), [""; 0]);
-    assert_eq!(bed.run(|host| config.gc(&[], host)).unwrap(), [] as [IpAddr; 0]);
+    assert_eq!(bed.run(|host| config.gc(Kept::Listed(&[]), host)).unwrap(), [] as [IpAddr; 0]);
     (bed.netns, bed.clock.now) = (Netns::Gone, SystemTime::now() + Duration::from_hours(9));
     (bed.clock.since_boot, bed.clock.run_born) = (Some(Duration::from_secs(1)), Some(bed.clock.now));
     assert_eq!(bed.run(|host| reclaim(&config.path(), host)).unwrap(), []);

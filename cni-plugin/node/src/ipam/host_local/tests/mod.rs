@@ -297,12 +297,12 @@ fn gc_keeps_the_valid_owners_and_what_no_plugin_wrote() {
     bed.write("10.1.2.6", "kept for the printer");
     bed.write("10.9.9.9", "gone\r\neth0");
     let valid = [owner("a", "eth0"), owner("b", "eth1")];
-    let freed = bed.run(|host| config.gc(&valid, host)).unwrap();
+    let freed = bed.run(|host| config.gc(Kept::Listed(&valid), host)).unwrap();
     let mut freed: Vec<String> = freed.iter().map(IpAddr::to_string).collect();
     freed.sort();
     assert_eq!(freed, ["10.1.2.3", "10.1.2.4", "10.1.2.5", "10.9.9.9"]);
     assert_eq!(bed.names(), ["10.1.2.2", "10.1.2.6", "last_reserved_ip.0", "lock"]);
-    assert_eq!(bed.run(|host| config.gc(&valid, host)), Ok(Vec::new()));
+    assert_eq!(bed.run(|host| config.gc(Kept::Listed(&valid), host)), Ok(Vec::new()));
 }
 
 #[test]
