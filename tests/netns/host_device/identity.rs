@@ -15,7 +15,7 @@ fn devices(host: &Sandbox) -> Vec<Value> {
 }
 
 /// A call that gives a device to the container as `ifname`.
-fn attach(host: &Sandbox, pod: &Ns, device: &str, ifname: &'static str) -> Call {
+pub(super) fn attach(host: &Sandbox, pod: &Ns, device: &str, ifname: &'static str) -> Call {
     let mut conf = conf::host_device();
     (conf["device"], conf["ipam"]) = (json!(device), json!({}));
     host.call("host-device", pod, conf).env("CNI_IFNAME", ifname)

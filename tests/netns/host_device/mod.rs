@@ -1,5 +1,6 @@
 //! `host-device`: a link of the host that a container has for a while.
 
+mod altnames;
 mod identity;
 mod keys;
 

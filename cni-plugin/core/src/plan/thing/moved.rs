@@ -34,6 +34,9 @@ pub struct Was {
     /// Its alias, which meanwhile tells its name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub alias: String,
+    /// Its alternative names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub alt_names: Vec<String>,
     /// It was administratively up.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub up: bool,
@@ -52,6 +55,7 @@ impl Moved {
             kind: fact.kind.clone(),
             mac: fact.mac,
             alias: fact.alias.clone(),
+            alt_names: fact.alt_names.clone(),
             up: fact.up,
             hardware: fact.hardware.clone(),
             index: None,
@@ -70,6 +74,12 @@ impl Moved {
         if let Some(was) = &mut self.was {
             was.index = Some(index);
         }
+    }
+
+    /// True if the link's name in the container is an alternative name of it on the host: no link has one name twice, so this
+    /// one stays behind.
+    pub fn is_by_alt_name(&self) -> bool {
+        self.was.iter().flat_map(|was| &was.alt_names).any(|alt| alt == self.to.name.as_str())
     }
 
     /// The link on the host.
@@ -91,6 +101,11 @@ impl Was {
         fact.kind == self.kind && fact.hardware == self.hardware
     }
 
+    /// True if a link of the host that has the name of the one that was moved is that one, and has its state again.
+    pub fn is_given_back(&self, fact: &LinkFact) -> bool {
+        self.may_be(fact) && fact.mac == self.mac && fact.alias == self.alias
+    }
+
     /// True if a link of the host is the one that was moved. The kernel brings hardware back when its namespace ends, under
     /// any name, and down; what else has the hardware address may be another link.
     pub fn is_back(&self, from: &IfName, fact: &LinkFact) -> bool {
@@ -108,6 +123,9 @@ impl State for Moved {
         let to = &self.to.name;
         match (verb, &self.from) {
             (Verb::Add, Some(from)) => {
+                if self.is_by_alt_name() {
+                    write!(f, "ip link property del dev {from} altname {to} # of host\n  ")?;
+                }
                 write!(
                     f,
                     "ip link set {from} # of host\n      netns {} name {to} alias {:?}",
@@ -119,7 +137,11 @@ impl State for Moved {
                 write!(f, "ip link set {to} netns host name {from}")?;
                 let was = self.was.iter();
                 was.clone().try_for_each(|was| write!(f, " alias {:?}", was.alias))?;
-                f.write_str(if was.clone().any(|was| was.up) { " up" } else { "" })
+                f.write_str(if was.clone().any(|was| was.up) { " up" } else { "" })?;
+                if self.is_by_alt_name() {
+                    write!(f, "\n  ip link property add dev {from} altname {to} # of host")?;
+                }
+                Ok(())
             }
             (Verb::Add | Verb::Del, None) => write!(f, "# give {to} back to the host under the name in its alias"),
         }
@@ -145,7 +167,8 @@ impl State for Moved {
         let Some(origin) = self.origin() else { return };
         let Some(fact) = facts.links.remove(&origin) else { return };
         let alias = origin.name.to_string();
-        let there = LinkFact { up: false, oper_up: false, running: false, master: None, alias, ..fact };
+        let mut there = LinkFact { up: false, oper_up: false, running: false, master: None, alias, ..fact };
+        there.alt_names.retain(|alt| alt != self.to.name.as_str());
         facts.links.insert(self.to.clone(), there);
     }
 }

@@ -3,6 +3,7 @@
 //! Either way is one request: a call that is killed has moved the link or has not. The kernel does the parts of the request
 //! one after the other, so one that it refuses may be done in part; the way back takes the link from wherever it is.
 
+mod alt_names;
 pub(crate) mod device;
 
 use super::{Effect, link};
@@ -28,8 +29,13 @@ impl Effect for Moved {
         let index = kernel.index(&origin)?;
         let netns = kernel.netns().ok_or(Errno::ENOENT)?.as_raw_fd();
         let (name, alias) = (&self.to.name, origin.name.as_str());
+        if self.is_by_alt_name() {
+            alt_names::take(kernel.host(), index, name.as_str())?;
+        }
         let body = |out: &mut Vec<u8>| moved(index, Some(netns), (name, alias), false, out);
-        kernel.host().call(rtnl::SETLINK, 0, body)?;
+        if let Err(err) = kernel.host().call(rtnl::SETLINK, 0, body) {
+            return Err(alt_names::refusal(kernel, self, err.into()));
+        }
         kernel.forget(&origin);
         Ok(())
     }
@@ -38,7 +44,7 @@ impl Effect for Moved {
         let there = if kernel.has_pod() { in_pod(kernel, self)? } else { None };
         kernel.forget(&self.to);
         match there {
-            Some((index, name)) => give_back(kernel, index, &name, self),
+            Some((fact, name)) => give_back(kernel, &fact, &name, self),
             None => name_again(kernel, self),
         }
     }
@@ -54,12 +60,12 @@ impl Effect for Moved {
 }
 
 /// The link in the container, and the name that it gets on the host. None where there is none to give back.
-fn in_pod(kernel: &mut Kernel, of: &Moved) -> Result<Option<(u32, IfName)>, Cause> {
+fn in_pod(kernel: &mut Kernel, of: &Moved) -> Result<Option<(LinkFact, IfName)>, Cause> {
     let (Some(from), Some(was)) = (&of.from, &of.was) else {
-        return kernel.link(&of.to)?.map_or(Ok(None), |fact| untold(kernel, of, &fact));
+        return kernel.link(&of.to)?.map_or(Ok(None), |fact| untold(kernel, of, fact));
     };
     let links = link::list(kernel.route(Ns::Pod)?)?;
-    Ok(own(&links, of, from, was).map(|fact| (fact.index, from.clone())))
+    Ok(own(&links, of, from, was).map(|fact| (fact.clone(), from.clone())))
 }
 
 /// The moved link among those of the container. A container may change names and aliases, and let two links exchange them: the
@@ -79,9 +85,9 @@ fn own<'l>(links: &'l [(String, LinkFact)], of: &Moved, from: &IfName, was: &Was
 
 /// The same without a record: the alias tells the name, as the reference plugin writes it, or the configuration does.
 /// Hardware keeps its name where neither does: nobody but the host can have made it.
-fn untold(kernel: &mut Kernel, of: &Moved, fact: &LinkFact) -> Result<Option<(u32, IfName)>, Cause> {
+fn untold(kernel: &mut Kernel, of: &Moved, fact: LinkFact) -> Result<Option<(LinkFact, IfName)>, Cause> {
     if let Ok(name) = IfName::parse(&fact.alias) {
-        return Ok(Some((fact.index, name)));
+        return Ok(Some((fact, name)));
     }
     let Some(name) = of.from.as_ref().or(Some(&of.to.name).filter(|_| fact.kind.is_empty())) else {
         let what = format!("neither a record, nor an alias, nor \"device\" says what {} was called", of.to);
@@ -93,7 +99,7 @@ fn untold(kernel: &mut Kernel, of: &Moved, fact: &LinkFact) -> Result<Option<(u3
     }
     // The device of this name never left, so the link is another.
     let is_there = kernel.host().index_of(name.as_str())?.is_some();
-    Ok(Some((fact.index, name.clone())).filter(|_| !is_there))
+    Ok(Some((fact, name.clone())).filter(|_| !is_there))
 }
 
 /// The state that it had on the host; as the reference plugin leaves it where no record tells more.
@@ -101,52 +107,67 @@ fn state(of: &Moved) -> (&str, bool) {
     of.was.as_ref().map_or(("", false), |was| (was.alias.as_str(), was.up))
 }
 
-/// Gives the link its name and its state where it is on the host and has another: the kernel brought it back when its
-/// namespace ended, or refused the name when it had moved it.
+/// Gives the link its names and its state where it is on the host and has others: the kernel brought it back when its
+/// namespace ended, or refused the name when it had moved it, or the call that gave it back was killed.
 fn name_again(kernel: &mut Kernel, of: &Moved) -> Result<(), Cause> {
     let (Some(from), Some(was)) = (&of.from, &of.was) else { return Ok(()) };
-    if kernel.host().index_of(from.as_str())?.is_some() {
-        let is_other = |(name, fact): &(String, LinkFact)| name != from.as_str() && fact.alias == from.as_str();
-        let is_elsewhere = link::list(kernel.host())?.iter().any(is_other);
-        return if is_elsewhere { Err(taken(from)) } else { Ok(()) };
+    let link = match alt_names::holder(kernel, Ns::Host, from.as_str())? {
+        None => returned(kernel, from, was)?,
+        Some((own, fact)) if own == *from && was.is_given_back(&fact) => {
+            return alt_names::give_missing(kernel, &fact, was);
+        }
+        Some((own, fact)) if own != *from && was.is_back(from, &fact) => Some(fact),
+        Some(_) => {
+            let is_other = |(name, fact): &(String, LinkFact)| name != from.as_str() && fact.alias == from.as_str();
+            let is_elsewhere = link::list(kernel.host())?.iter().any(is_other);
+            return if is_elsewhere { alt_names::refuse_taken(kernel, from.as_str()) } else { Ok(()) };
+        }
+    };
+    let Some(fact) = link else { return Ok(()) };
+    if fact.alt_names.iter().any(|alt| alt == from.as_str()) {
+        alt_names::take(kernel.host(), fact.index, from.as_str())?;
     }
-    let Some(index) = returned(kernel, from, was)? else { return Ok(()) };
     let (alias, up) = state(of);
-    kernel.host().call(rtnl::SETLINK, 0, |out| moved(index, None, (from, alias), up, out))?;
+    kernel.host().call(rtnl::SETLINK, 0, |out| moved(fact.index, None, (from, alias), up, out))?;
     kernel.forget(&LinkRef::host(from.clone()));
-    Ok(())
+    alt_names::give_missing(kernel, &fact, was)
 }
 
-fn taken(name: &IfName) -> Cause {
-    Cause::Refused(format!("the host has another link called {:?}", name.as_str()))
-}
-
-/// Moves a link of the container back. Nothing is changed while the host has another link of its name: the container's stays
-/// as it is, and up.
-fn give_back(kernel: &mut Kernel, index: u32, name: &IfName, of: &Moved) -> Result<(), Cause> {
-    if kernel.host().index_of(name.as_str())?.is_some() {
-        return Err(taken(name));
-    }
+/// Moves a link of the container back. Nothing is changed while the host has another link of one of its names: the
+/// container's stays as it is, and up.
+fn give_back(kernel: &mut Kernel, fact: &LinkFact, name: &IfName, of: &Moved) -> Result<(), Cause> {
+    let in_the_way = alt_names::in_the_way(kernel, fact, name, of.was.as_ref())?;
     let home = netns::of_socket(kernel.host())?;
+    let socket = kernel.route(Ns::Pod)?;
+    for alt in in_the_way {
+        alt_names::take(socket, fact.index, alt)?;
+    }
     let (alias, up) = state(of);
-    let body = |out: &mut Vec<u8>| moved(index, Some(home.as_raw_fd()), (name, alias), up, out);
-    kernel.route(Ns::Pod)?.call(rtnl::SETLINK, 0, body)?;
+    let body = |out: &mut Vec<u8>| moved(fact.index, Some(home.as_raw_fd()), (name, alias), up, out);
+    socket.call(rtnl::SETLINK, 0, body)?;
     kernel.forget(&LinkRef::host(name.clone()));
-    Ok(())
+    match &of.was {
+        Some(was) if alt_names::is_any_missing(fact, was) => {
+            // It may have another index there.
+            let there = kernel.link(&LinkRef::host(name.clone()))?;
+            there.map_or(Ok(()), |fact| alt_names::give_missing(kernel, &fact, was))
+        }
+        _ => Ok(()),
+    }
 }
 
-/// The index of the link on the host. The kernel may still be busy with the end of the namespace of hardware.
-fn returned(kernel: &mut Kernel, from: &IfName, was: &Was) -> Result<Option<u32>, Cause> {
-    let find = |socket: &mut Socket| -> Result<Option<u32>, Cause> {
+/// The link on the host. The kernel may still be busy with the end of the namespace of hardware.
+fn returned(kernel: &mut Kernel, from: &IfName, was: &Was) -> Result<Option<LinkFact>, Cause> {
+    let find = |socket: &mut Socket| -> Result<Option<LinkFact>, Cause> {
         let links = link::list(socket)?;
-        Ok(links.iter().find(|(_, fact)| was.is_back(from, fact)).map(|(_, fact)| fact.index))
+        Ok(links.into_iter().map(|(_, fact)| fact).find(|fact| was.is_back(from, fact)))
     };
     if !was.kind.is_empty() || kernel.has_pod() {
         return find(kernel.host());
     }
     let mut events = kernel.listen(Ns::Host, rtnl::GROUP_LINK)?;
-    if let Some(index) = find(kernel.host())? {
-        return Ok(Some(index));
+    if let Some(fact) = find(kernel.host())? {
+        return Ok(Some(fact));
     }
     events.wait(END_TIMEOUT, |message| link::parse(&message.body).is_some_and(|(_, fact)| was.is_back(from, &fact)))?;
     find(kernel.host())

@@ -5,7 +5,7 @@ use braid_core::name::{IfName, LinkName, Mac};
 use netlink_packet_core::DefaultNla;
 use netlink_packet_route::link::{
     InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoNetkit, InfoVeth, InfoVlan, InfoVrf, IpVlanMode,
-    LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo, LinkMessage, MacVlanMode, NetkitMode, NetkitPolicy,
+    LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo, LinkMessage, MacVlanMode, NetkitMode, NetkitPolicy, Prop,
 };
 use std::os::fd::RawFd;
 
@@ -164,6 +164,11 @@ pub fn by_name(name: &IfName, out: &mut Vec<u8>) {
 pub fn get_by_alt_name(name: &LinkName, out: &mut Vec<u8>) {
     let name = LinkAttribute::Other(DefaultNla::new(libc::IFLA_ALT_IFNAME, [name.as_str().as_bytes(), &[0]].concat()));
     with(0, vec![name, LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats])], out);
+}
+
+/// Body of `RTM_NEWLINKPROP` or `RTM_DELLINKPROP`: an alternative name of the link with this index.
+pub fn alt_name(index: u32, name: &str, out: &mut Vec<u8>) {
+    with(index, vec![LinkAttribute::PropList(vec![Prop::AltIfName(name.to_owned())])], out);
 }
 
 /// Body of `RTM_NEWLINK` that puts the link with this index under a master, or under none (0).

@@ -17,6 +17,10 @@ pub const DELLINK: u16 = 17;
 pub const GETLINK: u16 = 18;
 /// Changes a link; of family bridge: its VLANs.
 pub const SETLINK: u16 = 19;
+/// Gives a link more names.
+pub const NEWLINKPROP: u16 = 108;
+/// Takes names from a link.
+pub const DELLINKPROP: u16 = 109;
 /// Asks by which number a namespace knows another.
 pub const GETNSID: u16 = 90;
 /// Makes or announces an address.
