@@ -131,3 +131,52 @@ fn a_device_is_found_by_any_of_its_names_and_comes_back_with_all() {
         assert_eq!(pod.link_names(), [""; 0]);
     }
 }
+
+#[test]
+fn del_fails_while_a_device_is_in_a_namespace_of_the_containers_own() {
+    for has_other in [false, true] {
+        let host = Sandbox::new();
+        let before = devices(&host);
+        let pod = host.pod("a");
+        let nested = host.pod("nested");
+        let call = attach(&host, &pod, "nic0", "net1");
+        call.add().result();
+        pod.run("ip link set net1 netns nested");
+        if has_other {
+            pod.run("ip link add net1 type bridge");
+        }
+        for _ in 0..2 {
+            call.del().refused(11, &["nic0", "moved it on to another network namespace"]);
+        }
+        let (process, thread) = (std::process::id(), nix::unistd::gettid());
+        nested.run(&format!("ip link set net1 netns /proc/{process}/task/{thread}/ns/net name dev7"));
+        call.del().ok();
+        assert_back(&host, &before);
+        host.assert_nothing_left();
+    }
+}
+
+#[test]
+fn del_tells_of_a_device_that_it_finds_nowhere() {
+    for gone in ["link", "namespace"] {
+        let host = Sandbox::new();
+        devices(&host);
+        let pod = host.pod("a");
+        let nested = host.pod("nested");
+        let call = attach(&host, &pod, "nic0", "net1");
+        call.add().result();
+        pod.run("ip link set net1 netns nested");
+        if gone == "link" {
+            nested.run("ip link del net1");
+        } else {
+            host.end(&nested);
+        }
+        let answer = call.del();
+        answer.ok();
+        assert!(answer.stderr.contains("\"nic0\" is neither in the container nor on the host"), "{}", answer.stderr);
+        host.assert_nothing_left();
+        let again = call.del();
+        again.ok();
+        assert_eq!(again.stderr, "");
+    }
+}

@@ -5,6 +5,7 @@
 
 mod alt_names;
 pub(crate) mod device;
+mod elsewhere;
 
 use super::{Effect, link};
 use crate::Cause;
@@ -117,13 +118,19 @@ fn name_again(kernel: &mut Kernel, of: &Moved) -> Result<(), Cause> {
             return alt_names::give_missing(kernel, &fact, was);
         }
         Some((own, fact)) if own != *from && was.is_back(from, &fact) => Some(fact),
-        Some(_) => {
+        Some((own, fact)) => {
             let is_other = |(name, fact): &(String, LinkFact)| name != from.as_str() && fact.alias == from.as_str();
             let is_elsewhere = link::list(kernel.host())?.iter().any(is_other);
-            return if is_elsewhere { alt_names::refuse_taken(kernel, from.as_str()) } else { Ok(()) };
+            if is_elsewhere {
+                return alt_names::refuse_taken(kernel, from.as_str());
+            }
+            if own == *from && was.may_be(&fact) {
+                return Ok(());
+            }
+            None
         }
     };
-    let Some(fact) = link else { return Ok(()) };
+    let Some(fact) = link else { return elsewhere::judge(kernel, from, was) };
     if fact.alt_names.iter().any(|alt| alt == from.as_str()) {
         alt_names::take(kernel.host(), fact.index, from.as_str())?;
     }

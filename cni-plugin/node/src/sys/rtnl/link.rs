@@ -9,6 +9,9 @@ use netlink_packet_route::link::{
 };
 use std::os::fd::RawFd;
 
+/// `IFLA_TARGET_NETNSID` of `include/uapi/linux/if_link.h`.
+const TARGET_NETNSID: u16 = 46;
+
 /// Attributes in the common part of a new link, besides its kind.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NewLink<'a> {
@@ -194,6 +197,11 @@ pub fn by_group(group: u32, out: &mut Vec<u8>) {
 /// Body of `RTM_GETLINK` for a dump of all links.
 pub fn link_dump(out: &mut Vec<u8>) {
     emit(&LinkMessage::default(), out);
+}
+
+/// The same in the namespace that the socket's knows by this number (Linux 4.15).
+pub fn link_dump_of(netns: i32, out: &mut Vec<u8>) {
+    with(0, vec![LinkAttribute::Other(DefaultNla::new(TARGET_NETNSID, netns.to_ne_bytes().to_vec()))], out);
 }
 
 /// Reads `RTM_NEWLINK`: what the link's frames begin with, as `ARPHRD_*`.

@@ -15,6 +15,11 @@ pub fn get(of: &impl AsRawFd, out: &mut Vec<u8>) {
     attr(NETNSA_FD, &of.as_raw_fd().to_ne_bytes(), out);
 }
 
+/// Body of `RTM_GETNSID` for a dump of all numbers.
+pub fn dump(out: &mut Vec<u8>) {
+    out.extend([0; HEAD_LEN]);
+}
+
 /// Reads `RTM_NEWNSID`: the number; none where the namespace has none yet.
 pub fn parse(body: &[u8]) -> Option<i32> {
     let (_, number) = attributes_of(body.get(HEAD_LEN..)?).find(|(kind, _)| *kind == NETNSA_NSID)?;
