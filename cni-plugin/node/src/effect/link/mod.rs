@@ -94,6 +94,14 @@ pub(super) fn name_of(kernel: &mut Kernel, ns: Ns, index: u32) -> Result<IfName,
     name.and_then(|name| IfName::parse(&name).ok()).ok_or_else(|| Errno::ENODEV.into())
 }
 
+/// The link with this index; `None` where there is none.
+pub(super) fn of_index(socket: &mut Socket, index: u32) -> Result<Option<LinkFact>, KernelError> {
+    match socket.get(rtnl::GETLINK, |out| by_index(index, out)) {
+        Err(err) if err.errno == Errno::ENODEV => Ok(None),
+        answer => Ok(parse(&answer?.body).map(|(_, fact)| fact)),
+    }
+}
+
 /// Lists all links by their names.
 pub fn list(socket: &mut Socket) -> Result<Vec<(String, LinkFact)>, KernelError> {
     let messages = socket.dump(rtnl::GETLINK, link_dump)?;

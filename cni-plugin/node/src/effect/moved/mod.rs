@@ -65,21 +65,29 @@ fn in_pod(kernel: &mut Kernel, of: &Moved) -> Result<Option<(LinkFact, IfName)>,
     let (Some(from), Some(was)) = (&of.from, &of.was) else {
         return kernel.link(&of.to)?.map_or(Ok(None), |fact| untold(kernel, of, fact));
     };
-    let links = link::list(kernel.route(Ns::Pod)?)?;
+    let socket = kernel.route(Ns::Pod)?;
+    if let Some(index) = was.index {
+        let there = link::of_index(socket, index)?.filter(|fact| was.may_be(fact));
+        if there.is_some() || was.hardware.is_unknown() {
+            return Ok(there.map(|fact| (fact, from.clone())));
+        }
+    }
+    let links = link::list(socket)?;
     Ok(own(&links, of, from, was).map(|fact| (fact.clone(), from.clone())))
 }
 
 /// The moved link among those of the container. A container may change names and aliases, and let two links exchange them: the
-/// index counts, which was read after the move. A call that was killed before had read none: then the hardware counts, then the
-/// name, then alias and hardware address, where the kernel moved the link and refused the name.
+/// index counts, which was read after the move. Where it leads to no such link, the hardware counts. A call that was killed
+/// before the move was recorded had read none: then the name counts as well, then alias and hardware address, where the kernel
+/// moved the link and refused the name.
 fn own<'l>(links: &'l [(String, LinkFact)], of: &Moved, from: &IfName, was: &Was) -> Option<&'l LinkFact> {
     let find = |is_it: &dyn Fn(&str, &LinkFact) -> bool| {
         links.iter().find(|(name, fact)| was.may_be(fact) && is_it(name, fact)).map(|(_, fact)| fact)
     };
-    if let Some(index) = was.index {
-        return find(&|_, fact| fact.index == index).or_else(|| find(&|_, _| !was.hardware.is_unknown()));
-    }
     let by_hardware = find(&|_, _| !was.hardware.is_unknown());
+    if was.index.is_some() {
+        return by_hardware;
+    }
     let by_name = || find(&|name, _| name == of.to.name.as_str());
     by_hardware.or_else(by_name).or_else(|| find(&|_, fact| was.is_it(from, fact)))
 }
