@@ -2,6 +2,7 @@
 
 use braid_core::cni::netconf_list::Injected;
 use braid_core::cni::{Attachment, Command, Error, Json, NetConf, NetConfList, Request};
+use braid_core::k8s::settings::Settings;
 use braid_core::name::IfName;
 use braid_node::attach::chain::{BRAID, Chain};
 use braid_node::attach::invocation::{Invocation, Wanted};
@@ -17,13 +18,37 @@ pub(super) const CONF_DIR: &str = "/etc/cni/net.d";
 
 /// The folders that the node's configurations have `host-local` keep leases in. What can't be read has none.
 pub(super) fn folders_of_leases() -> Vec<PathBuf> {
-    let files = std::fs::read_dir(CONF_DIR).into_iter().flatten().flatten().map(|entry| entry.path());
-    let lists = files.filter_map(|file| of_plugins(read(&file).ok()?).ok());
     let host_local = |conf: &NetConf| {
         let own = [conf.ipam.as_str(), conf.plugin.as_str()].contains(&"host-local");
         own.then(|| host_local::Config::parse_for_release(conf).ok()).flatten().map(|config| config.path())
     };
-    lists.flatten().filter_map(|conf| host_local(&conf)).collect()
+    of_node().filter_map(|conf| of_plugins(conf).ok()).flatten().filter_map(|conf| host_local(&conf)).collect()
+}
+
+/// The node's configurations of type `braid` that attach pods, alone or with other plugins chained behind.
+pub(super) fn of_pods() -> Vec<(NetConf, Settings)> {
+    attaching_pods(of_node()).collect()
+}
+
+fn attaching_pods(plugins: impl IntoIterator<Item = NetConf>) -> impl Iterator<Item = (NetConf, Settings)> {
+    let braid = plugins.into_iter().filter(|conf| conf.plugin == BRAID);
+    braid.filter_map(|conf| Settings::of(&conf).ok().flatten().map(|settings| (conf, settings)))
+}
+
+/// The plugins of the node's configurations, as far as these can be read.
+fn of_node() -> impl Iterator<Item = NetConf> {
+    let files = std::fs::read_dir(CONF_DIR).into_iter().flatten().flatten().map(|entry| entry.path());
+    files.filter_map(|file| plugins_of(&std::fs::read(file).ok()?).ok()).flatten()
+}
+
+/// The plugins of a node's configuration, as a runtime calls them.
+fn plugins_of(bytes: &[u8]) -> Result<Vec<NetConf>, Error> {
+    let json = Json::parse(bytes, "network config")?;
+    if !json.has("plugins") || json.has("type") {
+        return Ok(vec![NetConf::from_json(json)?]);
+    }
+    let list = NetConfList::from_json(&json)?;
+    (0..list.plugins.len()).map(|at| list.plugin_conf(at, &Injected::default())).collect()
 }
 
 /// The configurations that the plugins are called with.
@@ -135,6 +160,21 @@ mod tests {
         assert_eq!(types(&node), ("n".to_owned(), "1.0.0".to_owned(), 2));
         let typed = format!(r#"{{"name":"n","cniVersion":"0.4.0","type":"braid",{plugins}}}"#);
         assert_eq!(types(&typed), ("n".to_owned(), "0.4.0".to_owned(), 2));
+    }
+
+    #[test]
+    fn what_attaches_pods_is_found_alone_and_with_others_chained_behind() {
+        let braid = r#"{"type":"braid","kubeconfig":"/k","clusterNetwork":"c"}"#;
+        for (plugins, expected) in [
+            (braid.to_owned(), 1),
+            (format!(r#"{braid},{{"type":"mesh"}}"#), 1),
+            (r#"{"type":"braid","plugins":[{"type":"bridge"}]}"#.to_owned(), 0),
+            (r#"{"type":"multus","kubeconfig":"/k","clusterNetwork":"c"}"#.to_owned(), 0),
+        ] {
+            let list = format!(r#"{{"name":"n","cniVersion":"1.0.0","plugins":[{plugins}]}}"#);
+            let found = attaching_pods(plugins_of(list.as_bytes()).expect("a configuration"));
+            assert_eq!(found.filter(|(conf, _)| conf.name == "n").count(), expected, "{plugins}");
+        }
     }
 
     #[test]

@@ -22,7 +22,11 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     if records.is_empty() && sandbox.is_none() {
         return Err(format!("container {:?}: nothing is attached", arguments.container).into());
     }
-    let code = gc::take_back(&records, |record| collect(record, &This { is_timed: false }).map(|()| "taken back"));
+    let code = gc::take_back(
+        &records,
+        |record| &record.key,
+        |record| collect(record, &This { is_timed: false }).map(|()| "taken back"),
+    );
     if let Some(path) = sandbox {
         trial::remove(&arguments.container, &path)?;
     }

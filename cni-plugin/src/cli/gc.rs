@@ -1,16 +1,21 @@
-//! `braid gc`: takes back every attachment whose network namespace is gone, with its addresses, and every lease of the dead.
+//! `braid gc`: takes back every attachment whose network namespace is gone, with its addresses, and every lease of the dead; also
+//! of pods that Multus attached before the node went to braid.
 
 use super::{FAILURE, Outcome, SUCCESS, conf, output};
 use braid_core::cni::{Error, Owner};
-use braid_node::apply::host::This;
+use braid_core::k8s::settings::Settings;
+use braid_node::apply::host::{Machine, This};
+use braid_node::attach::del::Leaving;
 use braid_node::attach::gc::{collect, records, sweep_empty};
 use braid_node::attach::leases;
+use braid_node::attach::pods::multus;
 use braid_node::ipam::host_local::store::LeaseFile;
 use braid_node::ipam::liveness::{Death, owner_of};
 use braid_node::store::holder::is_alive;
 use braid_node::store::record::{Key, Record};
 use braid_node::store::root::NODE;
 use clap::Args;
+use std::collections::BTreeSet;
 
 /// Take back attachments whose network namespace is gone, and leases that a reboot left
 #[derive(Debug, Args)]
@@ -25,11 +30,15 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     let records = records(&machine)?;
     let mut folders = leases::folders(&records, &NODE);
     folders.extend(conf::folders_of_leases());
-    let dead: Vec<Record> = records.into_iter().filter(|record| !is_alive(record)).collect();
-    let outcome = |record: &Record| {
-        if arguments.dry_run { Ok("would be taken back") } else { collect(record, &machine).map(|()| "taken back") }
+    let mut dead: Vec<Dead> =
+        records.into_iter().filter(|record| !is_alive(record)).map(|record| Dead::Recorded(Box::new(record))).collect();
+    dead.extend(noted_by_multus(&machine));
+    let outcome = |dead: &Dead| match dead {
+        _ if arguments.dry_run => Ok("would be taken back"),
+        Dead::Recorded(record) => collect(record, &machine).map(|()| "taken back"),
+        Dead::Noted(noted) => multus::detach(&noted.0, &noted.1, &machine).map(|_| "taken back"),
     };
-    let mut code = take_back(&dead, outcome);
+    let mut code = take_back(&dead, Dead::key, outcome);
     let mut rows = Vec::new();
     for folder in folders {
         let found = if arguments.dry_run { leases::dead(&folder, &NODE) } else { leases::take_back(&folder, &NODE) };
@@ -54,6 +63,37 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     Ok(code)
 }
 
+/// Networks of a container whose namespace is gone.
+enum Dead {
+    /// By its record.
+    Recorded(Box<Record>),
+    /// By Multus' notes.
+    Noted(Box<(Leaving, Settings)>),
+}
+
+impl Dead {
+    fn key(&self) -> &Key {
+        match self {
+            Self::Recorded(record) => &record.key,
+            Self::Noted(noted) => &noted.0.key,
+        }
+    }
+}
+
+/// The dead pods that Multus noted in the folders that the node's configurations name.
+fn noted_by_multus(machine: &dyn Machine) -> Vec<Dead> {
+    let mut seen = BTreeSet::new();
+    let mut dead = Vec::new();
+    for (conf, settings) in conf::of_pods() {
+        // Several configurations may name one folder.
+        if seen.insert(settings.cni_dir.clone()) {
+            let gone = multus::gone(&conf, &conf::plugin_path(), &settings, machine);
+            dead.extend(gone.into_iter().map(|call| Dead::Noted(Box::new((call, settings.clone())))));
+        }
+    }
+    dead
+}
+
 /// One lease of the dead.
 fn row(network: &str, (lease, why): &(LeaseFile, Death), is_dry_run: bool) -> Vec<String> {
     let owner = owner_of(lease, network).unwrap_or_default();
@@ -62,22 +102,23 @@ fn row(network: &str, (lease, why): &(LeaseFile, Death), is_dry_run: bool) -> Ve
 }
 
 /// Goes through all of them whatever fails, and shows what became of each.
-pub(super) fn take_back(
-    records: &[Record],
-    mut work: impl FnMut(&Record) -> Result<&'static str, braid_core::cni::Error>,
+pub(super) fn take_back<T>(
+    all: &[T],
+    key: impl Fn(&T) -> &Key,
+    mut work: impl FnMut(&T) -> Result<&'static str, Error>,
 ) -> u8 {
     let mut code = SUCCESS;
-    let rows: Vec<Vec<String>> = records
+    let rows: Vec<Vec<String>> = all
         .iter()
-        .map(|record| {
-            let done = work(record).map_or_else(
+        .map(|one| {
+            let done = work(one).map_or_else(
                 |err| {
                     code = FAILURE;
                     format!("failed: {err}")
                 },
                 str::to_owned,
             );
-            let Key { owner: Owner { network, container_id, ifname }, plugin } = record.key.clone();
+            let Key { owner: Owner { network, container_id, ifname }, plugin } = key(one).clone();
             vec![network, plugin, container_id, ifname, done]
         })
         .collect();

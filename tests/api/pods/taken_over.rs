@@ -114,6 +114,38 @@ fn gc_detaches_pods_of_multus_that_the_runtime_does_not_list() {
 }
 
 #[test]
+fn gc_of_the_command_line_detaches_dead_pods_of_multus() {
+    let Some(node) = node("cli-gc-of-multus") else { return };
+    let [lives, dead] = ["lives", "dead"].map(|name| node.pod(name, "lan,a,b"));
+    for pod in [&lives, &dead] {
+        attach(&node, pod, &json!({}));
+    }
+    calls();
+    let braid = json!({"type": "braid", "kubeconfig": "/run/kubeconfig", "clusterNetwork": DEFAULT});
+    let conf = json!({"cniVersion": "1.1.0", "name": "pods", "plugins": [braid, {"type": "mesh"}]});
+    fs::create_dir_all("/etc/cni/net.d").expect("the folder of the node's networks");
+    fs::write("/etc/cni/net.d/00-braid.conflist", conf.to_string()).expect("the node's network");
+    node.world.sandbox.end(&dead.ns);
+    let gc = |words: &[&str]| {
+        let output = Command::new(binary::braid()).arg("gc").args(words).env("CNI_PATH", PLUGINS).output();
+        let output = output.expect("braid gc");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let told = gc(&["--dry-run"]);
+    assert!(told.contains("dead") && told.contains("would be taken back") && !told.contains("lives"), "{told}");
+    assert_eq!(calls(), [""; 0]);
+    gc(&[]);
+    assert_eq!(calls(), ["DEL lan2 net3 spy2", "DEL a net2 spy"]);
+    assert!(noted(CNI_DIR).iter().all(|name| name.contains("lives")), "{:?}", noted(CNI_DIR));
+    assert_eq!(lives.ns.link_names().len(), 3);
+    assert!(gc(&[]).contains("nothing to take back"));
+    lives.call.del().ok();
+    node.assert_nothing_left(&lives);
+    end_bridges(&node);
+}
+
+#[test]
 fn a_foreign_plugin_that_fails_is_tried_again_and_holds_up_no_other() {
     let Some(node) = node("fails-of-multus") else { return };
     let pod = node.pod("web", "lan,a,b");

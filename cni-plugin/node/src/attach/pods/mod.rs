@@ -13,7 +13,7 @@ mod devices;
 mod find;
 mod gc;
 mod lost;
-mod multus;
+pub mod multus;
 mod publish;
 mod ready;
 mod seen;

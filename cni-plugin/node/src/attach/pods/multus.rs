@@ -10,7 +10,7 @@ use crate::attach::invocation::Wanted;
 use crate::attach::take_back::TakeBack;
 use crate::ipam::liveness::{Netns, netns_at};
 use braid_core::cni::netconf::is_identifier;
-use braid_core::cni::{Attachment, Error, Request};
+use braid_core::cni::{Attachment, Error, NetConf, Request};
 use braid_core::k8s::multus_cache::{
     CachedAdd, Delegate, cache_name, cached_add, cached_delegate, cached_of, delegates,
 };
@@ -23,6 +23,8 @@ use std::path::{Path, PathBuf};
 
 /// Folder of libcni's cache below `cniDir`.
 const RESULTS: &str = "results";
+/// The runtime's interface where no note names another.
+const ETH0: &str = "eth0";
 
 /// Multus' notes.
 struct Notes<'a> {
@@ -36,9 +38,9 @@ struct Noted {
     files: Vec<PathBuf>,
 }
 
-/// Detaches the container of a DEL from all networks that Multus attached it to; false if Multus has noted none that can be
+/// Detaches the container of a call from all networks that Multus attached it to; false if Multus has noted none that can be
 /// read. It costs a look for one file where Multus never ran.
-pub(super) fn detach(call: &Leaving, settings: &Settings, machine: &dyn Machine) -> Result<bool, Error> {
+pub fn detach(call: &Leaving, settings: &Settings, machine: &dyn Machine) -> Result<bool, Error> {
     let notes = Notes::of(settings, machine);
     if !notes.has(&call.attachment.container_id) {
         return Ok(false);
@@ -49,32 +51,37 @@ pub(super) fn detach(call: &Leaving, settings: &Settings, machine: &dyn Machine)
 /// Detaches the containers that Multus attached and that are not valid; all errors. Where the runtime lists none, those whose
 /// network namespace is gone.
 pub(super) fn collect(request: &Request, settings: &Settings, valid: &Valid, machine: &dyn Machine) -> Vec<Error> {
-    let notes = Notes::of(settings, machine);
-    let lost = notes.containers().into_iter().filter(|(_, seen)| match &valid.containers {
+    let path = settings.path(request.path.clone());
+    let lost = Notes::of(settings, machine).calls(&request.conf, &path, &|seen| match &valid.containers {
         Some(listed) => !listed.contains(&seen.container_id),
-        None => seen.netns.as_deref().is_some_and(|path| netns_at(path) == Netns::Gone),
+        None => seen.is_gone(),
     });
-    let call = |(_, seen): &(String, Seen)| {
-        let netns = seen.netns.clone().filter(|path| netns_at(path) == Netns::Alive);
-        let ifname = IfName::parse(&seen.ifname).map_err(|err| Error::config(format!("{:?}: {err}", seen.ifname)))?;
-        let (container_id, args) = (seen.container_id.clone(), String::new());
-        let attachment = Attachment { container_id, ifname, netns, args };
-        let (key, conf) = (Chain::key_of(BRAID, &request.conf, &attachment), request.conf.clone());
-        Ok(Leaving { key, attachment, conf, path: settings.path(request.path.clone()), netns_override: false })
+    let detach = |call: &Leaving| {
+        let context = format!("container {}, attached by Multus", call.attachment.container_id);
+        detach(call, settings, machine).map(drop).err().map(|err| err.context(context))
     };
-    let detach = |lost: (String, Seen)| {
-        let done = call(&lost).and_then(|call| notes.detach(&call));
-        done.map(drop).err().map(|err: Error| err.context(format_args!("container {}, attached by Multus", lost.0)))
-    };
-    lost.filter_map(detach).collect()
+    lost.iter().filter_map(detach).collect()
+}
+
+/// The calls that [`detach`] the containers that Multus attached and whose network namespace is gone.
+pub fn gone(conf: &NetConf, path: &[PathBuf], settings: &Settings, machine: &dyn Machine) -> Vec<Leaving> {
+    Notes::of(settings, machine).calls(conf, &settings.path(path.to_vec()), &Seen::is_gone)
 }
 
 /// A container of which Multus has notes.
 struct Seen {
     container_id: String,
+    /// The name of its first network, which has the runtime's interface.
+    first: Option<String>,
     /// The runtime's interface; `eth0` where no cache names it.
     ifname: String,
     netns: Option<PathBuf>,
+}
+
+impl Seen {
+    fn is_gone(&self) -> bool {
+        self.netns.as_deref().is_some_and(|path| netns_at(path) == Netns::Gone)
+    }
 }
 
 impl<'a> Notes<'a> {
@@ -96,8 +103,8 @@ impl<'a> Notes<'a> {
         let ids: BTreeSet<String> = names.filter_map(|entry| entry.file_name().into_string().ok()).collect();
         let ids = ids.into_iter().filter(|id| is_identifier(id) && self.has(id));
         let seen = |container_id: String| {
-            let new = Seen { container_id: container_id.clone(), ifname: "eth0".to_owned(), netns: None };
-            (container_id, new)
+            let first = self.first_network(&container_id);
+            (container_id.clone(), Seen { container_id, first, ifname: ETH0.to_owned(), netns: None })
         };
         let mut all: BTreeMap<String, Seen> = ids.map(seen).collect();
         if all.is_empty() {
@@ -106,20 +113,30 @@ impl<'a> Notes<'a> {
         for file in self.machine.files(&self.dir.join(RESULTS)).unwrap_or_default() {
             let Some((container_id, ifname)) = cached_of(&file.bytes) else { continue };
             let Some(seen) = all.get_mut(&container_id) else { continue };
-            let first = self.first_network(&container_id);
-            let read = first.and_then(|first| cached_add(&file.bytes, &first, &container_id, &ifname).ok()?);
-            if let Some(CachedAdd { netns, .. }) = read {
+            let of_first = |first: &String| cached_add(&file.bytes, first, &container_id, &ifname).ok()?;
+            if let Some(CachedAdd { netns, .. }) = seen.first.as_ref().and_then(of_first) {
                 (seen.ifname, seen.netns) = (ifname, netns);
             }
         }
         all
     }
 
-    /// The name of a container's first network, which has the runtime's interface.
     fn first_network(&self, container_id: &str) -> Option<String> {
         let file = self.machine.files(&self.file(container_id)).ok()?.pop()?;
-        let first = delegates(&file.bytes, "eth0").ok()?.into_iter().next()?;
+        let first = delegates(&file.bytes, ETH0).ok()?.into_iter().next()?;
         first.ok().map(|first| first.definition.name().to_owned())
+    }
+
+    /// The calls that detach those of the containers who are lost.
+    fn calls(&self, conf: &NetConf, path: &[PathBuf], is_lost: &dyn Fn(&Seen) -> bool) -> Vec<Leaving> {
+        let call = |seen: Seen| {
+            let netns = seen.netns.filter(|path| netns_at(path) == Netns::Alive);
+            let ifname = IfName::parse(&seen.ifname).or_else(|_| IfName::parse(ETH0)).ok()?;
+            let attachment = Attachment { container_id: seen.container_id, ifname, netns, args: String::new() };
+            let (key, conf) = (Chain::key_of(BRAID, conf, &attachment), conf.clone());
+            Some(Leaving { key, attachment, conf, path: path.to_vec(), netns_override: false })
+        };
+        self.containers().into_values().filter(is_lost).filter_map(call).collect()
     }
 
     /// Detaches the container of a call, and removes its notes once nothing of it is left; false if they name no network.
