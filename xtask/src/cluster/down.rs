@@ -104,10 +104,24 @@ fn remove_cgroup(cgroup: &Path) {
 /// Removes the mount points that `up` had to make.
 fn remove_mount_points(cluster: &Cluster) {
     let made = fs::read_to_string(cluster.dir().join("mount-points")).unwrap_or_default();
-    for path in made.lines() {
+    let used = mounted();
+    // The kernel would remove a folder on which only other mount namespaces have something, and unmount that.
+    for path in made.lines().filter(|path| !used.contains(*path)) {
         // One that someone uses by now is not empty, and stays.
         let _ = fs::remove_dir(Path::new(path));
     }
+}
+
+/// Paths on which something is mounted, in the mount namespace of any process.
+fn mounted() -> BTreeSet<String> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let tables = entries.filter_map(|entry| fs::read_to_string(entry.path().join("mountinfo")).ok());
+    tables.flat_map(|table| mount_points(&table).map(str::to_owned).collect::<Vec<_>>()).collect()
+}
+
+/// The mount points of a table as in `/proc/<pid>/mountinfo`.
+fn mount_points(table: &str) -> impl Iterator<Item = &str> {
+    table.lines().filter_map(|line| line.split(' ').nth(4))
 }
 
 #[cfg(test)]
@@ -118,5 +132,13 @@ mod tests {
     fn a_containers_process_is_found_through_its_shim() {
         let parents = BTreeMap::from([(10, 1), (11, 10), (12, 11), (20, 1)]);
         assert_eq!(with_descendants(&[10], &parents), [10, 11, 12]);
+    }
+
+    #[test]
+    fn a_mount_point_is_the_fifth_field() {
+        let table =
+            "22 1 254:0 / / rw - ext4 /dev/vda rw\n611 22 0:46 /bin /opt/cni/bin rw shared:1 - tmpfs tmpfs rw\n";
+        assert_eq!(mount_points(table).collect::<Vec<_>>(), ["/", "/opt/cni/bin"]);
+        assert!(mounted().contains("/proc"));
     }
 }
