@@ -259,6 +259,21 @@ fn removal_in_the_container_leaves_the_node_as_it_was() {
 }
 
 #[test]
+fn containers_that_install_at_once_follow_one_another() {
+    needs_programs!("unshare", "setpriv");
+    let _host = node(&[("10-flannel.conflist", "10-flannel.conflist")]);
+    let before = folders();
+    let start = |words: &'static [&str]| std::thread::spawn(move || run(words, BIN));
+    let all = [[].as_slice(), &[], &[]].map(start);
+    for output in all.map(|one| one.join().expect("a thread")) {
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    assert_eq!(types(&read(LIST)), ["braid"]);
+    assert!(run(&["--remove"], BIN).status.success());
+    assert!(folders() == before);
+}
+
+#[test]
 fn plugins_of_a_folder_beside_the_list_are_not_run_by_the_runtime_behind_braid() {
     needs_programs!("cnitool", "unshare", "setpriv");
     let host = node(&[("10-flannel.conflist", "10-flannel.conflist")]);

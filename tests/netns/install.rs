@@ -213,3 +213,48 @@ fn names_follow_an_upgrade_of_the_distribution() {
     install(&["--remove"]);
     assert_eq!(fs::read_dir(BIN).unwrap().count(), 0, "no link leads nowhere");
 }
+
+/// Starts all of them at once, and returns what they print once all have succeeded.
+#[track_caller]
+fn at_once(all: &[&[&str]]) -> Vec<String> {
+    let start = |words: &&[&str]| {
+        let mut process = Command::new(binary::braid());
+        process.args(["install", "--bin-dir", BIN]).args(*words);
+        process.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let processes: Vec<_> = all.iter().map(start).collect();
+    let outputs = processes.into_iter().map(|process| process.wait_with_output().unwrap());
+    let said = |output: Output| {
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    outputs.map(said).collect()
+}
+
+#[test]
+fn installs_at_once_follow_one_another_and_all_succeed() {
+    let _host = Sandbox::new();
+    let said = at_once(&[&[][..]; 6]);
+    let copies = said.iter().filter(|said| said.contains("copy this program")).count();
+    assert_eq!((copies, said.iter().filter(|said| said.contains("nothing to do")).count()), (1, 5), "{said:?}");
+    assert_eq!(fs::read_to_string("/run/bin/bridge").unwrap(), "#!/run/bin/braid\n");
+    install(&["--remove"]);
+    assert_eq!(fs::read_dir(BIN).unwrap().count(), 0);
+}
+
+#[test]
+fn after_an_install_beside_a_removal_the_folder_is_as_the_later_one_leaves_it() {
+    let _host = Sandbox::new();
+    for is_first in [true, false, true, false] {
+        fs::create_dir(BIN).unwrap();
+        fs::write("/run/bin/bridge", "a plugin").unwrap();
+        let both = if is_first { [&[][..], &["--remove"]] } else { [&["--remove"][..], &[]] };
+        let said = at_once(&both).concat();
+        let is_removed = said.contains("remove braid");
+        assert_eq!(fs::exists("/run/bin/braid").unwrap(), !is_removed, "{said}");
+        let bridge = if is_removed { "a plugin" } else { "#!/run/bin/braid\n" };
+        assert_eq!(fs::read_to_string("/run/bin/bridge").unwrap(), bridge, "{said}");
+        assert_eq!(fs::read_dir(BIN).unwrap().count() == 1, is_removed, "{said}");
+        fs::remove_dir_all(BIN).unwrap();
+    }
+}

@@ -3,6 +3,7 @@
 mod cluster;
 pub(super) mod detect;
 pub(super) mod folder;
+mod lock;
 mod mounts;
 mod network;
 pub(super) mod plan;
@@ -59,6 +60,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     let files = arguments.files.chosen(&folders.networks);
     let bin = bin(arguments, &folders.plugins, root)?;
     let mut code = say(reasons(arguments, &folders));
+    let held = (!arguments.dry_run).then(|| lock::hold(&bin.dir, arguments.remove)).transpose()?;
     let mut folder = bin.look(&known).map_err(|err| format!("read {}: {err}", bin.dir.display()))?;
     if !arguments.names.is_empty() {
         folder.stale.clear();
@@ -81,6 +83,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     drop(stage);
     let Some(planned) = planned else { return Ok(code) };
     let mut lines = cluster::Files::write(&planned, arguments.dry_run)?;
+    drop(held);
     lines.extend(planned.remarks);
     let list = planned.list.filter(|_| !arguments.dry_run);
     lines.extend(list.and_then(|list| ready::remark(&bin, &list)));
