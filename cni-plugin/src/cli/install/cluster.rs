@@ -3,6 +3,7 @@
 use super::PROGRAM;
 use super::folder::Bin;
 use super::network::{Made, Site};
+use super::place;
 use super::root::{Presence, Root};
 use braid_core::cni::Json;
 use braid_core::k8s::takeover;
@@ -30,7 +31,7 @@ pub(super) struct Files {
     #[arg(long, value_name = "URL", requires = "kubeconfig")]
     server: Option<String>,
     /// Also write this conflist, which attaches pods to the networks of their annotations; the first other configuration
-    /// of its folder is the default network; `auto` is 00-braid.conflist in the runtime's folder
+    /// of its folder is the default network, so its name must sort before; `auto` is 00-braid.conflist in the runtime's folder
     #[arg(long, value_name = "PATH", requires = "kubeconfig")]
     conflist: Option<PathBuf>,
     /// The folder of the node's `/`: --kubeconfig, --conflist and --program are the node's paths
@@ -63,7 +64,7 @@ impl Files {
         };
         Self {
             kubeconfig: path(&self.kubeconfig, "braid.d/kubeconfig"),
-            conflist: path(&self.conflist, "00-braid.conflist"),
+            conflist: path(&self.conflist, place::NAME),
             ..self.clone()
         }
     }

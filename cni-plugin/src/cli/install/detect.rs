@@ -93,9 +93,7 @@ const RUNTIMES: [Runtime; 6] = [
 
 /// Chooses the folders of the runtime that runs, of several the first one; without a configuration known folders.
 pub(in crate::cli) fn folders(root: &Root) -> Folders {
-    let mut all: Vec<(&Runtime, &str, Found)> = RUNTIMES.iter().filter_map(|runtime| found(runtime, root)).collect();
-    all.sort_by_key(|(runtime, ..)| !is_here(root, runtime.socket));
-    if let Some((runtime, file, found)) = all.into_iter().next() {
+    if let Some((runtime, file, found)) = configured(root).into_iter().next() {
         let or = |found: Option<String>, usual: &str| PathBuf::from(found.unwrap_or_else(|| usual.to_owned()));
         let plugins = or(found.plugins, runtime.plugins);
         let is_of_version =
@@ -114,6 +112,23 @@ pub(in crate::cli) fn folders(root: &Root) -> Folders {
         || of(DEFAULT_BIN_DIR, CONF_DIR, "no configuration of a runtime was found".to_owned()),
         |runtime| of(runtime.plugins, runtime.networks, format!("{} has this folder", runtime.name)),
     )
+}
+
+/// The folders of network configurations that the runtimes of the node name, each with the reason; none where no runtime's
+/// configuration is seen.
+pub(super) fn networks(root: &Root) -> Vec<(PathBuf, String)> {
+    let folder = |(runtime, file, found): (&Runtime, &str, Found)| {
+        let folder = found.networks.unwrap_or_else(|| runtime.networks.to_owned());
+        (PathBuf::from(folder), format!("{} says so in {file}", runtime.name))
+    };
+    configured(root).into_iter().map(folder).collect()
+}
+
+/// The runtimes that have a configuration, those that run first.
+fn configured(root: &Root) -> Vec<(&'static Runtime, &'static str, Found)> {
+    let mut all: Vec<_> = RUNTIMES.iter().filter_map(|runtime| found(runtime, root)).collect();
+    all.sort_by_key(|(runtime, ..)| !is_here(root, runtime.socket));
+    all
 }
 
 fn is_here(root: &Root, path: &str) -> bool {

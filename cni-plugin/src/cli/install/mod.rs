@@ -6,6 +6,7 @@ pub(super) mod folder;
 mod lock;
 mod mounts;
 mod network;
+mod place;
 pub(super) mod plan;
 mod ready;
 pub(super) mod root;

@@ -1,7 +1,9 @@
 //! The conflist that attaches pods: reads the files that it depends on through `--root`, and refuses a list that can never
 //! work.
 
+use super::detect;
 use super::folder::Bin;
+use super::place;
 use super::plan::Entry;
 use super::root::Presence;
 use braid_core::cni::{Json, NetConf, NetConfList};
@@ -60,9 +62,13 @@ impl Site<'_> {
 
     /// Reads all that the list depends on; the inner error is one that passes.
     fn known(&self) -> Result<Result<Known, String>, String> {
+        place::check_path(self.conflist)?;
         let folder = self.conflist.parent().unwrap_or(Path::new("/"));
+        let names = self.names_of(folder).map_err(|err| format!("read {}: {err}", folder.display()))?;
+        place::check_order(self.conflist, names.first().map(String::as_str))?;
+        self.check_folder(folder, names.is_empty())?;
         let mut files = Vec::new();
-        for name in self.names_of(folder).map_err(|err| format!("read {}: {err}", folder.display()))? {
+        for name in names {
             let path = folder.join(&name);
             files.push((path.display().to_string(), self.read(&path)));
         }
@@ -95,6 +101,31 @@ impl Site<'_> {
             daemon,
             paths,
         }))
+    }
+
+    /// Refuses a folder that no runtime of the node reads. Where none says its folder, one without any configuration is refused
+    /// if the usual one has some.
+    fn check_folder(&self, folder: &Path, is_empty: bool) -> Result<(), String> {
+        let root = &self.bin.root;
+        let is_same = |other: &Path| {
+            let identity = |path: &Path| root.seen(path).canonicalize().ok();
+            other == folder || identity(other).is_some_and(|path| identity(folder) == Some(path))
+        };
+        let said = detect::networks(root);
+        let why = match said.first() {
+            Some((networks, why)) if !said.iter().any(|(networks, _)| is_same(networks)) => {
+                format!("the runtime reads configurations in {}: {why}", networks.display())
+            }
+            Some(_) => return Ok(()),
+            None => {
+                let usual = detect::folders(root).networks;
+                if !is_empty || is_same(&usual) || self.names_of(&usual).map_or(true, |names| names.is_empty()) {
+                    return Ok(());
+                }
+                format!("its folder has no other configuration, {} has", usual.display())
+            }
+        };
+        Err(format!("--conflist {}: {why}", self.conflist.display()))
     }
 
     /// The names of the other configurations of the folder, in the order in which runtimes choose.

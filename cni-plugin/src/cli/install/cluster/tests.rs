@@ -180,3 +180,43 @@ fn a_damaged_file_behind_the_first_is_passed_over_and_links_lead_where_the_nodes
     let text = fs::read_to_string(node.at("/etc/cni/net.d/00-braid.conflist")).expect("a list");
     assert!(text.contains(r#""clusterNetwork": "/etc/cni/net.d/05.conflist""#), "{text}");
 }
+
+#[test]
+fn a_list_that_runtimes_would_not_take_is_refused() {
+    let at = |path: &str| {
+        let mut node = Node::new();
+        node.files.conflist = Some(path.into());
+        node.conf("10-flannel.conflist", r#"{"name":"n","plugins":[{"type":"ptp"}]}"#);
+        node
+    };
+    at("/etc/cni/net.d/99-braid.conflist").refused("runtimes take 10-flannel.conflist");
+    at("/etc/cni/net.d/00-braid.conf").refused("ends with .conflist");
+    at("etc/cni/net.d/00-braid.conflist").refused("an absolute path");
+    let node = at("/etc/cni/net.d/05-braid.conflist");
+    assert!(node.plan().is_ok());
+    // It is taken over, but it stays and comes first.
+    node.conf("00-multus.conf", r#"{"name":"m","type":"multus","delegates":[{"type":"ptp"}]}"#);
+    node.refused("runtimes take 00-multus.conf");
+    // Multus' own list is overwritten.
+    let node = at("/etc/cni/net.d/00-multus.conflist");
+    node.conf("00-multus.conflist", r#"{"name":"m","plugins":[{"type":"multus","delegates":[{"type":"ptp"}]}]}"#);
+    assert!(node.plan().is_ok());
+}
+
+#[test]
+fn a_list_outside_the_folder_of_the_runtime_is_refused() {
+    let mut node = Node::new();
+    let list = r#"{"name":"n","plugins":[{"type":"ptp"}]}"#;
+    node.conf("10-flannel.conflist", list);
+    node.put("/etc/cni/net.d/sub/x", "");
+    node.files.conflist = Some("/etc/cni/net.d/sub/00-braid.conflist".into());
+    node.refused("its folder has no other configuration, /etc/cni/net.d has");
+    node.put("/etc/cni/net.d/sub/10-flannel.conflist", list);
+    assert!(node.plan().is_ok(), "no runtime says its folder");
+    node.put("/etc/containerd/config.toml", "version = 2\n");
+    node.refused("reads configurations in /etc/cni/net.d: containerd says so in /etc/containerd/config.toml");
+    node.put("/etc/crio/crio.conf", "[crio.network]\nnetwork_dir = \"/link\"\n");
+    node.refused("reads configurations in /link: CRI-O");
+    std::os::unix::fs::symlink("/etc/cni/net.d/sub", node.at("/link")).expect("a link");
+    assert!(node.plan().is_ok(), "one of the runtimes reads it");
+}
