@@ -185,6 +185,21 @@ fn status_shows_what_is_attached_and_gc_takes_back_what_is_dead() {
 }
 
 #[test]
+fn gc_leaves_aside_a_configuration_that_is_no_file() {
+    let host = Sandbox::new();
+    fs::create_dir_all("/etc/cni/net.d/multus.d").unwrap();
+    host.run("mkfifo /etc/cni/net.d/10-pipe.conf");
+    std::os::unix::fs::symlink("/dev/zero", "/etc/cni/net.d/20-zero.conf").unwrap();
+    let (code, stdout, stderr) = braid("gc", &Value::Null);
+    assert_eq!((code, stdout.as_str()), (0, "nothing to take back\n"));
+    let mut lines: Vec<&str> = stderr.lines().collect();
+    lines.sort_unstable();
+    let expected = ["10-pipe", "20-zero"]
+        .map(|name| format!("/etc/cni/net.d/{name}.conf: left aside: it is no file of 1048576 bytes at most"));
+    assert_eq!(lines, expected);
+}
+
+#[test]
 fn top_shows_what_passes_a_shaped_interface() {
     let host = Sandbox::new();
     let pod = host.pod("a");

@@ -7,7 +7,8 @@ use braid_core::name::IfName;
 use braid_node::attach::chain::{BRAID, Chain};
 use braid_node::attach::invocation::{Invocation, Wanted};
 use braid_node::ipam::host_local;
-use std::io::Read;
+use braid_node::source::files;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 /// Folders in which foreign plugins are looked up unless `CNI_PATH` says otherwise.
@@ -16,29 +17,36 @@ const PLUGIN_FOLDERS: &str = "/opt/cni/bin:/usr/lib/cni";
 /// Folder in which runtimes have a node's configurations.
 pub(super) const CONF_DIR: &str = "/etc/cni/net.d";
 
-/// The folders that the node's configurations have `host-local` keep leases in. What can't be read has none.
-pub(super) fn folders_of_leases() -> Vec<PathBuf> {
+/// The plugins of the node's configurations, as far as these can be read; what is no file is reported.
+pub(super) fn of_node() -> Vec<NetConf> {
+    let entries = std::fs::read_dir(CONF_DIR).into_iter().flatten().flatten().map(|entry| entry.path());
+    let content = |path: PathBuf| {
+        files::bytes(&path)
+            .inspect_err(|err| {
+                if err.kind() == ErrorKind::InvalidInput {
+                    braid_node::tell!("{}: left aside: {err}", path.display());
+                }
+            })
+            .ok()
+    };
+    let contents = entries.filter(|path| !path.is_dir()).filter_map(content);
+    contents.filter_map(|bytes| plugins_of(&bytes).ok()).flatten().collect()
+}
+
+/// The folders that these have `host-local` keep leases in.
+pub(super) fn folders_of_leases(confs: &[NetConf]) -> Vec<PathBuf> {
     let host_local = |conf: &NetConf| {
         let own = [conf.ipam.as_str(), conf.plugin.as_str()].contains(&"host-local");
         own.then(|| host_local::Config::parse_for_release(conf).ok()).flatten().map(|config| config.path())
     };
-    of_node().filter_map(|conf| of_plugins(conf).ok()).flatten().filter_map(|conf| host_local(&conf)).collect()
+    let plugins = confs.iter().filter_map(|conf| of_plugins(conf.clone()).ok()).flatten();
+    plugins.filter_map(|conf| host_local(&conf)).collect()
 }
 
-/// The node's configurations of type `braid` that attach pods, alone or with other plugins chained behind.
-pub(super) fn of_pods() -> Vec<(NetConf, Settings)> {
-    attaching_pods(of_node()).collect()
-}
-
-fn attaching_pods(plugins: impl IntoIterator<Item = NetConf>) -> impl Iterator<Item = (NetConf, Settings)> {
-    let braid = plugins.into_iter().filter(|conf| conf.plugin == BRAID);
+/// Those of type `braid` that attach pods.
+pub(super) fn of_pods(confs: Vec<NetConf>) -> impl Iterator<Item = (NetConf, Settings)> {
+    let braid = confs.into_iter().filter(|conf| conf.plugin == BRAID);
     braid.filter_map(|conf| Settings::of(&conf).ok().flatten().map(|settings| (conf, settings)))
-}
-
-/// The plugins of the node's configurations, as far as these can be read.
-fn of_node() -> impl Iterator<Item = NetConf> {
-    let files = std::fs::read_dir(CONF_DIR).into_iter().flatten().flatten().map(|entry| entry.path());
-    files.filter_map(|file| plugins_of(&std::fs::read(file).ok()?).ok()).flatten()
 }
 
 /// The plugins of a node's configuration, as a runtime calls them.
@@ -172,7 +180,7 @@ mod tests {
             (r#"{"type":"multus","kubeconfig":"/k","clusterNetwork":"c"}"#.to_owned(), 0),
         ] {
             let list = format!(r#"{{"name":"n","cniVersion":"1.0.0","plugins":[{plugins}]}}"#);
-            let found = attaching_pods(plugins_of(list.as_bytes()).expect("a configuration"));
+            let found = of_pods(plugins_of(list.as_bytes()).expect("a configuration"));
             assert_eq!(found.filter(|(conf, _)| conf.name == "n").count(), expected, "{plugins}");
         }
     }

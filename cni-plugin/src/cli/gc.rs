@@ -2,7 +2,7 @@
 //! of pods that Multus attached before the node went to braid.
 
 use super::{FAILURE, Outcome, SUCCESS, conf, output};
-use braid_core::cni::{Error, Owner};
+use braid_core::cni::{Error, NetConf, Owner};
 use braid_core::k8s::settings::Settings;
 use braid_node::apply::host::{Machine, This};
 use braid_node::attach::del::Leaving;
@@ -29,10 +29,11 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     let machine = This { is_timed: false };
     let records = records(&machine)?;
     let mut folders = leases::folders(&records, &NODE);
-    folders.extend(conf::folders_of_leases());
+    let confs = conf::of_node();
+    folders.extend(conf::folders_of_leases(&confs));
     let mut dead: Vec<Dead> =
         records.into_iter().filter(|record| !is_alive(record)).map(|record| Dead::Recorded(Box::new(record))).collect();
-    dead.extend(noted_by_multus(&machine));
+    dead.extend(noted_by_multus(confs, &machine));
     let outcome = |dead: &Dead| match dead {
         _ if arguments.dry_run => Ok("would be taken back"),
         Dead::Recorded(record) => collect(record, &machine).map(|()| "taken back"),
@@ -80,11 +81,11 @@ impl Dead {
     }
 }
 
-/// The dead pods that Multus noted in the folders that the node's configurations name.
-fn noted_by_multus(machine: &dyn Machine) -> Vec<Dead> {
+/// The dead pods that Multus noted in the folders that these configurations name.
+fn noted_by_multus(confs: Vec<NetConf>, machine: &dyn Machine) -> Vec<Dead> {
     let mut seen = BTreeSet::new();
     let mut dead = Vec::new();
-    for (conf, settings) in conf::of_pods() {
+    for (conf, settings) in conf::of_pods(confs) {
         // Several configurations may name one folder.
         if seen.insert(settings.cni_dir.clone()) {
             let gone = multus::gone(&conf, &conf::plugin_path(), &settings, machine);

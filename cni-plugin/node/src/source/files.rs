@@ -27,12 +27,21 @@ pub fn read(path: &Path) -> Result<Vec<DiskFile>, Error> {
         Ok(_) => vec![path.to_owned()],
     };
     let file = |path: &std::path::PathBuf| {
-        let meta = fs::metadata(path).ok()?;
         let name = path.file_name()?.to_str()?.to_owned();
-        let is_readable = meta.is_file() && meta.len() <= MAX_BYTES;
-        is_readable.then(|| fs::read(path).ok()).flatten().map(|bytes| DiskFile { name, bytes })
+        bytes(path).ok().map(|bytes| DiskFile { name, bytes })
     };
     Ok(paths.iter().filter_map(file).collect())
+}
+
+/// The content of a file. [`io::ErrorKind::InvalidInput`] for a FIFO, a device or a folder, whose reading might not end, and
+/// for a file that is too large.
+pub fn bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let meta = fs::metadata(path)?;
+    if !meta.is_file() || meta.len() > MAX_BYTES {
+        let sentence = format!("it is no file of {MAX_BYTES} bytes at most");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, sentence));
+    }
+    fs::read(path)
 }
 
 /// The plugins in a folder beside their list, by libcni's rule: all files of that ending, each of which has to be readable.
@@ -54,11 +63,7 @@ pub fn plugins(folder: &Path) -> Result<Vec<DiskFile>, Error> {
         if !name.ends_with(PLUGIN) || entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             continue;
         }
-        let meta = fs::metadata(&path).map_err(|err| fail(&path, &err))?;
-        if !meta.is_file() || meta.len() > MAX_BYTES {
-            return Err(fail(&path, &io::Error::other(format!("it is no file of {MAX_BYTES} bytes at most"))));
-        }
-        files.push(DiskFile { name, bytes: fs::read(&path).map_err(|err| fail(&path, &err))? });
+        files.push(DiskFile { name, bytes: bytes(&path).map_err(|err| fail(&path, &err))? });
     }
     Ok(files)
 }

@@ -9,6 +9,7 @@ use braid_core::cni::Json;
 use braid_core::k8s::takeover;
 use braid_node::attach::chain::BRAID;
 use braid_node::source::api::Access;
+use braid_node::source::files;
 use clap::Args;
 use serde_json::json;
 use std::fs::{self, OpenOptions};
@@ -170,7 +171,7 @@ impl Files {
 
 /// Says which plugins of others the list has: without it the runtime does not run them.
 fn lost_entries(list: &Path) -> Option<String> {
-    let json = Json::parse(&fs::read(list).ok()?, "the list").ok()?;
+    let json = Json::parse(&files::bytes(list).ok()?, "the list").ok()?;
     let kinds = takeover::plugins_of(&json).iter().filter_map(|plugin| plugin.get("type")?.as_str());
     let others: Vec<&str> = kinds.filter(|kind| *kind != BRAID).collect();
     let sentence = "go with it; their installers must add them to the configuration that follows";
@@ -179,7 +180,7 @@ fn lost_entries(list: &Path) -> Option<String> {
 
 fn is_written(path: &Path, text: &str) -> bool {
     let mode = fs::metadata(path).map(|meta| meta.permissions().mode() & 0o7777);
-    mode.is_ok_and(|mode| mode == MODE) && fs::read(path).is_ok_and(|bytes| bytes == text.as_bytes())
+    mode.is_ok_and(|mode| mode == MODE) && files::bytes(path).is_ok_and(|bytes| bytes == text.as_bytes())
 }
 
 /// A call that reads it finds the old one or the new one, whole.

@@ -15,6 +15,7 @@ use braid_core::plugins;
 use braid_core::plugins::meta::flannel::{FLANNEL, subnet_file};
 use braid_node::attach::chain::BRAID;
 use braid_node::ipam;
+use braid_node::source::files;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
@@ -47,12 +48,12 @@ pub(super) struct Site<'a> {
 impl Site<'_> {
     /// Makes the list and judges it; an error is one that does not pass by itself.
     pub(super) fn list(&self) -> Result<Made, String> {
-        let known = match self.known()? {
+        let mut remarks = Vec::new();
+        let known = match self.known(&mut remarks)? {
             Ok(known) => known,
             Err(missing) => return Ok(Made::NotYet(missing)),
         };
         let list = takeover::list(&known).map_err(|err| err.to_string())?;
-        let mut remarks = Vec::new();
         let waits = self.judge(&list, &mut remarks).map_err(|err| format!("{}: {err}", known.first.path))?;
         Ok(waits.map_or_else(
             || Made::Text(list.pretty() + "\n", remarks),
@@ -61,26 +62,30 @@ impl Site<'_> {
     }
 
     /// Reads all that the list depends on; the inner error is one that passes.
-    fn known(&self) -> Result<Result<Known, String>, String> {
+    fn known(&self, remarks: &mut Vec<String>) -> Result<Result<Known, String>, String> {
         place::check_path(self.conflist)?;
         let folder = self.conflist.parent().unwrap_or(Path::new("/"));
         let names = self.names_of(folder).map_err(|err| format!("read {}: {err}", folder.display()))?;
         place::check_order(self.conflist, names.first().map(String::as_str))?;
         self.check_folder(folder, names.is_empty())?;
-        let mut files = Vec::new();
-        for name in names {
-            let path = folder.join(&name);
-            files.push((path.display().to_string(), self.read(&path)));
-        }
-        let mut files = files.into_iter();
-        let Some((path, first)) = files.next() else {
+        let mut paths = names.into_iter().map(|name| folder.join(name));
+        let Some(path) = paths.next() else {
             return Ok(Err(format!("{}: no configuration of a default network yet", folder.display())));
         };
+        self.check_kind(&path).map_err(|err| format!("read {}: {err}", path.display()))?;
         // It may be half written.
-        let first = match first {
-            Ok(json) => Conf { path, json },
+        let first = match self.read(&path) {
+            Ok(json) => Conf { path: path.display().to_string(), json },
             Err(err) => return Ok(Err(err)),
         };
+        let mut others = Vec::new();
+        for path in paths {
+            if let Err(err) = self.check_kind(&path) {
+                remarks.push(format!("{}: left aside: {err}", path.display()));
+            } else if let Ok(json) = self.read(&path) {
+                others.push(Conf { path: path.display().to_string(), json });
+            }
+        }
         let daemon = self.read(&folder.join(DAEMON)).ok();
         let texts = takeover::paths(&first.json, daemon.as_ref());
         let paths: BTreeMap<String, String> =
@@ -95,7 +100,7 @@ impl Site<'_> {
             own: self.conflist.display().to_string(),
             kubeconfig: self.kubeconfig.display().to_string(),
             named: named.collect(),
-            others: files.filter_map(|(path, json)| Some(Conf { path, json: json.ok()? })).collect(),
+            others,
             former: self.read(self.conflist).ok(),
             first,
             daemon,
@@ -132,7 +137,12 @@ impl Site<'_> {
     fn names_of(&self, folder: &Path) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(self.bin.root.seen(folder))? {
-            let Ok(name) = entry?.file_name().into_string() else { continue };
+            let entry = entry?;
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            // Runtimes pass over folders.
+            if entry.file_type()?.is_dir() {
+                continue;
+            }
             if is_conf(&name) && self.conflist.file_name().is_none_or(|own| own != name.as_str()) {
                 names.push(name);
             }
@@ -142,8 +152,17 @@ impl Site<'_> {
     }
 
     fn read(&self, path: &Path) -> Result<Json, String> {
-        let bytes = fs::read(self.bin.root.seen(path)).map_err(|err| format!("read {}: {err}", path.display()))?;
+        let bytes = files::bytes(&self.bin.root.seen(path));
+        let bytes = bytes.map_err(|err| format!("read {}: {err}", path.display()))?;
         Json::parse(&bytes, &path.display().to_string()).map_err(|err| err.to_string())
+    }
+
+    /// Refuses what is no file, or too large. Any other reason not to read it may pass.
+    fn check_kind(&self, path: &Path) -> io::Result<()> {
+        match files::bytes(&self.bin.root.seen(path)) {
+            Err(err) if err.kind() == io::ErrorKind::InvalidInput => Err(err),
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 
     /// The node's own path of one that a container of Multus has: as it is, or without the place of its mount. The folder of
@@ -180,7 +199,7 @@ impl Site<'_> {
         let entries = fs::read_dir(seen).into_iter().flatten().flatten();
         let file = |entry: fs::DirEntry| {
             let name = entry.file_name().into_string().ok()?;
-            let bytes = fs::read(self.bin.root.seen(&folder.join(&name))).ok()?;
+            let bytes = files::bytes(&self.bin.root.seen(&folder.join(&name))).ok()?;
             Some(DiskFile { name, bytes })
         };
         entries.filter_map(file).collect()
@@ -253,7 +272,7 @@ impl Site<'_> {
                     let files = self.files(path);
                     on_disk::first_of_folder(name, &files).and_then(|network| self.with_beside(network, path))
                 } else {
-                    let bytes = fs::read(&seen).map_err(|err| format!("read {name}: {err}"))?;
+                    let bytes = files::bytes(&seen).map_err(|err| format!("read {name}: {err}"))?;
                     let (file, folder) = (DiskFile { name: name.clone(), bytes }, path.parent().unwrap_or(path));
                     on_disk::of_file(name, &file).and_then(|network| self.with_beside(network, folder))
                 }

@@ -220,3 +220,32 @@ fn a_list_outside_the_folder_of_the_runtime_is_refused() {
     std::os::unix::fs::symlink("/etc/cni/net.d/sub", node.at("/link")).expect("a link");
     assert!(node.plan().is_ok(), "one of the runtimes reads it");
 }
+
+#[test]
+fn what_is_not_a_file_is_refused_as_the_first_and_left_aside_behind_it() {
+    let node = Node::new();
+    let fifo = |name: &str| {
+        let path = node.at("/etc/cni/net.d").join(name);
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::from_bits_truncate(0o600)).expect("a FIFO");
+    };
+    node.conf("10.conflist", r#"{"name":"n","plugins":[{"type":"ptp"}]}"#);
+    node.put("/etc/cni/net.d/05.conflist/x", "a folder is not a configuration");
+    for name in ["20.conf", "00-braid.conflist", "note"] {
+        fifo(name);
+    }
+    std::os::unix::fs::symlink("/dev/zero", node.at("/etc/cni/net.d/30.conf")).expect("a link");
+    let planned = node.plan().expect("planned");
+    let expected = "/etc/cni/net.d/20.conf: left aside: it is no file of 1048576 bytes at most";
+    assert_eq!(planned.remarks, [expected]);
+    assert!(planned.list.is_some_and(|list| list.contains("/etc/cni/net.d/10.conflist")));
+    assert_eq!(node.write().len(), 2, "the list takes the place of the FIFO");
+    assert_eq!(node.write(), [""; 0]);
+    fifo("01.conf");
+    node.refused("read /etc/cni/net.d/01.conf: it is no file of");
+    fs::remove_file(node.at("/etc/cni/net.d/01.conf")).expect("removed");
+    let multus = |keys: &str| format!(r#"{{"name":"m","type":"multus",{keys}}}"#);
+    node.conf("01.conf", &multus(r#""clusterNetwork":"/etc/cni/net.d/20.conf""#));
+    node.refused("read /etc/cni/net.d/20.conf: it is no file of");
+    node.conf("01.conf", &multus(r#""clusterNetwork":"net","confDir":"/etc/cni/net.d""#));
+    assert!(node.plan().is_ok(), "a name is looked for in the files of the folder");
+}
