@@ -90,9 +90,27 @@ fn a_path_that_the_node_has_no_program_at_is_refused_and_nothing_changes() {
     refused(&["--bin-dir", BIN, "--program", "/run/bin/bridge"], elsewhere);
     refused(&["--bin-dir", BIN, "--program", "braid"], "absolute path of 253 bytes");
     refused(&["--bin-dir", BIN, "--root", "/etc"], elsewhere);
+    refused(&["--bin-dir", "/run/bin/../bin"], "the names would start /run/bin/../bin/braid: give the path without");
+    for more in [&[][..], &["--remove"]] {
+        refused(&[&["--root", "/run/nosuch", "--bin-dir", "/run/nosuch/bin"], more].concat(), "--root /run/nosuch: ");
+    }
+    assert!(!fs::exists("/run/nosuch").unwrap());
     refused(&["--bin-dir", "/run/bin/with blank"], "without blanks");
     refused(&["--bin-dir", &format!("/run/{}", "x/".repeat(130))], "253 bytes");
     before.assert_same(&host.state());
+    assert_eq!(fs::read_dir(BIN).unwrap().count(), 2);
+}
+
+#[test]
+fn a_directory_under_the_name_of_a_plugin_is_refused_and_nothing_changes() {
+    let _host = Sandbox::new();
+    fs::create_dir_all("/run/bin/bridge").unwrap();
+    fs::write("/run/bin/ptp", "a plugin").unwrap();
+    refused(&["--bin-dir", BIN], "/run/bin/bridge is a directory");
+    assert_eq!(fs::read_dir(BIN).unwrap().count(), 2);
+    install(&["--names", "ptp"]);
+    install(&["--remove"]);
+    assert_eq!(fs::read_to_string("/run/bin/ptp").unwrap(), "a plugin");
     assert_eq!(fs::read_dir(BIN).unwrap().count(), 2);
 }
 

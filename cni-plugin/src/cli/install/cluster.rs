@@ -82,7 +82,7 @@ impl Files {
         let Some(kubeconfig) = &self.kubeconfig else { return Ok(planned) };
         planned.files.push((self.seen(kubeconfig), self.text_of_kubeconfig()?));
         let token = self.credentials.as_ref().map(|folder| folder.join("token"));
-        if let Some(token) = token.filter(|token| self.root().presence(token) == Presence::Missing) {
+        if let Some(token) = token.filter(|token| Root::new(&self.root).presence(token) == Presence::Missing) {
             planned.remarks.push(format!("{} is not there yet; pods with networks start once it is", token.display()));
         }
         if let Some(conflist) = &self.conflist {
@@ -113,8 +113,12 @@ impl Files {
         Ok(done)
     }
 
-    /// Removes them, the conflist first: no configuration names a file that is gone.
+    /// Removes them, the conflist first: no configuration names a file that is gone. A conflist of others is refused.
     pub(super) fn remove(&self, is_dry_run: bool) -> Outcome {
+        if let (Some(list), Some(kubeconfig)) = (&self.conflist, &self.kubeconfig) {
+            let list = self.seen(list);
+            refuse_others(&list, kubeconfig).map_err(|err| format!("remove {}: {err}", list.display()))?;
+        }
         let mut done: Vec<String> = self.conflist.iter().filter_map(|path| lost_entries(&self.seen(path))).collect();
         for path in self.conflist.iter().chain(&self.kubeconfig).map(|path| self.seen(path)) {
             let removed = if is_dry_run { fs::symlink_metadata(&path).map(drop) } else { fs::remove_file(&path) };
@@ -133,9 +137,12 @@ impl Files {
         Ok(done)
     }
 
-    /// The node's file system.
-    pub(super) fn root(&self) -> Root {
-        Root::new(&self.root)
+    /// The node's file system, which must be there.
+    pub(super) fn root(&self) -> Result<Root, String> {
+        let failed = |err: io::Error| format!("--root {}: {err}", self.root.display());
+        let meta = fs::metadata(&self.root).map_err(failed)?;
+        let is_folder = if meta.is_dir() { Ok(()) } else { Err(io::ErrorKind::NotADirectory.into()) };
+        is_folder.map(|()| Root::new(&self.root)).map_err(failed)
     }
 
     /// The folder of the kubeconfig, where it is not the one of all configurations.
@@ -146,7 +153,7 @@ impl Files {
 
     /// The node's path as this process sees it.
     fn seen(&self, path: &Path) -> PathBuf {
-        self.root().seen(path)
+        Root::new(&self.root).seen(path)
     }
 
     fn text_of_kubeconfig(&self) -> Result<String, String> {
@@ -167,6 +174,25 @@ impl Files {
         });
         Ok(format!("{kubeconfig:#}\n"))
     }
+}
+
+/// Refuses a file that is not the list which names this kubeconfig; none is fine.
+fn refuse_others(list: &Path, kubeconfig: &Path) -> Result<(), String> {
+    if fs::symlink_metadata(list).is_err_and(|err| err.kind() == io::ErrorKind::NotFound) {
+        return Ok(());
+    }
+    let not_own = |why: String| format!("it is not a list that {PROGRAM} wrote: {why}");
+    let bytes = files::bytes(list).map_err(|err| not_own(err.to_string()))?;
+    let json = Json::parse(&bytes, "the list").map_err(|err| not_own(err.to_string()))?;
+    let text = |plugin: &Json, key: &str| plugin.get(key).and_then(Json::as_str).map(str::to_owned);
+    let is_own = |plugin: &Json| {
+        let named = text(plugin, "kubeconfig").is_some_and(|path| Path::new(&path) == kubeconfig);
+        named && text(plugin, "type").as_deref() == Some(BRAID)
+    };
+    if json.get("type").is_none() && takeover::plugins_of(&json).iter().any(is_own) {
+        return Ok(());
+    }
+    Err(not_own(format!("it has no plugin of type {BRAID:?} with the kubeconfig {}", kubeconfig.display())))
 }
 
 /// Says which plugins of others the list has: without it the runtime does not run them.

@@ -107,7 +107,7 @@ impl Bin {
             return self.link(name, &fs::read_link(&path)?);
         }
         if !found.is_file() {
-            return Ok(Entry::Other);
+            return Ok(if found.is_dir() { Entry::Directory } else { Entry::Other });
         }
         let script = executable::script(&self.program).unwrap_or_default();
         // Only files of this length are read whole: this program is long.

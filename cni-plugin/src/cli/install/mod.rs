@@ -19,7 +19,7 @@ use plan::Action;
 use root::{Presence, Root};
 use stage::Stage;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// Folder in which runtimes look for plugins.
 pub(super) const DEFAULT_BIN_DIR: &str = "/opt/cni/bin";
@@ -56,7 +56,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         return Err(format!("--names: braid can't take the place of {unknown:?}; it knows {}", known.join(", ")).into());
     }
     let names: Vec<&str> = known.iter().copied().filter(|name| wants(arguments, name)).collect();
-    let root = arguments.files.root();
+    let root = arguments.files.root()?;
     let folders = detect::folders(&root);
     let files = arguments.files.chosen(&folders.networks);
     let bin = bin(arguments, &folders.plugins, root)?;
@@ -67,8 +67,11 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         folder.stale.clear();
     }
     let actions = if arguments.remove { plan::remove(&folder, &names) } else { plan::install(&folder, &names) };
-    // A configuration that can never work is refused before anything changes.
+    // A configuration that can never work is refused before anything changes, as is a directory in the way.
     let planned = if arguments.remove { None } else { Some(files.plan(&bin, &names)?) };
+    if let Some(name) = plan::obstacle(&folder, &names).filter(|_| !arguments.remove) {
+        return Err(format!("{} is a directory: remove it, or name others by --names", bin.at(&name).display()).into());
+    }
     let mut stage = None;
     // No configuration names a program that is not there.
     if arguments.remove {
@@ -160,6 +163,9 @@ fn refuse_other_path(bin: &Bin) -> Result<(), String> {
     };
     if braid_node::sys::executable::script(&bin.program).is_none() {
         return Err(format!("--program {program}: {}", stage::UNREADABLE));
+    }
+    if bin.program.components().any(|part| part == Component::ParentDir) {
+        return Err(format!("the names would start {program}: give the path without \"..\""));
     }
     let identity = |path: &Path| std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
     let seen = bin.root.seen(folder);

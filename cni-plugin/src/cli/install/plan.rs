@@ -20,6 +20,8 @@ pub(in crate::cli) enum Entry {
     Former,
     /// Another plugin.
     Other,
+    /// No plugin, and in the way of one.
+    Directory,
     /// A link to a program of many names, which the folder has under this name now.
     Alias(String),
     /// A link of others to a file that is gone.
@@ -95,12 +97,22 @@ impl Folder {
     fn free(&self, name: &str) -> Vec<Action> {
         let (name, backup) = (name.to_owned(), backup_of(name));
         match self.entry(&backup) {
-            Entry::None => vec![Action::Remove(name)],
+            Entry::None | Entry::Directory => vec![Action::Remove(name)],
             Entry::Alias(to) => vec![Action::Link(name, to.clone()), Action::Remove(backup)],
             Entry::Dangling => vec![Action::Remove(name), Action::Remove(backup)],
             Entry::Ours | Entry::Former | Entry::Other => vec![Action::PutBack(name)],
         }
     }
+}
+
+/// The directory that is in the way of a name, or of the plugin that is kept for it.
+pub(super) fn obstacle(folder: &Folder, names: &[&str]) -> Option<String> {
+    let of_name = |name: &&str| match folder.entry(name) {
+        Entry::Directory => Some((*name).to_owned()),
+        Entry::Other | Entry::Alias(_) => Some(backup_of(name)).filter(|name| *folder.entry(name) == Entry::Directory),
+        Entry::Ours | Entry::Former | Entry::Dangling | Entry::None => None,
+    };
+    names.iter().find_map(of_name)
 }
 
 /// The program first, so that every name can be started at any time. The plugin that is kept is the last one that another
@@ -114,7 +126,7 @@ pub(super) fn install(folder: &Folder, names: &[&str]) -> Vec<Action> {
         match folder.entry(name) {
             Entry::Ours => continue,
             Entry::Other | Entry::Alias(_) => actions.push(Action::Keep((*name).to_owned())),
-            Entry::Former | Entry::Dangling | Entry::None => {}
+            Entry::Former | Entry::Dangling | Entry::Directory | Entry::None => {}
         }
         actions.push(Action::Script((*name).to_owned()));
     }
@@ -139,7 +151,8 @@ pub(super) fn remove(folder: &Folder, names: &[&str]) -> Vec<Action> {
     let mut actions: Vec<Action> = all.flat_map(|name| folder.free(name)).collect();
     // Another installer has taken this name since: the plugin that was kept is older.
     let lost = names.iter().filter(|name| !matches!(folder.entry(name), Entry::None) && !is_own(name));
-    let lost = lost.map(|name| backup_of(name)).filter(|backup| *folder.entry(backup) != Entry::None);
+    let lost = lost.map(|name| backup_of(name));
+    let lost = lost.filter(|backup| !matches!(folder.entry(backup), Entry::None | Entry::Directory));
     actions.extend(lost.map(Action::Remove));
     let is_freed = |name: &String| names.contains(&name.as_str()) || folder.stale.contains(name);
     let own = folder.entries.iter().filter(|(_, entry)| entry.is_own()).map(|(name, _)| name);
@@ -235,5 +248,16 @@ mod tests {
             ..folder(&[("bridge", Entry::Other), ("bridge.before-braid", Entry::Other)])
         };
         assert_eq!(texts(&remove(&lost, &["bridge"])), ["remove bridge.before-braid"]);
+    }
+    #[test]
+    fn a_directory_in_the_way_is_found_and_a_removal_leaves_it() {
+        let two = [("bridge", Entry::Directory), ("ptp", Entry::Ours), ("ptp.before-braid", Entry::Directory)];
+        let two = folder(&two);
+        assert_eq!(obstacle(&two, &["ptp", "bridge"]).as_deref(), Some("bridge"));
+        assert_eq!(obstacle(&two, &["ptp"]), None, "nothing is to be kept");
+        assert_eq!(texts(&remove(&two, &["bridge", "ptp"])), ["remove ptp", "remove .braid.names", "remove braid"]);
+        let kept = folder(&[("ptp", Entry::Other), ("ptp.before-braid", Entry::Directory)]);
+        assert_eq!(obstacle(&kept, &["ptp"]).as_deref(), Some("ptp.before-braid"));
+        assert_eq!(texts(&remove(&kept, &["ptp"])), ["remove .braid.names", "remove braid"]);
     }
 }

@@ -95,7 +95,8 @@ fn files_are_roots_alone_and_a_second_time_there_is_nothing_to_do() {
     assert!(text.contains(r#""tokenFile": "/var/lib/kubelet/x/token""#), "{text}");
     assert_eq!(node.write(), [""; 0]);
     assert_eq!(fs::read_dir(&folder).expect("a folder").count(), 3);
-    let chained = r#"{"plugins":[{"type":"braid"},{"type":"istio-cni"}]}"#;
+    let own = r#"{"type":"braid","kubeconfig":"/etc/cni/net.d/braid.d/kubeconfig"}"#;
+    let chained = &format!(r#"{{"plugins":[{own},{{"type":"istio-cni"}}]}}"#);
     node.conf("00-braid.conflist", chained);
     let removed = node.files.remove(false).expect("removed");
     assert!(removed.len() == 3 && removed[0].contains("istio-cni go with it"), "{removed:?}");
@@ -248,4 +249,35 @@ fn what_is_not_a_file_is_refused_as_the_first_and_left_aside_behind_it() {
     node.refused("read /etc/cni/net.d/20.conf: it is no file of");
     node.conf("01.conf", &multus(r#""clusterNetwork":"net","confDir":"/etc/cni/net.d""#));
     assert!(node.plan().is_ok(), "a name is looked for in the files of the folder");
+}
+
+#[test]
+fn a_removal_deletes_no_list_of_others() {
+    let node = Node::new();
+    for text in [
+        "a note",
+        r#"{"name":"n","plugins":[{"type":"ptp"}]}"#,
+        r#"{"name":"n","plugins":[{"type":"braid","plugins":[{"type":"ptp"}]}]}"#,
+        r#"{"name":"n","plugins":[{"type":"braid","kubeconfig":"/another"}]}"#,
+        r#"{"name":"n","type":"braid","kubeconfig":"/etc/cni/net.d/braid.d/kubeconfig"}"#,
+    ] {
+        node.conf("00-braid.conflist", text);
+        node.conf("braid.d/kubeconfig", "kept");
+        let why = node.files.remove(false).expect_err(text).to_string();
+        assert!(why.contains("net.d/00-braid.conflist: it is not a list that braid wrote: "), "{why}");
+        assert!(node.at("/etc/cni/net.d/braid.d/kubeconfig").exists());
+        assert_eq!(fs::read_to_string(node.at("/etc/cni/net.d/00-braid.conflist")).expect("the list"), text);
+    }
+}
+
+#[test]
+fn a_root_that_is_not_a_folder_is_refused() {
+    let mut node = Node::new();
+    assert!(node.files.root().is_ok());
+    node.files.root = node.at("/nosuch");
+    let expected = format!("--root {}: No such file", node.files.root.display());
+    assert!(node.files.root().is_err_and(|err| err.starts_with(&expected)));
+    node.put("/file", "");
+    node.files.root = node.at("/file");
+    assert!(node.files.root().is_err_and(|err| err.ends_with("not a directory")));
 }
