@@ -67,11 +67,13 @@ impl Site<'_> {
         let folder = self.conflist.parent().unwrap_or(Path::new("/"));
         let names = self.names_of(folder).map_err(|err| format!("read {}: {err}", folder.display()))?;
         place::check_order(self.conflist, names.first().map(String::as_str))?;
-        self.check_folder(folder, names.is_empty())?;
+        let elsewhere = self.elsewhere(folder, names.is_empty());
         let mut paths = names.into_iter().map(|name| folder.join(name));
         let Some(path) = paths.next() else {
-            return Ok(Err(format!("{}: no configuration of a default network yet", folder.display())));
+            let why = elsewhere.map_or_else(String::new, |why| format!("; {why}"));
+            return Ok(Err(format!("{}: no configuration of a default network yet{why}", folder.display())));
         };
+        remarks.extend(elsewhere.map(|why| format!("--conflist {}: {why}", self.conflist.display())));
         self.check_kind(&path).map_err(|err| format!("read {}: {err}", path.display()))?;
         // It may be half written.
         let first = match self.read(&path) {
@@ -108,29 +110,22 @@ impl Site<'_> {
         }))
     }
 
-    /// Refuses a folder that no runtime of the node reads. Where none says its folder, one without any configuration is refused
-    /// if the usual one has some.
-    fn check_folder(&self, folder: &Path, is_empty: bool) -> Result<(), String> {
+    /// Why no runtime of the node may read this folder: those whose configuration is seen name others or, if none is seen, only
+    /// the usual folder has networks. Not an error, because the node's runtime may be another one.
+    fn elsewhere(&self, folder: &Path, is_empty: bool) -> Option<String> {
         let root = &self.bin.root;
         let is_same = |other: &Path| {
             let identity = |path: &Path| root.seen(path).canonicalize().ok();
             other == folder || identity(other).is_some_and(|path| identity(folder) == Some(path))
         };
         let said = detect::networks(root);
-        let why = match said.first() {
-            Some((networks, why)) if !said.iter().any(|(networks, _)| is_same(networks)) => {
-                format!("the runtime reads configurations in {}: {why}", networks.display())
-            }
-            Some(_) => return Ok(()),
-            None => {
-                let usual = detect::folders(root).networks;
-                if !is_empty || is_same(&usual) || self.names_of(&usual).map_or(true, |names| names.is_empty()) {
-                    return Ok(());
-                }
-                format!("its folder has no other configuration, {} has", usual.display())
-            }
-        };
-        Err(format!("--conflist {}: {why}", self.conflist.display()))
+        if let Some((networks, why)) = said.first() {
+            let is_read = said.iter().any(|(networks, _)| is_same(networks));
+            return (!is_read).then(|| format!("the runtime reads configurations in {}: {why}", networks.display()));
+        }
+        let usual = detect::folders(root).networks;
+        let has_networks = self.names_of(&usual).is_ok_and(|names| !names.is_empty());
+        (is_empty && has_networks && !is_same(&usual)).then(|| format!("{} has some", usual.display()))
     }
 
     /// The names of the other configurations of the folder, in the order in which runtimes choose.
