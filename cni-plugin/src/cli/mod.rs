@@ -16,6 +16,8 @@ mod gc;
 mod install;
 mod lint;
 mod manifests;
+mod names;
+mod outcome;
 mod output;
 mod plan;
 mod pod;
@@ -26,18 +28,10 @@ mod trial;
 
 use braid_core::cni::Version;
 use braid_core::cni::version::about;
-use braid_core::plugins;
-use braid_node::ipam;
 use clap::{CommandFactory, Parser, Subcommand};
+use names::drop_in_names;
+use outcome::{FAILURE, Outcome, SUCCESS};
 use std::ffi::OsString;
-
-/// Exit status of a face that did what it was asked.
-const SUCCESS: u8 = 0;
-/// Exit status of one that did not.
-const FAILURE: u8 = 1;
-
-/// The exit status of a face; an error is one sentence for standard error.
-type Outcome = Result<u8, Box<dyn std::error::Error>>;
 
 /// Attaches containers to networks: a CNI plugin with its tools.
 #[derive(Debug, Parser)]
@@ -98,9 +92,4 @@ fn told(outcome: Outcome) -> u8 {
         braid_node::tell!("braid: {err}");
         FAILURE
     })
-}
-
-/// The names of reference plugins whose place the program takes.
-fn drop_in_names() -> impl Iterator<Item = &'static str> {
-    plugins::TYPES.iter().chain(ipam::TYPES).copied()
 }

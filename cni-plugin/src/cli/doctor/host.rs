@@ -127,7 +127,7 @@ fn set_aside(folder: &Path) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::install::PROGRAM;
+    use crate::cli::names::PROGRAM;
     use std::os::unix::fs::symlink;
 
     #[test]

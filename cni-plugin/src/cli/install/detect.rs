@@ -1,11 +1,13 @@
 //! The folders of the node's container runtime: as its configuration says, else known ones.
 
-use super::DEFAULT_BIN_DIR;
 use super::root::{Presence, Root};
 use crate::cli::conf::CONF_DIR;
 use std::fs;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
+
+/// Folder in which runtimes look for plugins.
+const DEFAULT_BIN_DIR: &str = "/opt/cni/bin";
 
 /// Folders of a runtime, as the node has them.
 #[derive(Debug, Clone, PartialEq, Eq)]

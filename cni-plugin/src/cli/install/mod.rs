@@ -12,7 +12,8 @@ mod ready;
 pub(super) mod root;
 mod stage;
 
-use super::{Outcome, SUCCESS, drop_in_names, output};
+use super::names::{PROGRAM, drop_in_names};
+use super::{Outcome, SUCCESS, output};
 use clap::Args;
 use folder::Bin;
 use plan::Action;
@@ -21,10 +22,6 @@ use stage::Stage;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-/// Folder in which runtimes look for plugins.
-pub(super) const DEFAULT_BIN_DIR: &str = "/opt/cni/bin";
-/// The program's own name.
-pub(super) const PROGRAM: &str = "braid";
 /// Names that a plugin of others has, which its `DaemonSet` copies there whenever it starts.
 const WRITTEN_BY_OTHERS: &[&str] = &["flannel"];
 
