@@ -1,11 +1,9 @@
 //! The command line.
 
-use crate::conflist::Conflist;
+use crate::options::Common;
 use crate::{hostport, pods, shaping};
-use anyhow::{Context, Result, bail};
-use clap::{Parser, Subcommand, ValueEnum};
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use anyhow::{Result, bail};
+use clap::{Parser, Subcommand};
 
 /// Measure how long CNI plugins take to attach and detach a pod, several directories of plugins side by side and beside
 /// the kernel's own floor.
@@ -62,57 +60,6 @@ pub(crate) enum Other {
     Pods(pods::cli::Args),
 }
 
-/// Options of all measurements.
-#[derive(clap::Args)]
-pub(crate) struct Common {
-    /// A directory of plugins and how to call it in the report; repeat to compare
-    #[arg(long, value_name = "NAME=DIR", required = true)]
-    pub(crate) plugins: Vec<Named>,
-    /// A network to attach to; repeat for several. `NAME=FILE` after a comma gives one directory a list of its own
-    #[arg(long, value_name = "FILE[,NAME=FILE]…", required = true)]
-    pub(crate) conflist: Vec<Network>,
-    /// The directories of which the better one in each figure is what the others are compared with; the first one unless
-    /// given
-    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
-    baseline: Vec<String>,
-    /// Write all figures to this file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
-}
-
-/// A directory of plugins with the list that it is called by.
-pub(crate) struct Contender<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) dir: PathBuf,
-    pub(crate) conflist: Conflist,
-}
-
-/// `NAME=VALUE`; the value is a path unless said otherwise.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Named<T = PathBuf> {
-    pub(crate) name: String,
-    pub(crate) value: T,
-}
-
-/// The conflist of all directories, and those that some use instead.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Network {
-    common: PathBuf,
-    own: Vec<Named>,
-}
-
-impl Network {
-    /// The file for the plugins called `name`.
-    pub(crate) fn file(&self, name: &str) -> &Path {
-        self.own.iter().find(|own| own.name == name).map_or(&self.common, |own| &own.value)
-    }
-
-    /// The network's name in reports: the common file's name without its ending.
-    pub(crate) fn label(&self) -> String {
-        self.common.file_stem().unwrap_or_default().to_string_lossy().into_owned()
-    }
-}
-
 impl Cli {
     /// Refuses what clap can't see: names that don't exist, numbers that measure nothing.
     pub(crate) fn check(&self) -> Result<()> {
@@ -123,82 +70,9 @@ impl Cli {
     }
 }
 
-impl Common {
-    /// Refuses conflists and baselines of no directory.
-    pub(crate) fn check(&self) -> Result<()> {
-        let own = self.conflist.iter().flat_map(|network| &network.own).map(|own| &own.name);
-        self.check_names(own.chain(&self.baseline))
-    }
-
-    /// Refuses a name that stands for no directory.
-    pub(crate) fn check_names<'a>(&self, mut names: impl Iterator<Item = &'a String>) -> Result<()> {
-        match names.find(|name| self.plugins.iter().all(|plugins| plugins.name != **name)) {
-            Some(unknown) => bail!("\"{unknown}\" is none of the --plugins"),
-            None => Ok(()),
-        }
-    }
-
-    /// Names of the directories that the others are compared with.
-    pub(crate) fn baselines(&self) -> Vec<String> {
-        let first = self.plugins.first().filter(|_| self.baseline.is_empty());
-        self.baseline.iter().chain(first.map(|first| &first.name)).cloned().collect()
-    }
-
-    /// All directories, for one network.
-    pub(crate) fn contenders<'a>(&'a self, network: &Network) -> Result<Vec<Contender<'a>>> {
-        let contender = |Named { name, value: path }: &'a Named| {
-            let dir = path.canonicalize().with_context(|| format!("plugins {name}: {}", path.display()))?;
-            Ok(Contender { name, dir, conflist: Conflist::read(network.file(name))? })
-        };
-        self.plugins.iter().map(contender).collect()
-    }
-}
-
-/// The word of a value on the command line.
-pub(crate) fn word(value: &impl ValueEnum) -> String {
-    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-}
-
-impl<T: From<String>> FromStr for Named<T> {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let (name, value) = text.split_once('=').with_context(|| format!("\"{text}\" is not NAME=VALUE"))?;
-        if name.is_empty() || name == crate::run::FLOOR {
-            bail!("\"{name}\" can't be a name here");
-        }
-        Ok(Named { name: name.to_owned(), value: value.to_owned().into() })
-    }
-}
-
-impl FromStr for Network {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let mut parts = text.split(',');
-        let common = parts.next().unwrap_or_default().into();
-        Ok(Network { common, own: parts.map(Named::from_str).collect::<Result<_>>()? })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_directory_may_have_a_conflist_of_its_own() {
-        let network: Network = "dir/chain.conflist,braid=one.conflist".parse().unwrap();
-        assert_eq!(network.file("ref"), Path::new("dir/chain.conflist"));
-        assert_eq!(network.file("braid"), Path::new("one.conflist"));
-        assert_eq!(network.label(), "chain");
-    }
-
-    #[test]
-    fn plugins_need_a_name_that_is_not_the_floor() {
-        let refused = |text: &str| Named::<PathBuf>::from_str(text).unwrap_err().to_string();
-        assert_eq!(refused("/opt/cni/bin"), "\"/opt/cni/bin\" is not NAME=VALUE");
-        assert_eq!(refused("floor=/opt/cni/bin"), "\"floor\" can't be a name here");
-    }
 
     #[test]
     fn baselines_must_be_measured_too_and_the_first_directory_is_one_by_itself() {

@@ -8,6 +8,8 @@ use std::net::Ipv4Addr;
 use std::os::fd::AsFd as _;
 use std::time::Instant;
 
+/// Name of the kernel's own row.
+pub(crate) const FLOOR: &str = "floor";
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 
 /// A bridge in the calling thread's network namespace at which pods are attached.

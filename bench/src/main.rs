@@ -23,9 +23,11 @@ mod hostport;
 mod lease;
 mod netlink;
 mod node;
+mod options;
 mod pods;
 mod ports;
 mod programs;
+mod read;
 mod report;
 mod run;
 mod shaping;
@@ -35,7 +37,6 @@ mod strace;
 mod traffic;
 mod verify;
 
-use anyhow::{Context, Result};
 use clap::Parser as _;
 use std::process::ExitCode;
 
@@ -54,8 +55,4 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn read(file: &str) -> Result<String> {
-    std::fs::read_to_string(file).with_context(|| format!("read {file}"))
 }

@@ -1,7 +1,7 @@
 //! Figures of all contenders: compared with each other, as a table and as JSON.
 
-use crate::cli::Common;
-use crate::run::FLOOR;
+use crate::floor::FLOOR;
+use crate::options::Common;
 use crate::stats::Spread;
 use anyhow::{Context, Error, Result};
 use comfy_table::{CellAlignment, Table, presets};
@@ -89,7 +89,7 @@ pub(crate) struct Machine {
 impl Machine {
     /// This machine. Warns if other work shows in the figures.
     pub(crate) fn observe() -> Result<Self> {
-        let text = crate::read("/proc/loadavg")?;
+        let text = crate::read::read("/proc/loadavg")?;
         let load = text.split(' ').next().unwrap_or_default().parse();
         let load = load.with_context(|| format!("/proc/loadavg: \"{}\"", text.trim()))?;
         if load > 0.5 {
@@ -97,7 +97,7 @@ impl Machine {
                 "warning: other work runs on this machine (load {load}): the figures are high, and ratios are off as well"
             );
         }
-        let kernel = crate::read("/proc/sys/kernel/osrelease")?.trim().to_owned();
+        let kernel = crate::read::read("/proc/sys/kernel/osrelease")?.trim().to_owned();
         Ok(Self { kernel, cpus: std::thread::available_parallelism()?.get(), load })
     }
 }

@@ -1,15 +1,14 @@
 //! Attachment latency: every setting, all contenders taking turns in it.
 
-use crate::cli::{Cli, Contender};
+use crate::cli::Cli;
+use crate::floor::FLOOR;
+use crate::options::Contender;
 use crate::programs;
 use crate::report::{Beside, Cell, Column, Figures, Machine, Report, Row};
 use crate::site::{Burst, Held, Plugins, Site};
 use crate::stats::float;
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
-
-/// Name of the kernel's own row.
-pub(crate) const FLOOR: &str = "floor";
 
 const MS: &str = "ms";
 /// Time of a burst for each of its calls.

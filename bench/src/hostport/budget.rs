@@ -2,8 +2,8 @@
 
 use super::{CONNECTIONS, GOODPUT};
 use crate::budget::{Bound, Budget};
+use crate::floor::FLOOR;
 use crate::report::{Beside, Report, Row};
-use crate::run::FLOOR;
 
 /// Connections and goodput with the fewest ports, over the best baseline's. The rest is noise.
 const OF_BASELINE: f64 = 0.97;

@@ -1,6 +1,6 @@
 //! The command line of `braid-bench hostport`.
 
-use crate::cli::Common;
+use crate::options::Common;
 use anyhow::{Result, bail};
 use std::time::Duration;
 

@@ -18,9 +18,10 @@ mod goodput;
 mod site;
 
 use crate::budget::judge;
-use crate::cli::Contender;
+use crate::floor::FLOOR;
+use crate::options::Contender;
 use crate::report::{Beside, Cell, Column, Figures, Machine, Report, Row};
-use crate::run::{FLOOR, order, progress};
+use crate::run::{order, progress};
 use crate::stats::{Spread, float};
 use crate::traffic::{Protocol, rr};
 use anyhow::{Context, Result};

@@ -2,8 +2,8 @@
 
 use super::{ADD, DEL, MS};
 use crate::budget::{Bound, Budget};
+use crate::floor::FLOOR;
 use crate::report::Report;
-use crate::run::FLOOR;
 
 /// Names of directories that have budgets.
 const BRAID: &str = "braid";

@@ -1,6 +1,6 @@
 //! The command line of `braid-bench pods`.
 
-use crate::cli::{Common, Named};
+use crate::options::{Common, Named};
 use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -13,9 +13,10 @@ pub(crate) mod cli;
 
 use crate::budget::judge;
 use crate::conflist::Conflist;
+use crate::floor::FLOOR;
 use crate::programs;
 use crate::report::{Beside, Cell, Column, Figures, Machine, Report, Row};
-use crate::run::{FLOOR, order, progress};
+use crate::run::{order, progress};
 use crate::site::{Burst, Held, Plugins, Site};
 use anyhow::{Context, Result};
 use cli::Args;

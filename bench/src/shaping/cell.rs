@@ -1,6 +1,6 @@
 //! Cells: the combinations of what is varied, and the part of a rate that can arrive as payload.
 
-use crate::cli::word;
+use crate::options::word;
 use crate::traffic::{DATAGRAM, Protocol};
 use anyhow::{Context, Error, Result};
 use clap::ValueEnum;

@@ -1,7 +1,7 @@
 //! The command line of `braid-bench shaping`.
 
 use super::cell::{Cell, Direction, Family, Rate};
-use crate::cli::Common;
+use crate::options::Common;
 use crate::traffic::Protocol;
 use anyhow::{Result, bail};
 

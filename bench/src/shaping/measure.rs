@@ -5,7 +5,7 @@ use super::cli::Args;
 use super::segments::Segments;
 use super::{CPU, GOODPUT, OF_IDEAL, RESENT, RR_P50, RR_P99};
 use crate::attached::Attached;
-use crate::cli::Contender;
+use crate::options::Contender;
 use crate::report::Figures;
 use crate::stats::Spread;
 use crate::traffic::cpu::Moment;

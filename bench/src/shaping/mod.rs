@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn congestion(args: &Args) -> Result<String> {
     match &args.congestion {
         Some(given) => Ok(given.clone()),
-        None => Ok(crate::read("/proc/sys/net/ipv4/tcp_congestion_control")?.trim().to_owned()),
+        None => Ok(crate::read::read("/proc/sys/net/ipv4/tcp_congestion_control")?.trim().to_owned()),
     }
 }
 

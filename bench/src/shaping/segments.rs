@@ -16,7 +16,7 @@ pub(crate) struct Segments {
 
 impl Segments {
     pub(crate) fn of(netns: &File) -> Result<Self> {
-        let read = |name| in_netns(netns, || crate::read(&format!("/proc/thread-self/net/{name}")));
+        let read = |name| in_netns(netns, || crate::read::read(&format!("/proc/thread-self/net/{name}")));
         let (snmp, netstat) = (read("snmp")?, read("netstat")?);
         Self::parse(&snmp, &netstat).context("/proc/net has no counters of TCP")
     }

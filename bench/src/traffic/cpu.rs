@@ -18,7 +18,7 @@ pub(crate) struct Moment {
 
 impl Moment {
     pub(crate) fn now() -> Result<Self> {
-        let text = crate::read("/proc/stat")?;
+        let text = crate::read::read("/proc/stat")?;
         let (idle, processors) = parse(&text).context("/proc/stat has no line `cpu` as proc(5) says")?;
         Ok(Self { at: Instant::now(), idle, processors })
     }
