@@ -7,15 +7,14 @@ mod services;
 use crate::leftovers::{self, Traces};
 use crate::pods;
 use anyhow::{Context, Result, bail, ensure};
-use ask::{Asker, Question};
-use std::fmt::{Display, Formatter};
+use ask::{Asker, Protocol, Question};
+use manifests::APP;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 use xtask::cluster::wait;
 use xtask::cluster::{Cluster, Node};
 use xtask::sh;
 
-const APP: &str = pods::HOST_PORT;
 /// The host port of three pods, as in the end-to-end test of Kubernetes for pods "with same hostPort but different
 /// hostIP and protocol".
 const PORT: u16 = 54323;
@@ -25,21 +24,6 @@ const TCP: &str = "host-port-tcp";
 const UDP: &str = "host-port-udp";
 /// Longest time until kube-proxy has started, and until deleted objects are gone from a node.
 const LIMIT: Duration = Duration::from_secs(20);
-
-#[derive(Clone, Copy, PartialEq)]
-enum Protocol {
-    Tcp,
-    Udp,
-}
-
-impl Display for Protocol {
-    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Tcp => "tcp",
-            Self::Udp => "udp",
-        })
-    }
-}
 
 /// Makes pods with host ports and Services, asks them from everywhere, deletes all, and looks for what is left. What
 /// fails is not deleted, so that one can look at it.

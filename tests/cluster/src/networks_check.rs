@@ -13,26 +13,21 @@ mod dhcp;
 mod kills;
 mod manifests;
 mod rights;
+mod steps;
 mod times;
 mod traffic;
 mod types;
 
 use crate::hostport_check::await_kube_proxy;
-use crate::leftovers::{self, Traces};
 use crate::pods;
 use anyhow::{Context, Result, bail, ensure};
-use serde_json::Value;
-use std::time::{Duration, Instant};
-use xtask::cluster::{Cluster, Node, deploy, wait};
-use xtask::sh;
+use steps::{APP, LIMIT, await_nothing_left, create, end, get, traces};
+use xtask::cluster::{Cluster, Node, deploy};
 
-const APP: &str = pods::NETWORKS;
 /// Pods that are attached by the reference plugins' names, before the nodes know of other networks.
 const EARLIER: u16 = 4;
 /// Pods at once in the brief form.
 const FEW: u16 = 8;
-/// Longest time until the runtimes have forgotten what a call that was cut short left. The kubelet collects once a minute.
-const LIMIT: Duration = Duration::from_mins(2);
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -89,41 +84,4 @@ fn at_once(cluster: &Cluster, nodes: [Node; 2], count: u16) -> Result<()> {
     println!("{count} pods with three networks Ready after {seconds:.1} s");
     attached::check(cluster, (APP, nodes), manifests::names)?;
     end(cluster, nodes)
-}
-
-/// Creates pods and waits until all are Ready; the seconds that it took.
-fn create(cluster: &Cluster, pods: &[Value]) -> Result<f64> {
-    let mut watch = pods::Watch::start(cluster, APP)?;
-    let start = Instant::now();
-    cluster.create(pods)?;
-    watch.until("became Ready", pods.len(), pods::is_ready)?;
-    Ok(start.elapsed().as_secs_f64())
-}
-
-/// Deletes all pods of the check, and waits until nothing is left of them.
-fn end(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
-    let traces = traces(cluster, nodes)?;
-    pods::delete(cluster, "pod", APP)?;
-    await_nothing_left(cluster, &traces)
-}
-
-fn traces(cluster: &Cluster, nodes: [Node; 2]) -> Result<Vec<(Node, Traces)>> {
-    nodes.into_iter().map(|node| Ok((node, Traces::of(cluster, node, APP)?))).collect()
-}
-
-fn await_nothing_left(cluster: &Cluster, traces: &[(Node, Traces)]) -> Result<()> {
-    let start = Instant::now();
-    wait::eventually(LIMIT, || {
-        traces.iter().try_for_each(|(node, traces)| leftovers::ensure_none(cluster, *node, traces))
-    })?;
-    let pods: usize = traces.iter().map(|(_, traces)| traces.pods).sum();
-    let seconds = start.elapsed().as_secs_f64();
-    println!("nothing left of {pods} pods after {seconds:.1} s: {}, elements for host ports", leftovers::KINDS);
-    Ok(())
-}
-
-/// An object of the API server.
-fn get(cluster: &Cluster, words: &[&str]) -> Result<Value> {
-    let text = sh::read(cluster.kubectl(["get", "-o", "json"]).args(words))?;
-    serde_json::from_str(&text).with_context(|| format!("parse {}", words.join(" ")))
 }

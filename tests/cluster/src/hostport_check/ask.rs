@@ -1,12 +1,27 @@
 //! Requests to an address and port, from a place in or beside the cluster.
 
-use super::Protocol;
 use anyhow::{Context, Result, bail};
 use std::fmt::{Display, Formatter};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::Command;
 use xtask::cluster::{CONTROL_PLANE, Cluster, Node, in_netns};
 use xtask::sh;
+
+/// Protocol of a request.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Protocol {
+    Tcp,
+    Udp,
+}
+
+impl Display for Protocol {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+        })
+    }
+}
 
 /// Debian's, because pods have its folder: see [`super::manifests`].
 pub(super) const PYTHON: &str = "/usr/bin/python3";

@@ -1,13 +1,13 @@
 //! The pods and Services of the check. Every pod answers TCP and UDP with its name; busybox has nothing that answers UDP,
 //! so the pods are given Debian's Python by a mount.
 
-use super::ask::PYTHON;
-use super::{APP, Protocol};
+use super::ask::{PYTHON, Protocol};
 use crate::pods;
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
 use xtask::cluster::Node;
 
+pub(super) const APP: &str = pods::HOST_PORT;
 /// The port of every pod.
 const PORT: u16 = 8080;
 /// The port of every Service.

@@ -1,0 +1,50 @@
+//! Steps that several parts of the check take.
+
+use crate::leftovers::{self, Traces};
+use crate::pods;
+use anyhow::{Context, Result};
+use serde_json::Value;
+use std::time::{Duration, Instant};
+use xtask::cluster::{Cluster, Node, wait};
+use xtask::sh;
+
+pub(super) const APP: &str = pods::NETWORKS;
+/// Longest time until the runtimes have forgotten what a call that was cut short left. The kubelet collects once a minute.
+pub(super) const LIMIT: Duration = Duration::from_mins(2);
+
+/// Creates pods and waits until all are Ready; the seconds that it took.
+pub(super) fn create(cluster: &Cluster, pods: &[Value]) -> Result<f64> {
+    let mut watch = pods::Watch::start(cluster, APP)?;
+    let start = Instant::now();
+    cluster.create(pods)?;
+    watch.until("became Ready", pods.len(), pods::is_ready)?;
+    Ok(start.elapsed().as_secs_f64())
+}
+
+/// Deletes all pods of the check, and waits until nothing is left of them.
+pub(super) fn end(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
+    let traces = traces(cluster, nodes)?;
+    pods::delete(cluster, "pod", APP)?;
+    await_nothing_left(cluster, &traces)
+}
+
+pub(super) fn traces(cluster: &Cluster, nodes: [Node; 2]) -> Result<Vec<(Node, Traces)>> {
+    nodes.into_iter().map(|node| Ok((node, Traces::of(cluster, node, APP)?))).collect()
+}
+
+pub(super) fn await_nothing_left(cluster: &Cluster, traces: &[(Node, Traces)]) -> Result<()> {
+    let start = Instant::now();
+    wait::eventually(LIMIT, || {
+        traces.iter().try_for_each(|(node, traces)| leftovers::ensure_none(cluster, *node, traces))
+    })?;
+    let pods: usize = traces.iter().map(|(_, traces)| traces.pods).sum();
+    let seconds = start.elapsed().as_secs_f64();
+    println!("nothing left of {pods} pods after {seconds:.1} s: {}, elements for host ports", leftovers::KINDS);
+    Ok(())
+}
+
+/// An object of the API server.
+pub(super) fn get(cluster: &Cluster, words: &[&str]) -> Result<Value> {
+    let text = sh::read(cluster.kubectl(["get", "-o", "json"]).args(words))?;
+    serde_json::from_str(&text).with_context(|| format!("parse {}", words.join(" ")))
+}
