@@ -1,6 +1,6 @@
 //! One call of a plugin, as a runtime makes it.
 
-use crate::{binary, sandbox};
+use crate::{binary, plugins};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Write};
@@ -203,7 +203,7 @@ impl Call {
         if let Some(file) = &self.file {
             return (file.clone(), file.parent().unwrap_or(Path::new("/")).to_owned());
         }
-        (sandbox::install(&self.plugin), PathBuf::from(sandbox::PLUGINS))
+        (plugins::install(&self.plugin), PathBuf::from(plugins::PLUGINS))
     }
 }
 

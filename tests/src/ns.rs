@@ -30,7 +30,7 @@ impl Ns {
         File::create_new(path).expect("mount point of a network namespace");
         let mount = || {
             unshare(CloneFlags::CLONE_NEWNET).expect("new network namespace");
-            crate::sandbox::bind(Path::new("/proc/thread-self/ns/net"), path);
+            crate::mounts::bind(Path::new("/proc/thread-self/ns/net"), path);
         };
         std::thread::scope(|scope| scope.spawn(mount).join()).expect("thread of a new network namespace");
         Self { name: name.to_owned(), path: path.to_owned(), file: None }

@@ -3,7 +3,9 @@
 use crate::binary;
 use crate::call::Call;
 use crate::journal;
+use crate::mounts::{bind, bind_all, tmpfs};
 use crate::ns::Ns;
+pub use crate::plugins::PLUGINS;
 use crate::real_host::RealHost;
 use crate::state::{self, State};
 use nix::mount::{MsFlags, mount};
@@ -12,15 +14,12 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::Value;
 use std::cell::RefCell;
 use std::fs::{self, File};
-use std::io::ErrorKind;
 use std::ops::Deref;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Instant;
 
-/// Where a sandbox has its plugins, as links to the `braid` under test.
-pub const PLUGINS: &str = "/run/cni-bin";
 /// Where it has its containers' namespaces.
 const NAMESPACES: &str = "/run/netns";
 /// Where it keeps what it covered.
@@ -169,15 +168,6 @@ pub fn cgroup2() -> Option<PathBuf> {
     usual.into_iter().find(|path| path.join("cgroup.controllers").exists())
 }
 
-/// Makes `plugin` callable in the sandbox.
-pub(crate) fn install(plugin: &str) -> PathBuf {
-    let path = Path::new(PLUGINS).join(plugin);
-    match symlink(binary::braid(), &path) {
-        Err(err) if err.kind() != ErrorKind::AlreadyExists => panic!("link {}: {err}", path.display()),
-        _ => path,
-    }
-}
-
 /// Covers what a test could change with something empty that only this mount namespace sees.
 fn cover() {
     let none: Option<&str> = None;
@@ -211,21 +201,6 @@ fn cover_one(folder: &str, hidden: &[&str]) {
             symlink(covered.join(&name), Path::new(folder).join(&name)).expect("link to what is covered");
         }
     }
-}
-
-fn tmpfs(at: &Path) {
-    mount(Some("tmpfs"), at, Some("tmpfs"), MsFlags::empty(), Some("mode=755")).expect("tmpfs");
-}
-
-pub(crate) fn bind(from: &Path, to: &Path) {
-    let none: Option<&str> = None;
-    mount(Some(from), to, none, MsFlags::MS_BIND, none).expect("bind mount");
-}
-
-/// The same with all that is mounted below.
-fn bind_all(from: &Path, to: &Path) {
-    let none: Option<&str> = None;
-    mount(Some(from), to, none, MsFlags::MS_BIND | MsFlags::MS_REC, none).expect("bind mounts");
 }
 
 /// Processes that were started in this sandbox and still run.
