@@ -1,42 +1,19 @@
 //! `cargo xtask bench`: braid beside the reference plugins, judged by budgets.
 
+mod budget;
 mod cluster;
+mod command;
 mod latency;
 mod pods;
 
 use crate::{build, dist, sh, tools};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
+use budget::judge;
+pub(crate) use command::Args;
+use command::{bench, conflist, conflist_path};
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
 const SHAPED: [&str; 4] = ["shaped-bridge", "shaped-ptp", "shaped-macvlan", "shaped-ipvlan"];
-
-#[derive(clap::Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
-pub(crate) struct Args {
-    /// Get the reference plugins and strace, and measure nothing
-    #[arg(long)]
-    setup: bool,
-    /// ADDs and DELs to time for each directory in each setting
-    #[arg(long, default_value_t = 60)]
-    runs: usize,
-    /// Measure what `bandwidth` does to traffic instead of attachment latency
-    #[arg(long)]
-    shaping: bool,
-    /// Measure what the host ports of `portmap` do to traffic instead of attachment latency
-    #[arg(long, conflicts_with = "shaping")]
-    hostport: bool,
-    /// Measure a pod with networks of an API server, beside Multus, instead of single networks
-    #[arg(long, conflicts_with_all = ["shaping", "hostport"])]
-    pods: bool,
-    /// Measure sixty pods at once on a real Kubernetes instead of single attachments
-    #[arg(long, conflicts_with_all = ["shaping", "hostport", "pods"])]
-    cluster: bool,
-    /// Fail when a budget is not kept
-    #[arg(long)]
-    enforce: bool,
-}
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     sh::apt(&[("strace", "strace")])?;
@@ -74,41 +51,4 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     // A node's is that of flannel's own DaemonSet.
     std::os::unix::fs::symlink("braid", braid.join("flannel")).context("link flannel's name")?;
     judge(&latency::budgets(args.runs, &reference, &braid, &out)?, args.enforce)
-}
-
-/// The bench with directories of plugins and a file for its figures.
-fn bench(plugins: &[(&str, &Path)], json: &Path, verb: Option<&str>) -> Result<Command> {
-    let mut bench = Command::new(build::package("braid-bench", "braid-bench")?);
-    bench.args(verb).args(plugins.iter().map(|(name, dir)| format!("--plugins={name}={}", dir.display())));
-    bench.arg("--json").arg(json);
-    Ok(bench)
-}
-
-fn conflist_path(name: &str) -> PathBuf {
-    sh::root().join(format!("bench/conflists/{name}.conflist"))
-}
-
-fn conflist(name: &str) -> String {
-    format!("--conflist={}", conflist_path(name).display())
-}
-
-/// One promise about braid and its measured ratio.
-#[derive(Debug, PartialEq)]
-struct Budget {
-    what: String,
-    ratio: f64,
-    at_most: f64,
-}
-
-fn judge(budgets: &[Budget], enforce: bool) -> Result<()> {
-    eprintln!("\nbudgets (ratios):");
-    for Budget { what, ratio, at_most } in budgets {
-        let verdict = if ratio <= at_most { "pass" } else { "FAIL" };
-        eprintln!("  {verdict}  {what}: {ratio:.3}, at most {at_most:.3}");
-    }
-    let failed = budgets.iter().filter(|budget| budget.ratio > budget.at_most).count();
-    if enforce && failed > 0 {
-        bail!("{failed} of {} budgets not kept", budgets.len());
-    }
-    Ok(())
 }

@@ -98,3 +98,9 @@ pub(crate) fn on_path(program: &str) -> bool {
     let path = std::env::var("PATH").unwrap_or_default();
     path.split(':').chain(["/usr/sbin", "/sbin"]).any(|dir| Path::new(dir).join(program).is_file())
 }
+
+/// A number that differs between commits, so that the crash points tried differ; 0 outside a checkout.
+pub(crate) fn commit_number() -> u64 {
+    let commit = read(&mut cmd("git", ["rev-parse", "HEAD"])).unwrap_or_default();
+    commit.get(..8).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or_default()
+}

@@ -12,6 +12,7 @@
 //! for development, has neither the API server and the cluster nor another kernel, and takes a part of the tests in network
 //! namespaces and of crashes.
 
+mod command;
 pub(crate) mod journal;
 mod lane;
 mod stage;
@@ -20,24 +21,12 @@ use crate::cluster::own;
 use crate::vm::Part;
 use crate::{build, dist, sh, tools};
 use anyhow::{Context, Result};
+pub(crate) use command::Args;
 use lane::Lane;
 use stage::Stage;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    /// The inner loop, five minutes: a quarter of the tests on this kernel, a few of their crash points
-    #[arg(long)]
-    quick: bool,
-    /// Every crash point, Debian's kernels 6.1, 6.12 and newest, and both clusters
-    #[arg(long, conflicts_with = "quick")]
-    all: bool,
-    /// One stage alone, in this process
-    #[arg(long, hide = true)]
-    stage: Option<String>,
-}
 
 /// Programs that the tests call, and their Debian packages.
 const TOOLS: &[(&str, &str)] = &[
@@ -185,7 +174,7 @@ fn part(args: &Args, target: &str) -> Result<()> {
     let list = sh::read(sh::cmd("cargo", ["test"]).args(of_target).args(["--list", "--format", "terse"]))?;
     let all = list.lines().filter_map(|line| line.strip_suffix(": test"));
     let all = all.filter(|name| !name.starts_with(CRASH_OF_PODS)).map(String::from);
-    let offset = usize::try_from(commit_number()).context("the number of a commit")? % QUICK_STEP;
+    let offset = usize::try_from(sh::commit_number()).context("the number of a commit")? % QUICK_STEP;
     let part = Part { offset, step: QUICK_STEP }.of(all.collect());
     println!("{} of the tests of {target}, every {QUICK_STEP}. from {offset} on", part.len());
     let names: Vec<&str> = part.iter().map(String::as_str).collect();
@@ -228,13 +217,7 @@ fn crash_points(args: &Args) -> (u64, u64) {
         Args { quick: true, .. } => QUICK_CRASH_STEP,
         _ => CRASH_STEP,
     };
-    (step, commit_number() % step)
-}
-
-/// A number that differs between commits, so that the crash points tried differ; 0 outside a checkout.
-pub(crate) fn commit_number() -> u64 {
-    let commit = sh::read(&mut sh::cmd("git", ["rev-parse", "HEAD"])).unwrap_or_default();
-    commit.get(..8).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or_default()
+    (step, sh::commit_number() % step)
 }
 
 /// A sample of the tests for which this machine's kernel lacks something, on the newest one; each commit takes others. With
@@ -244,7 +227,7 @@ fn other_kernels(args: &Args) -> Result<()> {
     let mut vm = if args.all {
         sh::xtask(["vm", "--all", "--lacking", "--timeout", "150"])?
     } else {
-        let part = format!("{}/{KERNEL_STEP}", commit_number() % KERNEL_STEP);
+        let part = format!("{}/{KERNEL_STEP}", sh::commit_number() % KERNEL_STEP);
         println!("tests {part} of those left to another kernel: --part {part}");
         sh::xtask(["vm", "newest", "--skipped", &journal.to_string_lossy(), "--part", &part])?
     };

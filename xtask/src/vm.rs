@@ -5,7 +5,7 @@ mod guest;
 mod initrd;
 mod kernel;
 
-use crate::test::{commit_number, journal};
+use crate::test::journal;
 use crate::{dist, sh};
 use anyhow::{Context, Result, bail};
 use kernel::Kernel;
@@ -162,7 +162,7 @@ fn tests(args: &Args) -> Result<Vec<String>> {
     let (netns, crash) = (find("netns")?, find("crash")?);
     let reference = sh::cache().join("reference");
     let step = if args.part.is_some() { SAMPLED_STEP } else { CRASH_STEP };
-    let offset = commit_number() % step;
+    let offset = sh::commit_number() % step;
     let crash = format!("BRAID_CRASH_STEP={step} BRAID_CRASH_OFFSET={offset} {crash}");
     let kinds = ["ipvlan", "vlan", "dummy"];
     let points = kinds.iter().chain(&["netkit", "shaped_bridge_of_netkits"]);

@@ -1,7 +1,7 @@
 //! `cargo xtask bench --cluster`: sixty pods at once on a real Kubernetes, with braid and with the reference chain.
 //! Pods in their node's network, for which no plugin is called, are the comparison.
 
-use super::Budget;
+use super::budget::Budget;
 use crate::cluster::own;
 use crate::sh;
 use anyhow::{Context, Result};

@@ -1,6 +1,7 @@
 //! Attachment latency: runs of the bench, and the ratios of its medians that braid must keep.
 
-use super::{Budget, bench, conflist, conflist_path};
+use super::budget::Budget;
+use super::command::{bench, conflist, conflist_path};
 use crate::sh;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -262,7 +263,7 @@ fn p50(report: &Value, (conflist, (what, count), verb, plugins): Calls<'_>) -> R
 
 #[cfg(test)]
 mod tests {
-    use super::super::judge;
+    use super::super::budget::judge;
     use super::*;
     use serde_json::json;
 

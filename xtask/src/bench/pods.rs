@@ -7,7 +7,7 @@
 //!  braid-bench pods: nodes of thin, thick, braid, … ───┘
 //! ```
 
-use super::{Args, bench, conflist_path};
+use super::command::{Args, bench, conflist_path};
 use crate::cluster::api_server::{ApiServer, PORT};
 use crate::cluster::relay::relay;
 use crate::cluster::{API_SERVER, binaries};

@@ -1,6 +1,6 @@
 //! A stage of a run: a process of its own, which is ended with all that it has started.
 
-use super::Args;
+use super::command::Args;
 use crate::{build, sh};
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File};
