@@ -2,7 +2,8 @@
 
 use super::{Outcome, conf, gc, trial};
 use braid_node::apply::host::This;
-use braid_node::attach::gc::{collect, records};
+use braid_node::attach::del::collect;
+use braid_node::attach::orphans::records;
 use braid_node::store::record::Record;
 use clap::Args;
 

@@ -4,7 +4,7 @@ use super::chain::{From, lease_of};
 use super::del;
 use super::device_file::DeviceFile;
 use super::families::Ask;
-use super::invocation::{Invocation, Place, Wanted, is_foreign, places};
+use super::invocation::{Invocation, Place, Wanted, is_foreign, places, refuse_own};
 use super::liveness::Known;
 use super::planner::Planner;
 use super::routes;
@@ -98,15 +98,6 @@ pub fn open_host(attachment: &Attachment, may_be_own: bool, machine: &dyn Machin
         refuse_own(&*host)?;
     }
     Ok(host)
-}
-
-/// Refuses to work on the plugin's own namespace as if it were a container's.
-pub fn refuse_own(host: &dyn Host) -> Result<(), Error> {
-    if let Some(path) = host.own_netns().map_err(Error::from)? {
-        let sentence = "plugin's netns and netns from CNI_NETNS should not be the same";
-        return Err(Error::netns(format!("{sentence}: {}", path.display())));
-    }
-    Ok(())
 }
 
 /// The record to go on with: a new one, after what an interrupted ADD left is taken back; or, where the chain only

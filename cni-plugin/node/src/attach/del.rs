@@ -1,37 +1,19 @@
 //! DEL: the inverses of the record, newest first; from names alone where no record is left.
 
-use super::add::refuse_own;
 use super::chain::{self, BRAID, Chain};
 use super::forget::forget;
-use super::gc::collect;
-use super::invocation::Wanted;
+use super::invocation::{Leaving, Wanted, refuse_own};
 use super::liveness::Known;
 use super::recorded;
 use super::take_back::TakeBack;
 use crate::apply::host::{Host, Machine};
-use crate::store::record::{Folder, Key, Record};
+use crate::store::record::{Attached, Folder, Key, Record};
 use crate::sys::netns::{NetNs, NetNsError};
-use braid_core::cni::{Attachment, Error, NetConf, Request};
+use braid_core::cni::{Attachment, Error, Json, NetConf, Request};
 use braid_core::name::Ns;
 use braid_core::plan::step::Step;
 use braid_core::plan::thing::Thing;
 use braid_core::plan::undo::undo;
-use std::path::PathBuf;
-
-/// A call whose attachments go.
-#[derive(Debug)]
-pub struct Leaving {
-    /// The key of its record.
-    pub key: Key,
-    /// The container's interface in the first network.
-    pub attachment: Attachment,
-    /// The call's configuration, for what has no record.
-    pub conf: NetConf,
-    /// `CNI_PATH`, split.
-    pub path: Vec<PathBuf>,
-    /// `CNI_NETNS_OVERRIDE`: the container's namespace may be the caller's own.
-    pub netns_override: bool,
-}
 
 /// Detaches the container. What is not there is already detached.
 ///
@@ -157,4 +139,18 @@ pub(super) fn netns_of(attachment: &Attachment) -> Result<Option<NetNs>, Error> 
         Some(Ok(netns)) => Ok(Some(netns)),
         Some(Err(err)) => Err(crate::Error::from(err).into()),
     }
+}
+
+/// DEL with what the record remembers of the call.
+pub fn collect(record: &Record, machine: &dyn Machine) -> Result<(), Error> {
+    let call = || {
+        let lost = || Error::internal("a record of no attachment");
+        let first: &Attached = record.attachments.first().ok_or_else(lost)?;
+        let conf = NetConf::from_json(Json::clone(&first.conf))?;
+        let (key, path) = (record.key.clone(), record.path.clone());
+        Ok(Leaving { key, attachment: record.interface_of(first), conf, path, netns_override: false })
+    };
+    call().and_then(|call| detach(&call, machine)).map_err(|err: Error| {
+        err.context(format!("container {} {}", record.key.owner.container_id, record.key.owner.ifname))
+    })
 }

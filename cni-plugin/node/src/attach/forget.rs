@@ -2,9 +2,9 @@
 //!
 //! The record would have named the networks. The kernel shows the owner of each link and rule, and a lease names its own.
 
-use super::gc::{self, sweep};
 use super::leases::{folders, network_of};
 use super::liveness::Known;
+use super::orphans::{self, sweep};
 use crate::apply::host::{Host, Machine};
 use crate::ipam::host_local;
 use crate::ipam::liveness::owner_of;
@@ -48,7 +48,7 @@ impl<'a> Unowned<'a> {
         if !host.owned(&|text| self.has_text(text)).map_err(Error::from)?.is_empty() {
             return Ok(true);
         }
-        let all = gc::records(machine)?;
+        let all = orphans::records(machine)?;
         Ok(folders(&all, machine.root()).iter().any(|folder| {
             let network = network_of(folder);
             let leases = host_local::read_leases(folder).unwrap_or_default();
@@ -58,7 +58,7 @@ impl<'a> Unowned<'a> {
 
     /// Deletes and releases them all; all errors.
     fn forget(&self, machine: &dyn Machine) -> Vec<Error> {
-        let records = match gc::records(machine) {
+        let records = match orphans::records(machine) {
             Ok(records) => records,
             Err(err) => return vec![err],
         };

@@ -1,19 +1,19 @@
 //! GC: takes back what no valid attachment of the network owns: records, addresses, links and rules.
 
 use super::chain::{BRAID, Chain, From, Work};
-use super::del::{Leaving, detach};
+use super::del::collect;
 use super::forget::forget_unlisted;
 use super::liveness::Known;
+use super::orphans::{records, sweep, sweep_empty};
 use super::recorded::host_locals;
-use crate::apply::executor::OnError;
 use crate::apply::host::{Host, Machine};
 use crate::ipam::liveness::{Liveness, Netns, owner_of};
 use crate::ipam::{Kept, host_local};
 use crate::store::holder::is_alive;
-use crate::store::record::{Attached, Record, foreign};
+use crate::store::record::Record;
 use crate::store::root::Root;
-use braid_core::cni::{Command, Error, Json, NetConf, Owner, Request};
-use braid_core::plan::{Facts, Feature};
+use braid_core::cni::{Command, Error, Owner, Request};
+use braid_core::plan::Feature;
 use std::collections::HashSet;
 use std::time::UNIX_EPOCH;
 
@@ -41,24 +41,6 @@ pub fn gc(request: &Request, chain: &Chain, machine: &dyn Machine) -> Result<(),
     errors.extend(collect_networks([chain], &valid, machine).err());
     errors.extend(sweep_empty(machine));
     Error::joined(&errors)
-}
-
-/// All readable records, and the foreign records of the calls that have no other.
-pub fn records(machine: &dyn Machine) -> Result<Vec<Record>, Error> {
-    let mut records = machine.records().map_err(Error::from)?;
-    let mut foreign = foreign::all(machine.root()).map_err(Error::from)?;
-    foreign.retain(|second| records.iter().all(|record| record.key != second.key));
-    records.append(&mut foreign);
-    Ok(records)
-}
-
-/// Removes what calls that ended early left of folders and files of records; all errors.
-pub fn sweep_empty(machine: &dyn Machine) -> Vec<Error> {
-    [machine.sweep_empty(), foreign::sweep(machine.root())]
-        .into_iter()
-        .filter_map(Result::err)
-        .map(Error::from)
-        .collect()
 }
 
 /// Owners of what GC keeps.
@@ -167,28 +149,4 @@ fn holders(chain: &Chain, valid: &Valid) -> Vec<Owner> {
     let leases = host_locals(chain).flat_map(|(_, config)| host_local::read_leases(&config.path()).unwrap_or_default());
     let owners = leases.filter_map(|lease| owner_of(&lease, chain.network()));
     owners.filter(|owner| valid.has(&owner.container_id)).collect()
-}
-
-/// DEL with what the record remembers of the call.
-pub fn collect(record: &Record, machine: &dyn Machine) -> Result<(), Error> {
-    let call = || {
-        let lost = || Error::internal("a record of no attachment");
-        let first: &Attached = record.attachments.first().ok_or_else(lost)?;
-        let conf = NetConf::from_json(Json::clone(&first.conf))?;
-        let (key, path) = (record.key.clone(), record.path.clone());
-        Ok(Leaving { key, attachment: record.interface_of(first), conf, path, netns_override: false })
-    };
-    call().and_then(|call| detach(&call, machine)).map_err(|err: Error| {
-        err.context(format!("container {} {}", record.key.owner.container_id, record.key.owner.ifname))
-    })
-}
-
-/// Takes away what the kernel shows of owners whose text `is_lost`, of whom no record is left.
-pub(super) fn sweep(is_lost: &dyn Fn(&str) -> bool, host: &mut dyn Host) -> Vec<Error> {
-    let steps = match host.owned(is_lost) {
-        Ok(steps) => steps,
-        Err(err) => return vec![err.into()],
-    };
-    let report = host.execute(&steps, &Facts::default(), OnError::GoOn);
-    report.errors.into_iter().chain(host.sweep().err()).map(Error::from).collect()
 }

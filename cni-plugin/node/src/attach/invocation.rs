@@ -1,14 +1,15 @@
 //! A call of the runtime: a container, and the networks that it is to be attached to.
 
 use super::chain::{Chain, Work};
-use super::del::Leaving;
 use super::device_file::DeviceFile;
+use crate::apply::host::Host;
 use crate::ipam::host_local::claimed;
 use crate::store::record::{Attached, Key, Record};
-use braid_core::cni::{Attachment, Command, Error, Owner, Request};
+use braid_core::cni::{AddResult, Attachment, Command, Error, NetConf, Owner, Request};
 use braid_core::ipam::Claim;
 use braid_core::k8s::ObjectName;
 use braid_core::plan::Feature;
+use braid_core::plugins::Call;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -49,6 +50,21 @@ pub struct Place {
     pub wanted: usize,
     /// Of the plugin in its chain.
     pub item: usize,
+}
+
+/// A call whose attachments go.
+#[derive(Debug)]
+pub struct Leaving {
+    /// The key of its record.
+    pub key: Key,
+    /// The container's interface in the first network.
+    pub attachment: Attachment,
+    /// The call's configuration, for what has no record.
+    pub conf: NetConf,
+    /// `CNI_PATH`, split.
+    pub path: Vec<PathBuf>,
+    /// `CNI_NETNS_OVERRIDE`: the container's namespace may be the caller's own.
+    pub netns_override: bool,
 }
 
 impl Invocation {
@@ -147,4 +163,19 @@ pub fn places(wanted: &[Wanted]) -> Vec<Place> {
 /// True if another program does the work of the plugin at this place.
 pub fn is_foreign(wanted: &[Wanted], place: Place) -> bool {
     matches!(wanted[place.wanted].chain.items[place.item].work, Work::Foreign)
+}
+
+/// Refuses to work on the plugin's own namespace as if it were a container's.
+pub fn refuse_own(host: &dyn Host) -> Result<(), Error> {
+    if let Some(path) = host.own_netns().map_err(Error::from)? {
+        let sentence = "plugin's netns and netns from CNI_NETNS should not be the same";
+        return Err(Error::netns(format!("{sentence}: {}", path.display())));
+    }
+    Ok(())
+}
+
+/// Inputs that a plan may depend on.
+pub fn call<'a>(wanted: &'a Wanted, sandbox: &'a str, prev: Option<&'a AddResult>) -> Call<'a> {
+    let Wanted { chain, attachment, .. } = wanted;
+    Call::new(chain.network(), &attachment.container_id, &attachment.ifname, sandbox, prev)
 }

@@ -22,6 +22,7 @@ pub mod invocation;
 mod last_mac;
 pub mod leases;
 pub mod liveness;
+pub mod orphans;
 pub mod planner;
 pub mod pods;
 pub mod preview;

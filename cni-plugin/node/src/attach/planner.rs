@@ -2,7 +2,7 @@
 
 use super::chain::{From, Item, Work};
 use super::families::Ask;
-use super::invocation::{Place, Wanted};
+use super::invocation::{Place, Wanted, call};
 use super::last_mac;
 use crate::apply::host::Host;
 use crate::apply::transaction::Part;
@@ -224,12 +224,6 @@ impl<'a> Planner<'a> {
             }
         }
     }
-}
-
-/// Inputs that a plan may depend on.
-pub fn call<'a>(wanted: &'a Wanted, sandbox: &'a str, prev: Option<&'a AddResult>) -> Call<'a> {
-    let Wanted { chain, attachment, .. } = wanted;
-    Call::new(chain.network(), &attachment.container_id, &attachment.ifname, sandbox, prev)
 }
 
 /// Reason why the item's container can't have IPv6, where its IPAM may give it and the node has none.

@@ -1,9 +1,8 @@
 //! Attachments that a record describes, read back from it.
 
 use super::chain::{Chain, From};
-use super::del::Leaving;
 use super::flannel;
-use super::invocation::Wanted;
+use super::invocation::{Leaving, Wanted};
 use crate::ipam::host_local;
 use crate::store::record::{Attached, Record};
 use braid_core::cni::{Attachment, Error, Json, NetConf, Owner};

@@ -2,9 +2,8 @@
 
 use super::chain::{From, Work};
 use super::device_file;
-use super::invocation::{Place, Wanted, is_foreign, places};
+use super::invocation::{Place, Wanted, call, is_foreign, places};
 use super::liveness::Known;
-use super::planner::call;
 use crate::apply::executor::OnError;
 use crate::apply::host::Host;
 use crate::store::record::{Attached, Record};

@@ -4,8 +4,7 @@
 //! sysctls. Rules and queues each makes in its own way, and the container's addresses and routes later plugins may have moved.
 
 use super::chain::{From, Work};
-use super::invocation::Wanted;
-use super::planner;
+use super::invocation::{self, Wanted};
 use crate::apply::host::Host;
 use braid_core::cni::{AddResult, Error, IpConfig};
 use braid_core::ipam::Lease;
@@ -17,7 +16,7 @@ use braid_core::plan::thing::{Attr, LinkAttr, LinkRef, Thing};
 pub(super) fn steps(wanted: &Wanted, prev: &AddResult, host: &mut dyn Host) -> Result<Vec<Step>, Error> {
     let Wanted { attachment, chain, .. } = wanted;
     let sandbox = wanted.sandbox();
-    let call = planner::call(wanted, &sandbox, Some(prev)).with_told_host_end();
+    let call = invocation::call(wanted, &sandbox, Some(prev)).with_told_host_end();
     let mut steps = Vec::new();
     for item in &chain.items {
         let Work::Native(plugin) = &item.work else { continue };

@@ -6,9 +6,10 @@ use super::multus;
 use super::publish::pay;
 use crate::apply::host::Machine;
 use crate::attach::chain::{BRAID, Chain};
+use crate::attach::del::collect;
 use crate::attach::forget::forget_unlisted;
 use crate::attach::gc::{self, Valid};
-use crate::attach::{leases, recorded};
+use crate::attach::{leases, orphans, recorded};
 use crate::store::record::Record;
 use braid_core::cni::{Error, Owner, Request};
 use braid_core::k8s::settings::Settings;
@@ -26,11 +27,11 @@ pub fn gc(request: &Request, settings: &Settings, face: &str, machine: &dyn Mach
     };
     let network = &request.conf.name;
     let plugin = Chain::face_of(face, &request.conf);
-    let records = gc::records(machine)?;
+    let records = orphans::records(machine)?;
     let mut folders = leases::folders(&records, machine.root());
     folders.extend(default.iter().flat_map(recorded::host_locals).map(|(_, config)| config.path()));
     let (kept, lost) = gc::split(records, network, plugin, request.conf.valid_attachments.as_deref());
-    let mut errors: Vec<Error> = lost.iter().filter_map(|record| gc::collect(record, machine).err()).collect();
+    let mut errors: Vec<Error> = lost.iter().filter_map(|record| collect(record, machine).err()).collect();
     if let Some(listed) = &request.conf.valid_attachments {
         errors.extend(forget_unlisted(network, plugin, listed, machine));
     }
@@ -54,7 +55,7 @@ pub fn gc(request: &Request, settings: &Settings, face: &str, machine: &dyn Mach
     let valid = Valid { owners, containers: request.conf.valid_attachments.as_ref().map(containers) };
     errors.extend(multus::collect(request, settings, &valid, machine));
     errors.extend(gc::collect_networks(chains.values(), &valid, machine).err());
-    errors.extend(gc::sweep_empty(machine));
+    errors.extend(orphans::sweep_empty(machine));
     errors.extend(claims::free(&folders, settings, machine).err());
     errors.extend(pay_all(&kept, settings, machine).err());
     Error::joined(&errors)

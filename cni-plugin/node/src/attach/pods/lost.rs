@@ -4,8 +4,9 @@
 
 use super::find::Finder;
 use crate::apply::host::{Host, Machine};
-use crate::attach::del::{Leaving, Unrecorded};
+use crate::attach::del::Unrecorded;
 use crate::attach::forget::Unowned;
+use crate::attach::invocation::Leaving;
 use crate::attach::invocation::{Invocation, Wanted};
 use crate::attach::recorded;
 use crate::store::record::Folder;

@@ -2,11 +2,10 @@
 
 use super::{interface, netconf};
 use crate::apply::host::Machine;
-use crate::attach::add::refuse_own;
 use crate::attach::chain::{BRAID, Chain};
-use crate::attach::del::{Leaving, netns_of};
+use crate::attach::del::netns_of;
 use crate::attach::gc::Valid;
-use crate::attach::invocation::Wanted;
+use crate::attach::invocation::{Leaving, Wanted, refuse_own};
 use crate::attach::take_back::TakeBack;
 use crate::ipam::liveness::{Netns, netns_at};
 use braid_core::cni::netconf::is_identifier;

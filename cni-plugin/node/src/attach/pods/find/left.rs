@@ -4,7 +4,7 @@
 use super::{Finder, claims, interface, netconf, of_source};
 use crate::apply::host::Machine;
 use crate::attach::chain::{BRAID, Chain};
-use crate::attach::del::Leaving;
+use crate::attach::invocation::Leaving;
 use crate::attach::invocation::Wanted;
 use crate::attach::pods::devices;
 use crate::attach::recorded::PREV_RESULT;

@@ -1,0 +1,35 @@
+//! What the node has of attachments, whoever asks: records of all kinds, and objects of the kernel that no record names.
+
+use crate::apply::executor::OnError;
+use crate::apply::host::{Host, Machine};
+use crate::store::record::{Record, foreign};
+use braid_core::cni::Error;
+use braid_core::plan::Facts;
+
+/// All readable records, and the foreign records of the calls that have no other.
+pub fn records(machine: &dyn Machine) -> Result<Vec<Record>, Error> {
+    let mut records = machine.records().map_err(Error::from)?;
+    let mut foreign = foreign::all(machine.root()).map_err(Error::from)?;
+    foreign.retain(|second| records.iter().all(|record| record.key != second.key));
+    records.append(&mut foreign);
+    Ok(records)
+}
+
+/// Removes what calls that ended early left of folders and files of records; all errors.
+pub fn sweep_empty(machine: &dyn Machine) -> Vec<Error> {
+    [machine.sweep_empty(), foreign::sweep(machine.root())]
+        .into_iter()
+        .filter_map(Result::err)
+        .map(Error::from)
+        .collect()
+}
+
+/// Takes away what the kernel shows of owners whose text `is_lost`, of whom no record is left.
+pub(super) fn sweep(is_lost: &dyn Fn(&str) -> bool, host: &mut dyn Host) -> Vec<Error> {
+    let steps = match host.owned(is_lost) {
+        Ok(steps) => steps,
+        Err(err) => return vec![err.into()],
+    };
+    let report = host.execute(&steps, &Facts::default(), OnError::GoOn);
+    report.errors.into_iter().chain(host.sweep().err()).map(Error::from).collect()
+}
