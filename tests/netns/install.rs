@@ -61,6 +61,30 @@ fn a_copy_over_one_name_changes_this_name_alone() {
 }
 
 #[test]
+fn a_removal_is_refused_while_a_configuration_starts_the_program_by_its_own_name() {
+    let _host = Sandbox::new();
+    fs::create_dir(BIN).unwrap();
+    install(&[]);
+    let braid_of = json!({"type": "braid", "plugins": [conf::bridge()]});
+    let inner = json!({"type": "multus", "delegates": [{"name": "n", "plugins": [braid_of.clone()]}]});
+    fs::create_dir_all("/etc/cni/net.d").unwrap();
+    for (name, plugin) in [("10-pods.conflist", braid_of), ("20-multus.conflist", inner)] {
+        let path = format!("/etc/cni/net.d/{name}");
+        fs::write(&path, json!({"cniVersion": "1.0.0", "name": "n", "plugins": [plugin]}).to_string()).unwrap();
+        for more in [&[][..], &["--dry-run"]] {
+            let output = braid(&[&["install", "--bin-dir", BIN, "--remove"], more].concat());
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert!(!output.status.success() && said.contains(&path) && said.contains("of type \"braid\""), "{said}");
+            assert!(fs::exists("/run/bin/braid").unwrap() && fs::exists("/run/bin/bridge").unwrap());
+        }
+        install(&["--remove", "--names", "tuning"]);
+        fs::rename(&path, format!("{path}.off")).unwrap();
+    }
+    install(&["--remove"]);
+    assert_eq!(fs::read_dir(BIN).unwrap().count(), 0);
+}
+
+#[test]
 fn links_of_an_earlier_version_work_and_become_scripts() {
     let host = Sandbox::new();
     let pod = host.pod("a");

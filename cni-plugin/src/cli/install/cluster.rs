@@ -2,7 +2,7 @@
 
 use super::PROGRAM;
 use super::folder::Bin;
-use super::network::{Made, Site};
+use super::network::{Made, Site, is_conf};
 use super::place;
 use super::root::{Presence, Root};
 use braid_core::cni::Json;
@@ -12,6 +12,7 @@ use braid_node::source::api::Access;
 use braid_node::source::files;
 use clap::Args;
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -137,6 +138,26 @@ impl Files {
         Ok(done)
     }
 
+    /// Refuses to remove the program while a configuration that stays has it started by its own name: no pod of that network
+    /// could be attached or detached. `networks` is the runtime's folder of configurations.
+    pub(super) fn refuse_in_use(&self, networks: &Path) -> Result<(), String> {
+        let folders: BTreeSet<&Path> =
+            self.conflist.iter().filter_map(|list| list.parent()).chain([networks]).collect();
+        for folder in folders {
+            let entries = fs::read_dir(self.seen(folder)).into_iter().flatten().flatten();
+            let names = entries.filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| is_conf(name));
+            for path in names.map(|name| folder.join(name)).filter(|path| self.conflist.as_ref() != Some(path)) {
+                let content = files::bytes(&self.seen(&path)).ok();
+                if content.is_some_and(|bytes| Json::parse(&bytes, "").is_ok_and(|json| has_own_type(&json))) {
+                    let sentence =
+                        "remove that file first, or name it by --conflist, with --kubeconfig, if install wrote it";
+                    return Err(format!("{} has a plugin of type {BRAID:?}: {sentence}", path.display()));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The node's file system, which must be there.
     pub(super) fn root(&self) -> Result<Root, String> {
         let failed = |err: io::Error| format!("--root {}: {err}", self.root.display());
@@ -193,6 +214,17 @@ fn refuse_others(list: &Path, kubeconfig: &Path) -> Result<(), String> {
         return Ok(());
     }
     Err(not_own(format!("it has no plugin of type {BRAID:?} with the kubeconfig {}", kubeconfig.display())))
+}
+
+/// True if a plugin anywhere in a configuration is this program by its own name.
+fn has_own_type(json: &Json) -> bool {
+    match json {
+        Json::Object(fields) => {
+            json.get("type").and_then(Json::as_str) == Some(BRAID) || fields.iter().any(|(_, json)| has_own_type(json))
+        }
+        Json::Array(items) => items.iter().any(has_own_type),
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => false,
+    }
 }
 
 /// Says which plugins of others the list has: without it the runtime does not run them.

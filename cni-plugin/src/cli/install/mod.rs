@@ -72,6 +72,9 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     let mut stage = None;
     // No configuration names a program that is not there.
     if arguments.remove {
+        if actions.iter().any(|action| matches!(action, Action::Remove(name) if name == PROGRAM)) {
+            files.refuse_in_use(&folders.networks)?;
+        }
         code = code.max(say(files.remove(arguments.dry_run)?));
         if !arguments.dry_run {
             stage::clean(&bin);

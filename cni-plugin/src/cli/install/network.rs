@@ -345,7 +345,7 @@ impl Site<'_> {
     }
 }
 
-fn is_conf(name: &str) -> bool {
+pub(super) fn is_conf(name: &str) -> bool {
     let end = Path::new(name).extension().and_then(|end| end.to_str());
     end.is_some_and(|end| ["conf", "conflist", "json"].contains(&end))
 }
