@@ -203,6 +203,27 @@ fn the_verbs_go_forward_and_del_goes_backward() {
 }
 
 #[test]
+fn a_del_by_the_plugins_own_names_ends_what_the_list_attached() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+    let mapping = json!({"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]});
+    let mut bridge = conf::bridge();
+    bridge["ipMasq"] = json!(true);
+    let list = call(&host, &pod, &json!([bridge, portmap, {"type": "firewall"}])).with("runtimeConfig", mapping);
+    let result = list.add().result();
+    for (name, conf) in [("firewall", json!({})), ("portmap", portmap), ("bridge", bridge)] {
+        let conf = conf.as_object().expect("an object").iter();
+        let named = conf
+            .fold(host.call(name, &pod, json!({"cniVersion": "1.1.0", "name": "net"})), |call, (key, value)| {
+                call.with(key, value.clone())
+            });
+        named.prev(&result).del().ok();
+    }
+    host.assert_nothing_left();
+}
+
+#[test]
 fn gc_without_a_list_asks_no_foreign_plugin_which_would_take_back_all() {
     let host = Sandbox::new();
     let pod = host.pod("a");

@@ -92,10 +92,16 @@ pub fn detach_or(
     if is_recorded { folder.close().map_err(Error::from) } else { detach_names(folder, &call.key, machine) }
 }
 
-/// Detaches what plugins of the network attached by their own names: the network has become one of type `braid` since.
+/// Detaches what the network has of the interface by other records: its configuration has become a list of type `braid` since,
+/// or is no such list any more. Then the plugin that makes the interface ends the record of the list.
 #[cold]
 pub fn detach_names(folder: Folder, key: &Key, machine: &dyn Machine) -> Result<(), Error> {
-    let others = if key.plugin == BRAID { folder.others(key).map_err(Error::from)? } else { Vec::new() };
+    let makes_interface = |chain: &Chain| chain.items.first().is_some_and(|item| item.conf.plugin == key.plugin);
+    let is_list = |record: &Record| {
+        record.key.plugin == BRAID && recorded::chains(record).any(|(_, chain)| makes_interface(&chain))
+    };
+    let mut others = folder.others(key).map_err(Error::from)?;
+    others.retain(|record| key.plugin == BRAID || is_list(record));
     folder.close().map_err(Error::from)?;
     let errors: Vec<Error> = others.iter().filter_map(|record| collect(record, machine).err()).collect();
     Error::joined(&errors)
