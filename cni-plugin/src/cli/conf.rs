@@ -110,6 +110,10 @@ fn call_of(confs: Vec<NetConf>, attachment: &Attachment) -> Result<Invocation, E
     let path = plugin_path();
     let mut confs = confs.into_iter();
     let conf = confs.next().ok_or_else(|| Error::config("no network configuration"))?;
+    if NetConfList::from_braid(&conf)?.is_none() && Settings::of(&conf)?.is_some() {
+        let sentence = "it attaches pods to the networks of their annotations; name the pod's manifest by -f";
+        return Err(Error::config(format!("network {:?}: {sentence}", conf.name)));
+    }
     let attachment = attachment.clone();
     let (command, args) = (Command::Add, attachment.args.clone());
     let request = Request { command, attachment: Some(attachment), path, netns_override: false, conf };
@@ -168,6 +172,14 @@ mod tests {
         assert_eq!(types(&node), ("n".to_owned(), "1.0.0".to_owned(), 2));
         let typed = format!(r#"{{"name":"n","cniVersion":"0.4.0","type":"braid",{plugins}}}"#);
         assert_eq!(types(&typed), ("n".to_owned(), "0.4.0".to_owned(), 2));
+    }
+
+    #[test]
+    fn a_configuration_that_attaches_pods_needs_a_pod() {
+        let conf = parse(br#"{"name":"n","cniVersion":"1.0.0","type":"braid","kubeconfig":"/k","clusterNetwork":"c"}"#);
+        let attachment = attachment("c", "eth0", None, "").expect("an attachment");
+        let refused = call_of(vec![conf.expect("a configuration")], &attachment).expect_err("there is no pod");
+        assert!(refused.msg.ends_with("name the pod's manifest by -f"), "{refused}");
     }
 
     #[test]

@@ -31,6 +31,8 @@ const OF_DAEMON: [&str; 10] = [
     "cniDir",
     "readinessindicatorfile",
 ];
+/// Keys of the program's entry that are made anew.
+const OF_ENTRY: [&str; 5] = ["type", "name", "cniVersion", "kubeconfig", "capabilities"];
 /// Keys of a list that are made anew.
 const OF_LIST: [&str; 4] = ["cniVersion", "name", "plugins", ONLY_INLINED];
 /// With it, a runtime does not append the plugins of the folder with the list's name (CNI 1.1).
@@ -105,7 +107,7 @@ pub fn list(known: &Known) -> Result<Json, Error> {
     let at = plugins.iter().position(is_taken_over);
     let (mut own, before, behind) = match at {
         Some(at) => (taken_over(&plugins[at], known)?, &plugins[..at], &plugins[at + 1..]),
-        None => (naming(&known.first), &[][..], &[][..]),
+        None => (with_settings_of(known.former.as_ref(), naming(&known.first)), &[][..], &[][..]),
     };
     if before.iter().chain(behind).any(attaches_pods) {
         return Err(Error::config(format!("{}: two plugins of the list attach pods to networks", known.first.path)));
@@ -141,6 +143,19 @@ fn naming(network: &Conf) -> Json {
     let mut own =
         Json::object_of([("capabilities", Json::object_of([])), ("clusterNetwork", network.path.as_str().into())]);
     add_capabilities(&mut own, &network.json);
+    own
+}
+
+/// Adds the keys that somebody has put into the entry of the former list. Where Multus' keys are taken over, its file is their
+/// place.
+fn with_settings_of(former: Option<&Json>, mut own: Json) -> Json {
+    let is_own = |plugin: &&Json| plugin.get("type").and_then(Json::as_str) == Some(BRAID);
+    let entry = former.and_then(|list| plugins_of(list).iter().find(is_own));
+    for (key, value) in entry.into_iter().flat_map(Json::fields) {
+        if !OF_ENTRY.contains(&key.as_str()) && !ORIGINS.contains(&key.as_str()) {
+            own.set(key, value.clone());
+        }
+    }
     own
 }
 

@@ -84,7 +84,7 @@ impl Files {
         planned.files.push((self.seen(kubeconfig), self.text_of_kubeconfig()?));
         let token = self.credentials.as_ref().map(|folder| folder.join("token"));
         if let Some(token) = token.filter(|token| Root::new(&self.root).presence(token) == Presence::Missing) {
-            planned.remarks.push(format!("{} is not there yet; pods with networks start once it is", token.display()));
+            planned.remarks.push(format!("{} is not there yet; pods start once it is", token.display()));
         }
         if let Some(conflist) = &self.conflist {
             match (Site { bin, names, conflist, kubeconfig }).list()? {

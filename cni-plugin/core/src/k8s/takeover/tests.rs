@@ -175,6 +175,21 @@ fn entries_and_keys_that_others_added_stay_where_they_were() {
 }
 
 #[test]
+fn settings_in_the_entry_stay_unless_multus_file_has_them() {
+    let own = r#"{"type":"braid","kubeconfig":"/old","clusterNetwork":"/c/old","capabilities":{"mac":true},
+        "requireCapabilities":true,"namespaceIsolation":true}"#;
+    let mut known = node(&[("/c/10.conflist", FLANNEL)]);
+    known.former = Some(json(&format!(r#"{{"name":"old","plugins":[{own}]}}"#)));
+    let mut expected = json(NAMED);
+    expected.set("requireCapabilities", true);
+    expected.set("namespaceIsolation", true);
+    assert_eq!(plugin(&known), expected.sorted().to_string());
+    let multus = r#"{"name":"m","type":"multus","delegates":[{"type":"ptp"}],"namespaceIsolation":false}"#;
+    let expected = r#"{"type":"braid","kubeconfig":"/k","delegates":[{"type":"ptp"}],"namespaceIsolation":false}"#;
+    assert_eq!(plugin(&Known { first: conf("/c/00", multus), ..known }), sorted(expected));
+}
+
+#[test]
 fn the_runtime_appends_a_folder_unless_braid_does_or_it_was_forbidden() {
     let only_inlined = |first: &str| {
         let mut known = node(&[("/c/00", first), ("/c/10.conflist", FLANNEL)]);
