@@ -1,5 +1,8 @@
 //! `cargo xtask check`: format, lints, and the rules of the house that no compiler knows.
 
+mod cycles;
+mod uses;
+
 use crate::{ebpf, sh};
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
@@ -16,6 +19,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("lints", lints),
     ("fuzzing", fuzzing),
     ("borders", borders),
+    ("cycles", cycles::check),
     ("sizes", sizes),
     ("ebpf", || ebpf::check().map(|()| "the object is made from its source".into())),
     ("licences", licences),

@@ -1,0 +1,261 @@
+//! The files of a crate and the files that each one uses: imports, paths in code and re-exports, followed to their ends.
+//!
+//! Only paths count. A method that is called on a value is declared with the value's type, which some path has named.
+
+use anyhow::{Context, Result, anyhow};
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Most re-exports that are followed from one path.
+const MAX_HOPS: usize = 16;
+
+/// The modules of a crate.
+#[derive(Default)]
+pub(super) struct Crate {
+    /// By path from the root; `[]` is the root.
+    modules: BTreeMap<Vec<String>, Module>,
+}
+
+/// One module, in a file of its own or inline.
+#[derive(Default)]
+struct Module {
+    file: PathBuf,
+    /// What it imports under which name, as written.
+    imports: BTreeMap<String, Vec<String>>,
+    /// Items that it defines.
+    items: BTreeSet<String>,
+    /// Paths that its code names, as written.
+    paths: BTreeSet<Vec<String>>,
+}
+
+impl Crate {
+    /// Reads the crate with this root, `lib.rs` or `main.rs`. Modules for tests are left out.
+    pub(super) fn read(root: &Path) -> Result<Self> {
+        let mut modules = Self::default();
+        modules.read_file(root, &[], root.parent().unwrap_or(Path::new("")))?;
+        Ok(modules)
+    }
+
+    /// `folder` has the files of the module's children.
+    fn read_file(&mut self, file: &Path, path: &[String], folder: &Path) -> Result<()> {
+        let text = fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
+        let tokens = text.parse::<TokenStream>().map_err(|err| anyhow!("{}: {err}", file.display()))?;
+        let children = self.add(file, path.to_vec(), tokens);
+        for child in children {
+            let below = folder.join(child.join("/"));
+            let files = [below.with_extension("rs"), below.join("mod.rs")];
+            let file = files.iter().find(|file| file.is_file());
+            let file =
+                file.with_context(|| format!("{}: no file of module {}", file_name(&files), child.join("::")))?;
+            self.read_file(file, &[path, &child].concat(), &below)?;
+        }
+        Ok(())
+    }
+
+    /// Adds a module by its tokens, with the modules inside of it; returns those that have files, by paths from here.
+    fn add(&mut self, file: &Path, path: Vec<String>, tokens: TokenStream) -> Vec<Vec<String>> {
+        let mut scan = Scan::default();
+        scan.read(tokens);
+        let mut children: Vec<Vec<String>> = scan.outer.into_iter().map(|name| vec![name]).collect();
+        for (name, tokens) in scan.inner {
+            let below = self.add(file, [path.as_slice(), std::slice::from_ref(&name)].concat(), tokens);
+            children.extend(below.into_iter().map(|child| [vec![name.clone()], child].concat()));
+        }
+        self.modules.insert(path, Module { file: file.to_owned(), ..scan.module });
+        children
+    }
+
+    /// The files that each file uses, itself left out.
+    pub(super) fn uses(&self) -> BTreeMap<&Path, BTreeSet<&Path>> {
+        let mut uses: BTreeMap<&Path, BTreeSet<&Path>> = BTreeMap::new();
+        for (at, module) in &self.modules {
+            let used = uses.entry(&module.file).or_default();
+            // A module that is imported is used by the paths that begin with its name.
+            let imports = module.imports.values().filter(|path| !self.is_module(at, path));
+            for path in imports.chain(&module.paths) {
+                used.extend(self.file_of(at, path, MAX_HOPS).filter(|file| *file != module.file));
+            }
+        }
+        uses
+    }
+
+    fn is_module(&self, at: &[String], path: &[String]) -> bool {
+        let (mut here, rest, _) = rooted(at, path);
+        here.extend(rest.iter().cloned());
+        self.modules.contains_key(&here)
+    }
+
+    /// The file that defines what a path names, seen from the module `at`; `None` if it belongs to another crate.
+    fn file_of(&self, at: &[String], path: &[String], hops: usize) -> Option<&Path> {
+        let (mut here, mut rest, mut is_rooted) = rooted(at, path);
+        loop {
+            let module = self.modules.get(&here)?;
+            let [name, more @ ..] = rest else { return Some(&module.file) };
+            let child = [here.as_slice(), std::slice::from_ref(name)].concat();
+            if self.modules.contains_key(&child) {
+                (here, rest, is_rooted) = (child, more, true);
+            } else if let Some(import) = module.imports.get(name).filter(|_| hops > 0) {
+                let whole = [import.as_slice(), more].concat();
+                // A name that is imported from another crate is still this module's to those who take it from here.
+                return self.file_of(&here, &whole, hops - 1).or(is_rooted.then_some(&*module.file));
+            } else {
+                return (is_rooted || module.items.contains(name)).then_some(&module.file);
+            }
+        }
+    }
+}
+
+/// The module in which a path begins, seen from `at`, the rest of the path, and whether it says where it begins.
+fn rooted<'p>(at: &[String], path: &'p [String]) -> (Vec<String>, &'p [String], bool) {
+    let mut here = at.to_vec();
+    let mut rest = path;
+    while let [first, more @ ..] = rest {
+        match first.as_str() {
+            "crate" => here.clear(),
+            "super" => drop(here.pop()),
+            "self" => {}
+            _ => break,
+        }
+        rest = more;
+    }
+    (here, rest, rest.len() < path.len())
+}
+
+fn file_name(files: &[PathBuf]) -> String {
+    files.first().map_or_else(String::new, |file| file.display().to_string())
+}
+
+/// Reads the tokens of one module.
+#[derive(Default)]
+struct Scan {
+    module: Module,
+    /// Modules in files of their own.
+    outer: Vec<String>,
+    /// Modules inside.
+    inner: Vec<(String, TokenStream)>,
+}
+
+impl Scan {
+    fn read(&mut self, tokens: TokenStream) {
+        let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+        let mut rest = tokens.as_slice();
+        while let [first, more @ ..] = rest {
+            rest = self.step(first, more);
+        }
+    }
+
+    /// Reads what begins with a token; returns what is behind.
+    fn step<'t>(&mut self, first: &TokenTree, rest: &'t [TokenTree]) -> &'t [TokenTree] {
+        match first {
+            TokenTree::Group(group) => {
+                self.read(group.stream());
+                rest
+            }
+            TokenTree::Punct(punct) if punct.as_char() == '#' && is_for_tests(rest) => after_item(rest),
+            TokenTree::Ident(word) => self.word(&word.to_string(), rest),
+            TokenTree::Punct(_) | TokenTree::Literal(_) => rest,
+        }
+    }
+
+    fn word<'t>(&mut self, word: &str, rest: &'t [TokenTree]) -> &'t [TokenTree] {
+        match (word, rest) {
+            ("mod", [TokenTree::Ident(name), TokenTree::Punct(_), rest @ ..]) => {
+                self.outer.push(name.to_string());
+                rest
+            }
+            ("mod", [TokenTree::Ident(name), TokenTree::Group(body), rest @ ..]) => {
+                self.inner.push((name.to_string(), body.stream()));
+                rest
+            }
+            ("use", _) => {
+                let end = rest.iter().position(|token| is_punct(token, ';')).unwrap_or(rest.len());
+                self.import(&[], &rest[..end]);
+                &rest[end..]
+            }
+            ("macro_rules", [TokenTree::Punct(_), TokenTree::Ident(name), ..])
+            | (
+                "fn" | "struct" | "enum" | "trait" | "type" | "const" | "static" | "union",
+                [TokenTree::Ident(name), ..],
+            ) => {
+                self.module.items.insert(name.to_string());
+                rest
+            }
+            // The place in `pub(in …)` is not used.
+            ("pub", [TokenTree::Group(group), rest @ ..]) if group.delimiter() == Delimiter::Parenthesis => rest,
+            _ => self.path(word, rest),
+        }
+    }
+
+    /// Reads a path in code that begins with `first`.
+    fn path<'t>(&mut self, first: &str, mut rest: &'t [TokenTree]) -> &'t [TokenTree] {
+        let mut path = vec![first.to_owned()];
+        while let [colon, _, TokenTree::Ident(name), more @ ..] = rest
+            && is_punct(colon, ':')
+            && is_punct(&rest[1], ':')
+        {
+            path.push(name.to_string());
+            rest = more;
+        }
+        if path.len() > 1 {
+            self.module.paths.insert(path);
+        }
+        rest
+    }
+
+    /// Reads a tree of imports.
+    fn import(&mut self, before: &[String], tree: &[TokenTree]) {
+        let mut path = before.to_vec();
+        let mut rest = tree;
+        loop {
+            match rest {
+                [TokenTree::Ident(name), TokenTree::Ident(word), TokenTree::Ident(alias), ..] if word == "as" => {
+                    return self.imported(alias.to_string(), path, &name.to_string());
+                }
+                [TokenTree::Ident(name), colon, _, more @ ..] if is_punct(colon, ':') => {
+                    path.push(name.to_string());
+                    rest = more;
+                }
+                [TokenTree::Ident(name)] => return self.imported(name.to_string(), path, &name.to_string()),
+                [TokenTree::Group(group)] if group.delimiter() == Delimiter::Brace => {
+                    let tokens: Vec<TokenTree> = group.stream().into_iter().collect();
+                    return tokens.split(|token| is_punct(token, ',')).for_each(|tree| self.import(&path, tree));
+                }
+                // All names of a module: which ones are used is not known, so it is the module.
+                [star] if is_punct(star, '*') => {
+                    self.module.paths.insert(path);
+                    return;
+                }
+                _ => return,
+            }
+        }
+    }
+
+    fn imported(&mut self, alias: String, mut path: Vec<String>, name: &str) {
+        if name == "self" {
+            let Some(last) = path.last().cloned() else { return };
+            let alias = if alias == "self" { last } else { alias };
+            self.module.imports.insert(alias, path);
+        } else {
+            path.push(name.to_owned());
+            self.module.imports.insert(alias, path);
+        }
+    }
+}
+
+fn is_punct(token: &TokenTree, wanted: char) -> bool {
+    matches!(token, TokenTree::Punct(punct) if punct.as_char() == wanted)
+}
+
+/// True if these tokens are the rest of `#[cfg(test)]`.
+fn is_for_tests(rest: &[TokenTree]) -> bool {
+    matches!(rest, [TokenTree::Group(attribute), ..] if attribute.stream().to_string().replace(' ', "") == "cfg(test)")
+}
+
+/// What is behind an item: its body or its semicolon.
+fn after_item(rest: &[TokenTree]) -> &[TokenTree] {
+    let is_body = |token: &TokenTree| matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace);
+    let end = rest.iter().position(|token| is_punct(token, ';') || is_body(token));
+    end.map_or(&[], |end| &rest[end + 1..])
+}
