@@ -6,8 +6,8 @@ use braid_core::plan::thing::{LinkRef, Neigh, Route, Rule, Thing};
 use braid_core::plan::undo::undo;
 use braid_core::plan::{Facts, Step};
 use braid_node::apply::executor::{OnError, execute};
-use braid_node::apply::kernel::Kernel;
 use braid_node::apply::observe::observe;
+use braid_node::kernel::Kernel;
 use braid_node::sys::netns::NetNs;
 use braid_tests::{Ns, Sandbox};
 

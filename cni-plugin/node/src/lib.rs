@@ -4,8 +4,9 @@
 //! ```text
 //!  attach ─ each verb of CNI, for a whole chain      ipam ─ reserving and releasing addresses
 //!  apply ─ observe, carry out, roll back, repair     effect ─ of each kind of thing
-//!  store ─ records, owners, locks                    source ─ where pods and their networks come from
-//!  dhcpd ─ the daemon of the dhcp IPAM               sys ─ every system call; knows no plan
+//!  kernel ─ the sockets of one call, links as shown  store ─ records, owners, locks
+//!  source ─ where pods and their networks come from  dhcpd ─ the daemon of the dhcp IPAM
+//!  sys ─ every system call; knows no plan
 //! ```
 
 #![deny(clippy::wildcard_enum_match_arm)]
@@ -22,6 +23,8 @@ pub mod effect;
 mod error;
 #[forbid(unsafe_code)]
 pub mod ipam;
+#[forbid(unsafe_code)]
+pub mod kernel;
 #[forbid(unsafe_code)]
 pub mod source;
 #[forbid(unsafe_code)]

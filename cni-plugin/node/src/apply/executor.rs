@@ -1,9 +1,11 @@
 //! Carrying out steps in order, neighbouring requests to one socket in one send.
 
-use super::kernel::Kernel;
 use super::wait;
 use crate::effect::link::{make, unmake};
-use crate::effect::{self, Carrier, Request, elements, link_of, shaping, sysctl};
+use crate::effect::request::{Request, is_only_elements, link_of};
+use crate::effect::shared::is_there_already;
+use crate::effect::{self, Carrier, elements, shaping, sysctl};
+use crate::kernel::Kernel;
 use crate::sys::netlink::{KernelError, Socket};
 use crate::{Cause, Error};
 use braid_core::name::Ns;
@@ -62,23 +64,6 @@ pub fn execute(kernel: &mut Kernel, steps: &[Step], facts: &Facts, on_error: OnE
     }
     run.flush();
     run.end()
-}
-
-/// True if the facts show a shared thing as the step wants it. A sysctl may be one that is not judged.
-pub fn is_there_already(step: &Step, facts: &Facts) -> bool {
-    match step {
-        Step::Ensure(Thing::Sysctl(sysctl)) => facts.sysctl_is(sysctl.ns, &sysctl.key, &sysctl.value),
-        Step::Ensure(thing @ (Thing::Link(_) | Thing::Attr(_) | Thing::Vlan(_) | Thing::Addr(_))) => {
-            thing.state().holds(facts).is_ok()
-        }
-        Step::Add(_)
-        | Step::Ensure(_)
-        | Step::Del(_)
-        | Step::Set { .. }
-        | Step::Wait(_)
-        | Step::Forget(..)
-        | Step::Legacy(_) => false,
-    }
 }
 
 struct Run<'a> {
@@ -262,7 +247,7 @@ impl Run<'_> {
     /// Takes the elements of the step at `at` away with those behind it; returns how many steps.
     fn del_elements(&mut self, at: usize) -> usize {
         self.flush();
-        let things = deleted(&self.steps[at..]).take_while(|thing| effect::is_only_elements(thing));
+        let things = deleted(&self.steps[at..]).take_while(|thing| is_only_elements(thing));
         let things: Vec<&Thing> = things.collect();
         self.together(at, |kernel| elements::del(kernel, &things))
     }

@@ -1,10 +1,10 @@
 //! The machine that a call works on, handed in by whoever starts the call.
 
 use super::executor::{OnError, Report, execute};
-use super::kernel::Kernel;
 use super::observe::observe;
 use super::{features, owned, repair};
 use crate::effect::{shaping, xsk_guard};
+use crate::kernel::Kernel;
 use crate::source::{self, kubelet};
 use crate::store::holder::is_alive;
 use crate::store::record::{self, Folder, Record};

@@ -1,18 +1,16 @@
 //! Reading the host, and carrying out a plan on it.
 //!
 //! ```text
-//!  kernel ─ the sockets of one call         observe ─ needs ─► facts
-//!  executor ─ steps ─► batched requests     transaction ─ record, apply, roll back
-//!  features, probe ─ what the kernel has    wait ─ an event
-//!  repair ─ what somebody flushed           delegate, within ─ foreign plugins by libcni's rules
-//!  owned ─ what the kernel has of whom
+//!  observe ─ needs ─► facts                 executor ─ steps ─► batched requests
+//!  transaction ─ record, apply, roll back   features, probe ─ what the kernel has
+//!  wait ─ an event                          repair ─ what somebody flushed
+//!  owned ─ what the kernel has of whom      delegate, within ─ foreign plugins by libcni's rules
 //! ```
 
 pub mod delegate;
 pub mod executor;
 pub mod features;
 pub mod host;
-pub mod kernel;
 pub mod observe;
 pub(crate) mod owned;
 pub mod probe;

@@ -1,8 +1,8 @@
 //! Reading whose is what the kernel has on the host: for GC, where no record is left.
 
-use super::kernel::Kernel;
 use crate::effect::firewall::{addrs, isolation};
 use crate::effect::{host_ports, link, mac_check, masquerade, xsk_guard};
+use crate::kernel::Kernel;
 use crate::{Doing, Error};
 use braid_core::cni::Owner;
 use braid_core::name::{IfName, Mac};

@@ -1,10 +1,10 @@
 //! Making again what somebody flushed: `nft flush ruleset` is how the node's own rules are loaded anew.
 
-use super::kernel::Kernel;
 use crate::effect::firewall::{self, gate};
 use crate::effect::host_ports::nft;
 use crate::effect::tables::{self, State, Table};
 use crate::effect::{self, masquerade};
+use crate::kernel::Kernel;
 use crate::store::lock::Lock;
 use crate::store::record::{self, Record};
 use crate::{Cause, Doing, Error};

@@ -1,8 +1,8 @@
 //! Waiting on the kernel's notifications, never on a clock alone.
 
-use super::kernel::Kernel;
 use crate::Cause;
 use crate::effect::{addr, link};
+use crate::kernel::Kernel;
 use crate::sys::netlink::Message;
 use crate::sys::{carrier, rtnl};
 use braid_core::plan::thing::LinkRef;

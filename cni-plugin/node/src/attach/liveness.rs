@@ -3,11 +3,11 @@
 use super::recorded;
 use crate::Error;
 use crate::apply::executor::{OnError, execute};
-use crate::apply::kernel::Kernel;
 use crate::ipam::Host;
 use crate::ipam::host_local::STATE_DIR;
 use crate::ipam::host_local::store::LeaseFile;
 use crate::ipam::liveness::{Death, LIBCNI_CACHE_DIR, LibcniCache, Liveness, Netns, Recorded, owner_of};
+use crate::kernel::Kernel;
 use crate::store::holder::is_alive;
 pub use crate::store::holder::netns_of;
 use crate::store::record::{self, Record};

@@ -2,9 +2,9 @@
 
 use super::lease::Lease;
 use crate::apply::executor::{OnError, execute};
-use crate::apply::kernel::Kernel;
 use crate::apply::observe::observe;
 use crate::ipam::dhcp::link::Place;
+use crate::kernel::Kernel;
 use crate::sys::netns::NetNs;
 use braid_core::cni::{IpConfig, Route};
 use braid_core::plan::Facts;

@@ -1,7 +1,7 @@
 //! Addresses: requests and what the kernel shows.
 
 use super::{Carrier, Effect, Head, link};
-use crate::apply::kernel::Kernel;
+use crate::kernel::Kernel;
 use crate::sys::netlink::{CREATE, EXCL, KernelError, Socket, attributes_of};
 use crate::sys::rtnl::{self, emit, ip_of, u32_of};
 use crate::{Doing, Error};
@@ -63,7 +63,7 @@ pub fn list(socket: &mut Socket, index: u32) -> Result<Vec<(u32, AddrFact)>, Ker
 }
 
 /// Reads the addresses of a link.
-pub(super) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
+pub(crate) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
     link::read(kernel, at, facts)?;
     let Some(index) = facts.link(at).map(|fact| fact.index) else { return Ok(()) };
     let addrs = kernel.route(at.ns).and_then(|socket| Ok(list(socket, index)?));

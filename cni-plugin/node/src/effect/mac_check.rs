@@ -10,8 +10,8 @@
 //! ```
 
 use super::Effect;
-use super::elements::{Claim, claim};
-use crate::apply::kernel::Kernel;
+use super::claim::{Claim, claim};
+use crate::kernel::Kernel;
 use crate::sys::netlink::{KernelError, Socket};
 use crate::sys::nft::batch::{Batch, ETHER_ADDR, Family, IFNAME, Means};
 use crate::sys::nft::expression::{META_IIFNAME, REG_1, REG_2, Verdict};
@@ -122,7 +122,7 @@ pub fn owners(socket: &mut Socket) -> Result<Vec<(IfName, String)>, KernelError>
 }
 
 #[cold]
-pub(super) fn read(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
+pub(crate) fn read(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
     facts.mac_checks.extend(kernel.nft().and_then(list).doing("list checked bridge ports")?);
     Ok(())
 }

@@ -15,9 +15,9 @@
 //! }
 //! ```
 
-use super::elements::{Claim, claim};
+use super::claim::{Claim, claim};
 use super::{Carrier, Effect};
-use crate::apply::kernel::Kernel;
+use crate::kernel::Kernel;
 use crate::sys::netlink::{KernelError, Socket};
 use crate::sys::nft::batch::{Batch, Family, Means};
 use crate::sys::nft::expression::{REG_1, Verdict};
@@ -133,7 +133,7 @@ pub fn list(socket: &mut Socket) -> Result<Vec<(IpAddr, String)>, KernelError> {
 }
 
 #[cold]
-pub(super) fn read(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
+pub(crate) fn read(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
     facts.masquerades.extend(kernel.nft().and_then(list).doing("list masqueraded sources")?);
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Neighbours in rtnetlink's terms.
 
 use super::{Carrier, Effect, Head};
-use crate::apply::kernel::Kernel;
+use crate::kernel::Kernel;
 use crate::sys::netlink::{CREATE, EXCL};
 use crate::sys::rtnl::emit;
 use crate::{Doing, Error};
@@ -43,7 +43,7 @@ impl Effect for Neigh {
 }
 
 /// Reads the permanent neighbours at a link; what this code does not know is passed over.
-pub(super) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
+pub(crate) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
     let link = kernel.link(at).doing(format_args!("look up link {at}"))?;
     let Some(index) = link.map(|fact| fact.index) else { return Ok(()) };
     let all = |out: &mut Vec<u8>| emit(&NeighbourMessage::default(), out);

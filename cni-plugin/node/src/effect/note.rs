@@ -1,7 +1,7 @@
 //! Files that tell another program how an attachment was made.
 
 use super::Effect;
-use crate::apply::kernel::Kernel;
+use crate::kernel::Kernel;
 use crate::{Cause, Doing};
 use braid_core::plan::thing::Note;
 use std::fs::{self, DirBuilder, File};

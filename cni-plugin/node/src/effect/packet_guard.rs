@@ -15,7 +15,7 @@
 //! machine in the container does: at a tenth more than the rate, so that it is the queue that they meet.
 
 use super::Effect;
-use crate::apply::kernel::Kernel;
+use crate::kernel::Kernel;
 use crate::sys::netlink::{KernelError, Socket};
 use crate::sys::nft::batch::{Batch, Family};
 use crate::sys::nft::expression::{REG_1, Verdict};
@@ -86,7 +86,7 @@ pub fn find(socket: &mut Socket, link: &IfName) -> Result<Option<PacketGuardFact
 }
 
 #[cold]
-pub(super) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
+pub(crate) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
     let found = kernel.nft_of(at.ns).and_then(|socket| Ok(find(socket, &at.name)?));
     let found = found.doing(format_args!("look what packet sockets may send through {at}"))?;
     facts.packet_guards.extend(found.map(|fact| (at.clone(), fact)));

@@ -4,7 +4,7 @@ use super::Effect;
 use super::host_ports::ebpf;
 use super::shaping::{self, Batch};
 use crate::Cause;
-use crate::apply::kernel::Kernel;
+use crate::kernel::Kernel;
 use crate::sys::netlink::{attr, find, nest};
 use crate::sys::rtnl::tc::{TCA_OPTIONS, bpf_options, filter_at, numbers};
 use crate::sys::rtnl::{text_of, u32_of};

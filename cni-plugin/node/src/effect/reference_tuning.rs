@@ -1,7 +1,7 @@
 //! Backup that the reference `tuning` made before it changed an interface: `<dataDir>/<container>_<ifname>.json`.
 
 use super::attr::set_attrs;
-use crate::apply::kernel::Kernel;
+use crate::kernel::Kernel;
 use crate::sys::rtnl;
 use crate::{Cause, Doing};
 use braid_core::name::Mac;

@@ -2,7 +2,7 @@
 
 use super::{Effect, attr, of};
 use crate::Cause;
-use crate::apply::kernel::Kernel;
+use crate::kernel::Kernel;
 use crate::sys::rtnl;
 use braid_core::plan::step::Step;
 use braid_core::plan::thing::{LinkRef, Thing, Verb};

@@ -1,7 +1,7 @@
 //! Routes: requests and what the kernel shows.
 
 use super::{Carrier, Effect, Head, link};
-use crate::apply::kernel::Kernel;
+use crate::kernel::Kernel;
 use crate::sys::netlink::{CREATE, KernelError, Socket, attr, attributes_of, find};
 use crate::sys::rtnl::{self, emit, ip_of, u32_of};
 use crate::{Doing, Error};
@@ -100,7 +100,7 @@ fn dump(socket: &mut Socket, v4: bool, parse: impl Fn(&[u8]) -> Vec<RouteFact>) 
 
 /// Reads all routes of a namespace.
 #[cold]
-pub(super) fn read(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(), Error> {
+pub(crate) fn read(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(), Error> {
     // Plugins delete routes of the container alone, and a node may have very many.
     let parse = if ns == Ns::Pod { parse_whole } else { parse };
     let list = |socket: &mut Socket| Ok([dump(socket, true, parse)?, dump(socket, false, parse)?].concat());
@@ -111,7 +111,7 @@ pub(super) fn read(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(),
 
 /// The link of the first default route, IPv4 before IPv6, main table.
 #[cold]
-pub(super) fn read_default_link(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(), Error> {
+pub(crate) fn read_default_link(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(), Error> {
     for v4 in [true, false] {
         let routes = kernel.route(ns).and_then(|socket| Ok(list(socket, v4)?));
         let routes = routes.doing(format_args!("list routes of {ns}"))?;

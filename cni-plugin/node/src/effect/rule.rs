@@ -1,7 +1,7 @@
 //! Rules of policy routing in rtnetlink's terms.
 
 use super::{Carrier, Effect, Head};
-use crate::apply::kernel::Kernel;
+use crate::kernel::Kernel;
 use crate::sys::netlink::{CREATE, EXCL};
 use crate::sys::rtnl::emit;
 use crate::{Doing, Error};
@@ -50,7 +50,7 @@ impl Effect for Rule {
 }
 
 /// Reads the rules of a namespace; what this code does not know is passed over.
-pub(super) fn read(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(), Error> {
+pub(crate) fn read(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(), Error> {
     let all = |out: &mut Vec<u8>| emit(&RuleMessage::default(), out);
     let messages = kernel.route(ns).and_then(|socket| Ok(socket.dump(GETRULE, all)?));
     let messages = messages.doing(format_args!("list rules of {ns}"))?;

@@ -2,7 +2,7 @@
 
 use super::{Effect, addr, link, rule};
 use crate::Cause;
-use crate::apply::kernel::Kernel;
+use crate::kernel::Kernel;
 use braid_core::name::Ns;
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::rule::Packets;

@@ -1,8 +1,8 @@
 //! Sysctls of a namespace, written in one visit, and what is to be known before the host forwards.
 
 use super::{Carrier, Effect, link, route};
-use crate::apply::executor::is_there_already;
-use crate::apply::kernel::Kernel;
+use crate::effect::shared::is_there_already;
+use crate::kernel::Kernel;
 use crate::sys::netlink::Socket;
 use crate::sys::release::is_at_least;
 use crate::sys::rtnl::{self, netconf};
@@ -44,7 +44,7 @@ pub(crate) fn write(
     if held.iter().all(|held| *held) { Ok(all()) } else { kernel.run_in(ns, all) }
 }
 
-pub(super) fn read(kernel: &mut Kernel, ns: Ns, key: &str, facts: &mut Facts) -> Result<(), Error> {
+pub(crate) fn read(kernel: &mut Kernel, ns: Ns, key: &str, facts: &mut Facts) -> Result<(), Error> {
     let value = kernel.run_in(ns, || read_here(key))??;
     facts.sysctls.extend(value.map(|value| ((ns, key.to_owned()), value)));
     Ok(())
@@ -72,7 +72,7 @@ fn forwards(kernel: &mut Kernel, ns: Ns, key: &str) -> Option<bool> {
 }
 
 /// Reads whether the host forwards IPv6, and if not, its links that accept router advertisements.
-pub(super) fn read_ipv6_forwarding(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
+pub(crate) fn read_ipv6_forwarding(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
     let is_on = match forwards(kernel, Ns::Host, Sysctl::IPV6_FORWARD) {
         Some(is_on) => Some(is_on),
         None => read_here(Sysctl::IPV6_FORWARD)?.map(|value| value == "1"),

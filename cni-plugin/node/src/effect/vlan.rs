@@ -2,7 +2,7 @@
 
 use super::link::{self, INFO_LEN, ifla};
 use super::{Carrier, Effect, Head};
-use crate::apply::kernel::Kernel;
+use crate::kernel::Kernel;
 use crate::sys::netlink::{attributes_of, find};
 use crate::sys::rtnl::{self, emit, u16_of, u32_of};
 use crate::{Doing, Error};
@@ -46,7 +46,7 @@ fn write(index: u32, vlan: Vlan, out: &mut Vec<u8>) {
 }
 
 #[cold]
-pub(super) fn read(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
+pub(crate) fn read(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
     let messages = kernel.host().dump(rtnl::GETLINK, dump).doing("list VLANs of bridge ports")?;
     for message in &messages {
         let Some((_, vlans)) = parse(&message.body) else { continue };

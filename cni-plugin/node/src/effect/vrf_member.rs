@@ -2,7 +2,7 @@
 
 use super::link::make::{self, Birth};
 use super::{Effect, link};
-use crate::apply::kernel::Kernel;
+use crate::kernel::Kernel;
 use crate::sys::rtnl;
 use crate::sys::rtnl::link::{by_index, set_master};
 use crate::{Cause, Doing, Error};
@@ -49,7 +49,7 @@ impl Effect for VrfMember {
 }
 
 /// Reads the tables of the container's VRFs.
-pub(super) fn read(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
+pub(crate) fn read(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
     let links = kernel.route(Ns::Pod).and_then(|socket| Ok(link::list(socket)?));
     for (name, fact) in links.doing(format_args!("list links of {}", Ns::Pod))? {
         let vrf = fact.vrf_table.and_then(|table| Some((IfName::parse(&name).ok()?, table)));

@@ -7,8 +7,9 @@ use braid_core::plan::facts::{AddrFact, LinkFact, RouteFact};
 use braid_core::plan::step::Step;
 use braid_node::Cause;
 use braid_node::apply::executor::Timing;
-use braid_node::apply::kernel::Kernel;
-use braid_node::effect::{addr, link, route};
+use braid_node::effect::{addr, route};
+use braid_node::kernel::Kernel;
+use braid_node::kernel::link;
 use std::collections::BTreeSet;
 
 /// One link and its addresses.

@@ -1,7 +1,8 @@
 //! A model of a machine: it keeps what steps make as values, and fails where it is told to.
 
-use crate::apply::executor::{OnError, Report, is_there_already};
+use crate::apply::executor::{OnError, Report};
 use crate::apply::host::{Host, Machine};
+use crate::effect::shared::is_there_already;
 use crate::store::record::{self, Folder, Record};
 use crate::store::root::Root;
 use crate::sys::netns::NetNs;

@@ -5,12 +5,12 @@ pub mod gate;
 pub mod isolation;
 mod legacy;
 
-use super::elements::{Claim, claim};
+use super::claim::{Claim, claim};
 use super::host_ports::ebpf;
 use super::reference;
 use super::tables::{self, State, Table};
 use super::{Carrier, Effect};
-use crate::apply::kernel::Kernel;
+use crate::kernel::Kernel;
 use crate::store::lock::Lock;
 use crate::sys::firewalld;
 use crate::sys::nft::{Spot, del_all};
@@ -162,14 +162,14 @@ pub(crate) fn missing(kernel: &mut Kernel, what: &Firewall) -> Result<Vec<String
 }
 
 #[cold]
-pub(super) fn read(kernel: &mut Kernel, what: &Firewall, facts: &mut Facts) -> Result<(), Error> {
+pub(crate) fn read(kernel: &mut Kernel, what: &Firewall, facts: &mut Facts) -> Result<(), Error> {
     let missing = missing(kernel, what).doing("look what the host forwards")?;
     facts.firewalls.insert(what.clone(), missing);
     Ok(())
 }
 
 #[cold]
-pub(super) fn read_firewalld(facts: &mut Facts) -> Result<(), Error> {
+pub(crate) fn read_firewalld(facts: &mut Facts) -> Result<(), Error> {
     facts.has_firewalld = firewalld::is_there().doing("look whether firewalld runs")?;
     Ok(())
 }

@@ -8,7 +8,7 @@ pub mod loopback;
 pub mod nft;
 
 use super::{Carrier, Effect};
-use crate::apply::kernel::Kernel;
+use crate::kernel::Kernel;
 use crate::store::holder::{self, Sibling};
 use crate::store::lock::Lock;
 use crate::store::record;
@@ -197,14 +197,14 @@ fn observe(kernel: &mut Kernel, at: &Entrance) -> Result<Option<HostPortFact>, C
 }
 
 #[cold]
-pub(super) fn read(kernel: &mut Kernel, at: &Entrance, facts: &mut Facts) -> Result<(), Error> {
+pub(crate) fn read(kernel: &mut Kernel, at: &Entrance, facts: &mut Facts) -> Result<(), Error> {
     let found = observe(kernel, at).doing(format_args!("look who has host port {at}"))?;
     facts.host_ports.extend(found.map(|fact| (*at, fact)));
     Ok(())
 }
 
 #[cold]
-pub(super) fn read_ebpf_counts(facts: &mut Facts) -> Result<(), Error> {
+pub(crate) fn read_ebpf_counts(facts: &mut Facts) -> Result<(), Error> {
     facts.ebpf_counts = count_ebpf().doing("count the host ports that eBPF leads")?;
     Ok(())
 }

@@ -2,8 +2,8 @@
 
 use super::{parse, tap};
 use crate::Cause;
-use crate::apply::kernel::Kernel;
 use crate::effect::attr::set_attrs;
+use crate::kernel::Kernel;
 use crate::sys::netlink::{CREATE, ECHO, EXCL, KernelError, Message};
 use crate::sys::rtnl;
 use crate::sys::rtnl::link::{NewKind, NewLink, by_name, new_link, rename};

@@ -1,6 +1,6 @@
 //! Making a tap. Until it has all that it should have it ends with the process, however that ends.
 
-use crate::apply::kernel::Kernel;
+use crate::kernel::Kernel;
 use crate::sys::netlink::Socket;
 use crate::sys::rtnl;
 use crate::sys::rtnl::link::{NewLink, by_name, complete};

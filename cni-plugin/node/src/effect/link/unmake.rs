@@ -10,7 +10,7 @@
 
 use super::leaving::{Note, Notes};
 use crate::Cause;
-use crate::apply::kernel::Kernel;
+use crate::kernel::Kernel;
 use crate::store::lock::Lock;
 use crate::sys::netlink::{KernelError, Outcome, Socket};
 use crate::sys::rtnl::{self, link};

@@ -2,7 +2,7 @@
 //! itself is to have it as its name.
 
 use crate::Cause;
-use crate::apply::kernel::Kernel;
+use crate::kernel::Kernel;
 use crate::sys::netlink::Socket;
 use crate::sys::rtnl;
 use crate::sys::rtnl::link::alt_name;

@@ -1,7 +1,7 @@
 //! The link that a configuration names by its place in the machine: sysfs knows both.
 
-use crate::apply::kernel::Kernel;
 use crate::effect::link;
+use crate::kernel::Kernel;
 use crate::{Doing, Error};
 use braid_core::name::{IfName, LinkName, Mac, Ns};
 use braid_core::plan::facts::Facts;

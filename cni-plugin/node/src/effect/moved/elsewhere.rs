@@ -1,8 +1,8 @@
 //! Devices that are neither in the container nor on the host.
 
 use crate::Cause;
-use crate::apply::kernel::Kernel;
 use crate::effect::link::parse;
+use crate::kernel::Kernel;
 use crate::sys::rtnl::{self, link, nsid};
 use braid_core::name::{IfName, Ns};
 use braid_core::plan::thing::moved::Was;

@@ -9,7 +9,7 @@ mod elsewhere;
 
 use super::{Effect, link};
 use crate::Cause;
-use crate::apply::kernel::Kernel;
+use crate::kernel::Kernel;
 use crate::sys::netlink::Socket;
 use crate::sys::rtnl::link::moved;
 use crate::sys::{netns, rtnl};

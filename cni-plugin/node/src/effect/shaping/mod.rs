@@ -5,7 +5,7 @@ pub(crate) mod program;
 mod slot;
 
 use super::{Carrier, Effect, found, link, redirect};
-use crate::apply::kernel::Kernel;
+use crate::kernel::Kernel;
 use crate::sys::netlink::{CREATE, ECHO, EXCL, KernelError, Message, REPLACE, Socket};
 use crate::sys::rtnl::tc::{self, Class};
 use crate::{Cause, Doing, Error};
@@ -176,14 +176,14 @@ pub fn observe(kernel: &mut Kernel, at: &LinkRef) -> Result<ShapedFact, Cause> {
 }
 
 #[cold]
-pub(super) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
+pub(crate) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
     let fact = observe(kernel, at).doing(format_args!("look how link {at} is shaped"))?;
     facts.shaped.insert(at.clone(), fact);
     Ok(())
 }
 
 #[cold]
-pub(super) fn read_peer(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
+pub(crate) fn read_peer(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
     let Some(peer) = peer_of(kernel, at, facts)? else { return Ok(()) };
     link::read(kernel, &peer, facts)?;
     read(kernel, &peer, facts)?;

@@ -7,7 +7,7 @@ mod holds;
 mod sockets;
 
 use super::Effect;
-use crate::apply::kernel::Kernel;
+use crate::kernel::Kernel;
 use crate::store::lock::Lock;
 use crate::{Cause, Doing, Error};
 use braid_core::name::Ns;
@@ -119,7 +119,7 @@ pub fn observe() -> Result<Vec<Hold>, Cause> {
 }
 
 #[cold]
-pub(super) fn read(facts: &mut Facts) -> Result<(), Error> {
+pub(crate) fn read(facts: &mut Facts) -> Result<(), Error> {
     facts.xsk_guards = observe().doing("look whose AF_XDP sockets are held")?;
     Ok(())
 }

@@ -5,9 +5,9 @@
 
 pub(super) mod programs;
 
-use crate::apply::kernel::Kernel;
 use crate::effect::link::parse;
 use crate::effect::{addr, found, redirect};
+use crate::kernel::Kernel;
 use crate::store::lock::Lock;
 use crate::sys::netlink::{CREATE, EXCL, KernelError, Socket};
 use crate::sys::rtnl::{self, link, tc};

@@ -3,7 +3,7 @@
 
 pub(crate) mod programs;
 
-use crate::apply::kernel::Kernel;
+use crate::kernel::Kernel;
 use crate::store::lock::Lock;
 use crate::sys::netns;
 use crate::{Cause, Doing, Error};

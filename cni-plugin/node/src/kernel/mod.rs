@@ -1,15 +1,18 @@
 //! The sockets of one call: one for the host, one for the container, one of nf_tables for each when it is needed.
 
-use crate::effect::link::{list, parse};
+pub mod link;
+
 use crate::store::holder;
 use crate::sys::netlink::{KernelError, Socket};
 use crate::sys::netns::{self, NetNs};
-use crate::sys::rtnl::{self, link};
+use crate::sys::rtnl;
+use crate::sys::rtnl::link::{get_by_alt_name, get_by_name};
 use crate::{Cause, Doing, Error};
 use braid_core::name::{IfName, LinkName, Ns};
 use braid_core::plan::facts::LinkFact;
 use braid_core::plan::thing::LinkRef;
 use braid_core::plan::thing::host_ports::Holder;
+use link::{list, parse};
 use nix::errno::Errno;
 use std::collections::BTreeMap;
 
@@ -196,7 +199,7 @@ impl Kernel {
         if at.ns == Ns::Pod && socket.index_of(at.name.as_str()) == Ok(None) {
             return Ok(None);
         }
-        let fact = match socket.get(rtnl::GETLINK, |out| link::get_by_name(&at.name, out)) {
+        let fact = match socket.get(rtnl::GETLINK, |out| get_by_name(&at.name, out)) {
             Err(err) if err.errno == Errno::ENODEV => None,
             answer => parse(&answer?.body).map(|(_, fact)| fact),
         };
@@ -217,8 +220,8 @@ impl Kernel {
         }
         // The kernel finds a link by any of its names where one fits into the attribute for names.
         let answer = socket.get(rtnl::GETLINK, |out| match &short {
-            Some(short) => link::get_by_name(short, out),
-            None => link::get_by_alt_name(name, out),
+            Some(short) => get_by_name(short, out),
+            None => get_by_alt_name(name, out),
         });
         let found = match answer {
             // Before Linux 5.5 no link has a name that is longer.

@@ -1,0 +1,77 @@
+//! What the executor can do with a thing, and what it has to know for it.
+
+use crate::Cause;
+use crate::kernel::Kernel;
+use crate::sys::nft::Spot;
+use braid_core::plan::thing::{Link, LinkRef, Shaping, Sysctl, Verb};
+use nix::errno::Errno;
+
+/// Way of a thing to the kernel.
+pub(crate) enum Carrier<'a> {
+    /// As one request of the route family, sent with its neighbours ([`Effect::request`]).
+    Request,
+    /// A link, with what the next step says of a new one, and others that go as well.
+    Link(&'a Link),
+    /// A sysctl, written in one visit to its namespace with its neighbours.
+    Sysctl(&'a Sysctl),
+    /// Limits, with the redirect behind them.
+    Shaping(&'a Shaping),
+    /// Elements of nf_tables that go in one transaction with its neighbours.
+    Elements,
+    /// By itself ([`Effect::add`], [`Effect::del`]).
+    Alone,
+}
+
+/// Type and flags of a request.
+pub(crate) type Head = (u16, u16);
+
+/// The effect of one thing.
+pub(crate) trait Effect {
+    /// Way to the kernel.
+    fn carrier(&self, _verb: Verb) -> Carrier<'_> {
+        Carrier::Alone
+    }
+
+    /// Has it come.
+    fn add(&self, _kernel: &mut Kernel) -> Result<(), Cause> {
+        Err(Errno::EOPNOTSUPP.into())
+    }
+
+    /// Has it go.
+    fn del(&self, _kernel: &mut Kernel) -> Result<(), Cause> {
+        Err(Errno::EOPNOTSUPP.into())
+    }
+
+    /// The link whose index its request carries.
+    fn link(&self) -> Option<&LinkRef> {
+        None
+    }
+
+    /// Writes the body of its request for the link of this index.
+    fn request(&self, _verb: Verb, _index: u32, _body: &mut Vec<u8>) -> Option<Head> {
+        None
+    }
+
+    /// Notes the elements of nf_tables that are still its owner's, to go with those of others.
+    fn elements(&self, _kernel: &mut Kernel, _all: &mut Vec<Spot>) -> Result<(), Cause> {
+        Ok(())
+    }
+
+    /// True if it comes by several requests, of which a failure leaves some done.
+    fn is_several(&self) -> bool {
+        false
+    }
+
+    /// True if a refusal means that it is gone.
+    fn is_gone(&self, errno: Errno) -> bool {
+        [Errno::ENOENT, Errno::ENODEV, Errno::EADDRNOTAVAIL, Errno::ESRCH, Errno::ENXIO].contains(&errno)
+    }
+}
+
+/// `None` for what is not there. EINVAL: the root queue is built in, or there is no clsact.
+pub(crate) fn found<T>(result: Result<T, impl Into<Cause>>) -> Result<Option<T>, Cause> {
+    match result.map_err(Into::into) {
+        Err(cause) if cause.is(&[Errno::ENOENT, Errno::ENODEV, Errno::EINVAL]) => Ok(None),
+        other => other.map(Some),
+    }
+}

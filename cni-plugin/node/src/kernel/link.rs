@@ -1,0 +1,191 @@
+//! Links as the kernel shows them.
+
+use crate::sys::netlink::{KernelError, Socket, attributes_of, find};
+use crate::sys::rtnl::link::{by_index, link_dump};
+use crate::sys::rtnl::{self, text_of, u16_of, u32_of};
+use braid_core::name::Mac;
+use braid_core::plan::facts::LinkFact;
+use nix::errno::Errno;
+
+/// Attributes of `RTM_NEWLINK` that are read back (`include/uapi/linux/if_link.h`).
+pub(crate) mod ifla {
+    pub(crate) const ADDRESS: u16 = 1;
+    pub(crate) const IFNAME: u16 = 3;
+    pub(crate) const MTU: u16 = 4;
+    pub(crate) const LINK: u16 = 5;
+    pub(crate) const MASTER: u16 = 10;
+    pub(crate) const TXQLEN: u16 = 13;
+    pub(crate) const OPERSTATE: u16 = 16;
+    pub(crate) const LINKINFO: u16 = 18;
+    pub(crate) const IFALIAS: u16 = 20;
+    pub(crate) const AF_SPEC: u16 = 26;
+    pub(crate) const LINK_NETNSID: u16 = 37;
+    pub(crate) const GSO_MAX_SIZE: u16 = 41;
+    pub(crate) const MIN_MTU: u16 = 50;
+    pub(crate) const MAX_MTU: u16 = 51;
+    pub(crate) const PROP_LIST: u16 = 52;
+    pub(crate) const ALT_IFNAME: u16 = 53;
+    pub(crate) const PERM_ADDRESS: u16 = 54;
+    pub(crate) const PARENT_DEV_NAME: u16 = 56;
+    pub(crate) const INFO_KIND: u16 = 1;
+    pub(crate) const INFO_DATA: u16 = 2;
+    pub(crate) const INFO_SLAVE_KIND: u16 = 4;
+    pub(crate) const INFO_SLAVE_DATA: u16 = 5;
+    pub(crate) const BR_STP_STATE: u16 = 5;
+    pub(crate) const BR_VLAN_FILTERING: u16 = 7;
+    pub(crate) const BR_BRIDGE_ID: u16 = 11;
+    pub(crate) const BR_VLAN_DEFAULT_PVID: u16 = 39;
+    pub(crate) const NETKIT_MODE: u16 = 5;
+    pub(crate) const VRF_TABLE: u16 = 1;
+    pub(crate) const BRPORT_MODE: u16 = 4;
+    pub(crate) const BRPORT_ISOLATED: u16 = 33;
+}
+
+const AF_INET6: u16 = 10;
+const IFF_UP: u32 = 0x1;
+const IFF_RUNNING: u32 = 0x40;
+const IFF_LOWER_UP: u32 = 0x1_0000;
+const IFF_PROMISC: u32 = 0x100;
+const IFF_ALLMULTI: u32 = 0x200;
+/// `IF_OPER_UP` of RFC 2863. A link with a carrier has `IF_OPER_UNKNOWN` until the kernel has dealt with its first one.
+const OPER_UP: u8 = 6;
+/// Length of `struct ifinfomsg`.
+pub(crate) const INFO_LEN: usize = 16;
+
+/// The link with this index; `None` where there is none.
+pub(crate) fn of_index(socket: &mut Socket, index: u32) -> Result<Option<LinkFact>, KernelError> {
+    match socket.get(rtnl::GETLINK, |out| by_index(index, out)) {
+        Err(err) if err.errno == Errno::ENODEV => Ok(None),
+        answer => Ok(parse(&answer?.body).map(|(_, fact)| fact)),
+    }
+}
+
+/// Lists all links by their names.
+pub fn list(socket: &mut Socket) -> Result<Vec<(String, LinkFact)>, KernelError> {
+    let messages = socket.dump(rtnl::GETLINK, link_dump)?;
+    Ok(messages.iter().filter_map(|message| parse(&message.body)).collect())
+}
+
+/// Reads `RTM_NEWLINK`: the link's name and what is known of it.
+pub(crate) fn parse(body: &[u8]) -> Option<(String, LinkFact)> {
+    let head = body.first_chunk::<INFO_LEN>()?;
+    let index = u32_of(&head[4..8])?;
+    let flags = u32_of(&head[8..12])?;
+    let mut name = String::new();
+    let mut fact = LinkFact::planned("", None, 0, flags & IFF_UP != 0);
+    fact.index = index;
+    fact.running = flags & IFF_RUNNING != 0;
+    fact.carrier = flags & IFF_LOWER_UP != 0;
+    fact.promisc = flags & IFF_PROMISC != 0;
+    fact.all_multi = flags & IFF_ALLMULTI != 0;
+    for (kind, value) in attributes_of(&body[INFO_LEN..]) {
+        match kind {
+            ifla::IFNAME => name = text_of(value),
+            ifla::ADDRESS => fact.mac = mac_of(value),
+            ifla::MTU => fact.mtu = u32_of(value)?,
+            ifla::MIN_MTU => fact.mtus = u32_of(value)?..=*fact.mtus.end(),
+            // 0 is no bound but that of the kernel's signed number.
+            ifla::MAX_MTU => {
+                let most = u32_of(value).filter(|most| *most > 0).unwrap_or(i32::MAX.unsigned_abs());
+                fact.mtus = *fact.mtus.start()..=most;
+            }
+            ifla::LINK => fact.parent = u32_of(value),
+            ifla::LINK_NETNSID => fact.parent_netns = u32_of(value).map(u32::cast_signed),
+            ifla::MASTER => fact.master = u32_of(value),
+            ifla::TXQLEN => fact.tx_queue_len = u32_of(value)?,
+            ifla::GSO_MAX_SIZE => fact.gso_max_size = u32_of(value)?,
+            ifla::OPERSTATE => fact.oper_up = value.first() == Some(&OPER_UP),
+            ifla::IFALIAS => fact.alias = text_of(value),
+            ifla::PROP_LIST => fact.alt_names = alt_names(value),
+            ifla::PERM_ADDRESS => fact.hardware.permanent = mac_of(value),
+            ifla::PARENT_DEV_NAME => fact.hardware.device = text_of(value),
+            ifla::AF_SPEC => fact.has_ipv6 = is_ipv6_on(value),
+            ifla::LINKINFO => link_info(value, &mut fact),
+            _ => {}
+        }
+    }
+    Some((name, fact))
+}
+
+fn alt_names(list: &[u8]) -> Vec<String> {
+    let names = attributes_of(list).filter(|(kind, _)| *kind == ifla::ALT_IFNAME);
+    names.map(|(_, name)| text_of(name)).collect()
+}
+
+/// By `DEVCONF_DISABLE_IPV6` of `IFLA_INET6_CONF` (include/uapi/linux/ipv6.h): as `/proc/sys/net/ipv6/conf/<link>` has it.
+fn is_ipv6_on(spec: &[u8]) -> Option<bool> {
+    const INET6_CONF: u16 = 2;
+    const DISABLE_IPV6: usize = 26;
+    let values = find(INET6_CONF, find(AF_INET6, spec)?)?;
+    values.get(4 * DISABLE_IPV6..).and_then(u32_of).map(|value| value == 0)
+}
+
+fn mac_of(value: &[u8]) -> Option<Mac> {
+    value.try_into().ok().filter(|bytes| *bytes != [0; 6]).map(Mac)
+}
+
+fn link_info(info: &[u8], fact: &mut LinkFact) {
+    let mut data: &[u8] = &[];
+    let mut port: &[u8] = &[];
+    let mut port_kind = String::new();
+    for (kind, value) in attributes_of(info) {
+        match kind {
+            ifla::INFO_KIND => fact.kind = text_of(value),
+            ifla::INFO_DATA => data = value,
+            ifla::INFO_SLAVE_KIND => port_kind = text_of(value),
+            ifla::INFO_SLAVE_DATA => port = value,
+            _ => {}
+        }
+    }
+    let first = find(1, data);
+    match fact.kind.as_str() {
+        "macvlan" => fact.mode = first.and_then(u32_of).and_then(macvlan_mode),
+        "ipvlan" => fact.mode = first.and_then(u16_of).and_then(ipvlan_mode),
+        // `IFLA_TUN_TYPE`.
+        "tun" => fact.mode = find(3, data).and_then(|kind| tun_mode(*kind.first()?)),
+        "vlan" => fact.vlan_id = first.and_then(u16_of),
+        "netkit" => fact.mode = find(ifla::NETKIT_MODE, data).and_then(u32_of).and_then(netkit_mode),
+        "vrf" => fact.vrf_table = find(ifla::VRF_TABLE, data).and_then(u32_of),
+        "bridge" => {
+            for (kind, value) in attributes_of(data) {
+                match kind {
+                    ifla::BR_STP_STATE => fact.stp = u32_of(value) != Some(0),
+                    ifla::BR_VLAN_FILTERING => fact.vlan_filtering = value.first() == Some(&1),
+                    // Two bytes of priority stand before it.
+                    ifla::BR_BRIDGE_ID => fact.bridge_id = value.get(2..).and_then(mac_of),
+                    ifla::BR_VLAN_DEFAULT_PVID => fact.default_pvid = u16_of(value).unwrap_or(fact.default_pvid),
+                    _ => {}
+                }
+            }
+        }
+        _ => {}
+    }
+    if port_kind == "bridge" {
+        let is_on = |option| attributes_of(port).any(|(kind, value)| kind == option && value.first() == Some(&1));
+        fact.hairpin = is_on(ifla::BRPORT_MODE);
+        fact.isolated = is_on(ifla::BRPORT_ISOLATED);
+    }
+}
+
+fn macvlan_mode(mode: u32) -> Option<&'static str> {
+    Some(match mode {
+        1 => "private",
+        2 => "vepa",
+        4 => "bridge",
+        8 => "passthru",
+        16 => "source",
+        _ => return None,
+    })
+}
+
+fn tun_mode(kind: u8) -> Option<&'static str> {
+    ["tun", "tap"].get(usize::from(kind).checked_sub(1)?).copied()
+}
+
+fn netkit_mode(mode: u32) -> Option<&'static str> {
+    ["l2", "l3"].get(usize::try_from(mode).ok()?).copied()
+}
+
+fn ipvlan_mode(mode: u16) -> Option<&'static str> {
+    ["l2", "l3", "l3s"].get(usize::from(mode)).copied()
+}
