@@ -84,14 +84,29 @@ impl Node {
     /// Attaches `pod` as another runtime would: libcni learns nothing of it.
     pub(crate) fn add_past_libcni(&self, pod: &Ns) {
         let mut prev = None;
+        for call in self.calls(pod) {
+            prev = Some(prev.iter().fold(call, Call::prev).add().result());
+        }
+    }
+
+    /// GC by a runtime that lists `pod` alone.
+    pub(crate) fn gc_all_but(&self, pod: &Ns) {
+        for call in self.calls(pod) {
+            call.gc(&[(pod.name(), "eth0")]).ok();
+        }
+    }
+
+    /// The plugins of the list.
+    fn calls(&self, pod: &Ns) -> Vec<Call> {
+        let mut calls = Vec::new();
         for plugin in self.conflist["plugins"].as_array().expect("a list") {
             let mut conf = plugin.clone();
             for key in ["name", "cniVersion"] {
                 conf[key] = self.conflist[key].clone();
             }
-            let call = self.host.call(plugin["type"].as_str().expect("a type"), pod, conf);
-            prev = Some(prev.iter().fold(call, Call::prev).add().result());
+            calls.push(self.host.call(plugin["type"].as_str().expect("a type"), pod, conf));
         }
+        calls
     }
 
     /// Fails unless all that belonged to attachments is gone, libcni's and the reference plugins' part too.

@@ -35,10 +35,21 @@ fn gc_removes_lease_veth_and_masquerading_of_a_dead_container_by_its_record() {
 }
 
 #[test]
-fn gc_removes_lease_veth_and_masquerading_that_nobody_remembers() {
+fn gc_removes_lease_veth_and_masquerading_that_nobody_remembers_once_the_runtime_lists_the_living() {
     needs_programs!("cnitool");
-    gc_ends_what_is_left(Form::Names, Lost::CacheAndRecord);
-    gc_ends_what_is_left(Form::Braid, Lost::CacheAndRecord);
+    for form in [Form::Names, Form::Braid] {
+        let node = Node::new(conflist(form, "1.1.0"));
+        let live = node.pod("live");
+        node.add_past_libcni(&live);
+        let of_the_living = node.leftovers();
+        let _namespace = plant_dead(&node, Lost::CacheAndRecord);
+        let planted = node.leftovers();
+        node.ok(Plugins::Braid, "gc", &live);
+        assert_eq!(node.leftovers(), planted, "{form:?}: without a list, it may be alive");
+        node.gc_all_but(&live);
+        assert_eq!(node.leftovers(), of_the_living, "{form:?}");
+        assert!(live.can_ping("10.1.0.1"), "{form:?}: the living are still attached");
+    }
 }
 
 #[track_caller]
