@@ -18,7 +18,7 @@ use crate::store::holder::netns_of;
 use crate::store::record::{Folder, Owed, Record};
 use crate::store::root::Root;
 use crate::sys::netns::NetNs;
-use braid_core::cni::{AddResult, Attachment, Command, Error};
+use braid_core::cni::{AddResult, Attachment, Command, Error, Version};
 use braid_core::ipam::Lease;
 use braid_core::plan::Facts;
 use braid_core::plan::step::Step;
@@ -98,6 +98,14 @@ pub fn open_host(attachment: &Attachment, may_be_own: bool, machine: &dyn Machin
         refuse_own(&*host)?;
     }
     Ok(host)
+}
+
+/// The first network's result as the runtime reads it.
+pub fn stdout(results: &[Option<AddResult>], version: Version) -> Result<String, Error> {
+    match results.first() {
+        Some(Some(result)) => result.to_stdout(version),
+        Some(None) | None => AddResult::default().to_stdout(version),
+    }
 }
 
 /// The record to go on with: a new one, after what an interrupted ADD left is taken back; or, where the chain only

@@ -38,7 +38,7 @@ use crate::apply::delegate;
 use crate::apply::host::{Machine, This};
 use crate::ipam;
 use braid_core::cni::version::version_reply;
-use braid_core::cni::{AddResult, Command, Error, Owner, Request, Version};
+use braid_core::cni::{Command, Error, Owner, Request, Version};
 use braid_core::k8s::settings::Settings;
 use braid_core::plugins;
 use chain::{BRAID, Chain};
@@ -60,7 +60,7 @@ pub fn answer(request: Request, face: &str, deliver: &mut dyn FnMut(&str) -> Res
         Command::Add => {
             let version = request.conf.version;
             let call = ManuallyDrop::new(Invocation::of(request, face)?);
-            add::add(&call, &machine, &mut |results, _| deliver(&stdout(results, version)?).map(|()| None))
+            add::add(&call, &machine, &mut |results, _| deliver(&add::stdout(results, version)?).map(|()| None))
                 .map(std::mem::forget)
         }
         Command::Del => del::del(request, face, &machine),
@@ -87,14 +87,6 @@ fn of_pods(
         Command::Gc => pods::gc(&request, settings, face, machine),
         Command::Status => pods::status(&request, settings, machine),
         Command::Version => Ok(()),
-    }
-}
-
-/// The first network's result as the runtime reads it.
-fn stdout(results: &[Option<AddResult>], version: Version) -> Result<String, Error> {
-    match results.first() {
-        Some(Some(result)) => result.to_stdout(version),
-        Some(None) | None => AddResult::default().to_stdout(version),
     }
 }
 

@@ -1,6 +1,6 @@
 //! IPAMClaims: the addresses that a network of a pod has of one, what is written to it, and what is free when it is deleted.
 
-use super::find::of_source;
+use super::refusal::of_source;
 use crate::apply::host::Machine;
 use crate::attach::chain::Chain;
 use crate::attach::invocation::Wanted;

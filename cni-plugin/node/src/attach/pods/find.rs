@@ -3,8 +3,10 @@
 mod left;
 
 use super::chained::Chained;
-use super::publish::{OfNetwork, Publisher};
-use super::{claims, devices, interface, netconf};
+use super::network::{OfNetwork, interface, netconf};
+use super::publish::Publisher;
+use super::refusal::{REFUSED, of_source, refusal};
+use super::{claims, devices};
 use crate::apply::host::Machine;
 use crate::attach::chain::{BRAID, Chain};
 use crate::attach::invocation::{Invocation, Wanted};
@@ -15,12 +17,9 @@ use braid_core::k8s::network::Network;
 use braid_core::k8s::on_disk::{self, DiskFile};
 use braid_core::k8s::select::{self, Choice};
 use braid_core::k8s::settings::{Origin, PodRef, Settings};
-use braid_core::k8s::source::{Event, Severity, Source, SourceError};
+use braid_core::k8s::source::{Event, Source, SourceError};
 use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
 use std::path::{Path, PathBuf};
-
-/// Reason of the event of a pod whose request can't be served.
-pub(super) const REFUSED: &str = "NetworkRefused";
 
 /// Finder of the networks of one pod.
 pub(super) struct Finder<'a> {
@@ -277,11 +276,6 @@ impl<'a> Finder<'a> {
     }
 }
 
-/// The event of a pod whose request is refused.
-pub(super) fn refusal(reason: &'static str, err: &Error) -> Event {
-    Event { severity: Severity::Warning, reason, message: err.to_string() }
-}
-
 /// The first object that a pod asks for and that there is not. What the settings name may be a file instead.
 fn not_there(choices: &[Choice], nads: &[Nad]) -> Option<ObjectName> {
     let is_there = |object: &ObjectName| nads.iter().any(|nad| nad.name == *object);
@@ -289,13 +283,4 @@ fn not_there(choices: &[Choice], nads: &[Nad]) -> Option<ObjectName> {
         Origin::Nad(object) if !is_there(object) => Some(object.clone()),
         Origin::Nad(_) | Origin::Named(_) | Origin::Inline(_) => None,
     })
-}
-
-/// Code 11 for what passes, as for a pod that is not there yet or no more.
-pub(super) fn of_source(err: &SourceError) -> Error {
-    let code = match err {
-        SourceError::NotFound { .. } | SourceError::Passing { .. } => Code::TryAgain,
-        SourceError::Lasting { .. } => Code::Internal,
-    };
-    Error::new(code, err.to_string())
 }

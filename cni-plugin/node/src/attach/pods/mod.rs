@@ -14,8 +14,10 @@ mod find;
 mod gc;
 mod lost;
 pub mod multus;
+mod network;
 mod publish;
 mod ready;
+mod refusal;
 mod seen;
 
 use super::add::{Added, add as attach};
@@ -25,7 +27,7 @@ use super::del::detach_or;
 use super::invocation::{Invocation, Leaving};
 use super::{recorded, status as of_network};
 use crate::apply::host::Machine;
-use braid_core::cni::{Attachment, Code, Error, Json, NetConf, Request};
+use braid_core::cni::{Code, Error, Request};
 use braid_core::k8s::settings::Settings;
 use braid_core::k8s::source::Source;
 use find::Finder;
@@ -48,7 +50,7 @@ pub fn add(
         let added = attach(&call, machine, &mut |results, mut host| {
             publisher.verify(results, (host.as_deref_mut(), finder.source()), machine)?;
             publisher.fill_claims(results, finder.source())?;
-            let text = super::stdout(results, version)?;
+            let text = super::add::stdout(results, version)?;
             let owed = publisher.publish(results, (host, finder.source()), machine);
             deliver(&text).inspect_err(|_| publisher.withdraw(finder.source(), machine))?;
             Ok(owed)
@@ -132,18 +134,4 @@ pub fn status(request: &Request, settings: &Settings, machine: &dyn Machine) -> 
     };
     let chain = Chain::parse(BRAID, conf, "", &settings.path(request.path.clone()))?;
     of_network::status(&chain, machine)
-}
-
-/// The configuration `json` of a network, called with a result.
-fn netconf(json: Json, prev: Option<Json>) -> Result<NetConf, Error> {
-    let mut conf = NetConf::from_json(json)?;
-    if let Some(prev) = prev {
-        conf.set_prev_result(&prev)?;
-    }
-    Ok(conf)
-}
-
-/// The same container's interface of another name.
-fn interface(attachment: &Attachment, ifname: &braid_core::name::IfName) -> Attachment {
-    Attachment { ifname: ifname.clone(), ..attachment.clone() }
 }

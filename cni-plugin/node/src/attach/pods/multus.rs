@@ -1,6 +1,6 @@
 //! Detaching pods that Multus attached, by its notes in `cniDir`: a node goes from Multus to braid while pods run.
 
-use super::{interface, netconf};
+use super::network::{interface, netconf};
 use crate::apply::host::Machine;
 use crate::attach::chain::{BRAID, Chain};
 use crate::attach::del::netns_of;

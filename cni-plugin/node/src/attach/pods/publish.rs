@@ -1,16 +1,16 @@
 //! Publishing what a pod was attached to: its annotation `network-status`.
 
 use super::claims;
-use super::find::{REFUSED, refusal};
+use super::network::OfNetwork;
+use super::refusal::{REFUSED, of_source, refusal};
 use super::seen::{self, Seen};
 use crate::apply::host::{Host, Machine};
-use crate::attach::device_file::{self, DeviceFile};
+use crate::attach::device_file;
 use crate::store::record::Owed;
 use braid_core::cni::{AddResult, Error, Json};
-use braid_core::k8s::network::Network;
 use braid_core::k8s::source::{Edit, Source, SourceError};
 use braid_core::k8s::status::{self, Attached, Form};
-use braid_core::k8s::{IpamClaim, NETWORK_STATUS, Pod};
+use braid_core::k8s::{NETWORK_STATUS, Pod};
 
 /// The networks of a pod, for its status.
 #[derive(Debug)]
@@ -20,16 +20,6 @@ pub struct Publisher {
     pub(super) networks: Vec<OfNetwork>,
     pub(super) container_id: String,
     pub(super) form: Form,
-}
-
-/// A network of a pod, with what else of the pod's is given to it.
-#[derive(Debug)]
-pub(super) struct OfNetwork {
-    pub(super) network: Network,
-    /// The claim whose addresses it has.
-    pub(super) claim: Option<IpamClaim>,
-    /// The file with its device information.
-    pub(super) file: Option<DeviceFile>,
 }
 
 impl Publisher {
@@ -143,6 +133,6 @@ pub(super) fn pay(owed: &Owed, source: &mut dyn Source) -> Result<(), Error> {
     let value = |now: Option<&str>| Some(status::rewrite(now, owed.seen.as_deref(), entries.clone()));
     match source.annotate(&owed.pod, &owed.uid, &Edit { key: NETWORK_STATUS, seen: None, value: &value }) {
         Ok(()) | Err(SourceError::NotFound { .. }) => Ok(()),
-        Err(err) => Err(super::find::of_source(&err)),
+        Err(err) => Err(of_source(&err)),
     }
 }

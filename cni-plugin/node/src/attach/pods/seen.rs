@@ -1,6 +1,6 @@
 //! The kernel's word on what results leave out: it is asked for no more than that.
 
-use super::publish::OfNetwork;
+use super::network::OfNetwork;
 use crate::apply::host::Host;
 use braid_core::cni::AddResult;
 use braid_core::k8s::default_route::{Families, families};
