@@ -8,10 +8,11 @@
 //!
 //! Nothing is synced: a file that a power cut left empty or cut off counts as none.
 
+use super::content::boot_id;
 use super::folder::{Folder, temp_of};
 use super::{Attached, Record, list};
 use crate::store::root::Root;
-use crate::sys::{boot, private};
+use crate::sys::private;
 use crate::{Doing, Error};
 use std::fs;
 use std::io;
@@ -90,8 +91,4 @@ fn of_this_boot(mut record: Record) -> Result<Record, Error> {
         (record.netns, record.netns_cookie) = (None, None);
     }
     Ok(record)
-}
-
-pub(super) fn boot_id() -> Result<String, Error> {
-    boot::id().doing(format_args!("read {}", boot::ID))
 }

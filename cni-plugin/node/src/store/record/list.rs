@@ -1,7 +1,7 @@
 //! Looking through records: of the node, of a container, of an owner. A record's content says whose it is.
 
 use super::folder::{is_readable, part_name};
-use super::{Key, ROOT, Record};
+use super::{Key, Record};
 use crate::sys::{private, room};
 use crate::{Doing, Error};
 use braid_core::cni::Owner;
@@ -11,6 +11,9 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+
+/// Folder of the records.
+pub const ROOT: &str = "/run/braid/attachments";
 
 /// All readable records of this node.
 pub fn list() -> Result<Vec<Record>, Error> {

@@ -1,6 +1,6 @@
 //! IPv4 and UDP around a message: a client without an address can't leave them to the kernel.
 
-use super::{CLIENT_PORT, SERVER_PORT};
+use super::number::{CLIENT_PORT, SERVER_PORT};
 use std::net::Ipv4Addr;
 
 const IP_LEN: usize = 20;

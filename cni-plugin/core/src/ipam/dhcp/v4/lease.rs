@@ -1,7 +1,8 @@
 //! A lease of DHCPv4, and the addresses and routes that follow from it.
 
-use super::{
-    CLASSLESS_ROUTES, LEASE_TIME, Message, REBINDING_TIME, RENEWAL_TIME, ROUTERS, SERVER_ID, STATIC_ROUTES, SUBNET_MASK,
+use super::Message;
+use super::number::{
+    CLASSLESS_ROUTES, LEASE_TIME, REBINDING_TIME, RENEWAL_TIME, ROUTERS, SERVER_ID, STATIC_ROUTES, SUBNET_MASK,
 };
 use crate::cni::{IpConfig, Route};
 use crate::ipam::dhcp::timing::Terms;

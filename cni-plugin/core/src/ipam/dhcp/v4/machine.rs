@@ -1,7 +1,8 @@
 //! Packets and answers of a DHCPv4 client (RFC 2131 §4.4).
 
 use super::message::Kind;
-use super::{Identity, Lease, MAX_SIZE, Message, REQUEST_LIST, REQUESTED_ADDRESS, SERVER_ID, frame};
+use super::number::{CLIENT_ID, MAX_SIZE, REQUEST_LIST, REQUESTED_ADDRESS, SERVER_ID};
+use super::{Identity, Lease, Message, frame};
 use crate::ipam::dhcp::client::{self, Events, Leased, Phase, Protocol, State};
 use crate::ipam::dhcp::timing::{Dice, Terms, number};
 use crate::name::Mac;
@@ -124,7 +125,7 @@ impl Client {
         message.ciaddr = lease.address;
         message.options.push((SERVER_ID, lease.server.octets().to_vec()));
         // Others of the client's options have no place here (RFC 2131, table 5).
-        let id = self.protocol.options.iter().filter(|(code, _)| *code == super::CLIENT_ID);
+        let id = self.protocol.options.iter().filter(|(code, _)| *code == CLIENT_ID);
         message.options.extend(id.cloned());
         Some(to_server(&lease, &message))
     }

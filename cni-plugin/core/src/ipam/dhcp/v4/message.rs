@@ -4,7 +4,7 @@
 //! crates along, ICU's tables among them, drops what follows an option that it can't read, and keeps only the last piece of
 //! a long one.
 
-use super::{MESSAGE_TYPE, OVERLOAD};
+use super::number::{MESSAGE_TYPE, OVERLOAD};
 use crate::name::Mac;
 use std::net::Ipv4Addr;
 

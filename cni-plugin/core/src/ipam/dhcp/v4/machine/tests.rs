@@ -1,6 +1,6 @@
 use super::*;
 use crate::ipam::dhcp::timing::Limits;
-use crate::ipam::dhcp::v4::{LEASE_TIME, SUBNET_MASK};
+use crate::ipam::dhcp::v4::number::{LEASE_TIME, SUBNET_MASK};
 
 const MAC: Mac = Mac([2, 0, 0, 0, 0, 7]);
 const SERVER_MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
