@@ -1,8 +1,8 @@
 //! IPv4 and IPv6 as keys and rules of nf_tables have them.
 
 use super::batch::{Batch, Part};
-use super::bytes;
 use super::expression::REG_1;
+use super::key::bytes;
 use ipnet::IpNet;
 use std::net::IpAddr;
 

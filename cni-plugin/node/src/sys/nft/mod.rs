@@ -6,17 +6,14 @@
 pub(crate) mod batch;
 pub(crate) mod expression;
 pub(crate) mod ip;
+mod key;
 pub(crate) mod read;
 
 use super::netlink::{KernelError, Socket};
 use batch::{Batch, Family};
-use braid_core::name::IfName;
+pub(crate) use key::{IFNAME_LEN, TABLE, address, bytes, ifname, name};
 use nix::errno::Errno;
 use read::{element, elements};
-use std::net::IpAddr;
-
-/// Name of both tables, `inet braid` and `bridge braid`.
-pub(crate) const TABLE: &str = "braid";
 
 /// Sends the first batch; where the kernel misses what it names, the next, larger one.
 ///
@@ -42,41 +39,9 @@ pub(crate) fn first_that_fits(socket: &mut Socket, batches: &[&dyn Fn() -> Batch
     Err(last)
 }
 
-/// Length of a link's name in a key.
-pub(crate) const IFNAME_LEN: usize = 16;
-
-/// A link's name as the kernel compares it.
-pub(crate) fn name(link: &IfName) -> [u8; IFNAME_LEN] {
-    let mut bytes = [0; IFNAME_LEN];
-    bytes[..link.as_str().len()].copy_from_slice(link.as_str().as_bytes());
-    bytes
-}
-
-/// The link's name that a key begins with.
-pub(crate) fn ifname(key: &[u8]) -> Option<IfName> {
-    let name = std::str::from_utf8(key.get(..IFNAME_LEN)?).ok()?;
-    IfName::parse(name.trim_end_matches('\0')).ok()
-}
-
-/// An address as the kernel has it in a packet.
-pub(crate) fn bytes(addr: IpAddr) -> Vec<u8> {
-    match addr {
-        IpAddr::V4(addr) => addr.octets().to_vec(),
-        IpAddr::V6(addr) => addr.octets().to_vec(),
-    }
-}
-
 /// A transaction in table `inet braid`.
 pub(crate) fn batch(fill: impl FnOnce(&mut Batch)) -> Batch {
     Batch::of(Family::Inet, TABLE, fill)
-}
-
-/// An address from the kernel's bytes.
-pub(crate) fn address(bytes: &[u8]) -> Option<IpAddr> {
-    match bytes.len() {
-        4 => bytes.first_chunk::<4>().copied().map(IpAddr::from),
-        _ => bytes.first_chunk::<16>().copied().map(IpAddr::from),
-    }
 }
 
 /// Set and key of an element in table `inet braid`.

@@ -1,8 +1,8 @@
 //! Reading sets and rules back: requests by hand, answers attribute by attribute.
 
-use super::TABLE;
 use super::batch::{Family, SUBSYS};
 use super::expression::Verdict;
+use super::key::TABLE;
 use crate::sys::netlink::{DUMP_TRIES, KernelError, Message, NESTED, Socket, attr, attributes_of, find, nest};
 use nix::errno::Errno;
 use std::collections::BTreeSet;
