@@ -169,6 +169,7 @@ fn route(given: &Value, facts: &Facts) -> RouteFact {
         priority: number("metric"),
         mtu: None,
         advmss: None,
+        onlink: false,
         request: Vec::new(),
     }
 }

@@ -259,16 +259,18 @@ fn an_add_that_fails_restores_each_route_with_all_that_it_had() {
         let pod = host.pod("a");
         let prev = macvlan(&host, &pod).add().result();
         pod.run("ip nexthop add id 7 via 10.3.0.1 dev net1");
-        for route in ROUTES {
+        // A link that enters a VRF goes down for a moment, and the kernel deletes its nexthop objects.
+        for route in ROUTES.iter().filter(|route| plugin["type"] != "vrf" || !route.contains("nhid")) {
             pod.run(&format!("ip route add {route}"));
         }
         let before = all_routes(&pod);
         host.script("fails", "#!/bin/sh\ncat >/dev/null\nip -n a route show table main >/run/seen\nexit 1\n");
         let list =
             json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [plugin, {"type": "fails"}]});
-        host.call("braid", &pod, list).ifname("net1").prev(&prev).add().error();
-        let seen = std::fs::read_to_string("/run/seen").expect("the plugin ran");
+        let error = host.call("braid", &pod, list).ifname("net1").prev(&prev).add().error();
+        let seen = std::fs::read_to_string("/run/seen").unwrap_or_else(|_| panic!("{plugin}: {error:?}"));
         assert!(!seen.contains("198.51.100.0/28"), "{plugin}: {seen}");
+        pod.await_own_addresses();
         assert_eq!(all_routes(&pod), before, "{plugin}");
     }
 }

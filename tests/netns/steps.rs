@@ -48,7 +48,18 @@ fn eth0() -> LinkRef {
 #[test]
 fn a_route_comes_and_goes() {
     let (dst, gw) = ("192.0.2.0/24".parse().unwrap(), "10.1.0.1".parse().ok());
-    let route = Route { at: eth0(), dst, gw, src: None, table: 100, scope: 0, priority: None, mtu: None, advmss: None };
+    let route = Route {
+        at: eth0(),
+        dst,
+        gw,
+        src: None,
+        table: 100,
+        scope: 0,
+        priority: None,
+        mtu: None,
+        advmss: None,
+        onlink: false,
+    };
     comes_and_goes(route, "ip route show table 100", "192.0.2.0/24 via 10.1.0.1 dev eth0");
 }
 

@@ -156,6 +156,13 @@ impl Ns {
         self.the_link(name)
     }
 
+    /// Waits until the kernel knows that no other host has the IPv6 addresses, and has made their local routes.
+    #[track_caller]
+    pub fn await_own_addresses(&self) {
+        let shown = || self.run("ip -6 addr show tentative");
+        self.wait(|| shown().is_empty(), shown);
+    }
+
     /// Waits until a worker of the kernel has done its part.
     #[track_caller]
     fn wait(&self, is_done: impl Fn() -> bool, shown: impl Fn() -> String) {

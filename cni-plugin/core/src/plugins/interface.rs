@@ -146,6 +146,7 @@ pub(super) fn program(link: &LinkRef, route: &Route, ips: &[IpConfig]) -> thing:
         priority: set(route.priority),
         mtu: set(route.mtu.min(MOST_MTU)),
         advmss: set(route.advmss.min(MOST_ADVMSS)),
+        onlink: false,
     }
 }
 

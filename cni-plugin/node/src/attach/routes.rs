@@ -83,10 +83,11 @@ fn route(at: &LinkRef, Gateway { address, metric }: Gateway) -> Route {
         priority,
         mtu: None,
         advmss: None,
+        onlink: false,
     }
 }
 
 fn of_fact(at: &LinkRef, fact: &RouteFact) -> Route {
     let RouteFact { dst, gw, table, scope, priority, .. } = *fact;
-    Route { at: at.clone(), dst, gw, src: None, table, scope, priority, mtu: None, advmss: None }
+    Route { at: at.clone(), dst, gw, src: None, table, scope, priority, mtu: None, advmss: None, onlink: false }
 }

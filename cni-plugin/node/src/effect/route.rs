@@ -11,7 +11,8 @@ use braid_core::plan::thing::{LinkRef, Route, Verb};
 use ipnet::IpNet;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
+    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope,
+    RouteType,
 };
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -69,6 +70,7 @@ pub(super) fn write(index: u32, route: &Route, protocol: RouteProtocol, out: &mu
     header.protocol = protocol;
     header.scope = RouteScope::from(route.scope);
     header.kind = RouteType::Unicast;
+    header.flags = if route.onlink { RouteFlags::Onlink } else { RouteFlags::empty() };
     let attributes = &mut message.attributes;
     if route.dst.prefix_len() > 0 {
         attributes.push(RouteAttribute::Destination(route.dst.network().into()));
@@ -133,7 +135,9 @@ fn parse(body: &[u8]) -> Vec<RouteFact> {
     if hops.is_empty() {
         return vec![route];
     }
-    hops.iter().map(|hop| RouteFact { gw: hop.gw, link: hop.link, ..route.clone() }).collect()
+    hops.iter()
+        .map(|hop| RouteFact { gw: hop.gw, link: hop.link, onlink: hop.flags & ONLINK != 0, ..route.clone() })
+        .collect()
 }
 
 /// [`parse`] with the request that makes each route again.
@@ -222,6 +226,7 @@ fn parse_all(body: &[u8]) -> Option<(RouteFact, Vec<Hop<'_>>)> {
         priority: None,
         mtu: None,
         advmss: None,
+        onlink: head[8] & ONLINK != 0,
         request: Vec::new(),
     };
     let mut several = Vec::new();

@@ -101,6 +101,7 @@ mod tests {
             priority: None,
             mtu: None,
             advmss: None,
+            onlink: false,
             request: Vec::new(),
         };
         assert_eq!(route_row(&route, &[]), ["default", "10.1.0.1", "", "main"]);

@@ -48,7 +48,8 @@ impl Addr {
             IpNet::V6(_) => (None, 0, Some(ADDRCONF)),
         };
         let (at, dst) = (self.at.clone(), self.net.trunc());
-        let route = Route { at, dst, gw: None, src, table: MAIN, scope, priority, mtu: None, advmss: None };
+        let route =
+            Route { at, dst, gw: None, src, table: MAIN, scope, priority, mtu: None, advmss: None, onlink: false };
         (!self.no_prefix_route).then_some(route)
     }
 }

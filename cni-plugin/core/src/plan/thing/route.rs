@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::IpAddr;
+use std::ops::Not;
 
 /// Main routing table.
 pub(in crate::plan) const MAIN: u32 = 254;
@@ -37,6 +38,9 @@ pub struct Route {
     /// Maximal segment size to advertise in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advmss: Option<u32>,
+    /// The next hop counts as on the link, whatever the addresses are.
+    #[serde(default, skip_serializing_if = "Not::not")]
+    pub onlink: bool,
 }
 
 impl State for Route {
@@ -67,7 +71,7 @@ impl State for Route {
                 write!(f, " {word} {value}")?;
             }
         }
-        Ok(())
+        f.write_str(if self.onlink { " onlink" } else { "" })
     }
 
     fn needs(&self) -> Vec<Need> {
@@ -98,8 +102,8 @@ impl State for Route {
 impl Route {
     /// The route that the kernel shows at the link `at`.
     pub fn of_fact(at: &LinkRef, fact: &RouteFact) -> Self {
-        let RouteFact { dst, gw, src, table, scope, priority, mtu, advmss, .. } = *fact;
-        Self { at: at.clone(), dst: dst.trunc(), gw, src, table, scope, priority, mtu, advmss }
+        let RouteFact { dst, gw, src, table, scope, priority, mtu, advmss, onlink, .. } = *fact;
+        Self { at: at.clone(), dst: dst.trunc(), gw, src, table, scope, priority, mtu, advmss, onlink }
     }
 
     /// True if the kernel shows it through the link of this index.
@@ -140,6 +144,8 @@ pub struct RouteFact {
     pub mtu: Option<u32>,
     /// Maximal segment size in bytes.
     pub advmss: Option<u32>,
+    /// The next hop counts as on the link.
+    pub onlink: bool,
     /// Body of the request that makes the same route again; of the container's routes alone.
     pub request: Vec<u8>,
 }

@@ -66,6 +66,7 @@ impl Ptp {
                     priority: None,
                     mtu: None,
                     advmss: None,
+                    onlink: false,
                 })
             };
             routes.push(route(IpNet::from(gateway), None, interface::SCOPE_LINK));
@@ -111,6 +112,7 @@ impl Ptp {
                 priority: None,
                 mtu: None,
                 advmss: None,
+                onlink: false,
             }));
         }
         Ok(steps)

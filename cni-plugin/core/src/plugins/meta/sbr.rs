@@ -133,7 +133,7 @@ fn rule(ip: &IpConfig, table: u32) -> Rule {
 
 fn plain(at: &LinkRef, dst: IpNet, table: u32) -> Route {
     let (gw, src, priority, mtu, advmss) = (None, None, None, None, None);
-    Route { at: at.clone(), dst, gw, src, table, scope: 0, priority, mtu, advmss }
+    Route { at: at.clone(), dst, gw, src, table, scope: 0, priority, mtu, advmss, onlink: false }
 }
 
 /// All addresses of a gateway's family.

@@ -32,6 +32,7 @@ fn route(text: &str) -> RouteFact {
         priority: None,
         mtu: None,
         advmss: None,
+        onlink: false,
         request: Vec::new(),
     }
 }

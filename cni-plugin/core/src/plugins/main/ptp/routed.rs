@@ -100,7 +100,7 @@ impl Routed {
 fn plain(at: &LinkRef, addr: IpAddr) -> Route {
     let (gw, src, priority, mtu, advmss) = (None, None, None, None, None);
     let scope = if addr.is_ipv4() { SCOPE_LINK } else { 0 };
-    Route { at: at.clone(), dst: addr.into(), gw, src, table: MAIN_TABLE, scope, priority, mtu, advmss }
+    Route { at: at.clone(), dst: addr.into(), gw, src, table: MAIN_TABLE, scope, priority, mtu, advmss, onlink: false }
 }
 
 fn gateway(addr: IpAddr) -> IpAddr {
