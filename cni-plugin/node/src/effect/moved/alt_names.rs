@@ -64,11 +64,17 @@ pub(super) fn in_the_way<'f>(
         refuse_taken(kernel, alt)?;
     }
     let mut all = Vec::new();
-    for alt in &fact.alt_names {
+    // The host has no other link with one of the link's own names.
+    let is_own = |alt: &String| was.is_some_and(|was| was.alt_names.contains(alt));
+    for alt in fact.alt_names.iter().filter(|alt| !is_own(alt)) {
+        if alt == name.as_str() {
+            all.push(alt.as_str());
+            continue;
+        }
         match holder(kernel, Ns::Host, alt)? {
             Some((own, _)) if was.is_none() => return Err(taken("host", alt, &own)),
             Some(_) => all.push(alt.as_str()),
-            None => all.extend((alt == name.as_str()).then_some(alt.as_str())),
+            None => {}
         }
     }
     Ok(all)
