@@ -74,18 +74,16 @@ impl Site<'_> {
             return Ok(Err(format!("{}: no configuration of a default network yet{why}", folder.display())));
         };
         remarks.extend(elsewhere.map(|why| format!("--conflist {}: {why}", self.conflist.display())));
-        self.check_kind(&path).map_err(|err| format!("read {}: {err}", path.display()))?;
         // It may be half written.
-        let first = match self.read(&path) {
-            Ok(json) => Conf { path: path.display().to_string(), json },
+        let first = match self.conf(&path).map_err(|err| format!("read {}: {err}", path.display()))? {
+            Ok(first) => first,
             Err(err) => return Ok(Err(err)),
         };
         let mut others = Vec::new();
         for path in paths {
-            if let Err(err) = self.check_kind(&path) {
-                remarks.push(format!("{}: left aside: {err}", path.display()));
-            } else if let Ok(json) = self.read(&path) {
-                others.push(Conf { path: path.display().to_string(), json });
+            match self.conf(&path) {
+                Ok(conf) => others.extend(conf.ok()),
+                Err(err) => remarks.push(format!("{}: left aside: {err}", path.display())),
             }
         }
         let daemon = self.read(&folder.join(DAEMON)).ok();
@@ -147,16 +145,15 @@ impl Site<'_> {
     }
 
     fn read(&self, path: &Path) -> Result<Json, String> {
-        let bytes = files::bytes(&self.bin.root.seen(path));
-        let bytes = bytes.map_err(|err| format!("read {}: {err}", path.display()))?;
-        Json::parse(&bytes, &path.display().to_string()).map_err(|err| err.to_string())
+        parsed(path, files::bytes(&self.bin.root.seen(path)))
     }
 
-    /// Refuses what is no file, or too large. Any other reason not to read it may pass.
-    fn check_kind(&self, path: &Path) -> io::Result<()> {
+    /// Reads a configuration of the folder. The outer error is that of a path which is not a file, or of a file that is too
+    /// large; the inner one may pass.
+    fn conf(&self, path: &Path) -> io::Result<Result<Conf, String>> {
         match files::bytes(&self.bin.root.seen(path)) {
             Err(err) if err.kind() == io::ErrorKind::InvalidInput => Err(err),
-            Ok(_) | Err(_) => Ok(()),
+            read => Ok(parsed(path, read).map(|json| Conf { path: path.display().to_string(), json })),
         }
     }
 
@@ -343,6 +340,11 @@ impl Site<'_> {
     fn folder(&self) -> &Path {
         self.bin.program.parent().unwrap_or(Path::new("/"))
     }
+}
+
+fn parsed(path: &Path, read: io::Result<Vec<u8>>) -> Result<Json, String> {
+    let bytes = read.map_err(|err| format!("read {}: {err}", path.display()))?;
+    Json::parse(&bytes, &path.display().to_string()).map_err(|err| err.to_string())
 }
 
 pub(super) fn is_conf(name: &str) -> bool {
