@@ -1,9 +1,10 @@
 //! ADD, CHECK, DEL, GC and STATUS.
 
 use super::{SOCKET, Server, address, daemon, lan, macvlan, until};
-use braid_tests::{Sandbox, json, needs};
+use braid_tests::{Ns, Sandbox, Value, json, needs};
 use std::fs;
 use std::path::Path;
+use std::rc::Rc;
 
 #[test]
 fn a_macvlan_gets_an_address_a_gateway_and_routes_and_gives_them_back() {
@@ -162,39 +163,40 @@ fn without_a_daemon_add_fails_status_says_so_and_del_succeeds() {
 #[test]
 fn gc_gives_back_the_leases_of_others() {
     needs!(Dnsmasq);
+    gc_of_two(|host, server, pods, results| {
+        host.call("macvlan", &pods[0], macvlan()).gc(&[("b", "eth0")]).ok();
+        until("one is given back", || (server.addresses() == [address(&results[1])]).then_some(()));
+        assert_eq!(pods[0].link_names(), Vec::<String>::new());
+        assert_eq!(pods[1].link_names(), ["eth0"]);
+    });
+}
+
+/// Attaches the containers `a` and `b` by a daemon, for a test of GC.
+fn gc_of_two(test: impl FnOnce(&Sandbox, &Server, &[Rc<Ns>; 2], &[Value; 2])) {
     let host = Sandbox::new();
     let far = lan(&host);
     let server = Server::start(&far, "lan", &[]);
     let _daemon = daemon(&host, &[]);
     let pods = ["a", "b"].map(|name| host.pod(name));
     let results = pods.each_ref().map(|pod| host.call("macvlan", pod, macvlan()).add().result());
-    host.call("macvlan", &pods[0], macvlan()).gc(&[("b", "eth0")]).ok();
-    until("one is given back", || (server.addresses() == [address(&results[1])]).then_some(()));
-    assert_eq!(pods[0].link_names(), Vec::<String>::new());
-    assert_eq!(pods[1].link_names(), ["eth0"]);
+    test(&host, &server, &pods, &results);
 }
 
 #[test]
 fn gc_without_a_list_and_without_records_keeps_the_leases_of_the_living() {
     needs!(Dnsmasq);
-    let host = Sandbox::new();
-    let far = lan(&host);
-    let server = Server::start(&far, "lan", &[]);
-    let _daemon = daemon(&host, &[]);
-    let pods = ["a", "b"].map(|name| host.pod(name));
-    let call = host.call("macvlan", &pods[1], macvlan());
-    for pod in &pods {
-        host.call("macvlan", pod, macvlan()).add().result();
-    }
-    fs::remove_dir_all("/run/braid/attachments").unwrap();
-    // Beside its lock.
-    let kept = || fs::read_dir("/run/cni/dhcp.leases").expect("the daemon's leases").count() - 1;
-    call.run("GC").ok();
-    assert_eq!((kept(), server.await_leases(2).len()), (2, 2));
-    host.end(&pods[0]);
-    call.run("GC").ok();
-    assert_eq!((kept(), pods[1].link_names()), (1, vec!["eth0".to_owned()]));
-    call.del().ok();
+    gc_of_two(|host, server, pods, _| {
+        let call = host.call("macvlan", &pods[1], macvlan());
+        fs::remove_dir_all("/run/braid/attachments").unwrap();
+        // Beside its lock.
+        let kept = || fs::read_dir("/run/cni/dhcp.leases").expect("the daemon's leases").count() - 1;
+        call.run("GC").ok();
+        assert_eq!((kept(), server.await_leases(2).len()), (2, 2));
+        host.end(&pods[0]);
+        call.run("GC").ok();
+        assert_eq!((kept(), pods[1].link_names()), (1, vec!["eth0".to_owned()]));
+        call.del().ok();
+    });
 }
 
 #[test]
