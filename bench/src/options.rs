@@ -16,8 +16,7 @@ pub(crate) struct Common {
     /// A network to attach to; repeat for several. `NAME=FILE` after a comma gives one directory a list of its own
     #[arg(long, value_name = "FILE[,NAME=FILE]…", required = true)]
     pub(crate) conflist: Vec<Network>,
-    /// The directories of which the better one in each figure is what the others are compared with; the first one unless
-    /// given
+    /// Directories to compare with: in each figure the better one of these counts; the first directory unless given
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     baseline: Vec<String>,
     /// Write all figures to this file

@@ -1,4 +1,4 @@
-//! How a command ends.
+//! Exit status of a command.
 
 /// Exit status of a command that succeeded.
 pub(super) const SUCCESS: u8 = 0;

@@ -22,11 +22,11 @@ pub(super) struct Crate {
 #[derive(Default)]
 struct Module {
     file: PathBuf,
-    /// What it imports under which name, as written.
+    /// Imported paths as written, by the names that they have here.
     imports: BTreeMap<String, Vec<String>>,
-    /// Items that it defines.
+    /// Names of the items defined here.
     items: BTreeSet<String>,
-    /// Paths that its code names, as written.
+    /// Paths in its code, as written.
     paths: BTreeSet<Vec<String>>,
 }
 
@@ -253,7 +253,7 @@ fn is_for_tests(rest: &[TokenTree]) -> bool {
     matches!(rest, [TokenTree::Group(attribute), ..] if attribute.stream().to_string().replace(' ', "") == "cfg(test)")
 }
 
-/// What is behind an item: its body or its semicolon.
+/// Tokens behind the body or the semicolon of an item.
 fn after_item(rest: &[TokenTree]) -> &[TokenTree] {
     let is_body = |token: &TokenTree| matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace);
     let end = rest.iter().position(|token| is_punct(token, ';') || is_body(token));

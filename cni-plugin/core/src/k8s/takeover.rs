@@ -146,8 +146,8 @@ fn naming(network: &Conf) -> Json {
     own
 }
 
-/// Adds the keys that somebody has put into the entry of the former list. Where Multus' keys are taken over, its file is their
-/// place.
+/// Adds keys from the program's entry of the former list: settings that an operator has added. If Multus' keys are taken over,
+/// settings belong into Multus' file instead.
 fn with_settings_of(former: Option<&Json>, mut own: Json) -> Json {
     let is_own = |plugin: &&Json| plugin.get("type").and_then(Json::as_str) == Some(BRAID);
     let entry = former.and_then(|list| plugins_of(list).iter().find(is_own));

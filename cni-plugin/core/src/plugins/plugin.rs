@@ -1,4 +1,4 @@
-//! A plugin as its callers see it: what it needs, what it refuses, and what it plans.
+//! The interface of a plugin: its needs, its refusals and its plan.
 
 use super::Call;
 use crate::cni::{AddResult, Error};
@@ -79,7 +79,7 @@ pub trait Plugin: Debug {
         self.plan(call, facts, None)
     }
 
-    /// The steps that take back an attachment of which no record is left, from names alone.
+    /// The steps that delete an attachment without a record, from names alone.
     fn remnants(&self, call: &Call<'_>) -> Vec<Step>;
 
     /// The kind of the container's interface, for CHECK; `None` where the plugin made none.
@@ -92,7 +92,7 @@ pub trait Plugin: Debug {
         self.kind().is_some()
     }
 
-    /// True if configuration and result tell what is to be there, whichever plugin made it.
+    /// True if configuration and result suffice to judge the attachment, also one that another plugin made.
     fn is_told(&self) -> bool {
         true
     }
@@ -107,7 +107,7 @@ pub trait Plugin: Debug {
         Vec::new()
     }
 
-    /// Judges those facts; returns what the operator should know though an ADD will work.
+    /// Judges those facts; returns a warning for the operator if an ADD will work nevertheless.
     fn status(&self, _facts: &Facts) -> Result<Option<String>, Error> {
         Ok(None)
     }

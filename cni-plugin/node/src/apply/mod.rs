@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!  observe ─ needs ─► facts                 executor ─ steps ─► batched requests
-//!  transaction ─ record, apply, roll back   features, probe ─ what the kernel has
-//!  wait ─ an event                          repair ─ what somebody flushed
-//!  owned ─ what the kernel has of whom      delegate, within ─ foreign plugins by libcni's rules
+//!  transaction ─ record, apply, roll back   features, probe ─ abilities of the kernel
+//!  wait ─ an event                          repair ─ restore flushed rules
+//!  owned ─ objects by their owners          delegate, within ─ foreign plugins by libcni's rules
 //! ```
 
 pub mod delegate;

@@ -48,7 +48,7 @@ pub fn gc(request: &Request, chain: &Chain, machine: &dyn Machine) -> Result<(),
 pub struct Valid {
     /// Attachments of any network.
     pub owners: Vec<Owner>,
-    /// Containers all of whose attachments are kept; `None` where the call has no list, and all is kept that is not surely dead.
+    /// Containers whose attachments are all kept; `None` if the call has no list: then only the surely dead go.
     pub containers: Option<HashSet<String>>,
 }
 

@@ -1,4 +1,4 @@
-//! What the node has of attachments, whoever asks: records of all kinds, and objects of the kernel that no record names.
+//! Records of all kinds, and objects of the kernel that no record names.
 
 use crate::apply::executor::OnError;
 use crate::apply::host::{Host, Machine};
@@ -15,7 +15,7 @@ pub fn records(machine: &dyn Machine) -> Result<Vec<Record>, Error> {
     Ok(records)
 }
 
-/// Removes what calls that ended early left of folders and files of records; all errors.
+/// Removes empty folders and temporary files of records that interrupted calls left; returns all errors.
 pub fn sweep_empty(machine: &dyn Machine) -> Vec<Error> {
     [machine.sweep_empty(), foreign::sweep(machine.root())]
         .into_iter()
@@ -24,7 +24,7 @@ pub fn sweep_empty(machine: &dyn Machine) -> Vec<Error> {
         .collect()
 }
 
-/// Takes away what the kernel shows of owners whose text `is_lost`, of whom no record is left.
+/// Deletes the kernel's objects whose owner, as text, `is_lost` and has no record.
 pub(super) fn sweep(is_lost: &dyn Fn(&str) -> bool, host: &mut dyn Host) -> Vec<Error> {
     let steps = match host.owned(is_lost) {
         Ok(steps) => steps,

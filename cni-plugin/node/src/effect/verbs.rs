@@ -1,4 +1,4 @@
-//! What the executor can do with a thing, and what it has to know for it.
+//! The interface between the executor and a kind of thing: creation, deletion, and the way of its requests.
 
 use crate::Cause;
 use crate::kernel::Kernel;
@@ -32,12 +32,12 @@ pub(crate) trait Effect {
         Carrier::Alone
     }
 
-    /// Has it come.
+    /// Creates it.
     fn add(&self, _kernel: &mut Kernel) -> Result<(), Cause> {
         Err(Errno::EOPNOTSUPP.into())
     }
 
-    /// Has it go.
+    /// Deletes it.
     fn del(&self, _kernel: &mut Kernel) -> Result<(), Cause> {
         Err(Errno::EOPNOTSUPP.into())
     }

@@ -9,7 +9,7 @@ pub struct Identity {
     pub mac: Mac,
     /// Options of each message, the client's identifier among them.
     pub options: Vec<(u8, Vec<u8>)>,
-    /// Options that are asked for.
+    /// Codes of the requested options.
     pub request: Vec<u8>,
     /// The answers are to be broadcast: the link can't get them otherwise.
     pub broadcast: bool,
