@@ -25,9 +25,9 @@ struct Pass<'a> {
     cleaner: Cleaner,
     /// Whether each trial is the first thing that ever happens on its host.
     is_fresh: bool,
-    /// Trials made, and those in which the call never came to its point.
+    /// Trials made, and the points to which the call never came in its trial.
     count: usize,
-    missed: usize,
+    missed: Vec<String>,
     failures: Vec<String>,
 }
 
@@ -90,9 +90,9 @@ fn all(plugin: &'static str, verb: &'static str, numbers: &[usize]) {
     let mut summary = format!("crash {plugin}");
     for &number in numbers {
         let (harm, cleaner, is_fresh) = if verb == "ADD" { ADD[number] } else { DEL[number] };
-        let mut pass = Pass { world: &world, verb, cleaner, is_fresh, count: 0, missed: 0, failures: Vec::new() };
+        let mut pass = Pass { world: &world, verb, cleaner, is_fresh, count: 0, missed: Vec::new(), failures: Vec::new() };
         pass.go(harm, number);
-        let (count, missed, failed) = (pass.count, pass.missed, pass.failures.len());
+        let (count, missed, failed) = (pass.count, pass.missed.len(), pass.failures.len());
         let made = format!("{count} trials, {missed} not reached, {failed} failed");
         summary = format!("{summary}; {verb} {harm:?} then {cleaner:?}: {made}");
         failures.extend(pass.failures);
@@ -119,8 +119,9 @@ impl Pass<'_> {
         }
         self.failures.extend(self.world.all_addresses_are_free().err());
         // A sample may be of a few.
-        if self.missed > 1 + self.count / 10 {
-            self.failures.push(format!("{} of {} calls never came to their points", self.missed, self.count));
+        if self.missed.len() > 1 + self.count / 10 {
+            let missed = self.missed.join("\n");
+            self.failures.push(format!("of {} calls these never came to their points:\n{missed}", self.count));
         }
     }
 
@@ -128,9 +129,11 @@ impl Pass<'_> {
     fn points(&self) -> Vec<Point> {
         self.world.wipe();
         let call = self.world.call("points");
-        if !self.is_fresh {
-            call.add().result();
-            call.del().ok();
+        // Sysctls survive a wipe, so a call before any other makes system calls that no trial comes to.
+        call.add().result();
+        call.del().ok();
+        if self.is_fresh {
+            self.world.wipe();
         }
         if self.verb == "DEL" {
             call.add().result();
@@ -159,7 +162,7 @@ impl Pass<'_> {
                 };
                 self.world.judge_status(&id, due)?;
             }
-            None => self.missed += 1,
+            None => self.missed.push(point.to_string()),
         }
         if self.count.is_multiple_of(REFERENCE_STEP) {
             self.reference_can_lease()?;
